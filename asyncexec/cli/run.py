@@ -1,0 +1,146 @@
+"""``asyncexec run``: loads a graph, feeds it, runs it once, and shows or stores what was fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import asyncexec as ax
+from asyncexec.cli.feeds import feed_value, parse_device_count, parse_feed
+from asyncexec.cli.graph_summary import output_nodes
+from asyncexec.cli.reporting import DebugOption, failures_reported
+from asyncexec.framework.chrome_trace import write_chrome_trace
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from asyncexec.graph.graph import Graph
+    from asyncexec.graph.node import Tensor
+
+
+def run(
+    graph_path: Annotated[
+        Path, typer.Argument(metavar="GRAPH", exists=True, help="A GraphDef: .pb (binary), .pbtxt or .json.")
+    ],
+    feed: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="The value of a tensor: JSON, @FILE.npy or @FILE.npz:KEY. May be given many times.",
+        ),
+    ] = None,
+    fetch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A tensor to get; without any, all that no other node consumes."),
+    ] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="An operation to run without getting anything from it.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="OUT.npz", dir_okay=False, help="Where to store what was fetched.")
+    ] = None,
+    device_count: Annotated[
+        list[str] | None, typer.Option(metavar="TYPE=COUNT", help="How many devices of a type, such as CPU=2.")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="T.json", dir_okay=False, help="Where to write a timeline for ui.perfetto.dev."),
+    ] = None,
+    debug: DebugOption = False,
+) -> None:
+    """Run a graph once and show what was fetched.
+
+    For example: asyncexec run model.pb --feed x=[[1,2,3]] --fetch probabilities
+    """
+    devices = parse_device_count(device_count or ())
+    feed_arguments = [parse_feed(argument) for argument in feed or ()]
+    with failures_reported(debug) as console:
+        with console.status("loading the graph"):
+            graph = load_graph(graph_path)
+        tensors = [graph.tensor(item.tensor_name) for item in feed_arguments]
+        feeds: dict[Tensor | str, Any] = {
+            t: feed_value(item, t.dtype) for t, item in zip(tensors, feed_arguments, strict=True)
+        }
+        names = [tensor_name(graph, name) for name in fetch or ()]
+        if not names and not target:
+            names = [tensor.name for node in output_nodes(graph.operations) for tensor in node.outputs]
+        metadata = ax.RunMetadata()
+        with console.status("running"):
+            values = execute(graph, names, feeds, target or (), devices, metadata, is_traced=trace is not None)
+        if trace is not None:
+            write_chrome_trace(metadata.step_stats, trace)
+        if output is not None:
+            store(output, dict(zip(names, values, strict=True)))
+    Console().print(result_table(names, values))
+
+
+def load_graph(path: Path) -> Graph:
+    """The graph in the file at *path*."""
+    graph_def = ax.load_graph_def(path)
+    graph = ax.Graph()
+    with graph:
+        ax.import_graph_def(graph_def, name="")
+    return graph
+
+
+def tensor_name(graph: Graph, name: str) -> str:
+    """The tensor that *name* means: itself, or the first output of the operation of that name."""
+    return name if ":" in name or not graph.operation(name).outputs else f"{name}:0"
+
+
+def execute(
+    graph: Graph,
+    fetches: Sequence[str],
+    feeds: Mapping[Tensor | str, Any],
+    targets: Sequence[str],
+    device_count: Mapping[str, int],
+    metadata: ax.RunMetadata,
+    *,
+    is_traced: bool,
+) -> list[Any]:
+    """One step of *graph* in a session of its own."""
+
+    async def main() -> list[Any]:
+        config = ax.SessionConfig(device_count=dict(device_count) or {"CPU": 1})
+        async with ax.Session(graph, config=config) as session:
+            values: list[Any] = await session.run(
+                list(fetches), feeds, targets=targets, options=ax.RunOptions(trace=is_traced), metadata=metadata
+            )
+            return values
+
+    return ax.run(main)
+
+
+def store(path: Path, values: Mapping[str, Any]) -> None:
+    """Write *values* as an .npz file that can be read without pickle: strings as arrays of fixed width."""
+    import numpy as np
+
+    arrays: dict[str, Any] = {name: _storable(np.asarray(v)) for name, v in values.items() if v is not None}
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def _storable(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype("S") if array.dtype.kind == "O" else array
+
+
+def result_table(names: Sequence[str], values: Sequence[Any]) -> Table:
+    """What was fetched: name, dtype, shape and value, large values shortened."""
+    import numpy as np
+
+    table = Table("tensor", "dtype", "shape", "value", box=None, pad_edge=False)
+    for name, value in zip(names, values, strict=True):
+        if value is None:
+            table.add_row(name, "", "", "ran")
+            continue
+        array = np.asarray(value)
+        text = np.array2string(array, threshold=20, edgeitems=2, precision=6) if array.ndim else str(value)
+        dtype = "string" if array.dtype.kind in "OS" else array.dtype.name
+        table.add_row(name, dtype, str(list(array.shape)), Text(text))
+    return table

@@ -1,0 +1,1 @@
+"""ClientGraph -> GraphView: what every step of a signature shares."""

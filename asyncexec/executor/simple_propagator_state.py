@@ -1,0 +1,87 @@
+"""What is ready, in a graph without control flow (``simple_propagator_state.cc``): no frames, no dead values."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from asyncexec.compilation.graph_view import NOTHING, GraphView, NodeItem
+
+ReadyQueue: TypeAlias = deque[NodeItem]
+
+
+class SimplePropagatorState:
+    """Decides what runs next.  Never awaits, never calls a kernel, never reads a clock."""
+
+    __slots__ = ("_inputs", "_items", "_pending", "_view")
+
+    def __init__(self, view: GraphView) -> None:
+        self._view = view
+        self._items = view.items
+        self._inputs = view.initial_inputs.copy()
+        self._pending = view.initial_pending.copy()
+
+    def activate_roots(self, feeds: Sequence[Any], ready: ReadyQueue) -> None:
+        """Add to *ready* what can run at once, with the values of *feeds* delivered."""
+        view = self._view
+        ready.extend(view.roots)
+        for value, edges, controls in zip(feeds, view.feed_edges, view.feed_controls, strict=True):
+            self._deliver(value, edges, ready)
+            if controls:
+                self._release(controls, ready)
+
+    def take_inputs(self, item: NodeItem) -> list[Any]:
+        """The values of *item*'s inputs; the state lets go of them."""
+        inputs = self._inputs
+        start = item.input_start
+        count = item.num_inputs
+        if count == 1:
+            values = [inputs[start]]
+            inputs[start] = NOTHING
+        elif count == 2:
+            second = start + 1
+            values = [inputs[start], inputs[second]]
+            inputs[start] = inputs[second] = NOTHING
+        else:
+            end = start + count
+            values = inputs[start:end]
+            inputs[start:end] = [NOTHING] * count
+        return values
+
+    def propagate_outputs(self, item: NodeItem, outputs: Any, ready: ReadyQueue) -> None:
+        """Deliver what *item*'s kernel gave along its out-edges; add to *ready* what can run now."""
+        if item.returns_tuple:
+            for value, edges in zip(outputs or (), item.output_edges, strict=True):
+                self._deliver(value, edges, ready)
+        else:
+            inputs, pending = self._inputs, self._pending
+            for slot, consumer in item.output_edges[0]:
+                inputs[slot] = outputs
+                count = pending[consumer] - 1
+                pending[consumer] = count
+                if not count:
+                    ready.append(self._items[consumer])
+        if item.control_edges:
+            self._release(item.control_edges, ready)
+
+    def _deliver(self, value: Any, edges: Sequence[tuple[int, int]], ready: ReadyQueue) -> None:
+        inputs, pending = self._inputs, self._pending
+        for slot, consumer in edges:
+            inputs[slot] = value
+            count = pending[consumer] - 1
+            pending[consumer] = count
+            if not count:
+                ready.append(self._items[consumer])
+
+    def _release(self, consumers: Sequence[int], ready: ReadyQueue) -> None:
+        pending = self._pending
+        for consumer in consumers:
+            count = pending[consumer] - 1
+            pending[consumer] = count
+            if not count:
+                ready.append(self._items[consumer])
+
+    def fetched(self) -> list[Any]:
+        """The values of the fetches; NOTHING where none has arrived."""
+        return self._inputs[self._view.first_fetch :]

@@ -1,0 +1,58 @@
+"""Gathers what ran, when and for how long, into StepStats (``step_stats_collector.cc``)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from asyncexec.framework.clock import epoch_offset_ns, monotonic_ns
+from asyncexec.framework.step_stats import DeviceStepStats, NodeExecStats, StepStats
+from asyncexec.graph.node import Node
+
+
+class StepStatsCollector:
+    """Live executions of one step, one entry each."""
+
+    __slots__ = ("_offset_ns", "_records")
+
+    def __init__(self) -> None:
+        self._offset_ns = epoch_offset_ns()
+        self._records: list[tuple[Node, int, int, int, int]] = []
+
+    def record(self, node: Node, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int = 0) -> None:
+        """An execution of *node*; times by ``monotonic_ns``."""
+        self._records.append((node, scheduled_ns, start_ns, end_ns, thread_id))
+
+    def record_constants(self, nodes: Iterable[Node]) -> None:
+        """Constants whose values were there from the start."""
+        now = monotonic_ns()
+        for node in nodes:
+            self.record(node, now, now, now)
+
+    def step_stats(self, device: str) -> StepStats:
+        """All entries, by the time they started."""
+        main = threading.get_ident()
+        stats = [self._node_stats(*record, main) for record in sorted(self._records, key=lambda record: record[2])]
+        return StepStats(dev_stats=[DeviceStepStats(device=device, node_stats=stats)])
+
+    def _node_stats(
+        self, node: Node, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int, main: int
+    ) -> NodeExecStats:
+        start, elapsed = start_ns + self._offset_ns, end_ns - start_ns
+        scheduled = scheduled_ns + self._offset_ns
+        sources = ", ".join(tensor.name for tensor in node.inputs)
+        return NodeExecStats(
+            node_name=node.name,
+            all_start_micros=start // 1000,
+            op_start_rel_micros=0,
+            op_end_rel_micros=elapsed // 1000,
+            all_end_rel_micros=elapsed // 1000,
+            all_start_nanos=start,
+            op_start_rel_nanos=0,
+            op_end_rel_nanos=elapsed,
+            all_end_rel_nanos=elapsed,
+            scheduled_micros=scheduled // 1000,
+            scheduled_nanos=scheduled,
+            timeline_label=f"{node.name} = {node.op}({sources})",
+            thread_id=thread_id or main,
+        )

@@ -1,0 +1,43 @@
+"""Long computations that let others have the event loop.
+
+A stage that walks a whole graph is a generator: it yields now and then, and returns its result.  In an event loop it is
+run in slices; elsewhere at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Final, TypeAlias, TypeVar
+
+from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
+
+T = TypeVar("T")
+Stage: TypeAlias = Generator[None, None, T]
+
+SLICE_NS: Final = NS_PER_MS
+STRIDE: Final = 64  # nodes a stage handles between two yields: some 100 microseconds
+
+
+def run_at_once(stage: Stage[T]) -> T:
+    """The result of *stage*, without a pause."""
+    while True:
+        try:
+            next(stage)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+
+async def run_in_slices(stage: Stage[T], slice_ns: int = SLICE_NS) -> T:
+    """The result of *stage*; the loop gets a turn whenever *slice_ns* nanoseconds have passed."""
+    end = monotonic_ns() + slice_ns
+    while True:
+        try:
+            next(stage)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        if monotonic_ns() > end:
+            await asyncio.sleep(0)
+            end = monotonic_ns() + slice_ns

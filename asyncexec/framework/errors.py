@@ -1,0 +1,235 @@
+"""Errors by TensorFlow's status codes; every one can name the node it happened at.
+
+Codes and class names are those of ``tensorflow/core/protobuf/error_codes.proto`` and
+``tensorflow/python/framework/errors_impl.py``.  Where Python has a natural class for the mistake, the error inherits
+it too, so ``except ValueError`` catches an :class:`InvalidArgumentError`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar, Protocol
+
+
+class Code(IntEnum):
+    """Canonical status codes (``error_codes.proto``)."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class NodeLike(Protocol):
+    """What an error needs to know of a node to name it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def op(self) -> str: ...
+    @property
+    def user_line(self) -> str | None: ...
+
+
+class OpError(Exception):
+    """Base of all errors of asyncexec.
+
+    Attributes:
+        code: the status code, one per subclass.
+        message: what is wrong, without the node.
+        node: name of the node, or None when no single node is to blame.
+        op: type of that node's op, or None.
+        user_line: ``file:line`` of the caller's code that made the node, where known.
+        hint: what would mend it, or None.
+    """
+
+    code: ClassVar[Code] = Code.UNKNOWN
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        node: NodeLike | str | None = None,
+        op: str | None = None,
+        hint: str | None = None,
+        user_line: str | None = None,
+    ) -> None:
+        self.message = message
+        self.hint = hint
+        if node is None or isinstance(node, str):
+            self.node: str | None = node
+            self.op: str | None = op
+            self.user_line: str | None = user_line
+        else:
+            self.node = node.name
+            self.op = op or node.op
+            self.user_line = user_line or node.user_line
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        text = self.message
+        if self.node is not None:
+            text += f"\n  [[{{{{node {self.node}}}}}" + (f" = {self.op}" if self.op else "") + "]]"
+        if self.user_line is not None:
+            text += f"\n  made at {self.user_line}"
+        if self.hint is not None:
+            text += f"\n  hint: {self.hint}"
+        return text
+
+    def locate(self, node: NodeLike) -> OpError:
+        """Name *node* as the place of this error, unless it already names one; return the error itself."""
+        if self.node is None:
+            self.node, self.op, self.user_line = node.name, node.op, node.user_line
+            self.args = (self._text(),)
+        return self
+
+    def __str__(self) -> str:
+        return self._text()
+
+
+class CancelledError(OpError):
+    """The step, or the resource it waited for, was cancelled from inside (never the caller's own cancellation)."""
+
+    code = Code.CANCELLED
+
+
+class UnknownError(OpError):
+    """A kernel raised something that has no status code; the exception is the ``__cause__``."""
+
+    code = Code.UNKNOWN
+
+
+class InvalidArgumentError(OpError, ValueError):
+    """A graph, a feed, a fetch or an op's input is wrong in itself."""
+
+    code = Code.INVALID_ARGUMENT
+
+
+class InvalidTypeError(InvalidArgumentError, TypeError):
+    """INVALID_ARGUMENT for something of the wrong kind: a feed key that is no tensor, a value of a foreign type."""
+
+
+class DeadlineExceededError(OpError, TimeoutError):
+    """The time given was up."""
+
+    code = Code.DEADLINE_EXCEEDED
+
+
+class NotFoundError(OpError, LookupError):
+    """A name that does not exist: an op type, a node, a resource, a file."""
+
+    code = Code.NOT_FOUND
+
+
+class AlreadyExistsError(OpError):
+    """A name that is taken."""
+
+    code = Code.ALREADY_EXISTS
+
+
+class PermissionDeniedError(OpError, PermissionError):
+    """An op that is off unless the caller allows it by name."""
+
+    code = Code.PERMISSION_DENIED
+
+
+class ResourceExhaustedError(OpError):
+    """More memory, steps or slots were asked for than there are."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+
+class FailedPreconditionError(OpError):
+    """Something has to be done first: a variable initialized, a session opened, an extra installed."""
+
+    code = Code.FAILED_PRECONDITION
+
+
+class MissingExtraError(FailedPreconditionError, ImportError):
+    """A library of an optional extra is not installed; the message holds the install command."""
+
+
+class AbortedError(OpError):
+    """The step was aborted by another part of it."""
+
+    code = Code.ABORTED
+
+
+class OutOfRangeError(OpError, EOFError):
+    """Past the end: of a closed queue, of a stream."""
+
+    code = Code.OUT_OF_RANGE
+
+
+class UnimplementedError(OpError, NotImplementedError):
+    """The op or the combination of options exists in TensorFlow and has no kernel here."""
+
+    code = Code.UNIMPLEMENTED
+
+
+class InternalError(OpError):
+    """A kernel or a stage broke its own promise."""
+
+    code = Code.INTERNAL
+
+
+class UnavailableError(OpError):
+    """The service asked is not there now."""
+
+    code = Code.UNAVAILABLE
+
+
+class DataLossError(OpError):
+    """A file is cut short or is not what it claims to be."""
+
+    code = Code.DATA_LOSS
+
+
+class UnauthenticatedError(OpError):
+    """The caller did not say who it is."""
+
+    code = Code.UNAUTHENTICATED
+
+
+_BY_CODE: dict[Code, type[OpError]] = {
+    error.code: error
+    for error in (
+        CancelledError,
+        UnknownError,
+        InvalidArgumentError,
+        DeadlineExceededError,
+        NotFoundError,
+        AlreadyExistsError,
+        PermissionDeniedError,
+        ResourceExhaustedError,
+        FailedPreconditionError,
+        AbortedError,
+        OutOfRangeError,
+        UnimplementedError,
+        InternalError,
+        UnavailableError,
+        DataLossError,
+        UnauthenticatedError,
+    )
+}
+
+
+def error_class(code: int | Code) -> type[OpError]:
+    """The error class of a status code; ValueError for OK and for numbers that are no code."""
+    status = Code(code)
+    if status is Code.OK:
+        raise ValueError("OK is not an error")
+    return _BY_CODE[status]

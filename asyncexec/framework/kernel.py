@@ -1,0 +1,87 @@
+"""Kernels: plain callables, bound once a node when an executor is built.
+
+``kernel(*inputs)`` takes the values of the node's data inputs and returns the output; or, for an op with several
+outputs, none, or a list of them (``OpDef.returns_tuple``), a tuple.  A value is
+
+* a numpy array, never mutated by who receives it, or a numpy scalar: **a 0-d result is a numpy scalar**, never a 0-d
+  array (``as_value`` converts);
+* for strings ``bytes`` when 0-d, else an object array of ``bytes``;
+* under resource, variant and object any Python object.
+
+Floating-point warnings are switched off around kernels by the executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from asyncexec.framework.op_def import OpDef
+from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.framework.types import DType
+
+Kernel: TypeAlias = Callable[..., Any]
+S = TypeVar("S")
+
+
+class KernelKind(Enum):
+    """Where a kernel runs.  CHEAP and EXPENSIVE are hints: where a sync kernel runs is decided by what it costs."""
+
+    CHEAP = "cheap"  # inline
+    EXPENSIVE = "expensive"  # on a worker thread
+    ASYNC = "async"  # a coroutine function, awaited in the caller's loop
+
+
+@dataclass(slots=True)
+class OpKernelConstruction:
+    """What a kernel factory is told of the node it makes a kernel for (``OpKernelConstruction`` in TensorFlow)."""
+
+    name: str
+    op_def: OpDef
+    attrs: Mapping[str, Any]
+    input_dtypes: tuple[DType, ...] = ()
+    output_dtypes: tuple[DType, ...] = ()
+    resource_mgr: ResourceMgr = field(default_factory=ResourceMgr)
+    output_shapes: tuple[TensorShape, ...] = ()
+
+    @property
+    def op(self) -> str:
+        return self.op_def.name
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self.input_dtypes)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.output_dtypes)
+
+    def attr(self, name: str) -> Any:
+        return self.attrs[name]
+
+    def np_dtype(self, attr: str) -> np.dtype[Any]:
+        """The numpy dtype that the type attr *attr* stands for."""
+        dtype: DType = self.attrs[attr]
+        return dtype.as_numpy_dtype
+
+    def node_state(self, kind: type[S], create: Callable[[], S]) -> S:
+        """State of this node that lasts as long as the session, whichever executors the node is part of."""
+        return self.resource_mgr.lookup_or_create(kind, "_node_state", self.name, create)
+
+
+KernelFactory: TypeAlias = Callable[[OpKernelConstruction], Kernel]
+
+
+def as_value(array: Any) -> Any:
+    """*array*, or the scalar in it when it is 0-d."""
+    return array[()] if isinstance(array, np.ndarray) and array.ndim == 0 else array
+
+
+def as_values(arrays: Any) -> tuple[Any, ...]:
+    """``as_value`` of each."""
+    return tuple(as_value(array) for array in arrays)

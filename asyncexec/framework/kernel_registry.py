@@ -1,0 +1,102 @@
+"""Kernels by (op, device type, dtype)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncexec.framework.errors import UnimplementedError
+from asyncexec.framework.kernel import Kernel, KernelFactory, KernelKind
+from asyncexec.framework.types import DType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelRegistration:
+    """A kernel factory and what it is for.  ``constraints`` maps a type attr to the dtypes the kernel takes."""
+
+    factory: KernelFactory
+    kind: KernelKind = KernelKind.CHEAP
+    constraints: Mapping[str, frozenset[DType]] = field(default_factory=dict)
+    # None: whether it pays to run a sync kernel on a worker thread is measured; True or False: the user said so.
+    is_expensive: bool | None = None
+
+    def accepts(self, attrs: Mapping[str, Any]) -> bool:
+        return all(attrs.get(name) in dtypes for name, dtypes in self.constraints.items())
+
+
+class KernelRegistry:
+    """(op, device type) -> kernel registrations, in order of registration."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[tuple[str, str], list[KernelRegistration]] = {}
+
+    def register(self, op: str, device_type: str, registration: KernelRegistration, *, replace: bool = False) -> None:
+        if replace:
+            self._kernels.pop((op, device_type), None)
+        self._kernels.setdefault((op, device_type), []).append(registration)
+
+    def lookup(self, op: str, device_type: str, attrs: Mapping[str, Any]) -> KernelRegistration:
+        """The first kernel of *op* for that device type whose dtypes fit.
+
+        Raises:
+            UnimplementedError: there is none; the message lists what there is.
+        """
+        found = self._kernels.get((op, device_type), ())
+        for registration in found:
+            if registration.accepts(attrs):
+                return registration
+        raise UnimplementedError(
+            f"No OpKernel was registered to support Op {op!r} on {device_type} with these attrs: "
+            + (", ".join(f"{k}={v.name}" for k, v in attrs.items() if isinstance(v, DType)) or "none"),
+            op=op,
+            hint="registered for this op: " + (self.describe(op) or "no kernel at all"),
+        )
+
+    def device_types(self, op: str) -> list[str]:
+        """Device types that *op* has a kernel for."""
+        return [device_type for name, device_type in self._kernels if name == op]
+
+    def describe(self, op: str) -> str:
+        """The kernels of *op* in one line."""
+        return "; ".join(
+            device_type
+            + "".join(
+                f" {name} in ({', '.join(sorted(d.name for d in dtypes))})"
+                for name, dtypes in registration.constraints.items()
+            )
+            for (name_, device_type), registrations in self._kernels.items()
+            if name_ == op
+            for registration in registrations
+        )
+
+
+registry = KernelRegistry()
+
+
+def register_kernel(
+    *ops: str,
+    kind: KernelKind = KernelKind.CHEAP,
+    device_type: str = "CPU",
+    dtypes: Mapping[str, Collection[DType]] | None = None,
+) -> Callable[[KernelFactory], KernelFactory]:
+    """Decorator: the function is the kernel factory of *ops*: it gets an OpKernelConstruction, returns the kernel."""
+    constraints = {name: frozenset(allowed) for name, allowed in (dtypes or {}).items()}
+
+    def decorate(factory: KernelFactory) -> KernelFactory:
+        for op in ops:
+            registry.register(op, device_type, KernelRegistration(factory, kind, constraints))
+        return factory
+
+    return decorate
+
+
+def register_function(
+    *ops: str,
+    function: Kernel,
+    kind: KernelKind = KernelKind.CHEAP,
+    device_type: str = "CPU",
+    dtypes: Mapping[str, Collection[DType]] | None = None,
+) -> None:
+    """Register *function* itself as the kernel of *ops*: it depends on no attr."""
+    register_kernel(*ops, kind=kind, device_type=device_type, dtypes=dtypes)(lambda _: function)

@@ -1,0 +1,100 @@
+"""Op types by name.  Declarations are kept as text and parsed when an op is first looked up."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from asyncexec.framework.errors import AlreadyExistsError, NotFoundError
+from asyncexec.framework.kernel_registry import KernelRegistration
+from asyncexec.framework.op_def import OpDef, parse_op_def
+from asyncexec.framework.shape_inference import ShapeFunction, unknown
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpRegistration:
+    """An op type and what is known of its outputs before it runs.
+
+    A user's own op brings its kernel along; the kernels of all others are in the kernel registry.
+    """
+
+    op_def: OpDef
+    shape_function: ShapeFunction
+    kernel: KernelRegistration | None = None
+
+
+class OpRegistry:
+    """Name -> OpRegistration."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[str, OpRegistration] = {}
+        self._declared: dict[str, Callable[[], OpRegistration]] = {}
+
+    def declare(self, name: str, make: Callable[[], OpRegistration]) -> None:
+        """Add an op whose registration *make* builds on first use; AlreadyExistsError when the name is taken."""
+        if name in self:
+            raise AlreadyExistsError(f"op {name!r} is already registered")
+        self._declared[name] = make
+
+    def register(self, registration: OpRegistration, *, replace: bool = False) -> None:
+        """Add an op; *replace* lets a later definition of the same name stand in for an earlier one."""
+        name = registration.op_def.name
+        if name in self._declared or (name in self._parsed and not replace):
+            raise AlreadyExistsError(f"op {name!r} is already registered")
+        self._parsed[name] = registration
+
+    def lookup(self, name: str) -> OpRegistration:
+        """The op *name*; NotFoundError, with the nearest names, when there is none."""
+        found = self._parsed.get(name)
+        if found is None:
+            make = self._declared.pop(name, None)
+            if make is None:
+                near = difflib.get_close_matches(name, list(self), n=3)
+                raise NotFoundError(
+                    f"Op type not registered {name!r}",
+                    op=name,
+                    hint=f"did you mean {', '.join(near)}?" if near else None,
+                )
+            found = self._parsed[name] = make()
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._parsed or name in self._declared
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._parsed, *self._declared])
+
+    def __len__(self) -> int:
+        return len(self._parsed) + len(self._declared)
+
+
+registry = OpRegistry()
+
+
+def register_op(
+    name: str,
+    signature: str,
+    attrs: str = "",
+    *,
+    shape: ShapeFunction = unknown,
+    is_stateful: bool = False,
+    is_commutative: bool = False,
+    allows_uninitialized_input: bool = False,
+    touches_outside: bool = False,
+) -> None:
+    """Declare an op in the notation of :mod:`asyncexec.framework.op_def`."""
+
+    def make() -> OpRegistration:
+        op_def = parse_op_def(
+            name,
+            signature,
+            attrs,
+            is_stateful=is_stateful,
+            is_commutative=is_commutative,
+            allows_uninitialized_input=allows_uninitialized_input,
+            touches_outside=touches_outside,
+        )
+        return OpRegistration(op_def, shape)
+
+    registry.declare(name, make)

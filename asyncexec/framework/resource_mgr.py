@@ -1,0 +1,46 @@
+"""Resources of a session by (type, container, name): variables, queues, tables (``resource_mgr.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from asyncexec.framework.errors import InvalidArgumentError
+
+R = TypeVar("R")
+
+
+class ResourceMgr:
+    """What outlives a step.  A resource handle that travels along an edge is the resource object itself."""
+
+    def __init__(self) -> None:
+        self._resources: dict[tuple[str, str], Any] = {}
+
+    def lookup_or_create(self, kind: type[R], container: str, name: str, create: Callable[[], R]) -> R:
+        """The resource of that name, made by *create* when there is none yet.
+
+        Raises:
+            InvalidArgumentError: there is one, of another kind.
+        """
+        key = (container, name)
+        found = self._resources.get(key)
+        if found is None:
+            found = self._resources[key] = create()
+        if not isinstance(found, kind):
+            raise InvalidArgumentError(f"resource {name!r} is a {type(found).__name__}, not a {kind.__name__}")
+        return found
+
+    def delete(self, container: str, name: str) -> bool:
+        """Forget a resource; whether there was one."""
+        return self._resources.pop((container, name), None) is not None
+
+    def close(self) -> None:
+        """Close every resource that has a ``close``, and forget all."""
+        resources, self._resources = list(self._resources.values()), {}
+        for resource in resources:
+            close = getattr(resource, "close", None)
+            if close is not None:
+                close()
+
+    def __len__(self) -> int:
+        return len(self._resources)

@@ -1,0 +1,1 @@
+"""The builder: functions that add nodes to the current graph."""

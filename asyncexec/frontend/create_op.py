@@ -1,0 +1,266 @@
+"""``create_op``: a node of any registered op, its inputs converted, its type attrs inferred.
+
+After ``tensorflow/python/framework/op_def_library.py`` (``apply_op``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
+from asyncexec.framework.op_def import ArgDef, AttrDef, NameAttrList, OpDef
+from asyncexec.framework.op_registry import OpRegistration
+from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.tensor_shape import TensorShape, as_shape
+from asyncexec.framework.types import DType, as_dtype
+from asyncexec.frontend.convert import as_tensor_value, const_node
+from asyncexec.frontend.source_line import caller_line
+from asyncexec.graph.current_graph import current_graph, current_graph_or_none
+from asyncexec.graph.graph import Graph, properties_of
+from asyncexec.graph.node import Node, Tensor
+
+
+def create_op(
+    op: str,
+    inputs: Sequence[Any] = (),
+    attrs: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> Any:
+    """Add a node of the registered op type *op* to the current graph (or to that of its inputs).
+
+    Args:
+        op: an op type, such as ``"TopKV2"``.
+        inputs: one entry for each input argument of the op: a tensor or a value to be made a constant; for an argument
+            that is a list, a list of these.
+        attrs: the op's attrs; those that follow from the inputs and those with defaults may be left out.
+        name: the name of the node, by default the op type.
+
+    Returns:
+        The tensor it gives; a list of tensors when the op has several outputs; the operation when it has none.
+
+    Raises:
+        NotFoundError: there is no such op.
+        InvalidArgumentError, InvalidTypeError: inputs or attrs do not fit it.
+    """
+    return add_op(op_registry.lookup(op), inputs, attrs or {}, name)
+
+
+def add_op(
+    registration: OpRegistration,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    name: str | None = None,
+) -> Any:
+    """``create_op`` for a registration."""
+    op_def = registration.op_def
+    line = caller_line()
+    where = f"{line[0]}:{line[1]}" if line else None
+    try:
+        graph = graph_of(inputs)
+        given = {key: _attr_value(op_def, key, value) for key, value in attrs.items() if value is not None}
+        tensors = _InputConverter(graph, op_def, given).convert(inputs)
+        properties = properties_of(registration, given)
+        if graph.current_colocation:
+            given["_class"] = tuple(b"loc:@" + other.encode() for other in graph.current_colocation)
+            properties = properties_of(registration, given)
+        node = graph.add_node(
+            graph.unique_name(name or op_def.name),
+            properties,
+            tensors,
+            _control_inputs(graph, tensors),
+            graph.current_device,
+            line,
+        )
+    except OpError as error:
+        raise _located(error, op_def.name, name, where) from None
+    outputs = node.outputs
+    if not op_def.outputs:
+        return node
+    return list(outputs) if op_def.returns_tuple else outputs[0]
+
+
+def _located(error: OpError, op: str, name: str | None, where: str | None) -> OpError:
+    if error.user_line is None:
+        error.node, error.op, error.user_line = error.node or name or op, op, where
+        error.args = (str(error),)
+    return error
+
+
+def _control_inputs(graph: Graph, tensors: Sequence[Tensor]) -> list[Node]:
+    sources = {tensor.op for tensor in tensors}
+    return [node for node in graph.current_control_inputs if node not in sources]
+
+
+def graph_of(values: Sequence[Any]) -> Graph:
+    """The one graph that the tensors in *values* are in; the current graph when there are none.
+
+    Raises:
+        InvalidArgumentError: they are in different graphs.
+        FailedPreconditionError: there are none, and no graph is being built.
+    """
+    found: Graph | None = None
+    for value in values:
+        members = value if isinstance(value, (list, tuple)) else (value,)
+        for member in members:
+            if isinstance(member, Tensor):
+                if found is None:
+                    found = member.graph
+                elif found is not member.graph:
+                    raise InvalidArgumentError(f"{member.name!r} is in another graph than the tensors before it")
+    current = current_graph_or_none()
+    if found is None:
+        return current_graph()
+    if current is not None and current is not found:
+        raise InvalidArgumentError("these tensors are not of the graph that is being built")
+    return found
+
+
+def _attr_value(op_def: OpDef, name: str, value: Any) -> Any:
+    attr = op_def.attrs.get(name)
+    if attr is None:
+        if name.startswith("_"):
+            return value
+        raise InvalidArgumentError(f"{op_def.name} has no attr {name!r}; it has {sorted(op_def.attrs)}")
+    if attr.is_list:
+        if not isinstance(value, (list, tuple)):
+            raise InvalidTypeError(f"attr {name!r} takes a list, not {value!r}")
+        return tuple(_one_attr(attr, item) for item in value)
+    return _one_attr(attr, value)
+
+
+def _one_attr(attr: AttrDef, value: Any) -> Any:
+    match attr.element_kind:
+        case "type":
+            return as_dtype(value)
+        case "shape":
+            return as_shape(value)
+        case "string":
+            return value.encode() if isinstance(value, str) else value
+        case "func":
+            return NameAttrList(value) if isinstance(value, str) else value
+        case "tensor":
+            return as_tensor_value(value)[0]
+        case "int":
+            return int(value) if isinstance(value, np.integer) else value
+        case "float":
+            return float(value) if isinstance(value, np.floating) else value
+        case "bool":
+            return bool(value) if isinstance(value, np.bool_) else value
+    return value
+
+
+class _InputConverter:
+    """Makes tensors of the inputs, and infers type attrs and list lengths from them."""
+
+    def __init__(self, graph: Graph, op_def: OpDef, attrs: dict[str, Any]) -> None:
+        self._graph = graph
+        self._op_def = op_def
+        self._attrs = attrs
+
+    def convert(self, inputs: Sequence[Any]) -> list[Tensor]:
+        args = self._op_def.inputs
+        if len(inputs) != len(args):
+            wanted = ", ".join(map(str, args)) or "none"
+            raise InvalidArgumentError(f"{self._op_def.name} takes {len(args)} inputs ({wanted}), not {len(inputs)}")
+        for arg, value in zip(args, inputs, strict=True):
+            self._infer_from_tensors(arg, value)
+        tensors: list[Tensor] = []
+        for arg, value in zip(args, inputs, strict=True):
+            tensors += self._convert_list(arg, value) if arg.is_list else [self._convert_one(arg, value)]
+        return tensors
+
+    def _infer_from_tensors(self, arg: ArgDef, value: Any) -> None:
+        """Tensors decide type attrs before any Python value does: ``1 + x`` has the dtype of x."""
+        if arg.is_list:
+            if not isinstance(value, (list, tuple)):
+                raise InvalidTypeError(f"argument {arg.name!r} of {self._op_def.name} takes a list, not {value!r}")
+            if arg.number_attr is not None:
+                self._agree(arg, arg.number_attr, len(value), "length")
+        if arg.type_attr is None:
+            return
+        for member in value if arg.is_list else (value,):
+            if isinstance(member, Tensor):
+                self._agree(arg, arg.type_attr, member.dtype.base_dtype, "dtype")
+
+    def _agree(self, arg: ArgDef, attr: str, value: Any, what: str) -> None:
+        known = self._attrs.setdefault(attr, value)
+        if known != value:
+            shown, expected = (v.name if isinstance(v, DType) else v for v in (value, known))
+            raise InvalidTypeError(
+                f"argument {arg.name!r} of {self._op_def.name} is of {what} {shown}, but {expected} is expected here",
+                hint=f"put ax.cast(x, ax.{expected}) around it" if what == "dtype" else None,
+            )
+
+    def _convert_list(self, arg: ArgDef, values: Sequence[Any]) -> list[Tensor]:
+        if arg.type_list_attr is None:
+            return [self._convert_one(arg, value) for value in values]
+        wanted: Sequence[DType | None] = self._attrs.get(arg.type_list_attr) or [None] * len(values)
+        if len(wanted) != len(values):
+            raise InvalidArgumentError(f"argument {arg.name!r} takes {len(wanted)} tensors, not {len(values)}")
+        tensors = [self._as_tensor(value, dtype, arg) for value, dtype in zip(values, wanted, strict=True)]
+        self._attrs[arg.type_list_attr] = tuple(tensor.dtype.base_dtype for tensor in tensors)
+        return tensors
+
+    def _convert_one(self, arg: ArgDef, value: Any) -> Tensor:
+        if arg.type_attr is None:
+            return self._as_tensor(value, arg.dtype, arg)
+        attr = self._op_def.attrs[arg.type_attr]
+        default = attr.default if isinstance(attr.default, DType) else None
+        known = self._attrs.get(arg.type_attr)
+        if known is None and default is not None and not isinstance(value, (Tensor, np.ndarray, np.generic)):
+            known = default
+        tensor = self._as_tensor(value, known, arg)
+        self._attrs.setdefault(arg.type_attr, tensor.dtype.base_dtype)
+        return tensor
+
+    def _as_tensor(self, value: Any, dtype: DType | None, arg: ArgDef) -> Tensor:
+        if isinstance(value, Tensor):
+            if dtype is not None and value.dtype.base_dtype is not dtype.base_dtype:
+                raise InvalidTypeError(
+                    f"argument {arg.name!r} of {self._op_def.name} takes {dtype.name}, not {value.dtype.name}",
+                    hint=f"put ax.cast(x, ax.{dtype.name}) around it" if dtype.is_numeric else None,
+                )
+            if arg.is_ref and not value.dtype.is_ref:
+                raise InvalidTypeError(f"argument {arg.name!r} of {self._op_def.name} takes a variable's reference")
+            return value
+        if isinstance(value, Node):
+            raise InvalidTypeError(f"argument {arg.name!r} takes a tensor, not the operation {value.name!r}")
+        try:
+            converted, found = as_tensor_value(_plain(value), dtype)
+        except OpError as error:
+            error.message = f"argument {arg.name!r} of {self._op_def.name}: {error.message}"
+            raise
+        return const_node(self._graph, converted, found, f"{self._op_def.name}/{arg.name}").outputs[0]
+
+
+def _plain(value: Any) -> Any:
+    return list(value.as_tuple()) if isinstance(value, TensorShape) else value
+
+
+def as_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Tensor:
+    """*value* as a tensor of the current graph: itself if it is one, else a constant; a list that holds tensors is packed.
+
+    Raises:
+        InvalidTypeError: it cannot be made one, or is a tensor of another dtype.
+    """
+    want = None if dtype is None else as_dtype(dtype)
+    if isinstance(value, Tensor):
+        if want is not None and value.dtype.base_dtype is not want:
+            raise InvalidTypeError(f"{value.name!r} is of {value.dtype.name}, not {want.name}", node=value.op)
+        return value
+    if isinstance(value, (list, tuple)) and holds_tensor(value):
+        members = [as_tensor(member, want) if holds_tensor(member) else member for member in value]
+        attrs = {"T": want} if want else {}
+        return create_op("Pack", [members], attrs, name)  # type: ignore[no-any-return]
+    graph = current_graph()
+    converted, found = as_tensor_value(_plain(value), want)
+    return const_node(graph, converted, found, name).outputs[0]
+
+
+def holds_tensor(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return True
+    return isinstance(value, (list, tuple)) and any(holds_tensor(member) for member in value)

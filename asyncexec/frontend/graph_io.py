@@ -1,0 +1,70 @@
+"""``load_graph_def``, ``save_graph_def`` and ``import_graph_def``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from asyncexec.framework.graph_def import GraphDef
+from asyncexec.framework.tensor_id import CONTROL_SLOT, parse_tensor_name
+from asyncexec.frontend.create_op import as_tensor
+from asyncexec.frontend.source_line import caller_line
+from asyncexec.graph import graph_constructor
+from asyncexec.graph.current_graph import as_node, current_graph
+from asyncexec.graph.graph import Graph
+from asyncexec.graph.node import Node, Tensor
+
+
+def import_graph_def(
+    graph_def: GraphDef,
+    name: str = "",
+    input_map: Mapping[str, Tensor | Node] | None = None,
+    control_dependencies: Iterable[Tensor | Node] = (),
+    return_elements: Sequence[str] | None = None,
+    *,
+    allowed_ops: Collection[str] = (),
+) -> list[Tensor | Node] | None:
+    """Add the nodes of *graph_def* to the current graph.
+
+    Args:
+        graph_def: a GraphDef, such as ``load_graph_def`` gives.
+        name: a prefix for the names of its nodes, made unique; none by default.
+        input_map: what stands in for inputs of its nodes: by ``"name:slot"`` a tensor, by ``"^name"`` an operation.
+        control_dependencies: what must run before any of its nodes.
+        return_elements: names in the GraphDef, ``"name:slot"`` of tensors and ``"name"`` of operations.
+        allowed_ops: op types that reach outside of the graph (files, user-defined ops) and may do so.
+
+    Returns:
+        The elements asked for, in that order; None when none were.
+
+    Raises:
+        NotFoundError: an op type is unknown.
+        PermissionDeniedError: an op type is off and not among *allowed_ops*.
+        InvalidArgumentError: anything else that is wrong with it, naming the node.  The graph is then as it was.
+    """
+    graph = current_graph()
+    mapped = {key: value if isinstance(value, Node) else as_tensor(value) for key, value in (input_map or {}).items()}
+    return graph_constructor.import_graph_def(
+        graph,
+        graph_def,
+        name=name,
+        input_map=mapped,
+        control_dependencies=[as_node(value) for value in control_dependencies],
+        return_elements=return_elements,
+        allowed_ops=allowed_ops,
+        source_line=caller_line(),
+    )
+
+
+def import_into(graph: Graph, graph_def: GraphDef) -> None:
+    """Add the nodes of *graph_def* to *graph*; inputs that it does not define are nodes of the graph."""
+    own = {node.name for node in graph_def.node}
+    outside: dict[str, Tensor | Node] = {}
+    for node in graph_def.node:
+        for text in node.input:
+            tensor_id = parse_tensor_name(text)
+            if tensor_id.name not in own and tensor_id.name in graph:
+                source = graph.operation(tensor_id.name)
+                outside[text] = source if tensor_id.slot == CONTROL_SLOT else graph.tensor(str(tensor_id))
+    graph_constructor.import_graph_def(graph, graph_def, input_map=outside, source_line=caller_line())
+
+

@@ -1,0 +1,124 @@
+"""The graph being built, and the scopes that new nodes are made under."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any, Self
+
+from asyncexec.framework.errors import FailedPreconditionError, InvalidTypeError
+from asyncexec.graph.node import Node, Tensor
+
+if TYPE_CHECKING:
+    from asyncexec.graph.graph import Graph
+
+_current: ContextVar[GraphContext | None] = ContextVar("asyncexec_current_graph", default=None)
+
+
+class GraphContext:
+    """The scopes of a graph: names, devices, control dependencies, colocation."""
+
+    def __init__(self) -> None:
+        self._tokens: list[Token[GraphContext | None]] = []
+        self._name_scopes: list[str] = [""]
+        self._devices: list[str] = [""]
+        self._control: list[tuple[Node, ...]] = [()]
+        self._colocation: list[tuple[str, ...]] = [()]
+
+    def __enter__(self) -> Self:
+        self._tokens.append(_current.set(self))
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        _current.reset(self._tokens.pop())
+
+    @property
+    def current_name_scope(self) -> str:
+        """The prefix of new names: ``""``, or ``"a/b/"``."""
+        return self._name_scopes[-1]
+
+    @property
+    def current_device(self) -> str:
+        return self._devices[-1]
+
+    @property
+    def current_control_inputs(self) -> tuple[Node, ...]:
+        return self._control[-1]
+
+    @property
+    def current_colocation(self) -> tuple[str, ...]:
+        """Names of the nodes that new ones are placed with."""
+        return self._colocation[-1]
+
+
+def current_graph() -> Graph:
+    """The graph of the innermost ``with graph:``; FailedPreconditionError outside of one."""
+    graph = _current.get()
+    if graph is None:
+        raise FailedPreconditionError(
+            "no graph is being built here", hint="put the code inside 'with ax.Graph() as graph:'"
+        )
+    return graph  # type: ignore[return-value]
+
+
+def current_graph_or_none() -> Graph | None:
+    return _current.get()  # type: ignore[return-value]
+
+
+@contextmanager
+def name_scope(name: str) -> Iterator[str]:
+    """Prefix the names of nodes made inside with ``name/``; the prefix in full is given to ``as``."""
+    graph = current_graph()
+    scope = graph.unique_name(name) + "/"
+    graph._name_scopes.append(scope)
+    try:
+        yield scope
+    finally:
+        graph._name_scopes.pop()
+
+
+@contextmanager
+def device(name: str | None) -> Iterator[None]:
+    """Ask for the nodes made inside to run on device *name*, such as ``"/cpu:1"`` (None: on any)."""
+    graph = current_graph()
+    graph._devices.append(name or "")
+    try:
+        yield
+    finally:
+        graph._devices.pop()
+
+
+@contextmanager
+def control_dependencies(control_inputs: Iterable[Tensor | Node] | None) -> Iterator[None]:
+    """Let the nodes made inside run only after *control_inputs* have (None: lift all such conditions)."""
+    graph = current_graph()
+    if control_inputs is None:
+        nodes: tuple[Node, ...] = ()
+    else:
+        nodes = tuple(dict.fromkeys((*graph.current_control_inputs, *map(as_node, control_inputs))))
+    graph._control.append(nodes)
+    try:
+        yield
+    finally:
+        graph._control.pop()
+
+
+@contextmanager
+def colocate_with(op: Tensor | Node) -> Iterator[None]:
+    """Place the nodes made inside on the device of *op*."""
+    graph = current_graph()
+    graph._colocation.append((*graph.current_colocation, as_node(op).name))
+    try:
+        yield
+    finally:
+        graph._colocation.pop()
+
+
+def as_node(value: Any) -> Node:
+    """The operation that *value*, a tensor or an operation, is of; InvalidTypeError for anything else."""
+    if isinstance(value, Tensor):
+        return value.op
+    if isinstance(value, Node):
+        return value
+    raise InvalidTypeError(f"an operation or a tensor is needed here, not {type(value).__name__} {value!r}")

@@ -1,0 +1,183 @@
+"""Graph: nodes by name, in the order they were added, and the scopes under which new ones are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from asyncexec.framework.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    InvalidTypeError,
+    NotFoundError,
+)
+from asyncexec.framework.graph_def import FunctionDef, GraphDef
+from asyncexec.framework.op_registry import OpRegistration
+from asyncexec.framework.tensor_id import is_valid_node_name, parse_tensor_name
+from asyncexec.graph.current_graph import GraphContext
+from asyncexec.graph.graph_to_def import graph_to_def
+from asyncexec.graph.names import nearest
+from asyncexec.graph.node import Node, NodeProperties, SourceLine, Tensor
+from asyncexec.graph.shape_refiner import ShapeRefiner
+
+
+class Graph(GraphContext):
+    """A dataflow graph.
+
+    ``with graph:`` makes it the current graph, to which the functions of the builder add their nodes.  ``graph["y:0"]``
+    is a tensor, ``graph["y"]`` the operation (``graph.tensor`` and ``graph.operation`` when the kind must be sure).
+
+    Nodes are only ever added; a session sees those that were there when a signature was first run.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._nodes: list[Node] = []
+        self._by_name: dict[str, Node] = {}
+        self._names_used: dict[str, int] = {}
+        self._is_finalized = False
+        self.refiner = ShapeRefiner()
+        # Functions of imported GraphDefs, by name.
+        self.functions: dict[str, FunctionDef] = {}
+
+    @property
+    def operations(self) -> list[Node]:
+        """All nodes, in the order they were added."""
+        return list(self._nodes)
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def is_finalized(self) -> bool:
+        return self._is_finalized
+
+    def finalize(self) -> None:
+        """Allow no more nodes: adding one raises FailedPreconditionError."""
+        self._is_finalized = True
+
+    def add_node(
+        self,
+        name: str,
+        properties: NodeProperties,
+        inputs: Sequence[Tensor] = (),
+        control_inputs: Sequence[Node] = (),
+        device: str = "",
+        source_line: SourceLine | None = None,
+    ) -> Node:
+        """Add a node whose inputs are known to be right in number and dtype, and infer its shapes.
+
+        Raises:
+            AlreadyExistsError: the name is taken.
+            FailedPreconditionError: the graph is finalized.
+            InvalidArgumentError: the name is no name, or the inputs' shapes do not fit the op.
+        """
+        self.check_name_is_free(name)
+        node = Node(self, name, properties, tuple(inputs), tuple(control_inputs), device, source_line)
+        self.refiner.infer(node)
+        self.commit([node])
+        return node
+
+    def check_name_is_free(self, name: str) -> None:
+        """Raise unless a node *name* can be added now."""
+        if self._is_finalized:
+            raise FailedPreconditionError("this graph is finalized: nodes can no longer be added", node=name)
+        if name in self._by_name:
+            raise AlreadyExistsError(f"there is already a node {name!r} in the graph", node=name)
+        if not is_valid_node_name(name, allow_internal=True):
+            raise InvalidArgumentError(f"{name[:100]!r} is not a valid node name")
+
+    def check_can_import(self, name: str) -> None:
+        """Raise unless an imported node may be called *name*; that it is a valid name is known."""
+        if self._is_finalized:
+            raise FailedPreconditionError("this graph is finalized: nodes can no longer be added", node=name)
+        if name in self._by_name:
+            raise InvalidArgumentError(
+                f"Node name {name!r} already exists in the Graph", node=name, hint="import under a name of its own: name="
+            )
+
+    def commit(self, nodes: Sequence[Node]) -> None:
+        """Make *nodes*, which are complete, part of the graph."""
+        for node in nodes:
+            node.id = len(self._nodes)
+            self._nodes.append(node)
+            self._by_name[node.name] = node
+
+    def unique_name(self, name: str) -> str:
+        """*name* under the current name scope, with ``_1``, ``_2``, ... if it is taken."""
+        full = f"{self.current_name_scope}{name}"
+        if full not in self._by_name and full not in self._names_used:
+            self._names_used[full] = 0
+            return full
+        count = self._names_used.get(full, 0)
+        while True:
+            count += 1
+            candidate = f"{full}_{count}"
+            if candidate not in self._by_name and candidate not in self._names_used:
+                break
+        self._names_used[full] = count
+        self._names_used[candidate] = 0
+        return candidate
+
+    def find_operation(self, name: str) -> Node | None:
+        """The node *name*, or None."""
+        return self._by_name.get(name)
+
+    def operation(self, name: str) -> Node:
+        """The node *name*; NotFoundError, with the nearest names, when there is none."""
+        node = self._by_name.get(name)
+        if node is None:
+            raise NotFoundError(f"there is no operation {name!r} in the graph", hint=nearest(name, self._by_name))
+        return node
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor *name*, such as ``"y:0"``.
+
+        Raises:
+            NotFoundError: there is no such node.
+            InvalidArgumentError: the node has no such output, or *name* is not the name of a tensor.
+        """
+        tensor_id = parse_tensor_name(name)
+        if tensor_id.is_control or ":" not in name:
+            raise InvalidArgumentError(f"{name!r} names an operation, not a tensor", hint=f"write {name.lstrip('^')!r}:0")
+        node = self.operation(tensor_id.name)
+        if tensor_id.slot >= len(node.properties.output_dtypes):
+            raise InvalidArgumentError(
+                f"{name!r}: operation {node.name!r} has only {len(node.properties.output_dtypes)} outputs", node=node
+            )
+        return node.outputs[tensor_id.slot]
+
+    def __getitem__(self, name: str) -> Any:
+        """The tensor ``"name:slot"`` or the operation ``"name"``; errors as of tensor() and operation()."""
+        if not isinstance(name, str):
+            raise InvalidTypeError(f"a graph is indexed by a name, not by {type(name).__name__}")
+        return self.tensor(name) if ":" in name else self.operation(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.operations)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def as_graph_def(self) -> GraphDef:
+        """The graph as a GraphDef, which import_graph_def takes back."""
+        return graph_to_def(self._nodes, self.functions.values())
+
+    def __repr__(self) -> str:
+        tail = ", finalized" if self._is_finalized else ""
+        return f"<ax.Graph of {len(self._nodes)} operations{tail}>"
+
+
+def properties_of(
+    registration: OpRegistration, attrs: Mapping[str, Any]
+) -> NodeProperties:
+    """NodeProperties for a node of that op with *attrs*, checked and completed with defaults."""
+    op_def = registration.op_def
+    complete = op_def.complete_attrs(attrs)
+
+    return NodeProperties(registration, complete, op_def.input_dtypes(complete), op_def.output_dtypes(complete))

@@ -1,0 +1,42 @@
+"""Nodes -> GraphDef."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from asyncexec.framework.attr_value import encode_attr_value
+from asyncexec.framework.graph_def import FunctionDef, FunctionDefLibrary, GraphDef, NodeDef, VersionDef
+from asyncexec.graph.node import Node, Tensor
+
+# What TensorFlow 2.21 writes; graphs made here use nothing that is younger.
+GRAPH_DEF_VERSION = 2407
+MIN_CONSUMER = 12
+
+
+def graph_to_def(nodes: Iterable[Node], functions: Iterable[FunctionDef] = ()) -> GraphDef:
+    """A GraphDef of *nodes*, in the order given, with *functions* as its library."""
+    return GraphDef(
+        node=[node_to_def(node) for node in nodes],
+        library=FunctionDefLibrary(function=list(functions)),
+        versions=VersionDef(producer=GRAPH_DEF_VERSION, min_consumer=MIN_CONSUMER),
+    )
+
+
+def node_to_def(node: Node) -> NodeDef:
+    """The NodeDef of one node."""
+    kinds = node.op_def.attrs
+    return NodeDef(
+        name=node.name,
+        op=node.op,
+        input=[*map(input_name, node.inputs), *(f"^{control.name}" for control in node.control_inputs)],
+        device=node.device,
+        attr={
+            name: encode_attr_value(value, kinds[name].kind if name in kinds else "")
+            for name, value in node.attrs.items()
+        },
+    )
+
+
+def input_name(tensor: Tensor) -> str:
+    """A tensor as NodeDef.input spells it: slot 0 goes without saying."""
+    return tensor.op.name if tensor.index == 0 else f"{tensor.op.name}:{tensor.index}"

@@ -1,0 +1,280 @@
+"""Node (an op in a graph) and Tensor (one of its outputs)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from asyncexec.framework.errors import InvalidTypeError
+from asyncexec.framework.op_def import OpDef
+from asyncexec.framework.op_registry import OpRegistration
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.framework.types import DType
+
+if TYPE_CHECKING:
+    from asyncexec.graph.graph import Graph
+
+SourceLine: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeProperties:
+    """What nodes of one op with the same attrs share (``NodeProperties`` in TensorFlow's ``graph.h``)."""
+
+    registration: OpRegistration
+    attrs: Mapping[str, Any]  # all of them, defaults filled in, decoded
+    input_dtypes: tuple[DType, ...]
+    output_dtypes: tuple[DType, ...]
+
+    @property
+    def op_def(self) -> OpDef:
+        return self.registration.op_def
+
+
+class Node:
+    """An op in a graph: what users know as an operation.
+
+    Attributes:
+        id: its position in ``graph.operations``.
+        name: unique in the graph.
+        inputs: the tensors it takes.
+        control_inputs: nodes that must have run before it.
+        device: the device asked for, ``""`` when none.
+        output_shapes: what is known of the shape of each output.
+    """
+
+    __slots__ = (
+        "_outputs",
+        "control_inputs",
+        "device",
+        "graph",
+        "id",
+        "inputs",
+        "name",
+        "output_shapes",
+        "properties",
+        "source_line",
+    )
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        properties: NodeProperties,
+        inputs: tuple[Tensor, ...],
+        control_inputs: tuple[Node, ...] = (),
+        device: str = "",
+        source_line: SourceLine | None = None,
+    ) -> None:
+        self.id = -1
+        self.graph = graph
+        self.name = name
+        self.properties = properties
+        self.inputs = inputs
+        self.control_inputs = control_inputs
+        self.device = device
+        self.source_line = source_line
+        self.output_shapes: tuple[TensorShape, ...] = ()
+        self._outputs: list[Tensor] | None = None
+
+    @property
+    def op(self) -> str:
+        """The op type, such as ``MatMul``."""
+        return self.properties.registration.op_def.name
+
+    type = op
+
+    @property
+    def op_def(self) -> OpDef:
+        return self.properties.registration.op_def
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        return self.properties.attrs
+
+    def get_attr(self, name: str) -> Any:
+        """The value of an attr; InvalidArgumentError when the op has none of that name."""
+        try:
+            return self.properties.attrs[name]
+        except KeyError:
+            raise InvalidTypeError(f"{self.op} has no attr {name!r}", node=self) from None
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The tensors it gives."""
+        if self._outputs is None:
+            self._outputs = [Tensor(self, index) for index in range(len(self.properties.output_dtypes))]
+        return self._outputs
+
+    @property
+    def user_line(self) -> str | None:
+        """``file:line`` of the code that made it, where known."""
+        return None if self.source_line is None else f"{self.source_line[0]}:{self.source_line[1]}"
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(f"{t.dtype.name} {t.shape}" for t in self.outputs)
+        return f"<ax.Operation {self.name!r} op={self.op}{f' -> {outputs}' if outputs else ''}>"
+
+
+class Tensor:
+    """Output *index* of node *op*: a value that will exist when the graph runs.
+
+    Operators on it add nodes to its graph: ``+ - * / // % ** @ < <= > >= == != [] ~ & | ^``, ``-x`` and ``abs(x)``.
+    ``==`` therefore gives a tensor of bool; two tensors are the same one only if ``a is b``.
+    """
+
+    __slots__ = ("__weakref__", "index", "op")
+
+    # The frontend, which knows how to build nodes, fills this in.
+    operators: ClassVar[dict[str, Callable[..., Tensor]]] = {}
+
+    def __init__(self, op: Node, index: int) -> None:
+        self.op = op
+        self.index = index
+
+    @property
+    def graph(self) -> Graph:
+        return self.op.graph
+
+    @property
+    def name(self) -> str:
+        return f"{self.op.name}:{self.index}"
+
+    @property
+    def dtype(self) -> DType:
+        return self.op.properties.output_dtypes[self.index]
+
+    @property
+    def shape(self) -> TensorShape:
+        """What is known of its shape before it runs."""
+        return self.op.output_shapes[self.index]
+
+    def set_shape(self, shape: Any) -> None:
+        """Tell more of the shape than could be inferred; InvalidArgumentError when that contradicts what is known."""
+        shapes = list(self.op.output_shapes)
+        shapes[self.index] = shapes[self.index].merge_with(shape)
+        self.op.output_shapes = tuple(shapes)
+
+    def __repr__(self) -> str:
+        return f"<ax.Tensor {self.name!r} {self.dtype.name} shape={self.shape} from {self.op.op}>"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __bool__(self) -> bool:
+        raise InvalidTypeError(
+            f"{self.name!r} has no value while the graph is built, so it cannot decide an if or a while",
+            node=self.op,
+            hint="use ax.cond or ax.where; to ask whether two names are one tensor, 'a is b'",
+        )
+
+    def __iter__(self) -> Any:
+        raise InvalidTypeError(
+            f"{self.name!r} cannot be iterated over while the graph is built", node=self.op, hint="use ax.unstack"
+        )
+
+    def __len__(self) -> int:
+        raise InvalidTypeError(
+            f"{self.name!r} has no length while the graph is built", node=self.op, hint="use .shape[0] or ax.shape(x)[0]"
+        )
+
+    # numpy must leave "array + tensor" to __radd__.
+    __array_priority__ = 100
+    __array_ufunc__ = None
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return self.operators["getitem"](self, key)
+
+    def __add__(self, other: Any) -> Tensor:
+        return self.operators["add"](self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return self.operators["add"](other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return self.operators["sub"](self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return self.operators["sub"](other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return self.operators["mul"](self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return self.operators["mul"](other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return self.operators["truediv"](self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return self.operators["truediv"](other, self)
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        return self.operators["floordiv"](self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return self.operators["floordiv"](other, self)
+
+    def __mod__(self, other: Any) -> Tensor:
+        return self.operators["mod"](self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return self.operators["mod"](other, self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return self.operators["pow"](self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return self.operators["pow"](other, self)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return self.operators["matmul"](self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return self.operators["matmul"](other, self)
+
+    def __and__(self, other: Any) -> Tensor:
+        return self.operators["and"](self, other)
+
+    def __rand__(self, other: Any) -> Tensor:
+        return self.operators["and"](other, self)
+
+    def __or__(self, other: Any) -> Tensor:
+        return self.operators["or"](self, other)
+
+    def __ror__(self, other: Any) -> Tensor:
+        return self.operators["or"](other, self)
+
+    def __xor__(self, other: Any) -> Tensor:
+        return self.operators["xor"](self, other)
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return self.operators["xor"](other, self)
+
+    def __lt__(self, other: Any) -> Tensor:
+        return self.operators["lt"](self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return self.operators["le"](self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return self.operators["gt"](self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return self.operators["ge"](self, other)
+
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return self.operators["eq"](self, other)
+
+    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        return self.operators["ne"](self, other)
+
+    def __neg__(self) -> Tensor:
+        return self.operators["neg"](self)
+
+    def __abs__(self) -> Tensor:
+        return self.operators["abs"](self)
+
+    def __invert__(self) -> Tensor:
+        return self.operators["invert"](self)

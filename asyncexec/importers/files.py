@@ -1,0 +1,39 @@
+"""Reading and writing files, with errors of the status codes that stand for what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from asyncexec.framework.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, UnavailableError
+
+
+def read_file(path: Path, what: str) -> bytes:
+    """All bytes of the file *path*, which is expected to hold *what*.
+
+    Raises:
+        NotFoundError, PermissionDeniedError, InvalidArgumentError: no such file; not readable; a folder.
+    """
+    with _file_errors(path, what):
+        return path.read_bytes()
+
+
+def write_file(path: Path, data: bytes, what: str) -> None:
+    """Write the file *path*; errors as of :func:`read_file`."""
+    with _file_errors(path, what):
+        path.write_bytes(data)
+
+
+@contextmanager
+def _file_errors(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{str(path)!r} does not exist; expected {what} there") from error
+    except PermissionError as error:
+        raise PermissionDeniedError(f"{str(path)!r} must not be opened; expected {what} there") from error
+    except (IsADirectoryError, NotADirectoryError, ValueError) as error:
+        raise InvalidArgumentError(f"{str(path)!r} is not a file; expected {what} there") from error
+    except OSError as error:
+        raise UnavailableError(f"{str(path)!r} cannot be opened: {error}; expected {what} there") from error

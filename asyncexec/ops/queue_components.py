@@ -1,0 +1,86 @@
+"""The components of queue elements: checked on the way in, put together to batches on the way out.
+
+Rules from ``tensorflow/core/kernels/queue_base.cc`` and ``padding_fifo_queue.cc``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.kernel import as_value
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.framework.types import DType, string
+from asyncexec.ops.queue_state import Element, PaddingFIFOQueue, Queue
+from asyncexec.ops.variable_state import MAX_BYTES, frozen
+
+
+def checked_element(queue: Queue, components: Sequence[Any]) -> Element:
+    """*components* as an element of *queue*; InvalidArgumentError when a shape does not fit."""
+    for index, wanted in enumerate(queue.component_shapes):
+        _require_shape(index, wanted, np.shape(components[index]))
+    return tuple(frozen(component) for component in components)
+
+
+def checked_elements(queue: Queue, components: Sequence[Any]) -> list[Element]:
+    """The elements that stand along the first dimension of *components*."""
+    first = np.shape(components[0])
+    size = first[0] if first else 0
+    shapes = queue.component_shapes or (TensorShape(None),) * len(components)
+    for index, wanted in enumerate(shapes):
+        shape = np.shape(components[index])
+        if not shape:
+            raise InvalidArgumentError(f"Shape mismatch in tuple component {index}. Expected at least a vector, got []")
+        _require_shape(index, TensorShape([size]).concatenate(wanted), shape)
+        if shape[0] != size:
+            raise InvalidArgumentError(
+                f"All input tensors must have the same size in the 0th dimension. Component {index} has {shape[0]}, "
+                f"and should have {size}"
+            )
+    kept = [frozen(component) for component in components]
+    return [tuple(as_value(component[row]) for component in kept) for row in range(size)]
+
+
+def _require_shape(index: int, wanted: TensorShape, got: tuple[int, ...]) -> None:
+    if not wanted.accepts(got):
+        raise InvalidArgumentError(
+            f"Shape mismatch in tuple component {index}. Expected {wanted}, got {TensorShape(got)}"
+        )
+
+
+def batched(queue: Queue, elements: Sequence[Element]) -> tuple[Any, ...]:
+    """Each component of *elements*, stacked; padded with zeros where the queue pads."""
+    columns = zip(*elements, strict=True)
+    if isinstance(queue, PaddingFIFOQueue):
+        return tuple(_padded(dtype, column) for dtype, column in zip(queue.component_dtypes, columns, strict=True))
+    return tuple(_stacked(dtype, column) for dtype, column in zip(queue.component_dtypes, columns, strict=True))
+
+
+def _stacked(dtype: DType, column: Sequence[Any]) -> Any:
+    batch = np.empty((len(column), *np.shape(column[0])), dtype.as_numpy_dtype)
+    for row, value in enumerate(column):
+        batch[row] = value
+    return batch
+
+
+def _padded(dtype: DType, column: Sequence[Any]) -> Any:
+    sizes = tuple(map(max, zip(*(np.shape(value) for value in column), strict=True)))
+    shape = (len(column), *sizes)
+    if math.prod(shape) * dtype.itemsize > MAX_BYTES:
+        raise ResourceExhaustedError(f"a batch of shape {TensorShape(shape)} is too large")
+    batch = np.full(shape, b"", object) if dtype is string else np.zeros(shape, dtype.as_numpy_dtype)
+    for row, value in enumerate(column):
+        batch[row][tuple(slice(size) for size in np.shape(value))] = value
+    return batch
+
+
+def empty_batch(queue: Queue) -> tuple[Any, ...]:
+    """A batch of no elements; an unknown size counts as 0."""
+    return tuple(
+        np.empty((0, *(dim or 0 for dim in shape.as_list())), dtype.as_numpy_dtype)
+        for dtype, shape in zip(queue.component_dtypes, queue.component_shapes, strict=True)
+    )

@@ -1,0 +1,147 @@
+"""What a variable is.  A resource handle and a reference that travel along an edge are both the Variable itself.
+
+A value is replaced, never changed in place: who read the former one keeps it.  A stored array is read-only and shares
+no memory with an array that somebody else can write to.  Read-modify-write holds a lock, because a kernel may run on a
+worker thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+
+from asyncexec.framework.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
+from asyncexec.framework.kernel import OpKernelConstruction, as_value
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.framework.types import DType, string
+
+DEFAULT_CONTAINER: Final = "localhost"
+MAX_BYTES: Final = 2**40
+
+
+class Variable:
+    """A mutable tensor that outlives a step.
+
+    Attributes:
+        name: its name within its container.
+        dtype: what its value is made of.
+        shape: the shape it was declared with (its value may have another one where the assignment allowed that).
+        value: the current value, or None before the first assignment.
+    """
+
+    __slots__ = ("_lock", "container", "dtype", "name", "shape", "value")
+
+    def __init__(self, name: str, dtype: DType, shape: TensorShape, container: str = DEFAULT_CONTAINER) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.shape = shape
+        self.container = container
+        self.value: Any = None
+        self._lock = Lock()
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether it has a value."""
+        return self.value is not None
+
+    def read(self) -> Any:
+        """The value; FailedPreconditionError when it has none."""
+        value = self.value
+        if value is None:
+            raise FailedPreconditionError(f"Attempting to use uninitialized value {self.name}")
+        return value
+
+    def lookup(self) -> Any:
+        """The value; NotFoundError, as for a resource that was never made, when it has none."""
+        value = self.value
+        if value is None:
+            raise NotFoundError(f"Could not find resource: {self.container}/{self.name}")
+        return value
+
+    def assign(self, value: Any) -> None:
+        """Replace the value (a writable array is copied)."""
+        self.value = frozen(value)
+
+    def update(self, function: Callable[[Any], Any]) -> Any:
+        """Replace the value by *function* of it, which must be a new array or scalar; return the new one."""
+        with self._lock:
+            value = self.value = sealed(function(self.read()))
+        return value
+
+    def require_shape(self, shape: tuple[int, ...]) -> None:
+        """InvalidArgumentError unless a value of *shape* can take the place of the present one."""
+        wanted = self.shape if self.value is None else TensorShape(np.shape(self.value))
+        if not wanted.accepts(shape):
+            raise InvalidArgumentError(
+                f"Assign requires shapes of both tensors to match. lhs shape= {wanted} rhs shape= {TensorShape(shape)}"
+            )
+
+    def require_dtype(self, dtype: DType) -> None:
+        """InvalidArgumentError unless the variable is of *dtype*."""
+        if self.dtype is not dtype:
+            raise InvalidArgumentError(
+                f"variable {self.name!r} is of dtype {self.dtype.name}, but the op is for {dtype.name}"
+            )
+
+    def destroy(self) -> bool:
+        """Forget the value; whether there was one."""
+        was_initialized, self.value = self.is_initialized, None
+        return was_initialized
+
+    def __repr__(self) -> str:
+        return f"Variable({self.name!r}, {self.dtype.name}, {self.shape})"
+
+
+def frozen(value: Any) -> Any:
+    """*value* as something nobody can write to: itself, or a read-only copy of a writable array."""
+    owner = value
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return sealed(value.copy())
+        owner = owner.base
+    return value if owner is value or owner is None or isinstance(owner, bytes) else sealed(value.copy())
+
+
+def sealed(value: Any) -> Any:
+    """*value*, which nobody else holds yet, made read-only; a scalar instead of a 0-d array."""
+    value = as_value(value)
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    return value
+
+
+def variable_of(construction: OpKernelConstruction) -> Variable:
+    """The variable that the node stands for, made when there is none yet."""
+    container = _text(construction, "container") or DEFAULT_CONTAINER
+    name = _text(construction, "shared_name") or construction.name
+    dtype, shape = construction.attr("dtype"), construction.attr("shape")
+
+    def create() -> Variable:
+        return Variable(name, dtype, shape, container)
+
+    found = construction.resource_mgr.lookup_or_create(Variable, container, name, create)
+    found.require_dtype(dtype)
+    return found
+
+
+def _text(construction: OpKernelConstruction, attr: str) -> str:
+    text: bytes = construction.attr(attr)
+    return text.decode("utf-8", "replace")
+
+
+def zeros(dtype: DType, shape: tuple[int, ...]) -> Any:
+    """A read-only tensor of zeros (of empty strings); ResourceExhaustedError when it would be too large."""
+    if math.prod(shape) * dtype.itemsize > MAX_BYTES:
+        raise ResourceExhaustedError(f"a tensor of shape {TensorShape(shape)} and dtype {dtype.name} is too large")
+    if dtype is string:
+        return sealed(np.full(shape, b"", object)) if shape else b""
+    return sealed(np.zeros(shape, dtype.as_numpy_dtype))

@@ -1,0 +1,1 @@
+"""Full graph + feeds + fetches + targets -> ClientGraph."""

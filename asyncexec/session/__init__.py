@@ -1,0 +1,1 @@
+"""Sessions: ``await session.run(fetches, feeds)``."""

@@ -1,0 +1,79 @@
+"""FunctionCallFrame: the feeds and fetches of one step, and how values become feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from asyncexec.framework import types
+from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.frontend.convert import as_tensor_value
+from asyncexec.graph.node import Tensor
+
+Converter: TypeAlias = Callable[[Any], Any]
+
+
+def feed_converter(tensor: Tensor) -> Converter:
+    """A function that makes a fed value one of *tensor*'s dtype, and checks its shape.
+
+    It raises InvalidTypeError for a dtype that cannot be had without loss, InvalidArgumentError for a shape that does
+    not fit; both name the tensor.
+    """
+    dtype = tensor.dtype.base_dtype
+    if dtype.is_opaque:
+        return lambda value: value
+    shape = tensor.op.output_shapes[tensor.index]
+    slow = _SlowConverter(tensor, dtype, shape)
+    if dtype is types.string:
+        return slow
+    np_dtype, dims = dtype.as_numpy_dtype, shape.dims
+    scalar_type = np_dtype.type
+    if dims == ():
+        return lambda value: value if type(value) is scalar_type else slow(value)
+    accepts = shape.accepts
+
+    def convert(value: Any) -> Any:
+        if type(value) is np.ndarray and value.dtype == np_dtype and value.ndim and accepts(value.shape):
+            return value
+        return slow(value)
+
+    return convert
+
+
+class _SlowConverter:
+    """Any value, checked in full."""
+
+    __slots__ = ("_dtype", "_python_type", "_scalar_type", "_shape", "_tensor")
+
+    def __init__(self, tensor: Tensor, dtype: types.DType, shape: TensorShape) -> None:
+        self._tensor = tensor
+        self._dtype = dtype
+        self._shape = shape
+        # The usual Python value of a scalar placeholder needs no more than a call.
+        self._scalar_type: Any = dtype.as_numpy_dtype.type
+        self._python_type = float if dtype.is_floating and shape.dims == () else None
+
+    def __call__(self, value: Any) -> Any:
+        if type(value) is self._python_type:
+            return self._scalar_type(value)
+        tensor = self._tensor
+        if isinstance(value, Tensor):
+            raise InvalidTypeError(
+                f"the value fed for {tensor.name!r} is the tensor {value.name!r}; feed a value", node=tensor.op
+            )
+        if self._dtype.is_integer and isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "f":
+            value = value.astype(self._dtype.as_numpy_dtype)  # as TensorFlow's session: arrays are truncated
+        try:
+            converted, _ = as_tensor_value(value, self._dtype)
+        except OpError as error:
+            raise type(error)(f"cannot feed {tensor.name!r}: {error.message}", node=tensor.op) from None
+        if not self._shape.accepts(np.shape(converted)):
+            raise InvalidArgumentError(
+                f"cannot feed a value of shape {list(np.shape(converted))} for {tensor.name!r}, "
+                f"which has the shape {self._shape}",
+                node=tensor.op,
+            )
+        return converted

@@ -1,0 +1,33 @@
+"""GraphExecutionState: the stages from a graph and a signature to an executor, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from asyncexec.compilation.bind_kernel import KernelBinder
+from asyncexec.compilation.graph_view import build_graph_view
+from asyncexec.executor.executor import Executor
+from asyncexec.executor.offload import WorkerPool
+from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.graph.node import Node, Tensor
+from asyncexec.pruning.prune import ClientGraph, prune
+from asyncexec.session.session_config import SessionConfig
+
+
+class GraphExecutionState:
+    """What a session needs to make executors."""
+
+    def __init__(self, config: SessionConfig, resource_mgr: ResourceMgr, pool: WorkerPool) -> None:
+        self._binder = KernelBinder(resource_mgr, debug=config.debug)
+        self._pool = pool
+        self._slice_ns = int(config.slice_ms * NS_PER_MS)
+
+    def build_executor(
+        self, feeds: Sequence[Tensor], fetches: Sequence[Tensor], targets: Sequence[Node]
+    ) -> Stage[tuple[ClientGraph, Executor]]:
+        """Prune and compile, as a stage."""
+        client_graph = yield from prune(feeds, fetches, targets)
+        view = yield from build_graph_view(client_graph, self._binder)
+        return client_graph, Executor(view, self._pool, self._slice_ns)

@@ -1,0 +1,133 @@
+"""What every test gets: both event loops, no blocking calls in them, and nothing left behind.
+
+- An ``async def`` test runs twice, on asyncio's loop and on uvloop; with mark ``virtual_clock`` once, on
+  VirtualClockLoop.
+- A call made by asyncexec that blocks a running loop (sleeping, files, sockets, locks that are held) raises
+  ``blockbuster.BlockingError``, unless the test has mark ``allow_blocking``.
+- A test fails that leaves a task, a thread or an open file descriptor behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import pytest
+from blockbuster import BlockBuster
+
+import asyncexec
+from asyncexec.testing import VirtualClockLoop
+
+if sys.platform != "win32":
+    import uvloop
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+# What a test started may need a moment to end after the test has: threads that were told to stop, for one.
+GRACE_S = 2.0
+OPEN_FILES = Path("/proc/self/fd")
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:
+    """The loops an asynchronous test runs on, by the name that stands in its id."""
+    virtual = item.get_closest_marker("virtual_clock")
+    if virtual is not None:
+        return {"virtual": partial(VirtualClockLoop, **virtual.kwargs)}
+    factories: dict[str, LoopFactory] = {"asyncio": asyncio.new_event_loop}
+    if sys.platform != "win32":
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
+
+
+@pytest.fixture(scope="session")
+def blocking_guard() -> Iterator[BlockBuster]:
+    """The guard that raises where asyncexec blocks a running loop; active for the whole session."""
+    guard = BlockBuster(scanned_modules=[asyncexec])
+    # Starting a thread waits until it runs, joining an ended one until it is gone: microseconds either way.
+    guard.functions["threading.Lock.acquire"].can_block_in("executor/offload.py", {"_start_thread", "close"})
+    guard.activate()
+    yield guard
+    guard.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_calls(request: pytest.FixtureRequest, blocking_guard: BlockBuster) -> Iterator[None]:
+    if request.node.get_closest_marker("allow_blocking") is None:
+        yield
+        return
+    blocking_guard.deactivate()
+    yield
+    blocking_guard.activate()
+
+
+@pytest.fixture(scope="session")
+def warm_loops() -> None:
+    """Runs each loop once: uvloop's first one opens a pipe that the process keeps."""
+    if sys.platform != "win32":
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(asyncio.sleep(0))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(no_blocking_calls: None, warm_loops: None) -> Iterator[None]:
+    """Fails a test after which threads or open files are left that were not there before."""
+    threads, files = set(threading.enumerate()), open_files()
+    yield
+    left = new_threads(threads)
+    if left:
+        pytest.fail(f"the test left threads behind: {', '.join(thread.name for thread in left)}")
+    if open_files() - files:
+        gc.collect()
+    leaked = open_files() - files
+    if leaked:
+        pytest.fail(f"the test left files open: {sorted(leaked)}")
+
+
+@pytest.fixture(autouse=True)
+def no_task_left_behind(request: pytest.FixtureRequest, nothing_left_behind: None) -> None:
+    """Asks the loop of an asynchronous test for leaked tasks, after all other fixtures of the test have ended."""
+    if is_asynchronous(request.node):
+        request.getfixturevalue("leaked_tasks")
+
+
+@pytest.fixture
+async def leaked_tasks() -> AsyncIterator[None]:
+    yield
+    await asyncio.sleep(0)  # what was cancelled by the last act of the test ends in this turn of the loop
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:
+        pytest.fail(f"the test left tasks behind: {', '.join(map(repr, left))}")
+
+
+def is_asynchronous(item: pytest.Item) -> bool:
+    test = getattr(item, "obj", None)
+    inner = getattr(getattr(test, "hypothesis", None), "inner_test", test)
+    return inspect.iscoroutinefunction(inner)
+
+
+def new_threads(before: set[threading.Thread]) -> set[threading.Thread]:
+    """Threads that are not in *before* and do not end within the grace period."""
+    deadline = time.monotonic() + GRACE_S
+    left = {thread for thread in threading.enumerate() if thread not in before}
+    for thread in left:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return {thread for thread in left if thread.is_alive()}
+
+
+def open_files() -> set[tuple[str, str]]:
+    """Descriptor and target of every open file of this process, where the system tells them."""
+    found = set()
+    for fd in os.listdir(OPEN_FILES) if OPEN_FILES.exists() else ():
+        try:
+            found.add((fd, os.readlink(OPEN_FILES / fd)))
+        except FileNotFoundError:
+            continue  # the descriptor that listed the folder
+    return found

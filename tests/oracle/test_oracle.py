@@ -1,0 +1,64 @@
+"""Every oracle case: values, errors, and how often each node ran, as in TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import asyncexec as ax
+from asyncexec.framework.errors import OpError
+from tests.oracle.oracle_case import ALL_CASES, OracleCase, assert_same, expected_error, node_counts
+from tests.oracle.waiting import WAITING_CASES, WAITING_FAMILIES
+
+READY = [case for case in ALL_CASES if case.family not in WAITING_FAMILIES and case.name not in WAITING_CASES]
+IMPORT_ERRORS = [case for case in READY if case.meta["import_error"]]
+RUNS = [case for case in READY if not case.meta["import_error"]]
+STATUS = {"ValueError": ax.errors.InvalidArgumentError, "NotFoundError": ax.errors.NotFoundError}
+
+
+def test_the_waiting_list_names_cases_that_exist() -> None:
+    assert {case.family for case in ALL_CASES} >= WAITING_FAMILIES
+    assert {case.name for case in ALL_CASES} >= WAITING_CASES
+
+
+@pytest.mark.parametrize("case", IMPORT_ERRORS, ids=lambda case: case.name)
+def test_import_is_refused(case: OracleCase) -> None:
+    with pytest.raises(OpError) as caught:
+        case.load()
+    assert isinstance(caught.value, STATUS[case.meta["import_error"]["class"]]), caught.value
+
+
+@pytest.fixture
+def graph(case: OracleCase) -> ax.Graph:
+    """The graph and the arrays of a case, read from disk before the event loop starts."""
+    assert case.arrays is not None
+    return case.load()
+
+
+@pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
+@pytest.mark.parametrize("case", RUNS, ids=lambda case: case.name)
+async def test_runs_as_in_tensorflow(case: OracleCase, graph: ax.Graph, debug: bool) -> None:
+    config = ax.SessionConfig(debug=debug)
+    async with ax.Session(graph, config=config) as session:
+        for run in case.meta["runs"]:
+            await check_run(session, case, run)
+
+
+async def check_run(session: ax.Session, case: OracleCase, run: dict[str, Any]) -> None:
+    feeds = {name: case.array(spec) for name, spec in run["feeds"].items()}
+    fetches = [spec["tensor"] for spec in run["fetches"]]
+    timeout_ms = run.get("options", {}).get("timeout_in_ms")
+    options = ax.RunOptions(trace=True, timeout=timeout_ms / 1000 if timeout_ms else None)
+    metadata = ax.RunMetadata()
+    call = session.run(fetches, feeds, targets=run["targets"], options=options, metadata=metadata)
+    if run["error"] is not None:
+        with pytest.raises(OpError) as caught:
+            await call
+        assert isinstance(caught.value, expected_error(run["error"])), caught.value
+        return
+    values = await call
+    for value, spec in zip(values, run["fetches"], strict=True):
+        assert_same(value, case.array(spec), spec["dtype"], case.meta["rtol"], case.meta["atol"])
+    if "traced_nodes" in run:
+        assert node_counts(metadata) == run["traced_nodes"]
