@@ -18,7 +18,6 @@ from asyncexec.compilation.bind_kernel import KernelBinder
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import UnimplementedError
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.framework.types import DType
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.pruning.prune import ClientGraph
 
@@ -28,6 +27,11 @@ CONTROL_FLOW_OPS: Final = frozenset(
     "Switch RefSwitch _SwitchN SwitchN Merge RefMerge Enter RefEnter Exit RefExit NextIteration RefNextIteration "
     "LoopCond".split()
 )
+
+
+_SINK: Final = -1  # stands for the fetches as a consumer: the last of the pending counts
+# Deliveries made in one go; more are split up, so that others get their turn in between.
+_MAX_FAN_OUT: Final = 1024
 
 
 class _Nothing:
@@ -51,6 +55,7 @@ class NodeItem:
         output_edges: for each output, where its value goes.
         control_edges: ids of nodes that wait for it without taking a value.
         returns_tuple: whether the kernel returns a tuple of outputs instead of the only one.
+        is_relay: whether it is no execution of the node but hands on what the node gave to a part of its many consumers.
     """
 
     __slots__ = (
@@ -58,6 +63,7 @@ class NodeItem:
         "id",
         "input_start",
         "is_expensive",
+        "is_relay",
         "kernel",
         "kind",
         "node",
@@ -77,6 +83,7 @@ class NodeItem:
         self.input_start = input_start
         self.num_inputs = len(node.inputs)
         self.returns_tuple = node.op_def.returns_tuple
+        self.is_relay = False
         self.output_edges: tuple[tuple[EdgeInfo, ...], ...] = ()
         self.control_edges: tuple[int, ...] = ()
 
@@ -95,9 +102,7 @@ class GraphView:
     roots: tuple[NodeItem, ...]  # what is ready before any feed has come
     feed_edges: tuple[tuple[EdgeInfo, ...], ...]
     feed_controls: tuple[tuple[int, ...], ...]
-    first_fetch: int  # slot of the first fetch
-    fetches: tuple[Tensor, ...]
-    fetch_dtypes: tuple[DType, ...]
+    fetch_slots: slice  # where the fetched values arrive
 
 
 def build_graph_view(graph: ClientGraph, binder: KernelBinder) -> Stage[GraphView]:
@@ -124,10 +129,12 @@ class _Builder:
 
     def build(self) -> Stage[GraphView]:
         yield from self._add_items()
-        first_fetch = self._add_fetches()
+        fetch_slots = self._add_fetches()
         yield from self._wire()
-        feeds = [(tensor.op, tensor.index) for tensor in self._graph.feeds]
-        # A pending count of its own for the fetches, which never becomes zero.
+        feeds = self._graph.feeds
+        feed_edges = tuple(self._fan_out(tensor.op, self._edges.get((tensor.op, tensor.index), ())) for tensor in feeds)
+        feed_controls = tuple(self._fan_out_controls(tensor.op, self._feed_controls(tensor)) for tensor in feeds)
+        # The fetches have a pending count that never becomes zero.
         self._pending.append(len(self._graph.fetches) + 1)
         return GraphView(
             tuple(self._items),
@@ -135,11 +142,9 @@ class _Builder:
             self._inputs,
             self._pending,
             tuple(item for item in self._items if not self._pending[item.id]),
-            tuple(tuple(self._edges.get(key, ())) for key in feeds),
-            tuple(self._feed_controls(tensor) for tensor in self._graph.feeds),
-            first_fetch,
-            self._graph.fetches,
-            tuple(tensor.dtype for tensor in self._graph.fetches),
+            feed_edges,
+            feed_controls,
+            fetch_slots,
         )
 
     def _add_items(self) -> Stage[None]:
@@ -178,39 +183,72 @@ class _Builder:
             return NOTHING
         return self._values.get(tensor.op, NOTHING)
 
-    def _add_fetches(self) -> int:
-        first_fetch, sink = len(self._inputs), len(self._items)
+    def _add_fetches(self) -> slice:
+        start = len(self._inputs)
         for tensor in self._graph.fetches:
             value = self._constant(tensor)
             if value is NOTHING:
-                self._edges.setdefault((tensor.op, tensor.index), []).append((len(self._inputs), sink))
+                self._edges.setdefault((tensor.op, tensor.index), []).append((len(self._inputs), _SINK))
             self._inputs.append(value)
-        return first_fetch
+        return slice(start, len(self._inputs))
 
     def _wire(self) -> Stage[None]:
         """Give each item its out-edges; a fed output's go to the feed instead."""
-        for count, item in enumerate(self._items):
+        edges, controls, fed = self._edges, self._controls, self._fed
+        for item in self._items[:]:
             node = item.node
             item.output_edges = tuple(
-                tuple(self._edges.get((node, slot), ())) if (node, slot) not in self._fed else ()
+                self._fan_out(node, edges.get((node, slot), ())) if (node, slot) not in fed else ()
                 for slot in range(len(node.properties.output_dtypes))
             )
-            item.control_edges = tuple(self._controls.get(node, ()))
-            if not count % STRIDE:
+            if node in controls:
+                item.control_edges = self._fan_out_controls(node, controls[node])
+            if not item.id % STRIDE:
                 yield
 
-    def _feed_controls(self, tensor: Tensor) -> tuple[int, ...]:
+    def _fan_out(self, node: Node, edges: Sequence[EdgeInfo]) -> tuple[EdgeInfo, ...]:
+        """*edges*; or, of very many, edges to relays that each hand on to some, so that no delivery takes long."""
+        while len(edges) > _MAX_FAN_OUT:
+            relays: list[EdgeInfo] = []
+            for start in range(0, len(edges), _MAX_FAN_OUT):
+                relay = self._add_relay(node, _relay_value)
+                relay.output_edges = (tuple(edges[start : start + _MAX_FAN_OUT]),)
+                relay.returns_tuple = False
+                relay.num_inputs = 1
+                relays.append((relay.input_start, relay.id))
+                self._inputs.append(NOTHING)
+            edges = relays
+        return tuple(edges)
+
+    def _fan_out_controls(self, node: Node, consumers: Sequence[int]) -> tuple[int, ...]:
+        while len(consumers) > _MAX_FAN_OUT:
+            relays: list[int] = []
+            for start in range(0, len(consumers), _MAX_FAN_OUT):
+                relay = self._add_relay(node, _relay_nothing)
+                relay.control_edges = tuple(consumers[start : start + _MAX_FAN_OUT])
+                relay.returns_tuple = True
+                relay.num_inputs = 0
+                relays.append(relay.id)
+            consumers = relays
+        return tuple(consumers)
+
+    def _add_relay(self, node: Node, kernel: Kernel) -> NodeItem:
+        relay = NodeItem(len(self._items), node, kernel, KernelKind.CHEAP, False, len(self._inputs))
+        relay.is_relay = True
+        self._items.append(relay)
+        self._pending.append(1)
+        return relay
+
+    def _feed_controls(self, tensor: Tensor) -> Sequence[int]:
         """A placeholder that is fed does not run: who waits for it waits for the feed."""
         if tensor.op in self._by_node or tensor.index:
             return ()
-        return tuple(self._controls.get(tensor.op, ()))
+        return self._controls.get(tensor.op, ())
 
 
-def unfetched(view: GraphView, inputs: Sequence[Any]) -> Tensor | None:
-    """The first fetch of which no value has arrived in *inputs*, or None."""
-    for tensor, value in zip(view.fetches, inputs[view.first_fetch :], strict=True):
-        if value is NOTHING:
-            return tensor
-    return None
+def _relay_value(value: Any) -> Any:
+    return value
 
 
+def _relay_nothing() -> tuple[()]:
+    return ()

@@ -153,7 +153,7 @@ class ExecutorState:
                 before, now = now, monotonic_ns()
                 if now - before > EXPENSIVE_NS:
                     self._stats.update(item.id, now - before)
-                if collector is not None:
+                if collector is not None and not item.is_relay:
                     collector.record(item.node, before, before, now)
                 if now > end:
                     return

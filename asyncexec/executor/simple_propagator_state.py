@@ -84,4 +84,4 @@ class SimplePropagatorState:
 
     def fetched(self) -> list[Any]:
         """The values of the fetches; NOTHING where none has arrived."""
-        return self._inputs[self._view.first_fetch :]
+        return self._inputs[self._view.fetch_slots]

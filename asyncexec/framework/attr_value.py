@@ -35,6 +35,7 @@ __all__ = ["DEFAULT_TENSOR_BYTES", "AttrPlaceholder", "decode_attr_value", "enco
 # Kinds whose decoded value is kept with the AttrValue, beside its fields: most nodes share theirs.
 _KEPT: Final = frozenset({"type", "i", "b", "f"})
 _KEPT_AS: Final = "_decoded"
+_TOO_DEEP: Final = "functions are nested too deep in the attrs of functions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,10 @@ def _as_is(value: Any, byte_budget: int) -> Any:
 
 
 def _decode_func(value: graph_def.NameAttrList, byte_budget: int) -> op_def.NameAttrList:
-    attrs = {name: decode_attr_value(each, byte_budget=byte_budget) for name, each in value.attr.items()}
+    try:
+        attrs = {name: decode_attr_value(each, byte_budget=byte_budget) for name, each in value.attr.items()}
+    except RecursionError:
+        raise InvalidArgumentError(_TOO_DEEP) from None
     return op_def.NameAttrList(value.name, attrs)
 
 
@@ -188,7 +192,10 @@ def _encode_shape(value: Any) -> Any:
 
 
 def _encode_func(value: op_def.NameAttrList) -> graph_def.NameAttrList:
-    attrs = {name: encode_attr_value(each) for name, each in value.attrs.items()}
+    try:
+        attrs = {name: encode_attr_value(each) for name, each in value.attrs.items()}
+    except RecursionError:
+        raise InvalidArgumentError(_TOO_DEEP) from None
     return graph_def.NameAttrList.model_construct(name=value.name, attr=attrs)
 
 

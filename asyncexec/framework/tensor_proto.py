@@ -27,6 +27,7 @@ from asyncexec.framework.types import DType, as_dtype
 from asyncexec.framework.wire_types import DATA_TYPES
 
 DEFAULT_TENSOR_BYTES: Final = 256 * 2**20
+_MAX_BYTES: Final = 2**62  # numpy refuses more, whatever the machine
 _MAX_NUMPY_RANK: Final = 64
 _DTYPES: Final[dict[int, DType]] = {dtype.enum: dtype for dtype in types.ALL_DTYPES} | {
     dtype.as_ref.enum: dtype.as_ref for dtype in types.ALL_DTYPES
@@ -115,6 +116,8 @@ def _spread(values: np.ndarray, count: int, dtype: DType, shape: tuple[int, ...]
             f"than the byte budget of {byte_budget}",
             hint="raise byte_budget if the graph is to be trusted",
         )
+    if spread_bytes > _MAX_BYTES:
+        raise MemoryError
     flat = np.empty(count, values.dtype)
     flat[:given] = values
     flat[given:] = values[-1] if given else (b"" if dtype is types.string else 0)

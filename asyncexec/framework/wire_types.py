@@ -19,7 +19,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from asyncexec.framework.types import ALL_DTYPES, DType
 
-_MAX_FLOAT32: Final = 3.4028234663852886e38
 _new = object.__new__
 _set_dict = BaseModel.__dict__["__dict__"].__set__
 _set_fields_set = BaseModel.__dict__["__pydantic_fields_set__"].__set__
@@ -104,9 +103,10 @@ def _encode_base64(value: bytes) -> str:
 
 def round_float32(value: float) -> float:
     """The float32 nearest to *value*, as a Python float; ValueError when it is too large for one."""
-    if math.isfinite(value) and abs(value) > _MAX_FLOAT32:
-        raise ValueError(f"{value!r} is too large for a 32-bit float")
-    rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    try:
+        rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        raise ValueError(f"{value!r} is too large for a 32-bit float") from None
     return rounded
 
 
@@ -130,13 +130,17 @@ def _write_float64(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
+# What float32's largest value is written as; anything above it may round to infinity.
+_MAX_FLOAT32_TEXT: Final = 3.4028235e38
+
+
 def _write_float32(value: float) -> float | str:
     """The shortest decimal that is the same float32, as protobuf writes it."""
     if not math.isfinite(value):
         return _write_float64(value)
     for digits in range(6, 9):
         short = float(f"{value:.{digits}g}")
-        if abs(short) <= _MAX_FLOAT32 and round_float32(short) == value:
+        if abs(short) <= _MAX_FLOAT32_TEXT and round_float32(short) == value:
             return short
     return float(f"{value:.9g}")
 

@@ -8,7 +8,7 @@ from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.tensor_id import CONTROL_SLOT, parse_tensor_name
 from asyncexec.frontend.create_op import as_tensor
 from asyncexec.frontend.source_line import caller_line
-from asyncexec.graph import graph_constructor
+from asyncexec.graph import graph_import
 from asyncexec.graph.current_graph import as_node, current_graph
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
@@ -43,7 +43,7 @@ def import_graph_def(
     """
     graph = current_graph()
     mapped = {key: value if isinstance(value, Node) else as_tensor(value) for key, value in (input_map or {}).items()}
-    return graph_constructor.import_graph_def(
+    return graph_import.import_graph_def(
         graph,
         graph_def,
         name=name,
@@ -65,6 +65,6 @@ def import_into(graph: Graph, graph_def: GraphDef) -> None:
             if tensor_id.name not in own and tensor_id.name in graph:
                 source = graph.operation(tensor_id.name)
                 outside[text] = source if tensor_id.slot == CONTROL_SLOT else graph.tensor(str(tensor_id))
-    graph_constructor.import_graph_def(graph, graph_def, input_map=outside, source_line=caller_line())
+    graph_import.import_graph_def(graph, graph_def, input_map=outside, source_line=caller_line())
 
 

@@ -50,6 +50,10 @@ class Graph(GraphContext):
     def num_nodes(self) -> int:
         return len(self._nodes)
 
+    def nodes_between(self, start: int, stop: int) -> list[Node]:
+        """The nodes with ids from *start* to *stop* - 1."""
+        return self._nodes[start:stop]
+
     @property
     def is_finalized(self) -> bool:
         return self._is_finalized

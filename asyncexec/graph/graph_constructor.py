@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn, TypeAlias
 
 from asyncexec.framework.attr_value import decode_attr_value
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
@@ -23,6 +23,8 @@ from asyncexec.graph.function_library import function_registration
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.names import nearest
 from asyncexec.graph.node import Node, NodeProperties, SourceLine, Tensor
+
+InputId: TypeAlias = tuple[str, int]  # a TensorId, without the cost of making one for each of a million inputs
 
 logger = logging.getLogger("asyncexec")
 
@@ -53,14 +55,14 @@ class GraphConstructor:
         functions = graph_def.library.function if graph_def.library else ()
         self._library = {function.signature.name: function for function in functions}
         self._prefix = prefix
-        self._input_map = dict(input_map or {})
-        self._used_keys: set[TensorId] = set()
+        self._input_map: dict[InputId, Tensor | Node] = dict(input_map or {})
+        self._used_keys: set[InputId] = set()
         self._control_dependencies = tuple(control_dependencies)
         self._return_elements = return_elements
         self._allowed_ops = allowed_ops
         self._source_line = source_line
         self._index: dict[str, int] = {}
-        self._inputs: list[list[TensorId]] = []
+        self._inputs: list[list[InputId]] = []
         self._built: list[Node | None] = [None] * len(graph_def.node)
         self._order: list[Node] = []
         self._back_edges: list[tuple[Node, int]] = []
@@ -87,7 +89,11 @@ class GraphConstructor:
         return {name: node for name, i in self._index.items() if (node := self._built[i]) is not None}
 
     def _check_input_map(self) -> None:
-        missing = [str(key) for key in self._input_map if key not in self._used_keys and key.name not in self._index]
+        missing = [
+            f"{name}:{slot}"
+            for name, slot in self._input_map
+            if (name, slot) not in self._used_keys and name not in self._index
+        ]
         if missing:
             raise InvalidArgumentError(
                 f"Attempted to map inputs that were not found in graph_def: {missing}",
@@ -137,30 +143,28 @@ class GraphConstructor:
 
     def _parse_inputs(self) -> None:
         for node_def in self._node_defs:
-            inputs: list[TensorId] = []
-            seen_control = False
-            for text in node_def.input:
-                tensor_id = _parse_input(text, node_def)
-                if tensor_id.slot == CONTROL_SLOT:
-                    seen_control = True
-                elif seen_control:
-                    raise InvalidArgumentError(
-                        f"Node {node_def.name!r}: Control dependencies must come after regular dependencies, "
-                        f"but input {text!r} follows one",
-                        node=node_def.name,
-                        op=node_def.op,
-                    )
-                inputs.append(tensor_id)
+            inputs = [_parse_input(text, node_def) for text in node_def.input]
+            num_data = len(inputs)
+            while num_data and inputs[num_data - 1][1] == CONTROL_SLOT:
+                num_data -= 1
+            if any(slot == CONTROL_SLOT for _, slot in inputs[:num_data]):
+                raise InvalidArgumentError(
+                    f"Node {node_def.name!r}: Control dependencies must come after regular dependencies",
+                    node=node_def.name,
+                    op=node_def.op,
+                )
             self._inputs.append(inputs)
 
     def _convert_all(self) -> None:
         """Convert nodes in an order in which each comes after its inputs; InvalidArgumentError names a cycle."""
-        waiting: list[int] = []
+        # Most graphs are written in such an order.
+        late = [i for i in range(len(self._node_defs)) if not self._convert(i)]
+        waiting: dict[int, int] = {}
         consumers: dict[int, list[int]] = {}
         ready: deque[int] = deque()
-        for i, node_def in enumerate(self._node_defs):
-            sources = self._sources(i, node_def)
-            waiting.append(len(sources))
+        for i in late:
+            sources = [source for source in self._sources(i) if self._built[source] is None]
+            waiting[i] = len(sources)
             for source in sources:
                 consumers.setdefault(source, []).append(i)
             if not sources:
@@ -172,37 +176,27 @@ class GraphConstructor:
                 waiting[consumer] -= 1
                 if not waiting[consumer]:
                     ready.append(consumer)
-        stuck = [i for i, count in enumerate(waiting) if count]
+        stuck = [i for i, count in waiting.items() if count]
         if stuck:
             self._raise_cycle(stuck)
 
-    def _sources(self, i: int, node_def: NodeDef) -> list[int]:
+    def _sources(self, i: int) -> list[int]:
         """The nodes of the GraphDef that node *i* must come after, once for each input."""
-        sources: list[int] = []
+        node_def = self._node_defs[i]
         is_merge = node_def.op in _MERGES
+        sources: list[int] = []
         for tensor_id in self._inputs[i]:
-            if self._input_map and tensor_id in self._input_map:
-                self._used_keys.add(tensor_id)
-                continue
-            source = self._index.get(tensor_id.name)
-            if source is None:
-                raise InvalidArgumentError(
-                    f"Node {node_def.name!r}: Unknown input node {tensor_id.name!r}",
-                    node=node_def.name,
-                    op=node_def.op,
-                    hint=nearest(tensor_id.name, self._index),
-                )
-            if is_merge and tensor_id.slot >= 0 and self._node_defs[source].op in _NEXT_ITERATIONS:
-                continue
-            sources.append(source)
+            if tensor_id not in self._input_map:
+                source = self._index[tensor_id[0]]
+                if not (is_merge and tensor_id[1] >= 0 and self._node_defs[source].op in _NEXT_ITERATIONS):
+                    sources.append(source)
         return sources
 
     def _raise_cycle(self, stuck: list[int]) -> None:
         left = set(stuck)
         path, seen = [stuck[0]], {stuck[0]}
         while True:
-            node_def = self._node_defs[path[-1]]
-            step = next(s for s in self._sources(path[-1], node_def) if s in left)
+            step = next(source for source in self._sources(path[-1]) if source in left)
             if step in seen:
                 cycle = path[path.index(step) :]
                 break
@@ -216,25 +210,31 @@ class GraphConstructor:
             hint="only a loop built of Enter, Merge, Switch, NextIteration and Exit may go round",
         )
 
-    def _convert(self, i: int) -> None:
+    def _convert(self, i: int) -> bool:
+        """Convert node *i*; False, and nothing done, if an input of it is not converted yet."""
         node_def = self._node_defs[i]
+        resolved = self._resolve_inputs(i, node_def)
+        if resolved is None:
+            return False
+        data, control, has_back_edge = resolved
         try:
             properties = self._properties_of(node_def)
-            data, control = self._resolve_inputs(i, node_def, properties)
+            _check_inputs(data, properties)
         except OpError as error:
             if error.node is None:
                 error.node, error.op = node_def.name, node_def.op
             raise
         node = Node(
-            self._graph, self._prefix + node_def.name, properties, data, control, node_def.device, self._source_line
+            self._graph, self._prefix + node_def.name, properties, tuple(data), control, node_def.device, self._source_line
         )
-        if any(tensor is None for tensor in data):
+        if has_back_edge:
             self._back_edges += [(node, slot) for slot, tensor in enumerate(data) if tensor is None]
             self._infer_merge(node)
         else:
             self._graph.refiner.infer(node)
         self._built[i] = node
         self._order.append(node)
+        return True
 
     def _properties_of(self, node_def: NodeDef) -> NodeProperties:
         # The importer shares equal AttrValues, so most nodes of one op have the very same ones.
@@ -270,30 +270,48 @@ class GraphConstructor:
             )
         return registration
 
-    def _resolve_inputs(
-        self, i: int, node_def: NodeDef, properties: NodeProperties
-    ) -> tuple[tuple[Tensor, ...], tuple[Node, ...]]:
-        data: list[Any] = []  # None where a back edge will come
+    def _resolve_inputs(self, i: int, node_def: NodeDef) -> tuple[list[Any], tuple[Node, ...], bool] | None:
+        """Data inputs (None where a back edge will come), control inputs, whether there are back edges."""
+        data: list[Any] = []
         control: list[Node] = []
-        has_own_source = False
+        has_back_edge = has_own_source = False
+        index, built, input_map = self._index, self._built, self._input_map
         for tensor_id in self._inputs[i]:
-            mapped = self._input_map.get(tensor_id) if self._input_map else None
-            if mapped is None:
-                source = self._built[self._index[tensor_id.name]]
-                has_own_source = True
-                if tensor_id.slot == CONTROL_SLOT:
-                    control.append(source)  # type: ignore[arg-type]
+            name, slot = tensor_id
+            if input_map and tensor_id in input_map:
+                self._used_keys.add(tensor_id)
+                mapped = input_map[tensor_id]
+                if slot == CONTROL_SLOT:
+                    control.append(mapped.op if isinstance(mapped, Tensor) else mapped)
                 else:
-                    data.append(None if source is None else _output(source, tensor_id, node_def))
-            elif tensor_id.slot == CONTROL_SLOT:
-                control.append(mapped.op if isinstance(mapped, Tensor) else mapped)
+                    data.append(mapped)
+                continue
+            position = index.get(name)
+            if position is None:
+                self._raise_unknown_input(name, node_def)
+            has_own_source = True
+            source = built[position]
+            if source is None:
+                if slot < 0 or node_def.op not in _MERGES or self._node_defs[position].op not in _NEXT_ITERATIONS:
+                    return None
+                data.append(None)
+                has_back_edge = True
+            elif slot == CONTROL_SLOT:
+                control.append(source)
             else:
-                data.append(mapped)
-        if not has_own_source:
+                data.append(_output(source, name, slot, node_def))
+        if not has_own_source and self._control_dependencies:
             # Others inherit these from their sources.
-            control += [node for node in self._control_dependencies if node not in control]
-        _check_inputs(data, properties)
-        return tuple(data), tuple(dict.fromkeys(control))
+            control += self._control_dependencies
+        return data, tuple(dict.fromkeys(control)) if control else (), has_back_edge
+
+    def _raise_unknown_input(self, name: str, node_def: NodeDef) -> NoReturn:
+        raise InvalidArgumentError(
+            f"Node {node_def.name!r}: Unknown input node {name!r}",
+            node=node_def.name,
+            op=node_def.op,
+            hint=nearest(name, self._index),
+        )
 
     def _infer_merge(self, node: Node) -> None:
         """Shapes of a loop's Merge before its back edge is there: what comes round may have any shape."""
@@ -308,10 +326,10 @@ class GraphConstructor:
     def _add_back_edges(self) -> None:
         for node, slot in self._back_edges:
             i = self._index[node.name.removeprefix(self._prefix)]
-            tensor_id = self._inputs[i][slot]
-            source = self._built[self._index[tensor_id.name]]
+            name, source_slot = self._inputs[i][slot]
+            source = self._built[self._index[name]]
             assert source is not None  # all nodes are converted
-            tensor = _output(source, tensor_id, self._node_defs[i])
+            tensor = _output(source, name, source_slot, self._node_defs[i])
             _check_dtype(node.properties.input_dtypes[slot], tensor, slot, node.op, node.name)
             node.inputs = (*node.inputs[:slot], tensor, *node.inputs[slot + 1 :])
 
@@ -327,30 +345,30 @@ class GraphConstructor:
                     )
 
 
-def _parse_input(text: str, node_def: NodeDef) -> TensorId:
+def _parse_input(text: str, node_def: NodeDef) -> InputId:
     """Quick for the three usual forms; names are checked by their being found."""
     if text.startswith("^"):
-        return TensorId(text[1:], CONTROL_SLOT)
+        return text[1:], CONTROL_SLOT
     name, colon, slot = text.rpartition(":")
     if not colon:
-        return TensorId(text, 0)
+        return text, 0
     if slot.isdecimal() and len(slot) <= 9:
-        return TensorId(name, int(slot))
+        return name, int(slot)
     raise InvalidArgumentError(
         f"Node {node_def.name!r}: {text[:100]!r} is not the name of an input", node=node_def.name, op=node_def.op
     )
 
 
-def _output(source: Node, tensor_id: TensorId, node_def: NodeDef) -> Tensor:
+def _output(source: Node, name: str, slot: int, node_def: NodeDef) -> Tensor:
     outputs = source.outputs
-    if tensor_id.slot >= len(outputs):
+    if slot >= len(outputs):
         raise InvalidArgumentError(
-            f"Node {node_def.name!r}: Connecting to invalid output {tensor_id.slot} of source node {tensor_id.name} "
+            f"Node {node_def.name!r}: Connecting to invalid output {slot} of source node {name} "
             f"which has {len(outputs)} outputs.",
             node=node_def.name,
             op=node_def.op,
         )
-    return outputs[tensor_id.slot]
+    return outputs[slot]
 
 
 def _check_inputs(data: Sequence[Tensor | None], properties: NodeProperties) -> None:
@@ -360,14 +378,14 @@ def _check_inputs(data: Sequence[Tensor | None], properties: NodeProperties) -> 
             f"NodeDef expected inputs '{_dtype_list(expected)}' do not match {len(data)} inputs specified; "
             f"{properties.op_def}"
         )
-    for slot, (want, tensor) in enumerate(zip(expected, data, strict=True)):
-        if tensor is not None:
-            _check_dtype(want, tensor, slot, properties.op_def.name)
+    for slot, tensor in enumerate(data):
+        if tensor is not None and tensor.op.properties.output_dtypes[tensor.index] is not expected[slot]:
+            _check_dtype(expected[slot], tensor, slot, properties.op_def.name)
 
 
 def _check_dtype(want: DType, tensor: Tensor, slot: int, op: str, node: str | None = None) -> None:
     got = tensor.dtype
-    if got is not want and not want.is_compatible_with(got):
+    if not want.is_compatible_with(got):
         raise InvalidArgumentError(
             f"Input {slot} of op {op} was passed {got.name} from {tensor.name} incompatible with expected {want.name}.",
             node=node,
@@ -380,51 +398,3 @@ def _dtype_list(dtypes: Iterable[DType]) -> str:
 
 def _with_prefix(entry: bytes, prefix: str) -> bytes:
     return b"loc:@" + prefix.encode() + entry[5:] if entry.startswith(b"loc:@") else entry
-
-
-def import_graph_def(
-    graph: Graph,
-    graph_def: GraphDef,
-    *,
-    name: str = "",
-    input_map: Mapping[str, Tensor | Node] | None = None,
-    control_dependencies: Iterable[Node] = (),
-    return_elements: Sequence[str] | None = None,
-    allowed_ops: Collection[str] = (),
-    source_line: SourceLine | None = None,
-) -> list[Tensor | Node] | None:
-    """Add the nodes of *graph_def* to *graph*; what the public function of the same name does, given the graph."""
-    prefix = graph.current_name_scope if not name else graph.unique_name(name.rstrip("/")) + "/"
-    mapped = {parse_tensor_name(key): value for key, value in (input_map or {}).items()}
-    constructor = GraphConstructor(
-        graph,
-        graph_def,
-        prefix=prefix,
-        input_map=mapped,
-        control_dependencies=(*graph.current_control_inputs, *control_dependencies),
-        return_elements=return_elements or (),
-        allowed_ops=allowed_ops,
-        source_line=source_line,
-    )
-    _check_mapped(mapped, graph)
-    nodes = constructor.construct()
-    if return_elements is None:
-        return None
-    return [_element(text, parse_tensor_name(text), nodes, mapped) for text in return_elements]
-
-
-def _check_mapped(mapped: Mapping[TensorId, Tensor | Node], graph: Graph) -> None:
-    for key, value in mapped.items():
-        if value.graph is not graph:
-            raise InvalidArgumentError(f"input_map[{str(key)!r}] is in another graph")
-        if isinstance(value, Node) != (key.slot == CONTROL_SLOT) and key.slot != CONTROL_SLOT:
-            raise InvalidArgumentError(f"input_map[{str(key)!r}] must be a tensor")
-
-
-def _element(
-    text: str, tensor_id: TensorId, nodes: Mapping[str, Node], mapped: Mapping[TensorId, Tensor | Node]
-) -> Tensor | Node:
-    if ":" in text and tensor_id in mapped:
-        return mapped[tensor_id]
-    node = nodes[tensor_id.name]
-    return node.outputs[tensor_id.slot] if ":" in text else node

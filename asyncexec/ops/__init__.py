@@ -25,6 +25,9 @@ from asyncexec.ops import fft
 from asyncexec.ops import functional
 from asyncexec.ops import fused
 from asyncexec.ops import gather_scatter
+from asyncexec.ops import image_codec
+from asyncexec.ops import image_color
+from asyncexec.ops import image_patches
 from asyncexec.ops import image_resize
 from asyncexec.ops import layout
 from asyncexec.ops import linalg
@@ -36,10 +39,12 @@ from asyncexec.ops import math
 from asyncexec.ops import math_grad
 from asyncexec.ops import matmul
 from asyncexec.ops import matrix_diag
+from asyncexec.ops import non_max_suppression
 from asyncexec.ops import normalization
 from asyncexec.ops import order_statistics
 from asyncexec.ops import pad
 from asyncexec.ops import pooling
+from asyncexec.ops import quantize_and_dequantize
 from asyncexec.ops import queues
 from asyncexec.ops import random_stateful
 from asyncexec.ops import random_stateless

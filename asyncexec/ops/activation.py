@@ -17,18 +17,18 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, merged, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import REAL_NUMBER_DTYPES
+from asyncexec.ops.windows import compute_dtype
 
 FLOATS: Final = "T: {float16, bfloat16, float32, float64}"
 SELU_SCALE: Final = 1.0507009873554805
 SELU_SCALE_ALPHA: Final = 1.7580993408473768
-HALVES: Final = ("float16", "bfloat16")
 
 
 def in_float32(function: Kernel, np_dtype: np.dtype[Any]) -> Kernel:
     """*function*, computed in float32 when *np_dtype* is a half-size float."""
-    if np_dtype.name not in HALVES:
+    wide = compute_dtype(np_dtype)
+    if wide == np_dtype:
         return function
-    wide = np.float32
 
     def kernel(*inputs: Any) -> Any:
         return function(*(value.astype(wide) for value in inputs)).astype(np_dtype)
@@ -125,6 +125,7 @@ def softsign_grad(grad: Any, x: Any) -> Any:
 
 def leaky_relu_grad(alpha: float) -> Kernel:
     """The gradient of ``leaky_relu``, as a function of gradient and input."""
+
     def kernel(grad: Any, x: Any) -> Any:
         return as_value(np.where(x > 0, grad, grad * grad.dtype.type(alpha)))
 

@@ -109,6 +109,14 @@ def integers(c: InferenceContext, index: int) -> list[int] | None:
     return None if value is None else [int(item) for item in np.ravel(value)]
 
 
+def scalar_value(c: InferenceContext, index: int) -> int | None:
+    """The constant integer at input *index*, or None; only a known one is checked to be a scalar."""
+    if c.value(index) is None:
+        return None
+    c.scalar(index)
+    return c.int_value(index)
+
+
 def product(dims: Iterable[Dim]) -> Dim:
     """The product of some sizes: None when one is unknown."""
     total = 1

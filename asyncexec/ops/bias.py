@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import Dim, TensorShape
-from asyncexec.ops.windows import is_channels_first
+from asyncexec.ops.windows import compute_dtype, is_channels_first
 
 _ATTRS = "T: numbertype; data_format: {'NHWC', 'NCHW'} = 'NHWC'"
 
@@ -79,7 +77,7 @@ def make_bias_add_grad(op: OpKernelConstruction) -> Kernel:
     """The kernel of BiasAddGrad."""
     first = is_channels_first(op.attrs)
     dtype = op.np_dtype("T")
-    wide = np.dtype(np.float32) if dtype.name in ("float16", "bfloat16") else dtype
+    wide = compute_dtype(dtype)
 
     def kernel(grad: Any) -> Any:
         if grad.ndim < (3 if first else 2):

@@ -70,7 +70,8 @@ def _broadcast_to_shape(c: InferenceContext) -> Sequence[TensorShape]:
         raise InvalidArgumentError(f"Input of rank {len(given.dims)} cannot be broadcast to rank {len(wanted.dims)}")
     lead = len(wanted.dims) - len(given.dims)
     sizes = zip(given.dims, wanted.dims[lead:], strict=True)
-    return [TensorShape((*wanted.dims[:lead], *(merge_dim(target, None if dim == 1 else dim) for dim, target in sizes)))]
+    tail = [merge_dim(target, None if dim == 1 else dim) for dim, target in sizes]
+    return [TensorShape((*wanted.dims[:lead], *tail))]
 
 
 register_op(

@@ -20,11 +20,12 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType
-from asyncexec.ops.elementwise import NUMBERS, shape_text
+from asyncexec.ops.elementwise import INTEGERS, NUMBERS, WIDE_FLOATS, gives_scalar, shape_text
 
 _QUANTIZED: Final = frozenset({types.qint8, types.quint8, types.qint16, types.quint16, types.qint32})
 _FLOAT8: Final = frozenset({types.float8_e5m2, types.float8_e4m3fn})
 _CASTABLE: Final = NUMBERS | _QUANTIZED | _FLOAT8 | {types.bool}
+_PLAIN: Final = INTEGERS | WIDE_FLOATS | {types.bool}
 # (source, result) -> bits of the source's mantissa that the result lacks.
 _LOST_BITS: Final = {
     (types.float32, types.bfloat16): 16,
@@ -64,7 +65,17 @@ def _cast(c: OpKernelConstruction) -> Kernel:
         return _real_part(np_target)
     if c.attr("Truncate") and (source, target) in _LOST_BITS:
         return _truncating(source.as_numpy_dtype, np_target, _LOST_BITS[source, target])
+    if gives_scalar(c) and _holds_all(source, target):
+        convert: Kernel = np_target.type
+        return convert
     return _rounding(np_target)
+
+
+def _holds_all(source: DType, target: DType) -> bool:
+    """Whether no value of *source* is out of range in *target*: then its numpy type converts a scalar, and faster."""
+    if target in WIDE_FLOATS and (source.is_integer or source.is_bool):
+        return True
+    return {source, target} <= _PLAIN and np.can_cast(source.as_numpy_dtype, target.as_numpy_dtype, "safe")
 
 
 register_op("Cast", "x: SrcT -> y: DstT", "SrcT: type; DstT: type; Truncate: bool = False", shape=unchanged)

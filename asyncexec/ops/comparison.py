@@ -14,7 +14,7 @@ from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, broadcast_shapes, merged
-from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
+from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape
 from asyncexec.ops.elementwise import (
     NUMBERS,
     WIDE_FLOATS,
@@ -45,15 +45,21 @@ register_unary("LogicalNot", operator.invert, "", signature="x: bool -> y: bool"
 
 def _equality_shape(c: InferenceContext) -> Sequence[TensorShape]:
     x, y = c.input(0), c.input(1)
+    if c.attr("incompatible_shape_error"):
+        return [broadcast_shapes(x, y)]
     try:
         shape = broadcast_shapes(x, y)
     except InvalidArgumentError:
-        if c.attr("incompatible_shape_error"):
-            raise
-        return [UNKNOWN_SHAPE]
-    if c.attr("incompatible_shape_error") or (x.is_fully_defined and y.is_fully_defined):
-        return [shape]
-    return [UNKNOWN_SHAPE]
+        return [SCALAR]
+    return [shape if _surely_broadcast(x, y) else UNKNOWN_SHAPE]
+
+
+def _surely_broadcast(x: TensorShape, y: TensorShape) -> bool:
+    """Whether two shapes that may broadcast do so whatever their unknown sizes are."""
+    if x.dims is None or y.dims is None:
+        return False
+    pairs = zip(reversed(x.dims), reversed(y.dims), strict=False)
+    return all(1 in pair or None not in pair for pair in pairs)
 
 
 def tolerant(function: Kernel, answer: bool) -> Kernel:

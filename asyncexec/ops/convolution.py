@@ -53,13 +53,15 @@ def check_depths(depth: Dim, filter_depth: Dim, out_depth: Dim) -> None:
     """InvalidArgumentError unless the channels divide into groups as the filter says."""
     if depth is None or filter_depth is None:
         return
-    if (depth % filter_depth if filter_depth else depth):
+    if depth % filter_depth if filter_depth else depth:
         raise InvalidArgumentError(
             f"Depth of input ({depth}) is not a multiple of input depth of filter ({filter_depth})"
         )
     groups = depth // filter_depth if filter_depth else 1
     if out_depth is not None and groups and out_depth % groups:
-        raise InvalidArgumentError(f"Depth of output ({out_depth}) is not a multiple of the number of groups ({groups})")
+        raise InvalidArgumentError(
+            f"Depth of output ({out_depth}) is not a multiple of the number of groups ({groups})"
+        )
 
 
 def checked_input(x: Array, filters: Array, rank: int) -> None:

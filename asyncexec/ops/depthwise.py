@@ -95,7 +95,7 @@ def depthwise_shape(c: InferenceContext) -> Sequence[TensorShape]:
     height, width, filter_depth, multiplier = c.with_rank(1, 4).as_list()
     if depth is not None and filter_depth is not None and depth != filter_depth:
         raise InvalidArgumentError(f"Dimensions must be equal, but are {depth} and {filter_depth}")
-    out = [windows.output_dim(i, size, kernel) for i, (size, kernel) in enumerate(zip(sizes, (height, width)))]
+    out = [windows.output_dim(i, size, kernel) for i, (size, kernel) in enumerate(zip(sizes, (height, width), strict=True))]
     depth = depth if depth is not None else filter_depth
     channels = None if depth is None or multiplier is None else depth * multiplier
     return [join_shape(batch, out, channels, windows.channels_first)]

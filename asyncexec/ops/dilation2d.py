@@ -7,7 +7,6 @@ first cell, in row-major order, that has the largest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,14 +17,10 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.depthwise import taps
+from asyncexec.ops.pooling_windows import lowest
 from asyncexec.ops.windows import Array, Axis, check_size, make_windows, widened
 
 _ATTRS = "T: realnumbertype; strides: list(int) >= 4; rates: list(int) >= 4; padding: {'SAME', 'VALID'}"
-
-
-def lowest(dtype: np.dtype[Any]) -> Any:
-    """The least finite number of a real type."""
-    return np.iinfo(dtype).min if dtype.kind in "iu" else np.finfo(dtype).min
 
 
 def dilate(x: Array, filters: Array, axes: Sequence[Axis]) -> tuple[Array, Array]:
@@ -50,10 +45,7 @@ def dilation_shape(c: InferenceContext) -> Sequence[TensorShape]:
     filter_height, filter_width, filter_depth = c.with_rank(1, 3).as_list()
     if depth is not None and filter_depth is not None and depth != filter_depth:
         raise InvalidArgumentError(f"Dimensions must be equal, but are {depth} and {filter_depth}")
-    sizes = (height, filter_height), (width, filter_width)
-    if any(None in pair for pair in sizes):
-        return [TensorShape([batch, None, None, depth])]
-    rows, columns = (windows.axis(i, size or 0, kernel or 0).out for i, (size, kernel) in enumerate(sizes))
+    rows, columns = windows.window_count(0, height, filter_height), windows.window_count(1, width, filter_width)
     return [TensorShape([batch, rows, columns, depth if depth is not None else filter_depth])]
 
 

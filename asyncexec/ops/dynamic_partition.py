@@ -18,7 +18,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape, unknown_shape
 from asyncexec.framework.types import resource, variant
-from asyncexec.ops.array_common import POD_STRING, boxing, check_memory, scalar_int, zeros
+from asyncexec.ops.array_common import POD_STRING, boxing, check_memory, scalar_int, scalar_value, zeros
 
 _MOVABLE = POD_STRING | {resource, variant}
 
@@ -112,9 +112,7 @@ def _dynamic_stitch(c: OpKernelConstruction) -> Kernel:
 
 
 def _one_hot_shape(c: InferenceContext) -> Sequence[TensorShape]:
-    for position in (1, 2, 3):
-        c.scalar(position)
-    indices, depth, axis = c.input(0), c.int_value(1), c.attr("axis")
+    indices, depth, axis = c.input(0), scalar_value(c, 1), c.attr("axis")
     if depth is not None and depth < 0:
         raise InvalidArgumentError(f"depth must be non-negative, got: {depth}")
     if axis < -1:

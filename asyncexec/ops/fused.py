@@ -29,11 +29,13 @@ Step = Callable[[Array], Array]
 
 
 def _relu(x: Array) -> Array:
-    return np.maximum(x, x.dtype.type(0), out=x)
+    np.maximum(x, x.dtype.type(0), out=x)
+    return x
 
 
 def _relu6(x: Array) -> Array:
-    return np.minimum(_relu(x), x.dtype.type(6), out=x)
+    np.minimum(_relu(x), x.dtype.type(6), out=x)
+    return x
 
 
 def _elu(x: Array) -> Array:
@@ -123,7 +125,9 @@ def make_epilogue(op: OpKernelConstruction) -> Callable[..., Array]:
     else:
         raise UnimplementedError(f"Fusion is not implemented: [{head.decode()}]")
     if op.attr("num_args") != count:
-        raise InvalidArgumentError(f"Fused {head.decode()} must have {count} extra arguments, not {op.attr('num_args')}")
+        raise InvalidArgumentError(
+            f"Fused {head.decode()} must have {count} extra arguments, not {op.attr('num_args')}"
+        )
     activation = make_activation(names, op.attr("leakyrelu_alpha"))
     if activation is None:
         return step
@@ -221,7 +225,8 @@ register_op(
 register_op(
     "_FusedMatMul",
     "a: T, b: T, args: num_args*T -> product: T",
-    "transpose_a: bool = False; transpose_b: bool = False; T: {bfloat16, float16, float32}; num_args: int >= 0; " + _TAIL,
+    "transpose_a: bool = False; transpose_b: bool = False; T: {bfloat16, float16, float32}; num_args: int >= 0; "
+    + _TAIL,
     shape=fused_matmul_shape,
 )
 register_op(

@@ -37,6 +37,8 @@ from asyncexec.ops.array_common import (
 _INDICES = frozenset({types.int32, types.int64})
 _GATHERED = PLAIN | {types.resource, types.variant}
 _IGNORE = b"IGNORE"
+# numpy counts negative indices from the end; seen as these they are too large instead, which it checks anyway.
+_UNSIGNED = {np.dtype(np.int16): np.dtype(np.uint16), np.dtype(np.int32): np.dtype(np.uint32)}
 
 
 def _gather_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -95,10 +97,15 @@ def gather(params: Any, indices: Any, axis: int = 0) -> Any:
     """The parts of *params* at *indices* along *axis*."""
     if not params.ndim:
         raise InvalidArgumentError("params must be at least 1 dimensional")
-    if indices.size and indices.min() < 0:
+    if not indices.ndim:
+        if not 0 <= indices < params.shape[axis]:
+            raise _not_in_range(indices, params.shape[axis])
+        return params[indices] if axis == 0 else params[(*(slice(None),) * axis, indices)]
+    unsigned = _UNSIGNED.get(indices.dtype)
+    if unsigned is None and indices.size and indices.min() < 0:
         raise _not_in_range(indices, params.shape[axis])
     try:
-        return params.take(indices, axis)
+        return params.take(indices if unsigned is None else indices.view(unsigned), axis)
     except IndexError:
         raise _not_in_range(indices, params.shape[axis]) from None
 
@@ -228,7 +235,7 @@ def _scatter_check(indices: TensorShape, updates: TensorShape, output: TensorSha
         return
     outer, depth = len(indices.dims) - 1, indices.dims[-1]
     updates.with_rank_at_least(outer)[:outer].merge_with(indices[:outer])
-    if output.dims is None:
+    if output.dims is None or (depth > len(output.dims) and not output.is_fully_defined):
         return
     if depth > len(output.dims):
         raise InvalidArgumentError(f"indices.shape[-1] = {depth} exceeds the rank of the output {output}")
@@ -239,7 +246,7 @@ def _scatter_nd_shape(c: InferenceContext) -> Sequence[TensorShape]:
     indices, updates = c.input(0).with_rank_at_least(1), c.input(1).with_rank_at_least(1)
     c.vector(2)
     output = c.value_as_shape(2)
-    if output.num_elements == 0 and 0 not in (indices.num_elements or 0, updates.num_elements or 0):
+    if output.num_elements == 0 and (indices.num_elements or updates.num_elements):
         raise InvalidArgumentError("Indices and updates specified for empty output")
     _scatter_check(indices, updates, output)
     return [output]
@@ -247,7 +254,7 @@ def _scatter_nd_shape(c: InferenceContext) -> Sequence[TensorShape]:
 
 def _tensor_scatter_shape(c: InferenceContext) -> Sequence[TensorShape]:
     output, indices, updates = (c.input(i).with_rank_at_least(1) for i in range(3))
-    if output.num_elements == 0 and 0 not in (indices.num_elements or 0, updates.num_elements or 0):
+    if output.num_elements == 0 and (indices.num_elements or updates.num_elements):
         raise InvalidArgumentError("Indices and updates specified for empty input")
     _scatter_check(indices, updates, output)
     return [output]
@@ -297,7 +304,10 @@ def scatter_into(output: Any, indices: Any, updates: Any, combine: np.ufunc | No
         raise InvalidArgumentError("indices.shape[-1] must be at least 1")
     rest = output.shape[depth:]
     blocks = output.reshape((math.prod(output.shape[:depth]), *rest))
-    kept, values = rows[~bad], np.asarray(updates).reshape((*rows.shape, *rest))[~bad]
+    kept, values = rows.reshape(-1), updates.reshape((rows.size, *rest))
+    if ignores and bad.any():
+        good = ~bad.reshape(-1)
+        kept, values = kept[good], values[good]
     if combine is None:
         blocks[kept] = values
     elif values.size > 64 * kept.size:
@@ -316,7 +326,7 @@ def _scatter_nd(c: OpKernelConstruction) -> Kernel:
         check_memory(dims, np_dtype)
         if not indices.ndim or not updates.ndim:
             raise InvalidArgumentError("Indices and updates must be at least vectors")
-        if math.prod(dims) == 0 and indices.size and updates.size:
+        if math.prod(dims) == 0 and (indices.size or updates.size):
             raise InvalidArgumentError(f"Indices and updates specified for empty output of shape {dims}")
         output = zeros(dims, np_dtype)
         scatter_into(output, indices, updates, np.add, ignores)
@@ -339,7 +349,7 @@ def _tensor_scatter(c: OpKernelConstruction, combine: np.ufunc | None) -> Kernel
     def tensor_scatter(tensor: Any, indices: Any, updates: Any) -> Any:
         if not tensor.ndim or not updates.ndim:
             raise InvalidArgumentError("Tensor and updates must be at least 1-D")
-        if not tensor.size and indices.size and updates.size:
+        if not tensor.size and (indices.size or updates.size):
             raise InvalidArgumentError(f"Indices and updates specified for empty tensor of shape {list(tensor.shape)}")
         output = tensor.copy(order="C")
         scatter_into(output, indices, _without_nan(updates, combine), combine, ignores)

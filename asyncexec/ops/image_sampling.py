@@ -1,7 +1,8 @@
-"""Where a resized image samples its source, an axis at a time, as float32 (``tensorflow/core/util/image_resizer_state.h``).
+"""Where a resized image samples its source, an axis at a time, as float32.
 
 Every way of resizing but the nearest is linear in the pixels and separable: a matrix [out, in] of weights for rows and
-one for columns.  The kernels of ScaleAndTranslate are those of ``sampling_kernels.h``.
+one for columns.  The kernels of ScaleAndTranslate are those of ``sampling_kernels.h``, the rest follows
+``tensorflow/core/util/image_resizer_state.h``.
 """
 
 from __future__ import annotations

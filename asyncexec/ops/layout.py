@@ -33,14 +33,7 @@ def _transpose_shape(c: InferenceContext) -> Sequence[TensorShape]:
     perm_shape.merge_with([rank])
     if perm is None:
         return [unknown_shape(rank) if rank > 1 else given]
-    return [TensorShape(given[axis] for axis in _checked_perm(perm, rank))]
-
-
-def _checked_perm(perm: Sequence[int], rank: int) -> list[int]:
-    axes = [axis + rank if axis < 0 else axis for axis in perm]
-    if sorted(axes) != list(range(rank)):
-        raise InvalidArgumentError(f"perm {list(perm)} is not a permutation of 0 ... {rank - 1}")
-    return axes
+    return [TensorShape(given[canonical_axis(axis, rank, "perm")] for axis in perm)]
 
 
 for _op in ("Transpose", "ConjugateTranspose"):
@@ -137,8 +130,8 @@ def _reverse_sequence_shape(c: InferenceContext) -> Sequence[TensorShape]:
 
 
 def _check_sequence_dims(batch_dim: int, seq_dim: int, rank: int) -> None:
-    if batch_dim >= rank or seq_dim >= rank or batch_dim == seq_dim or batch_dim < 0 or seq_dim < 0:
-        raise InvalidArgumentError(f"batch_dim {batch_dim} and seq_dim {seq_dim} must differ and be < rank {rank}")
+    if not (0 <= batch_dim < rank and 0 <= seq_dim < rank):
+        raise InvalidArgumentError(f"batch_dim {batch_dim} and seq_dim {seq_dim} must be in [0, {rank})")
 
 
 register_op(
@@ -155,6 +148,8 @@ def _reverse_sequence(c: OpKernelConstruction) -> Kernel:
 
     def reverse_sequence(x: Any, seq_lengths: Any) -> Any:
         _check_sequence_dims(batch_dim, seq_dim, x.ndim)
+        if batch_dim == seq_dim:
+            raise InvalidArgumentError(f"batch_dim == seq_dim == {seq_dim}")
         lengths = int_vector(seq_lengths, "seq_lens")
         size = x.shape[seq_dim]
         if len(lengths) != x.shape[batch_dim]:
@@ -174,8 +169,7 @@ def _reverse_sequence(c: OpKernelConstruction) -> Kernel:
 
 def _roll_shape(c: InferenceContext) -> Sequence[TensorShape]:
     given = c.input(0).with_rank_at_least(1)
-    c.input(1).with_rank_at_most(1)
-    c.input(2).with_rank_at_most(1)
+    c.input(1).with_rank_at_most(1).merge_with(c.input(2).with_rank_at_most(1))
     return [given]
 
 

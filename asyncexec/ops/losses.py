@@ -14,7 +14,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, broadcast_shapes, scalars
 from asyncexec.framework.tensor_shape import Dim, TensorShape
 from asyncexec.ops.activation import FLOATS
-from asyncexec.ops.windows import Array
+from asyncexec.ops.windows import Array, compute_dtype
 
 
 def cross_entropy_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -64,15 +64,11 @@ def sparse_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
     return loss, gradient
 
 
-def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.dtype(np.float32) if dtype.name in ("float16", "bfloat16") else dtype
-
-
 @register_kernel("SoftmaxCrossEntropyWithLogits")
 def make_cross_entropy(op: OpKernelConstruction) -> Kernel:
     """The kernel of SoftmaxCrossEntropyWithLogits."""
     dtype = op.np_dtype("T")
-    wide = _wide(dtype)
+    wide = compute_dtype(dtype)
 
     def kernel(logits: Array, labels: Array) -> tuple[Array, Array]:
         try:
@@ -93,7 +89,7 @@ def make_cross_entropy(op: OpKernelConstruction) -> Kernel:
 def make_sparse_cross_entropy(op: OpKernelConstruction) -> Kernel:
     """The kernel of SparseSoftmaxCrossEntropyWithLogits."""
     dtype = op.np_dtype("T")
-    wide = _wide(dtype)
+    wide = compute_dtype(dtype)
 
     def kernel(logits: Array, labels: Array) -> tuple[Array, Array]:
         _check_labels(logits, labels)
@@ -125,7 +121,7 @@ def _check_labels(logits: Array, labels: Array) -> None:
 def make_l2_loss(op: OpKernelConstruction) -> Kernel:
     """The kernel of L2Loss: half the sum of squares."""
     dtype = op.np_dtype("T")
-    wide = _wide(dtype)
+    wide = compute_dtype(dtype)
 
     def kernel(t: Any) -> Any:
         flat = np.asarray(t, wide).reshape(-1)

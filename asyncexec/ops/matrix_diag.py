@@ -17,7 +17,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
-from asyncexec.framework.shape_inference import InferenceContext
+from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, Dim, TensorShape
 from asyncexec.ops.array_common import POD, check_memory, empty, integers
 
@@ -166,12 +166,6 @@ def _with_batch_of(dims: tuple[Dim, ...], diagonal: TensorShape, tail: tuple[Dim
     return TensorShape((*merged[: len(dims) - 2], *dims[-2:]))
 
 
-def _band_part_shape(c: InferenceContext) -> Sequence[TensorShape]:
-    c.scalar(1)
-    c.scalar(2)
-    return [c.input(0).with_rank_at_least(2)]
-
-
 _K = "diagonal: T, k: int32, num_rows: int32, num_cols: int32, padding_value: T -> output: T"
 _PART = "input: T, k: int32, padding_value: T -> diagonal: T"
 _SET = "input: T, diagonal: T, k: int32 -> output: T"
@@ -187,13 +181,13 @@ register_op(
     "MatrixBandPart",
     "input: T, num_lower: Tindex, num_upper: Tindex -> band: T",
     "T: type; Tindex: {int32, int64} = int64",
-    shape=_band_part_shape,
+    shape=unchanged,
 )
 register_op(
     "BatchMatrixBandPart",
     "input: T, num_lower: int64, num_upper: int64 -> band: T",
     "T: type",
-    shape=_band_part_shape,
+    shape=unchanged,
 )
 
 

@@ -238,7 +238,9 @@ def near_squares(x: Array, radius: int) -> Array:
 
 _INPUTS = "x: T, scale: {0}, offset: {0}, mean: {0}, variance: {0}"
 _OUTPUTS = "y: T, batch_mean: {0}, batch_variance: {0}, reserve_space_1: {0}, reserve_space_2: {0}"
-_GRAD_OUTPUTS = "x_backprop: T, scale_backprop: {0}, offset_backprop: {0}, reserve_space_{1}: {0}, reserve_space_{2}: {0}"
+_GRAD_OUTPUTS = (
+    "x_backprop: T, scale_backprop: {0}, offset_backprop: {0}, reserve_space_{1}: {0}, reserve_space_{2}: {0}"
+)
 _EPSILON = "; epsilon: float = 0.0001; "
 _AVERAGE = "exponential_avg_factor: float = 1.0; "
 _FORMAT = "data_format: {'NHWC', 'NCHW'} = 'NHWC'; is_training: bool = True"

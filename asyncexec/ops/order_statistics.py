@@ -1,7 +1,8 @@
 """Order among elements: TopK, NthElement, LowerBound, UpperBound.
 
 Rules: tensorflow/core/ops/nn_ops.cc, array_ops.cc, topk_op.cc, nth_element_op.cc, searchsorted_op.cc.  Of equal
-elements TopK gives the one of lower index first.
+elements TopK gives the one of lower index first; its result is sorted with ``sorted=False`` too, where TensorFlow
+promises no order; a NaN counts as the largest number, where TensorFlow's place for it depends on the other elements.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, Dim, TensorShape
-from asyncexec.ops.array_common import REAL, scalar_int
+from asyncexec.ops.array_common import REAL, scalar_int, scalar_value
 
 # From this many columns on, rows of which few are wanted are partitioned rather than sorted.
 _MANY = 512
@@ -25,10 +26,10 @@ _MANY = 512
 
 def _top_k_dims(given: TensorShape, k: Dim) -> Sequence[TensorShape]:
     given = given.with_rank_at_least(1)
-    if given.dims is None:
-        return [UNKNOWN_SHAPE, UNKNOWN_SHAPE]
     if k is not None and k < 0:
         raise InvalidArgumentError(f"Need k >= 0, got {k}")
+    if given.dims is None:
+        return [UNKNOWN_SHAPE, UNKNOWN_SHAPE]
     last = given.dims[-1]
     if k is not None and last is not None and last < k:
         raise InvalidArgumentError(f"input must have last dimension >= k = {k} but is {last}")
@@ -36,8 +37,7 @@ def _top_k_dims(given: TensorShape, k: Dim) -> Sequence[TensorShape]:
 
 
 def _top_k_v2_shape(c: InferenceContext) -> Sequence[TensorShape]:
-    c.scalar(1)
-    return _top_k_dims(c.input(0), c.int_value(1))
+    return _top_k_dims(c.input(0), scalar_value(c, 1))
 
 
 register_op(
@@ -106,8 +106,7 @@ def _top_k_v2(c: OpKernelConstruction) -> Kernel:
 
 
 def _nth_element_shape(c: InferenceContext) -> Sequence[TensorShape]:
-    given, n = c.input(0).with_rank_at_least(1), c.int_value(1)
-    c.scalar(1)
+    given, n = c.input(0).with_rank_at_least(1), scalar_value(c, 1)
     if n is not None and n < 0:
         raise InvalidArgumentError(f"Input n must be non-negative but is {n}")
     if given.dims is None:
@@ -142,9 +141,8 @@ def _nth_element(c: OpKernelConstruction) -> Kernel:
 
 
 def _bound_shape(c: InferenceContext) -> Sequence[TensorShape]:
-    ordered, values = c.with_rank(0, 2), c.with_rank(1, 2)
-    values[:1].merge_with(ordered[:1])
-    return [values]
+    c.with_rank(1, 2)[:1].merge_with(c.with_rank(0, 2)[:1])
+    return [c.input(1)]
 
 
 for _op in ("LowerBound", "UpperBound"):

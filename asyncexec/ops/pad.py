@@ -44,11 +44,6 @@ def _padded_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return [TensorShape(None if dim is None else dim + low + high for dim, (low, high) in sizes)]
 
 
-def _pad_v2_shape(c: InferenceContext) -> Sequence[TensorShape]:
-    c.scalar(2)
-    return _padded_shape(c)
-
-
 def _unpadded_shape(c: InferenceContext) -> Sequence[TensorShape]:
     given, pairs = _paddings(c)
     if given.dims is None or pairs is None:
@@ -69,7 +64,7 @@ register_op(
     "PadV2",
     "input: T, paddings: Tpaddings, constant_values: T -> output: T",
     "T: type; Tpaddings: {int32, int64} = int32",
-    shape=_pad_v2_shape,
+    shape=_padded_shape,
 )
 _MIRROR_ATTRS = "T: type; Tpaddings: {int32, int64} = int32; mode: {'REFLECT', 'SYMMETRIC'}"
 register_op("MirrorPad", "input: T, paddings: Tpaddings -> output: T", _MIRROR_ATTRS, shape=_padded_shape)

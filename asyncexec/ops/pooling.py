@@ -85,10 +85,7 @@ class Pooling:
             )
         first = self.windows.channels_first
         x = channels_last(x) if first else x
-        if self.depth > 1:
-            out = _pool_depth(x, self.depth)
-        else:
-            out = function(x, self.axes(x.shape[1:-1]))
+        out = _pool_depth(x, self.depth) if self.depth > 1 else function(x, self.axes(x.shape[1:-1]))
         return as_channels_first(out) if first else out
 
     def shape(self, shape: TensorShape) -> TensorShape:

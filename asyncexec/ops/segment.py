@@ -136,11 +136,11 @@ def _unsorted_kernel(ufunc: np.ufunc, fill: Any) -> Kernel:
 def _unsorted_shape(c: InferenceContext) -> Sequence[TensorShape]:
     data, ids = c.input(0), c.input(1)
     c.scalar(2)
+    if data.dims is None or ids.dims is None:
+        return [UNKNOWN_SHAPE]
     rows = c.int_value(2)
     if rows is not None and rows < 0:
         raise InvalidArgumentError(f"num_segments must not be negative, but is {rows}")
-    if data.dims is None or ids.dims is None:
-        return [UNKNOWN_SHAPE]
     data[: len(ids.dims)].merge_with(ids)
     return [TensorShape([rows]).concatenate(data[len(ids.dims) :])]
 

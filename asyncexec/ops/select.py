@@ -9,12 +9,12 @@ import numpy as np
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.kernel import as_value
-from asyncexec.framework.kernel_registry import register_function
+from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
+from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, broadcast_shapes
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.elementwise import NUMBERS, shape_text
+from asyncexec.ops.elementwise import NUMBERS, gives_scalar, shape_text
 
 _SELECTABLE: Final = NUMBERS | {types.bool, types.string}
 _OPAQUE: Final = frozenset({types.resource, types.variant, types.object})
@@ -55,11 +55,21 @@ def select_v2(condition: Any, t: Any, e: Any) -> Any:
         ) from None
 
 
+def choose(condition: Any, t: Any, e: Any) -> Any:
+    """*t* or *e*, for scalars."""
+    return t if condition else e
+
+
 def select_value(condition: Any, t: Any, e: Any) -> Any:
     """*t* or *e*, whole."""
     if np.ndim(condition):
         raise InvalidArgumentError(f"a handle is chosen by a scalar, not by {shape_text(condition)}")
-    return t if condition else e
+    return choose(condition, t, e)
+
+
+@register_kernel("SelectV2", dtypes={"T": _SELECTABLE})
+def _select_v2(c: OpKernelConstruction) -> Kernel:
+    return choose if gives_scalar(c) else select_v2
 
 
 def _select_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -81,5 +91,4 @@ def _select_v2_shape(c: InferenceContext) -> Sequence[TensorShape]:
 register_op("Select", "condition: bool, t: T, e: T -> output: T", "T: type", shape=_select_shape)
 register_op("SelectV2", "condition: bool, t: T, e: T -> output: T", "T: type", shape=_select_v2_shape)
 register_function("Select", function=select, dtypes={"T": _SELECTABLE})
-register_function("SelectV2", function=select_v2, dtypes={"T": _SELECTABLE})
 register_function("Select", "SelectV2", function=select_value, dtypes={"T": _OPAQUE})

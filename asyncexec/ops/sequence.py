@@ -66,8 +66,6 @@ def _range_shape(c: InferenceContext) -> Sequence[TensorShape]:
     for index in range(3):
         c.scalar(index)
     start, limit, delta = (c.value(index) for index in range(3))
-    if delta is not None and delta == 0:
-        raise InvalidArgumentError(f"Requires delta != 0: {delta}")
     if start is None or limit is None or delta is None:
         return [TensorShape([None])]
     return [TensorShape([range_size(start, limit, delta)])]

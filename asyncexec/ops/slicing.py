@@ -42,7 +42,7 @@ def _slice_shape(c: InferenceContext) -> Sequence[TensorShape]:
 
 
 def _sliced_dim(dim: Dim, begin: int | None, size: int) -> Dim:
-    if size < -1 or (begin is not None and begin < 0):
+    if size < -1 or (dim is not None and begin is not None and begin < 0):
         raise InvalidArgumentError(f"a slice begins at 0 or later and is of size -1 or more, not {begin}, {size}")
     if dim is not None and begin is not None:
         if begin > dim or begin + size > dim:
@@ -137,10 +137,9 @@ def _out_of_bounds(index: Index, x: Any) -> InvalidArgumentError:
 def _strided_slice_shape(c: InferenceContext) -> Sequence[TensorShape]:
     sparse = c.vector(1).merge_with(c.vector(2)).merge_with(c.vector(3))
     given, strides = c.input(0), integers(c, 3)
-    masks = Masks.of(c.attrs)
     if given.dims is None or sparse[0] is None or strides is None:
         return [UNKNOWN_SHAPE]
-    return [strided_shape(given.dims, integers(c, 1), integers(c, 2), strides, masks)]
+    return [strided_shape(given.dims, integers(c, 1), integers(c, 2), strides, Masks.of(c.attrs))]
 
 
 def strided_shape(

@@ -111,9 +111,13 @@ def _depth_to_space(c: OpKernelConstruction) -> Kernel:
 
 
 def _nd_shape(
-    c: InferenceContext, block_shape: Sequence[int] | None, block_rank: Dim, pads_index: int, to_batch: bool
+    c: InferenceContext,
+    given: TensorShape,
+    block_shape: Sequence[int] | None,
+    block_rank: Dim,
+    pads_index: int,
+    to_batch: bool,
 ) -> Sequence[TensorShape]:
-    given = c.input(0)
     pads_shape = c.input(pads_index).with_rank(2)
     merge_dim(pads_shape[1], 2, "the second dimension of paddings or crops")
     block_rank = merge_dim(block_rank, pads_shape[0], "the length of block_shape and of paddings or crops")
@@ -164,15 +168,14 @@ def _checked_blocks(block_shape: Sequence[int]) -> int:
 
 def _block_vector_shape(to_batch: bool) -> Any:
     def shape(c: InferenceContext) -> Sequence[TensorShape]:
-        return _nd_shape(c, integers(c, 1), c.vector(1)[0], 2, to_batch)
+        return _nd_shape(c, c.input(0), integers(c, 1), c.vector(1)[0], 2, to_batch)
 
     return shape
 
 
 def _block_attr_shape(to_batch: bool) -> Any:
     def shape(c: InferenceContext) -> Sequence[TensorShape]:
-        c.with_rank(0, 4)
-        return _nd_shape(c, [c.attr("block_size")] * 2, 2, 1, to_batch)
+        return _nd_shape(c, c.with_rank(0, 4), [c.attr("block_size")] * 2, 2, 1, to_batch)
 
     return shape
 

@@ -13,7 +13,7 @@ from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, broadcast, unchanged
-from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
+from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import bfloat16, float16, float32, float64
 from asyncexec.ops.elementwise import FLOAT_ATTR, FLOATS, WIDE_FLOATS, checked, shape_text
 
@@ -27,7 +27,6 @@ _UNARY: Final = {
     "Ndtri": ("ndtri", WIDE_FLOATS),
     "Lgamma": ("gammaln", _HALF_AND_WIDER),
     "Dawsn": ("dawsn", WIDE_FLOATS),
-    "Expint": ("expi", WIDE_FLOATS),
     "Spence": ("spence", WIDE_FLOATS),
     "BesselI0": ("i0", _HALF_AND_WIDER),
     "BesselI0e": ("i0e", _HALF_AND_WIDER),
@@ -67,6 +66,11 @@ def _scipy_function(name: str) -> Callable[[OpKernelConstruction], Kernel]:
 for _op, (_name, _dtypes) in _UNARY.items():
     register_op(_op, "x: T -> y: T", FLOAT_ATTR, shape=unchanged)
     register_kernel(_op, dtypes={"T": _dtypes})(_scipy_function(_name))
+
+
+@register_kernel("Expint", dtypes={"T": WIDE_FLOATS})
+def _expint(c: OpKernelConstruction) -> Kernel:
+    return replacing(_special().expi, lambda x: x < 0, np.nan)
 
 
 def _second_kind(name: str, below_zero: float) -> Callable[[OpKernelConstruction], Kernel]:
@@ -113,7 +117,7 @@ def _fresnel_sin(c: OpKernelConstruction) -> Kernel:
     return lambda x: fresnel(x)[0]
 
 
-for _op in ("Digamma", "FresnelCos", "FresnelSin"):
+for _op in ("Digamma", "Expint", "FresnelCos", "FresnelSin"):
     register_op(_op, "x: T -> y: T", FLOAT_ATTR, shape=unchanged)
 
 
@@ -158,13 +162,11 @@ register_op("Polygamma", "a: T, x: T -> z: T", _BINARY_ATTR, shape=broadcast)
 
 def _betainc_shape(c: InferenceContext) -> Sequence[TensorShape]:
     """Scalars aside, all inputs have one shape."""
-    shape: TensorShape | None = None
+    shape = UNKNOWN_SHAPE
     for given in c.input_shapes:
-        if given.rank is None:
-            return [UNKNOWN_SHAPE]
-        if given.rank:
-            shape = given if shape is None else shape.merge_with(given)
-    return [TensorShape(()) if shape is None else shape]
+        if given.rank != 0:
+            shape = shape.merge_with(given)
+    return [SCALAR if all(given.rank == 0 for given in c.input_shapes) else shape]
 
 
 @register_kernel("Betainc", dtypes={"T": WIDE_FLOATS})

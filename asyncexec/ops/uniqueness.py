@@ -45,8 +45,8 @@ register_function("Where", function=where, dtypes={"T": POD - {types.float16}})
 
 
 def _unique_shape(c: InferenceContext) -> Sequence[TensorShape]:
-    given = c.vector(0)
-    return [_VECTOR, given, _VECTOR][: c.num_outputs]
+    c.vector(0)
+    return [_VECTOR, c.input(0), _VECTOR][: c.num_outputs]
 
 
 def _unique_v2_shape(c: InferenceContext) -> Sequence[TensorShape]:

@@ -93,6 +93,10 @@ class Windows:
             )
         return Axis(size, kernel, stride, dilation, out, before, after)
 
+    def window_count(self, i: int, size: Dim, kernel: Dim) -> Dim:
+        """The number of windows along axis *i*, by the rule of a step, where it is known."""
+        return None if size is None or kernel is None else self.axis(i, size, kernel).out
+
     def output_dim(self, i: int, size: Dim, kernel: Dim) -> Dim:
         """The number of windows along axis *i* as far as it is known; InvalidArgumentError when there can be none."""
         if size is None or (kernel is None and self.padding != b"SAME"):

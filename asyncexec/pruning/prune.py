@@ -14,6 +14,7 @@ from typing import Final
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.graph.node import Node, Tensor
 
+_SORT_AT_MOST: Final = 4096  # takes a millisecond or two at once
 _PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2"})
 
 
@@ -60,9 +61,20 @@ def prune(feeds: Sequence[Tensor], fetches: Sequence[Tensor], targets: Sequence[
         count += 1
         if not count % STRIDE:
             yield
-    # Nodes are added to a graph after their inputs, so their ids are a topological order.
-    nodes = tuple(sorted(seen, key=lambda node: node.id))
-    return ClientGraph(nodes, tuple(feeds), tuple(fetches), tuple(targets))
+    nodes = yield from _in_order(seen)
+    return ClientGraph(tuple(nodes), tuple(feeds), tuple(fetches), tuple(targets))
+
+
+def _in_order(chosen: set[Node]) -> Stage[list[Node]]:
+    """Nodes after their inputs: they are added to a graph in such an order."""
+    if len(chosen) < _SORT_AT_MOST:
+        return sorted(chosen, key=lambda node: node.id)
+    graph = next(iter(chosen)).graph
+    ordered: list[Node] = []
+    for start in range(0, graph.num_nodes, STRIDE):
+        ordered += [node for node in graph.nodes_between(start, start + STRIDE) if node in chosen]
+        yield
+    return ordered
 
 
 def path_to(source: Node, graph: ClientGraph) -> list[Node]:

@@ -18,6 +18,7 @@ from asyncexec.framework.errors import (
     InvalidTypeError,
     OpError,
 )
+from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.step_stats import RunMetadata
@@ -189,7 +190,8 @@ class Session:
         feeds = self._feed_tensors(feed_keys)
         nodes = [*mapper.targets, *self._target_nodes(targets)]
         tensors = tuple(mapper.tensors)
-        client_graph, executor = await run_in_slices(self._state.build_executor(feeds, tensors, nodes))
+        with paused_gc():
+            client_graph, executor = await run_in_slices(self._state.build_executor(feeds, tensors, nodes))
         return ExecutorsAndKeys(
             client_graph,
             feeds,

@@ -81,3 +81,29 @@ def test_scalars_give_scalars_of_the_right_dtype(op: str, x: Any, y: Any, result
 def test_a_scalar_integer_divided_by_zero_fails(op: str, error: type[OpError]) -> None:
     with pytest.raises(error, match="division by zero"):
         scalar_kernel(op, "int32")(np.int32(1), np.int32(0))
+
+
+@pytest.mark.parametrize(
+    ("value", "target"),
+    [
+        (np.int32(-3), "float32"),
+        (np.uint64(2**64 - 1), "float32"),
+        (np.int64(2**53 + 1), "float64"),
+        (np.bool_(True), "int8"),
+        (np.int32(-3), "int64"),
+        (np.int32(300), "int8"),
+        (np.float32(2.9), "int32"),
+        (np.float32(np.nan), "int32"),
+        (np.float32(0.1), "float64"),
+        (np.float64(1e300), "float32"),
+    ],
+)
+def test_a_scalar_is_cast_as_an_array_is(value: Any, target: str) -> None:
+    op_def = op_registry.lookup("Cast").op_def
+    attrs = op_def.complete_attrs({"SrcT": as_dtype(value.dtype), "DstT": as_dtype(target)})
+    construction = OpKernelConstruction("cast", op_def, attrs, output_shapes=(SCALAR,))
+    kernel = kernel_registry.lookup("Cast", "CPU", attrs).factory(construction)
+    with np.errstate(all="ignore"):
+        got, expected = kernel(value), np.array([value]).astype(target)[0]
+    assert type(got) is type(expected)
+    np.testing.assert_equal(got, expected)

@@ -269,7 +269,7 @@ def test_closed_array_gives_and_takes_nothing(ops: Arrays) -> None:
     array = ops.make()
     assert ops.run("TensorArrayCloseV3", array) == ()
     for use in (lambda: ops.read(array, 0), lambda: ops.write(array, 0, 1), lambda: ops.gradient(array)):
-        with pytest.raises(InvalidArgumentError, match="TensorArray ta has already been closed."):
+        with pytest.raises(InvalidArgumentError, match=r"TensorArray ta has already been closed."):
             use()
     assert ops.size(array) == 3
 

@@ -145,7 +145,7 @@ def test_push_and_pop(ops: Lists) -> None:
     rest, last = ops.run("TensorListPopBack", found, np.int32(-1), **F32)
     assert (len(found), len(rest)) == (2, 1)
     np.testing.assert_array_equal(last, [2])
-    with pytest.raises(InvalidArgumentError, match="Trying to pop from an empty list."):
+    with pytest.raises(InvalidArgumentError, match=r"Trying to pop from an empty list."):
         ops.run("TensorListPopBack", ops.empty(), np.int32(-1), **F32)
     assert ops.run("TensorListPopBack", ops.reserve(), np.int32(-1), **F32)[1] == 0
 

@@ -59,7 +59,7 @@ def test_reference_is_the_variable_itself_and_is_shared_by_name(bench: KernelBen
 def test_uninitialized_variable_cannot_be_read(bench: KernelBench) -> None:
     variable = ref(bench)
     assert bench.run("IsVariableInitialized", variable, dtype="float32") == np.False_
-    with pytest.raises(FailedPreconditionError, match="^Attempting to use uninitialized value w$"):
+    with pytest.raises(FailedPreconditionError, match=r"^Attempting to use uninitialized value w$"):
         variable.read()
     with pytest.raises(FailedPreconditionError):
         bench.run("AssignAdd", variable, np.float32(1), T="float32")
@@ -139,7 +139,7 @@ def test_count_up_to_gives_the_former_value(bench: KernelBench) -> None:
     variable = ref(bench, 0, dtype="int32")
     count = bench.kernel("CountUpTo", T="int32", limit=2)
     assert [count(variable), count(variable)] == [0, 1]
-    with pytest.raises(OutOfRangeError, match="^Reached limit of 2$"):
+    with pytest.raises(OutOfRangeError, match=r"^Reached limit of 2$"):
         count(variable)
     assert variable.read() == 2
 
@@ -262,7 +262,7 @@ def test_resource_ops_other_than_reads_do_not_find_an_uninitialized_variable(ben
 
 
 def test_resource_ops_check_the_dtype(bench: KernelBench) -> None:
-    with pytest.raises(InvalidArgumentError, match="float32.*int32"):
+    with pytest.raises(InvalidArgumentError, match=r"float32.*int32"):
         bench.run("AssignVariableOp", handle(bench), np.int32(1), dtype="int32")
     with pytest.raises(InvalidArgumentError):
         handle(bench, dtype="int32")

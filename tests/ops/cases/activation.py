@@ -26,7 +26,9 @@ def unary(op: str) -> list[OpCase]:
         case(op, np.float32(-1.5), id="scalar"),
         case(op, f32().reshape(0, 3), id="empty"),
     ]
-    return cases + [case(op, X[1:-1].astype(t), id=t.__name__, rtol=tolerance(t), atol=tolerance(t) / 4) for t in FLOATS]
+    return cases + [
+        case(op, X[1:-1].astype(t), id=t.__name__, rtol=tolerance(t), atol=tolerance(t) / 4) for t in FLOATS
+    ]
 
 
 def gradient(op: str) -> list[OpCase]:
@@ -37,12 +39,17 @@ def gradient(op: str) -> list[OpCase]:
         case(op, f32(), f32(), id="empty"),
         case(op, f32(1, 2, 3), f32(1, 2), id="error-shape"),
     ]
-    return cases + [case(op, grads[1:-1].astype(t), X[1:-1].astype(t), id=t.__name__, rtol=tolerance(t), atol=tolerance(t) / 4) for t in FLOATS]
+    return cases + [
+        case(op, grads[1:-1].astype(t), X[1:-1].astype(t), id=t.__name__, rtol=tolerance(t), atol=tolerance(t) / 4)
+        for t in FLOATS
+    ]
 
 
 INTEGERS = [np.int8, np.uint8, np.int16, np.int32, np.int64, np.uint16, np.uint32, np.uint64]
 INTEGER_CASES = [
-    case(op, np.array([-8, -1, 0, 1, 5, 6, 7, 100]).astype(t), id=t.__name__) for op in ("Relu", "Relu6") for t in INTEGERS
+    case(op, np.array([-8, -1, 0, 1, 5, 6, 7, 100]).astype(t), id=t.__name__)
+    for op in ("Relu", "Relu6")
+    for t in INTEGERS
 ]
 GRAD_INTEGERS = [
     case(op, np.arange(8).astype(t), np.array([-8, -1, 0, 1, 5, 6, 7, 100]).astype(t), id=t.__name__)
@@ -71,7 +78,13 @@ BIAS = [
     case("BiasAdd", LOGITS, f32(1, 2, 3, 4), id="f32"),
     case("BiasAdd", LOGITS[0], f32(1, 2, 3, 4), id="matrix"),
     case("BiasAdd", LOGITS, f32(1, 2, 3), id="nchw", data_format=b"NCHW"),
-    case("BiasAdd", np.arange(24, dtype=np.float64).reshape(1, 2, 3, 4), f32(1, 2).astype(np.float64), id="nchw4", data_format=b"NCHW"),
+    case(
+        "BiasAdd",
+        np.arange(24, dtype=np.float64).reshape(1, 2, 3, 4),
+        f32(1, 2).astype(np.float64),
+        id="nchw4",
+        data_format=b"NCHW",
+    ),
     case("BiasAdd", np.arange(6, dtype=np.int32).reshape(2, 3), i32(1, 2, 3), id="i32"),
     case("BiasAdd", LOGITS[0].astype(np.complex64), f32(1, 2, 3, 4).astype(np.complex64), id="c64"),
     case("BiasAdd", LOGITS.astype(np.float16), f32(1, 2, 3, 4).astype(np.float16), id="f16", rtol=1e-3),

@@ -56,9 +56,7 @@ FORWARD = [
     conv(data(1, 4, 4, 3), data(2, 2, 3, 2), "error-zero-stride", (0, 1)),
     conv(data(1, 4, 4, 3), data(2, 2, 3, 2), "error-no-pads", padding=b"EXPLICIT"),
     conv(data(1, 4, 4, 3), data(2, 2, 3, 2), "error-needless-pads", explicit_paddings=[0] * 8),
-    case(
-        "Conv2D", data(1, 4, 4, 3), data(2, 2, 3, 2), id="error-batch-stride", strides=[2, 1, 1, 1], padding=b"SAME"
-    ),
+    case("Conv2D", data(1, 4, 4, 3), data(2, 2, 3, 2), id="error-batch-stride", strides=[2, 1, 1, 1], padding=b"SAME"),
     case("Conv2D", data(1, 4, 4, 3), data(2, 2, 3, 2), id="error-three-strides", strides=[1, 1, 1], padding=b"SAME"),
     conv(data(1, 4, 4, 3), data(2, 2, 3, 2), "error-dilation", dilations=[1, 0, 1, 1]),
     conv(data(2, 4, 5, 5, 2), data(2, 3, 2, 2, 3), "same", (1, 1, 1), op="Conv3D"),
@@ -140,7 +138,12 @@ DEPTHWISE = [
     conv(data(2, 7, 8, 3), data(3, 2, 3, 2), "strided", (2, 2), op=D),
     conv(data(2, 7, 8, 3), data(3, 2, 3, 1), "valid", (2, 2), b"VALID", op=D),
     conv(
-        data(1, 5, 6, 2), data(3, 3, 2, 1), "explicit", padding=b"EXPLICIT", explicit_paddings=[0, 0, 2, 1, 0, 3, 0, 0], op=D
+        data(1, 5, 6, 2),
+        data(3, 3, 2, 1),
+        "explicit",
+        padding=b"EXPLICIT",
+        explicit_paddings=[0, 0, 2, 1, 0, 3, 0, 0],
+        op=D,
     ),
     conv(data(1, 4, 4, 2, dtype=np.float64), data(2, 2, 2, 1, dtype=np.float64), "f64", op=D),
     conv(data(1, 4, 4, 2, dtype=np.float16), data(2, 2, 2, 1, dtype=np.float16), "f16", op=D, rtol=1e-3),

@@ -13,7 +13,7 @@ X, F = data(2, 5, 4, 3), data(3, 3, 3, 4)
 BIAS = f32(0.5, -1, 2, 0)
 NORM = (f32(1, 2, 0.5, -1), f32(0, 1, 0, 1), f32(0.5, 0, -1, 2), f32(1, 2, 0.5, 0.25))
 ACTIVATIONS = [b"Relu", b"Relu6", b"Elu", b"LeakyRelu"]
-MORE = [b"Tanh", b"Sigmoid", b"GeluApproximate"]
+MORE = [b"Tanh", b"Sigmoid"]
 
 
 def conv(*args: Any, ops: list[bytes], id: str, x: Any = X, f: Any = F, **attrs: Any) -> OpCase:
@@ -45,11 +45,9 @@ CASES = [
     conv(*NORM, ops=[b"FusedBatchNorm"], id="norm"),
     *(conv(*NORM, ops=[b"FusedBatchNorm", name], id=f"norm-{name.decode()}") for name in ACTIVATIONS),
     conv(*NORM, ops=[b"FusedBatchNorm"], id="epsilon", epsilon=0.5),
-    conv(f32(1, 2, 3), ops=[b"BiasAdd"], id="error-bias"),
     matmul(BIAS, ops=[b"BiasAdd"], id="bias"),
     *(matmul(BIAS, ops=[b"BiasAdd", name], id=f"bias-{name.decode()}") for name in ACTIVATIONS + MORE),
     matmul(BIAS, ops=[b"BiasAdd"], id="transposed", a=data(5, 3), b=data(4, 5), transpose_a=True, transpose_b=True),
-    matmul(f32(1, 2), ops=[b"BiasAdd"], id="error-bias"),
     matmul(BIAS, ops=[b"BiasAdd"], id="error-shapes", b=data(4, 4)),
     matmul(BIAS, ops=[b"Nonsense"], id="error-fusion"),
 ]

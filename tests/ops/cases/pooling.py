@@ -11,7 +11,9 @@ from tests.ops.cases.convolution import data
 from tests.ops.op_case import OpCase, case, f32, i32
 
 
-def pool(op: str, *inputs: Any, id: str, k: Any = (2, 2), s: Any = (1, 1), padding: bytes = b"SAME", **a: Any) -> OpCase:
+def pool(
+    op: str, *inputs: Any, id: str, k: Any = (2, 2), s: Any = (1, 1), padding: bytes = b"SAME", **a: Any
+) -> OpCase:
     return case(op, *inputs, id=id, ksize=[1, *k, 1], strides=[1, *s, 1], padding=padding, **a)
 
 
@@ -45,7 +47,6 @@ def gradients(op: str, x: Any, y: Any, **k: Any) -> OpCase:
 TIES = (data(2, 5, 6, 3) > 0).astype(np.float32)
 
 
-
 Y3 = sliding_window_view(X3, (2, 3, 1), (1, 2, 3)).max((-1, -2, -3))[:, ::2]
 B3 = (X3 > 0).astype(np.float32)
 C3 = sliding_window_view(B3, (2, 3, 1), (1, 2, 3)).max((-1, -2, -3))[:, ::2]
@@ -57,7 +58,13 @@ CASES = [
     *forward("AvgPool"),
     *(pool("MaxPool", (X * 8).astype(t), id=t.__name__) for t in MAX_TYPES),
     *(pool("AvgPool", X.astype(t), id=t.__name__, rtol=2e-3) for t in (np.float64, np.float16)),
-    pool("MaxPool", f32(-np.inf, -np.inf, 1, np.inf, -1, -2).reshape(1, 1, 6, 1), id="infinite", k=(1, 2), padding=b"VALID"),
+    pool(
+        "MaxPool",
+        f32(-np.inf, -np.inf, 1, np.inf, -1, -2).reshape(1, 1, 6, 1),
+        id="infinite",
+        k=(1, 2),
+        padding=b"VALID",
+    ),
     pool("MaxPool", X, id="explicit", padding=b"EXPLICIT", explicit_paddings=[0, 0, 1, 1, 0, 1, 0, 0]),
     pool("MaxPool", X, id="error-pads", padding=b"EXPLICIT", explicit_paddings=[0, 0, 2, 1, 0, 1, 0, 0]),
     case("MaxPool", data(2, 2, 2, 6), id="depth", ksize=[1, 1, 1, 3], strides=[1, 1, 1, 3], padding=b"SAME"),
@@ -77,7 +84,13 @@ CASES = [
     pool("MaxPoolWithArgmax", X, id="batch", include_batch_in_index=True),
     pool("MaxPoolWithArgmax", X, id="i32", Targmax="int32"),
     pool("MaxPoolWithArgmax", (X * 8).astype(np.int64), id="int64"),
-    pool("MaxPoolWithArgmax", f32(np.nan, 1, -np.inf, -np.inf).reshape(1, 1, 4, 1), id="special", k=(1, 2), padding=b"VALID"),
+    pool(
+        "MaxPoolWithArgmax",
+        f32(np.nan, 1, -np.inf, -np.inf).reshape(1, 1, 4, 1),
+        id="special",
+        k=(1, 2),
+        padding=b"VALID",
+    ),
     gradients("MaxPoolGrad", X, data(2, 5, 6, 3), id="error-grad", padding=b"VALID"),
     pool("MaxPoolGrad", TIES, TIES, data(2, 5, 6, 3, seed=5), id="same"),
     pool("MaxPoolGrad", X, X[:, :2, :3], data(2, 2, 3, 3, seed=5), id="valid", k=(3, 2), s=(2, 2), padding=b"VALID"),

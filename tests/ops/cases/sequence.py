@@ -157,6 +157,33 @@ def fake_quant_cases() -> list[OpCase]:
     ]
 
 
+def quantize_cases() -> list[OpCase]:
+    op = "QuantizeAndDequantizeV2"
+    x, low, high = f32([-1.4, -0.5, 0], [0.3, 0.8, 0.555]), np.float32(-1), np.float32(0.7)
+    given = {"range_given": True}
+    return [
+        case(op, x, low, high, id="default"),
+        case(op, x, low, high, id="range given", **given),
+        case(op, x, low, high, id="narrow", narrow_range=True, num_bits=4, **given),
+        case(op, x, low, high, id="unsigned", signed_input=False, **given),
+        case(op, x, low, high, id="unsigned, no range", signed_input=False),
+        case(op, x, low, high, id="half up", round_mode="HALF_UP", num_bits=3),
+        case(op, x, low, high, id="half up, range given", round_mode="HALF_UP", num_bits=3, **given),
+        case(op, x.astype(np.float64), np.float64(-1), np.float64(0.7), id="float64", **given),
+        case(op, np.float32(0.4), low, high, id="scalar", **given),
+        case(op, f32(0, 0), low, high, id="zeros"),
+        case(op, x, high, low, id="range reversed", **given),
+        case(op, x, np.float32(0), np.float32(0), id="range of zero", **given),
+        case(op, x, f32(-1), high, id="range of vectors", **given),
+        case(op, x, f32(-1, 0), f32(0.5, 0.7), id="axis", axis=0, **given),
+        case(op, x, f32(-1, 0), f32(0.5, 0.7), id="axis, no range", axis=0),
+        case(op, x, f32(-1, 0), f32(0.5, 0.7), id="axis of another size", axis=1, **given),
+        case(op, x, f32(-1, 0), f32(0.5, 0.7), id="axis too large", axis=2, **given),
+        case(op, x, low, high, id="1 bit", num_bits=1, signed_input=True),
+        case(op, x, low, high, id="64 bits", num_bits=64),
+    ]
+
+
 CASES = [
     *bincount_cases(),
     *histogram_cases(),
@@ -164,4 +191,5 @@ CASES = [
     *range_cases(),
     *other_cases(),
     *fake_quant_cases(),
+    *quantize_cases(),
 ]

@@ -19,7 +19,7 @@ UNARY = {
     "Lgamma": (HALF, (-1.0, -1.5, -0.5, 0.0, *POSITIVE, INF)),
     "Digamma": (HALF, (-1.0, -1.5, -0.5, 0.0, *POSITIVE)),
     "Dawsn": (WIDE, ANY[:-2]),
-    "Expint": (WIDE, POSITIVE),
+    "Expint": (WIDE, (*POSITIVE, 0.0, -1.0)),
     "Spence": (WIDE, (0.0, *POSITIVE, -1.0)),
     "FresnelCos": (WIDE, ANY[:-2]),
     "FresnelSin": (WIDE, ANY[:-2]),

@@ -1,0 +1,62 @@
+"""Importing a GraphDef into a graph under a prefix, with inputs mapped and elements returned (``importer.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.gc_pause import paused_gc
+from asyncexec.framework.graph_def import GraphDef
+from asyncexec.framework.tensor_id import CONTROL_SLOT, TensorId, parse_tensor_name
+from asyncexec.graph.graph import Graph
+from asyncexec.graph.graph_constructor import GraphConstructor
+from asyncexec.graph.node import Node, SourceLine, Tensor
+
+
+def import_graph_def(
+    graph: Graph,
+    graph_def: GraphDef,
+    *,
+    name: str = "",
+    input_map: Mapping[str, Tensor | Node] | None = None,
+    control_dependencies: Iterable[Node] = (),
+    return_elements: Sequence[str] | None = None,
+    allowed_ops: Collection[str] = (),
+    source_line: SourceLine | None = None,
+) -> list[Tensor | Node] | None:
+    """Add the nodes of *graph_def* to *graph*; what the public function of the same name does, given the graph."""
+    prefix = graph.current_name_scope if not name else graph.unique_name(name.rstrip("/")) + "/"
+    mapped = {parse_tensor_name(key): value for key, value in (input_map or {}).items()}
+    constructor = GraphConstructor(
+        graph,
+        graph_def,
+        prefix=prefix,
+        input_map=mapped,
+        control_dependencies=(*graph.current_control_inputs, *control_dependencies),
+        return_elements=return_elements or (),
+        allowed_ops=allowed_ops,
+        source_line=source_line,
+    )
+    _check_mapped(mapped, graph)
+    with paused_gc():
+        nodes = constructor.construct()
+    if return_elements is None:
+        return None
+    return [_element(text, parse_tensor_name(text), nodes, mapped) for text in return_elements]
+
+
+def _check_mapped(mapped: Mapping[TensorId, Tensor | Node], graph: Graph) -> None:
+    for key, value in mapped.items():
+        if value.graph is not graph:
+            raise InvalidArgumentError(f"input_map[{str(key)!r}] is in another graph")
+        if isinstance(value, Node) != (key.slot == CONTROL_SLOT) and key.slot != CONTROL_SLOT:
+            raise InvalidArgumentError(f"input_map[{str(key)!r}] must be a tensor")
+
+
+def _element(
+    text: str, tensor_id: TensorId, nodes: Mapping[str, Node], mapped: Mapping[TensorId, Tensor | Node]
+) -> Tensor | Node:
+    if ":" in text and tensor_id in mapped:
+        return mapped[tensor_id]
+    node = nodes[tensor_id.name]
+    return node.outputs[tensor_id.slot] if ":" in text else node
