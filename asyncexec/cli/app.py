@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from asyncexec.cli.demo import demo
 from asyncexec.cli.inspect import inspect
 from asyncexec.cli.run import run
 from asyncexec.cli.schema import schema
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(inspect)
+app.command()(demo)
 app.command()(schema)
 
 

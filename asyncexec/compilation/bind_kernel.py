@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from asyncexec.framework.errors import InternalError, OpError
-from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
+from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.graph.node import Node, NodeProperties
 
-BoundKernel = tuple[Kernel, KernelKind, bool | None]
+
+class BoundKernel(NamedTuple):
+    """The kernel of a node."""
+
+    kernel: Kernel
+    kind: KernelKind
+    is_expensive: bool | None = None  # what the user said of a sync kernel
+    finish: Callable[[Any], Any] | None = None  # makes outputs of an async kernel's result
 
 
 class KernelBinder:
@@ -25,7 +33,7 @@ class KernelBinder:
         self._shared: dict[NodeProperties, BoundKernel] = {}
 
     def bind(self, node: Node) -> BoundKernel:
-        """The kernel of *node*, its kind, and whether the user said that it is expensive.
+        """The kernel of *node*.
 
         Raises:
             UnimplementedError: there is none for its op and dtypes.
@@ -37,13 +45,10 @@ class KernelBinder:
             bound = self._make(node)
             if not properties.op_def.is_stateful:
                 self._shared[properties] = bound
-        kernel, kind, is_expensive = bound
         references = reference_inputs(node)
         if references:
-            kernel = _reading(kernel, references)
-        if self._debug:
-            kernel = _checked_async(kernel, node) if kind is KernelKind.ASYNC else _checked(kernel, node)
-        return kernel, kind, is_expensive
+            bound = bound._replace(kernel=_reading(bound.kernel, references))
+        return _checked(bound, node) if self._debug else bound
 
     def _make(self, node: Node) -> BoundKernel:
         properties = node.properties
@@ -60,9 +65,12 @@ class KernelBinder:
             found: KernelRegistration = properties.registration.kernel or kernel_registry.lookup(
                 node.op, "CPU", properties.attrs
             )
-            return found.factory(construction), found.kind, found.is_expensive
+            kernel = found.factory(construction)
         except OpError as error:
             raise error.locate(node) from error.__cause__
+        if isinstance(kernel, AsyncKernel):
+            return BoundKernel(kernel.start, found.kind, found.is_expensive, kernel.finish)
+        return BoundKernel(kernel, found.kind, found.is_expensive)
 
 
 def reference_inputs(node: Node) -> tuple[int, ...]:
@@ -85,18 +93,15 @@ def _reading(kernel: Kernel, references: tuple[int, ...]) -> Kernel:
     return reading
 
 
-def _checked(kernel: Kernel, node: Node) -> Kernel:
-    def checked(*inputs: Any) -> Any:
-        return check_outputs(node, kernel(*inputs))
+def _checked(bound: BoundKernel, node: Node) -> BoundKernel:
+    kernel, finish = bound.kernel, bound.finish or _untouched
+    if bound.kind is KernelKind.ASYNC:
+        return bound._replace(finish=lambda result: check_outputs(node, finish(result)))
+    return bound._replace(kernel=lambda *inputs: check_outputs(node, kernel(*inputs)))
 
-    return checked
 
-
-def _checked_async(kernel: Kernel, node: Node) -> Kernel:
-    async def checked(*inputs: Any) -> Any:
-        return check_outputs(node, await kernel(*inputs))
-
-    return checked
+def _untouched(result: Any) -> Any:
+    return result
 
 
 def check_outputs(node: Node, result: Any) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from asyncexec.compilation.bind_kernel import KernelBinder
+from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import UnimplementedError
 from asyncexec.framework.kernel import Kernel, KernelKind
@@ -50,7 +50,8 @@ class NodeItem:
     Attributes:
         id: its position in ``GraphView.items`` and in the pending counts.
         kernel: what to call with the values of its inputs.
-        kind: where the kernel runs (for a sync one: where to begin with).
+        kind: where the kernel runs (for a sync one: where to begin with); is_expensive: what the user said of it.
+        finish: makes outputs of what an async kernel gives, or None.
         input_start, num_inputs: its slots.
         output_edges: for each output, where its value goes.
         control_edges: ids of nodes that wait for it without taking a value.
@@ -60,6 +61,7 @@ class NodeItem:
 
     __slots__ = (
         "control_edges",
+        "finish",
         "id",
         "input_start",
         "is_expensive",
@@ -72,14 +74,10 @@ class NodeItem:
         "returns_tuple",
     )
 
-    def __init__(
-        self, item_id: int, node: Node, kernel: Kernel, kind: KernelKind, is_expensive: bool | None, input_start: int
-    ) -> None:
+    def __init__(self, item_id: int, node: Node, bound: BoundKernel, input_start: int) -> None:
         self.id = item_id
         self.node = node
-        self.kernel = kernel
-        self.kind = kind
-        self.is_expensive = is_expensive
+        self.kernel, self.kind, self.is_expensive, self.finish = bound
         self.input_start = input_start
         self.num_inputs = len(node.inputs)
         self.returns_tuple = node.op_def.returns_tuple
@@ -155,8 +153,7 @@ class _Builder:
             if node.op == "Const" and not node.control_inputs:
                 constants[node] = node.attrs["value"]
                 continue
-            kernel, kind, is_expensive = self._binder.bind(node)
-            item = NodeItem(len(self._items), node, kernel, kind, is_expensive, len(self._inputs))
+            item = NodeItem(len(self._items), node, self._binder.bind(node), len(self._inputs))
             self._items.append(item)
             self._by_node[node] = item
             self._pending.append(self._deliver_to(item))
@@ -233,7 +230,7 @@ class _Builder:
         return tuple(consumers)
 
     def _add_relay(self, node: Node, kernel: Kernel) -> NodeItem:
-        relay = NodeItem(len(self._items), node, kernel, KernelKind.CHEAP, False, len(self._inputs))
+        relay = NodeItem(len(self._items), node, BoundKernel(kernel, KernelKind.CHEAP, False), len(self._inputs))
         relay.is_relay = True
         self._items.append(relay)
         self._pending.append(1)

@@ -10,8 +10,9 @@ is let go whenever a slice is spent; a step that awaits nothing ends without eve
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 import anyio
@@ -50,7 +51,8 @@ class ExecutorState:
     __slots__ = (
         "_collector",
         "_failure",
-        "_in_flight",
+        "_loop",
+        "_num_on_workers",
         "_places",
         "_pool",
         "_propagator",
@@ -76,8 +78,9 @@ class ExecutorState:
         self._collector = collector
         self._propagator = SimplePropagatorState(executor.view)
         self._ready: deque[NodeItem] = deque()
-        self._in_flight = 0
-        self._tasks: dict[asyncio.Future[Any], tuple[NodeItem, int]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # of async nodes, by item id
+        self._num_on_workers = 0
         self._waiter: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
         if collector is not None:
@@ -91,7 +94,7 @@ class ExecutorState:
         except BaseException as raised:
             # A KeyboardInterrupt, say: if something is in flight, run() ends it and raises this.
             self.abort(raised)
-        if self._in_flight or (self._ready and self._failure is None):
+        if self._is_waiting or (self._ready and self._failure is None):
             return False
         self._raise_failure()
         return True
@@ -102,14 +105,14 @@ class ExecutorState:
             while self._failure is None:
                 if self._ready:
                     await asyncio.sleep(0)
-                elif self._in_flight:
+                elif self._is_waiting:
                     await self._wait()
                 else:
                     return
                 self._drain()
         finally:
-            if self._in_flight:
-                await self._end_in_flight()
+            if self._is_waiting:
+                await self._end_launched()
         self._raise_failure()
 
     def _raise_failure(self) -> None:
@@ -120,6 +123,11 @@ class ExecutorState:
                 raise failure
             finally:
                 del failure
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether something that was launched has not come back."""
+        return bool(self._tasks or self._num_on_workers)
 
     def abort(self, error: BaseException) -> None:
         """End the step with *error*, unless it has failed already."""
@@ -161,24 +169,33 @@ class ExecutorState:
     def _launch(self, item: NodeItem, now: int) -> None:
         inputs = self._propagator.take_inputs(item)
         if self._places[item.id] == ASYNC:
-            task = asyncio.get_running_loop().create_task(item.kernel(*inputs))
-            self._tasks[task] = (item, now)
-            task.add_done_callback(self._on_task_done)
+            self._tasks[item.id] = self._loop.create_task(self._await_kernel(item, item.kernel(*inputs), now))
         else:
+            self._num_on_workers += 1
             self._pool.submit(item.kernel, inputs, lambda outcome: self._on_worker_done(item, now, outcome))
-        self._in_flight += 1
 
-    def _on_task_done(self, task: asyncio.Future[Any]) -> None:
-        item, start = self._tasks.pop(task)
-        if task.cancelled():
-            self._finish(item, None, asyncio.CancelledError("the kernel was cancelled"))
+    async def _await_kernel(self, item: NodeItem, coroutine: Coroutine[Any, Any, Any], start: int) -> None:
+        """The body of an async node's task.  Ending the node here, and not in a callback, saves a turn of the loop."""
+        if self._failure is not None:
+            coroutine.close()
+            del self._tasks[item.id]
+            self._wake()
             return
-        error = task.exception()
-        if self._collector is not None and error is None:
+        try:
+            outputs = await coroutine
+            if item.finish is not None:
+                outputs = item.finish(outputs)
+        except BaseException as error:  # noqa: BLE001 - run() raises it, whatever it is
+            del self._tasks[item.id]
+            self._finish(item, None, error)
+            return
+        del self._tasks[item.id]
+        if self._collector is not None:
             self._collector.record(item.node, start, start, monotonic_ns())
-        self._finish(item, None if error is not None else task.result(), error)
+        self._finish(item, outputs, None)
 
     def _on_worker_done(self, item: NodeItem, scheduled: int, outcome: Outcome) -> None:
+        self._num_on_workers -= 1
         self._stats.update(item.id, outcome.end_ns - outcome.start_ns)
         if self._collector is not None and outcome.error is None:
             self._collector.record(item.node, scheduled, outcome.start_ns, outcome.end_ns, outcome.thread_id)
@@ -186,7 +203,6 @@ class ExecutorState:
 
     def _finish(self, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
         """Take what a kernel that ran elsewhere gave; after a failure, nothing more is propagated."""
-        self._in_flight -= 1
         if self._failure is None:
             if error is None:
                 self._propagator.propagate_outputs(item, outputs, self._ready)
@@ -201,23 +217,29 @@ class ExecutorState:
 
     async def _wait(self) -> None:
         """Wait until something that was launched has come back, or the step is aborted."""
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
 
-    async def _end_in_flight(self) -> None:
+    async def _end_launched(self) -> None:
         """Cancel what is awaited, and wait for it and for the worker threads, whoever else cancels meanwhile."""
         if self._failure is None:
             self._failure = asyncio.CancelledError()  # results that still come in are dropped
-        for task in list(self._tasks):
-            task.cancel()
+        for task in self._tasks.values():
+            # A task that has not begun sees the failure when it does; cancelled now, it would never run at all.
+            if inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED:  # type: ignore[arg-type]
+                task.cancel()
         cancelled: asyncio.CancelledError | None = None
         with anyio.CancelScope(shield=True):
-            while self._in_flight:
+            while self._is_waiting:
                 try:
-                    await self._wait()
+                    if self._tasks:
+                        await asyncio.wait(self._tasks.values())
+                        self._tasks.clear()
+                    else:
+                        await self._wait()
                 except asyncio.CancelledError as error:
                     cancelled = error
         if cancelled is not None:

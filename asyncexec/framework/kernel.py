@@ -13,7 +13,7 @@ Floating-point warnings are switched off around kernels by the executor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
@@ -26,6 +26,19 @@ from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 
 Kernel: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncKernel:
+    """An async kernel in two parts: a coroutine function, and what makes outputs of its result.
+
+    The parts could be one coroutine function; apart, ten thousand of them in flight are ten thousand coroutines fewer.
+    """
+
+    start: Callable[..., Coroutine[Any, Any, Any]]
+    finish: Callable[[Any], Any]
+
+
 S = TypeVar("S")
 
 
@@ -74,7 +87,7 @@ class OpKernelConstruction:
         return self.resource_mgr.lookup_or_create(kind, "_node_state", self.name, create)
 
 
-KernelFactory: TypeAlias = Callable[[OpKernelConstruction], Kernel]
+KernelFactory: TypeAlias = Callable[[OpKernelConstruction], Kernel | AsyncKernel]
 
 
 def as_value(array: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncexec.framework.errors import UnimplementedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelFactory, KernelKind
 from asyncexec.framework.types import DType
 
@@ -40,13 +40,13 @@ class KernelRegistry:
         """The first kernel of *op* for that device type whose dtypes fit.
 
         Raises:
-            UnimplementedError: there is none; the message lists what there is.
+            InvalidArgumentError: there is none; the message lists what there is.
         """
         found = self._kernels.get((op, device_type), ())
         for registration in found:
             if registration.accepts(attrs):
                 return registration
-        raise UnimplementedError(
+        raise InvalidArgumentError(
             f"No OpKernel was registered to support Op {op!r} on {device_type} with these attrs: "
             + (", ".join(f"{k}={v.name}" for k, v in attrs.items() if isinstance(v, DType)) or "none"),
             op=op,

@@ -15,7 +15,7 @@ import numpy as np
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import DeadlineExceededError, InternalError, InvalidArgumentError, OpError
-from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
+from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.limiter import Limiter
 from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
@@ -156,7 +156,7 @@ class UserOp(Generic[P, R]):
             attrs["_limiter"] = options.limiter
         return add_op(self.registration, [inputs], attrs, options.name or self.name)
 
-    def _make_kernel(self, construction: OpKernelConstruction) -> Kernel:
+    def _make_kernel(self, construction: OpKernelConstruction) -> Kernel | AsyncKernel:
         names = [name.decode() for name in construction.attrs.get("_arg_names", ())]
         call = _with_names(self._function, names, construction.num_inputs)
         call = self._with_texts(call, names, construction)
@@ -207,7 +207,7 @@ def _with_names(function: Callable[..., Any], names: list[str], num_inputs: int)
     return call
 
 
-def _async_kernel(call: Kernel, give: Callable[[Any], Any], attrs: Mapping[str, Any]) -> Kernel:
+def _async_kernel(call: Kernel, give: Callable[[Any], Any], attrs: Mapping[str, Any]) -> AsyncKernel:
     timeout_s, retries, limiter = attrs.get("_timeout_s"), attrs.get("_retries", 0), attrs.get("_limiter")
 
     async def attempt(*inputs: Any) -> Any:
@@ -229,10 +229,10 @@ def _async_kernel(call: Kernel, give: Callable[[Any], Any], attrs: Mapping[str, 
     if timeout_s is None and limiter is None:
         once = call
 
-    async def kernel(*inputs: Any) -> Any:
-        return give(await (once(*inputs) if not retries else _retried(once, inputs, retries)))
+    async def retrying(*inputs: Any) -> Any:
+        return await _retried(once, inputs, retries)
 
-    return kernel
+    return AsyncKernel(retrying if retries else once, give)
 
 
 async def _retried(once: Callable[..., Awaitable[Any]], inputs: Sequence[Any], retries: int) -> Any:
@@ -289,30 +289,52 @@ def _result_converter(op: str, dtypes: tuple[DType, ...]) -> Callable[[Any], Any
     """A function that checks a result and makes it the kernel's output."""
     if not dtypes:
         return lambda _: ()
-    if len(dtypes) == 1:
-        dtype = dtypes[0]
-        if dtype is types.object:
-            return lambda result: result
-        return lambda result: _converted(op, result, dtype)
+    converters = [_untouched if dtype.is_opaque else _one_converter(op, dtype) for dtype in dtypes]
+    if len(converters) == 1:
+        return converters[0]
 
     def several(result: Any) -> tuple[Any, ...]:
         if not isinstance(result, (tuple, list)) or len(result) != len(dtypes):
             count = len(result) if isinstance(result, (tuple, list)) else 1
             raise InternalError(f"op {op!r} gave {count} results, but {len(dtypes)} are declared")
-        return tuple(_converted(op, value, dtype) for value, dtype in zip(result, dtypes, strict=True))
+        return tuple(convert(value) for convert, value in zip(converters, result, strict=True))
 
     return several
 
 
+# Python values that are made a scalar of a dtype by a mere call.
+_QUICK: Final[Mapping[DType, type]] = {types.int64: int, types.float64: float, types.float32: float, types.bool: bool}
+
+
+def _one_converter(op: str, dtype: DType) -> Callable[[Any], Any]:
+    quick, scalar_type = _QUICK.get(dtype), dtype.as_numpy_dtype.type
+
+    def convert(value: Any) -> Any:
+        if type(value) is scalar_type:
+            return value
+        if type(value) is quick:
+            try:
+                return scalar_type(value)
+            except OverflowError:
+                pass
+        return _converted(op, value, dtype)
+
+    return convert
+
+
 def _converted(op: str, value: Any, dtype: DType) -> Any:
-    if isinstance(value, (np.ndarray, np.generic)) and not dtype.is_opaque and dtype is not types.string:
+    if isinstance(value, (np.ndarray, np.generic)) and dtype is not types.string:
         if value.dtype != dtype.as_numpy_dtype:
             raise InternalError(f"op {op!r} gave {value.dtype.name}, but {dtype.name} is declared")
-        return value if isinstance(value, np.generic) or value.ndim else value[()]
+        return as_value(value)
     try:
         return as_tensor_value(value, dtype)[0]
     except OpError as error:
         raise InternalError(f"op {op!r} gave what is not {dtype.name}: {error.message}") from None
+
+
+def _untouched(value: Any) -> Any:
+    return value
 
 
 @overload

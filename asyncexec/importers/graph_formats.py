@@ -74,6 +74,8 @@ def graph_def_to_proto(graph_def: GraphDef) -> Any:
         packed = GraphWriter().graph_def(graph_def)
     except (ValueError, TypeError, RecursionError) as error:
         raise _typed(error, "this graph cannot be written as protobuf") from error
+    except require("google.protobuf.message", extra="tf").Error as error:
+        raise InvalidArgumentError(f"this graph is {_TOO_DEEP}: {error}") from error
     return parse_message(plain_graph_def(), serialize(packed, "this graph"), "this graph", "a GraphDef")
 
 

@@ -78,7 +78,9 @@ class GraphReader:
             reader = self._shared_shape(reader)
         self._by_type[descriptor.full_name] = reader  # before its fields' readers are made: types refer to themselves
         defaults = model.field_defaults()
-        fields |= {field: (field.name, self._field_reader(field, defaults[field.name])) for field in descriptor.fields}
+        for field in descriptor.fields:
+            if field.name in defaults:  # a tensorboard younger than this program may know more
+                fields[field] = (field.name, self._field_reader(field, defaults[field.name]))
         return reader
 
     def _field_reader(self, field: Any, default: Any) -> Callable[[Any], Any] | None:
@@ -163,8 +165,9 @@ def _fields_reader(
     def read_fields(message: Any) -> Any:
         fields = defaults.copy()
         for field, value in message.ListFields():
-            name, reader = readers[field]
-            fields[name] = value if reader is None else reader(value)
+            if field in readers:
+                name, reader = readers[field]
+                fields[name] = value if reader is None else reader(value)
         return make(fields)
 
     return read_fields
@@ -216,6 +219,8 @@ class GraphWriter:
         self._by_type[descriptor.full_name] = write  # before its fields' writers are made: types refer to themselves
         is_node = descriptor.name == "NodeDef"
         for field in descriptor.fields:
+            if field.name not in defaults:
+                continue
             is_attrs = is_node and field.name == "attr"
             writers[field.name] = self._entries_of if is_attrs else self._field_writer(field, defaults[field.name])
         return write

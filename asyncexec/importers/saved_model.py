@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from asyncexec.framework.errors import DataLossError, NotFoundError
+from asyncexec.framework.errors import DataLossError, InvalidArgumentError, NotFoundError
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.tensor_proto import decode_shape, dtype_of_enum
-from asyncexec.framework.tensor_protos import TensorShapeProto
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
-from asyncexec.framework.types import DType
+from asyncexec.framework.types import DType, int64
 from asyncexec.importers.files import read_file
 from asyncexec.importers.graph_formats import parse_message, parse_text_message, read_message, serialize
 from asyncexec.importers.proto_convert import GraphReader
@@ -63,19 +62,31 @@ def load_saved_model(path: str | Path) -> SavedModel:
     Raises:
         NotFoundError: there is no such file.
         DataLossError: it is cut short or no SavedModel.
+        InvalidArgumentError: the graph or a signature is wrong in itself.
     """
-    file = _file_in(Path(path))
+    source, meta_graph = _meta_graph(Path(path))
+    return SavedModel(
+        read_message(meta_graph.graph_def, source),
+        {name: _signature(meta_graph.signature_def[name], source) for name in sorted(meta_graph.signature_def)},
+        tuple(meta_graph.meta_info_def.tags),
+    )
+
+
+def load_saved_graph(path: str | Path) -> GraphDef:
+    """The graph alone; errors as of :func:`load_saved_model`."""
+    source, meta_graph = _meta_graph(Path(path))
+    return read_message(meta_graph.graph_def, source)
+
+
+def _meta_graph(path: Path) -> tuple[str, Any]:
+    """The MetaGraphDef to serve, and the file it is from."""
+    file = _file_in(path)
     source = repr(str(file))
     message = _parse(read_file(file, "a SavedModel"), file.suffix, source)
     if not message.meta_graphs:
         raise DataLossError(f"{source} is not a SavedModel: it holds no graph")
     served = [meta for meta in message.meta_graphs if SERVE in meta.meta_info_def.tags]
-    meta_graph = (served or message.meta_graphs)[0]
-    return SavedModel(
-        read_message(meta_graph.graph_def, source),
-        {name: _signature(meta_graph.signature_def[name]) for name in sorted(meta_graph.signature_def)},
-        tuple(meta_graph.meta_info_def.tags),
-    )
+    return source, (served or message.meta_graphs)[0]
 
 
 def _file_in(path: Path) -> Path:
@@ -94,15 +105,19 @@ def _parse(data: bytes, suffix: str, source: str) -> Any:
     return parse_message(proto_messages(packed=True).saved_model, data, source, "a SavedModel")
 
 
-def _signature(message: Any) -> SignatureDef:
-    return SignatureDef(_tensor_infos(message.inputs), _tensor_infos(message.outputs), message.method_name)
+def _signature(message: Any, source: str) -> SignatureDef:
+    try:
+        return SignatureDef(_tensor_infos(message.inputs), _tensor_infos(message.outputs), message.method_name)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{source}, in a signature: {error.message}") from error
 
 
 def _tensor_infos(infos: Any) -> dict[str, TensorInfo]:
+    """The tensors of *infos* by key; what is an operation and no tensor (``DT_INVALID``) is left out."""
     found: dict[str, TensorInfo] = {}
     for key in sorted(infos):
-        info = infos[key]
-        found.update({f"{key}{suffix}": _tensor_info(name, each) for suffix, name, each in _components(info)})
+        components = _components(infos[key])
+        found.update({key + suffix: _tensor_info(name, info) for suffix, name, info in components if info.dtype})
     return found
 
 
@@ -110,21 +125,17 @@ def _components(info: Any) -> list[tuple[str, str, Any]]:
     """The dense tensors of *info*: suffix of the key, tensor name, and what tells dtype and shape."""
     match info.WhichOneof("encoding"):
         case "coo_sparse":
-            sparse = info.coo_sparse
+            sparse, index = info.coo_sparse, type(info)(dtype=int64.enum)
             return [
                 ("/values", sparse.values_tensor_name, type(info)(dtype=info.dtype)),
-                ("/indices", sparse.indices_tensor_name, type(info)(dtype=9)),
-                ("/dense_shape", sparse.dense_shape_tensor_name, type(info)(dtype=9)),
+                ("/indices", sparse.indices_tensor_name, index),
+                ("/dense_shape", sparse.dense_shape_tensor_name, index),
             ]
         case "composite_tensor":
             return [(f"/{i}", each.name, each) for i, each in enumerate(info.composite_tensor.components)]
-        case _:
-            return [("", info.name, info)]
+    return [("", info.name, info)]
 
 
 def _tensor_info(name: str, info: Any) -> TensorInfo:
-    shape = UNKNOWN_SHAPE
-    if info.HasField("tensor_shape"):
-        proto: TensorShapeProto = GraphReader().read(info.tensor_shape)
-        shape = decode_shape(proto)
+    shape = decode_shape(GraphReader().read(info.tensor_shape)) if info.HasField("tensor_shape") else UNKNOWN_SHAPE
     return TensorInfo(name, dtype_of_enum(info.dtype), shape)

@@ -19,7 +19,14 @@ from asyncexec.importers.graph_formats import (
     graph_def_to_proto,
     parse_graph_def,
 )
-from asyncexec.importers.saved_model import SavedModel, SignatureDef, TensorInfo, is_saved_model, load_saved_model
+from asyncexec.importers.saved_model import (
+    SavedModel,
+    SignatureDef,
+    TensorInfo,
+    is_saved_model,
+    load_saved_graph,
+    load_saved_model,
+)
 
 __all__ = [
     "GraphFormat",
@@ -48,7 +55,7 @@ def load_graph_def(path: str | Path, *, format: GraphFormat | None = None) -> Gr
     """
     path = Path(path)
     if format is None and is_saved_model(path):
-        return load_saved_model(path).graph_def
+        return load_saved_graph(path)
     chosen = format or _format_of(path)
     data = read_file(path, f"a GraphDef ({chosen})")
     if not data:

@@ -45,7 +45,8 @@ def _convolve_group(x: Array, filters: Array, axes: Sequence[Axis], out: Array) 
         out.fill(0)
         return out
     if all(axis.is_plain for axis in axes) or all(axis.is_whole for axis in axes):
-        return np.matmul(x.reshape(-1, len(weights)), weights).reshape(out.shape)
+        np.matmul(x.reshape(-1, len(weights)), weights, out=out.reshape(-1, weights.shape[1]))
+        return out
     for rows, where in _patch_rows(pad_spatial(x, axes), axes):
         np.matmul(rows, weights, out=out[where].reshape(len(rows), -1))
     return out
@@ -86,7 +87,8 @@ def _input_gradient(dy: Array, filters: Array, axes: Sequence[Axis]) -> Array:
     check_size(shape, dy.dtype)
     weights = np.ascontiguousarray(filters.reshape(math.prod(filters.shape[:-1]), out_depth).T)
     if all(axis.is_plain for axis in axes):
-        return np.matmul(dy.reshape(-1, out_depth), weights).reshape(shape)
+        gradient: Array = np.matmul(dy.reshape(-1, out_depth), weights).reshape(shape)
+        return gradient
     total = np.zeros(shape, dy.dtype)
     if dy.size and weights.size:
         for where in _pieces(dy, axes, weights.shape[1]):
@@ -98,14 +100,15 @@ def _input_gradient(dy: Array, filters: Array, axes: Sequence[Axis]) -> Array:
 
 def _add_patches(total: Array, patches: Array, axes: Sequence[Axis], first_row: int) -> None:
     """Add each window's gradient to the cells of the padded input under it."""
-    middle = (slice(None),) * len(axes)
+    middle: tuple[Any, ...] = (slice(None),) * len(axes)
     for tap in product(*(range(axis.kernel) for axis in axes)):
         cells = []
         for i, (k, axis) in enumerate(zip(tap, axes, strict=True)):
             start = k * axis.dilation + (first_row * axis.stride if i == 0 else 0)
             count = patches.shape[i + 1]
             cells.append(slice(start, start + (count - 1) * axis.stride + 1, axis.stride))
-        total[(slice(None), *cells)] += patches[(slice(None), *middle, *tap)]
+        terms: Array = patches[(slice(None), *middle, *tap)]
+        total[(slice(None), *cells)] += terms
 
 
 def _pieces(array: Array, axes: Sequence[Axis], columns: int) -> Iterator[tuple[slice, slice]]:

@@ -43,7 +43,7 @@ from asyncexec.ops.windows import (
 
 def taps(axes: Sequence[Axis]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
     """For each cell of the window: its place, the outputs it counts for, and the inputs it sees there."""
-    for place in product(*(range(axis.kernel) for axis in axes)):
+    for place in product(*(axis.taps for axis in axes)):
         ranges = [axis.tap(k) for k, axis in zip(place, axes, strict=True)]
         yield place, tuple(out for out, _ in ranges), tuple(cells for _, cells in ranges)
 
@@ -95,7 +95,9 @@ def depthwise_shape(c: InferenceContext) -> Sequence[TensorShape]:
     height, width, filter_depth, multiplier = c.with_rank(1, 4).as_list()
     if depth is not None and filter_depth is not None and depth != filter_depth:
         raise InvalidArgumentError(f"Dimensions must be equal, but are {depth} and {filter_depth}")
-    out = [windows.output_dim(i, size, kernel) for i, (size, kernel) in enumerate(zip(sizes, (height, width), strict=True))]
+    out = [
+        windows.output_dim(i, size, kernel) for i, (size, kernel) in enumerate(zip(sizes, (height, width), strict=True))
+    ]
     depth = depth if depth is not None else filter_depth
     channels = None if depth is None or multiplier is None else depth * multiplier
     return [join_shape(batch, out, channels, windows.channels_first)]

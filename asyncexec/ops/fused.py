@@ -44,13 +44,15 @@ def _elu(x: Array) -> Array:
 
 def _sigmoid(x: Array) -> Array:
     one = x.dtype.type(1)
-    return one / (one + np.exp(-x))
+    y: Array = one / (one + np.exp(-x))
+    return y
 
 
 def _gelu_approximate(x: Array) -> Array:
     kind = x.dtype.type
     inner = kind(np.sqrt(2 / np.pi)) * (x + kind(0.044715) * x * x * x)
-    return kind(0.5) * x * (kind(1) + np.tanh(inner))
+    y: Array = kind(0.5) * x * (kind(1) + np.tanh(inner))
+    return y
 
 
 def _gelu_exact() -> Step:

@@ -39,7 +39,8 @@ def hue_parts(hue: Array) -> Array:
     """How much of red, green and blue is in a hue, each from 0 to 1."""
     six = hue * hue.dtype.type(6)
     parts = [abs(six - 3) - 1, 2 - abs(six - 2), 2 - abs(six - 4)]
-    return np.clip(np.stack(parts, -1), 0, 1)
+    clipped: Array = np.clip(np.stack(parts, -1), 0, 1)
+    return clipped
 
 
 def hsv_to_rgb(hsv: Array) -> Array:

@@ -89,8 +89,8 @@ def make_resize_bilinear(op: OpKernelConstruction) -> Kernel:
         top, bottom, down = linear_samples(images.shape[1], height, align, half)
         left, right, across = linear_samples(images.shape[2], width, align, half)
         images = images.astype(F32, copy=False)
-        wide = _between(images[:, :, left], images[:, :, right], across[:, None])
-        return _between(wide[:, top], wide[:, bottom], down[:, None, None])
+        wide = _between(images.take(left, 2), images.take(right, 2), across[:, None])
+        return _between(wide.take(top, 1), wide.take(bottom, 1), down[:, None, None])
 
     return kernel
 
@@ -111,7 +111,7 @@ def make_resize_nearest(op: OpKernelConstruction) -> Kernel:
         height, width = checked_sides(images, size)
         rows = nearest_indices(images.shape[1], height, align, half)
         columns = nearest_indices(images.shape[2], width, align, half)
-        return images[:, rows[:, None], columns]
+        return images.take(rows, 1).take(columns, 2)
 
     return kernel
 
@@ -126,8 +126,8 @@ def make_resize_bicubic(op: OpKernelConstruction) -> Kernel:
         images = images.astype(F32, copy=False)
         rows = cubic_samples(images.shape[1], height, align, half)
         columns = cubic_samples(images.shape[2], width, align, half)
-        tall = _weighted([images[:, index] * weight[:, None, None] for index, weight in rows])
-        return _weighted([tall[:, :, index] * weight[:, None] for index, weight in columns])
+        tall = _weighted([images.take(index, 1) * weight[:, None, None] for index, weight in rows])
+        return _weighted([tall.take(index, 2) * weight[:, None] for index, weight in columns])
 
     return kernel
 

@@ -129,7 +129,8 @@ def apply_matrices(images: Array, rows: Array, columns: Array) -> Array:
     check_size((batch, len(rows), max(width, len(columns)), channels), np.dtype(F32))
     flat = images.astype(F32, copy=False).reshape(batch, height, width * channels)
     tall = np.matmul(rows, flat).reshape(batch * len(rows), width, channels)
-    return np.matmul(columns, tall).reshape(batch, len(rows), len(columns), channels)
+    resized: Array = np.matmul(columns, tall).reshape(batch, len(rows), len(columns), channels)
+    return resized
 
 
 def _lanczos(radius: int) -> Callable[[Array], Array]:

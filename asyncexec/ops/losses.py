@@ -147,7 +147,8 @@ def in_top_k(predictions: Array, targets: Array, k: Any) -> Array:
     inside = (targets >= 0) & (targets < classes)
     score = predictions[np.arange(len(targets)), np.where(inside, targets, 0)]
     ahead = np.count_nonzero(predictions > score[:, None], axis=1)
-    return inside & np.isfinite(predictions).all(1) & (ahead < k)
+    found: Array = inside & np.isfinite(predictions).all(1) & (ahead < k)
+    return found
 
 
 @register_kernel("InTopK")

@@ -189,7 +189,9 @@ def make_combined_nms(op: OpKernelConstruction) -> Kernel:
         if pad_per_class:
             size = min(size, int(per_class) * scores.shape[2])
         check_size((len(boxes), size, 4), np.dtype(F32))
-        found = [_combined_image(*image, int(per_class), threshold, least, size) for image in zip(boxes, scores, strict=True)]
+        found = [
+            _combined_image(*image, int(per_class), threshold, least, size) for image in zip(boxes, scores, strict=True)
+        ]
         out = np.zeros((len(boxes), size, 4), F32)
         values, classes = np.zeros((len(boxes), size), F32), np.zeros((len(boxes), size), F32)
         for i, (chosen, score, label) in enumerate(found):

@@ -194,7 +194,8 @@ def make_global_batch_norm(op: OpKernelConstruction) -> Kernel:
         factor = 1 / np.sqrt(variance + dtype.type(epsilon))
         if scaled:
             factor = factor * gamma
-        return ((t - mean) * factor + beta).astype(dtype, copy=False)
+        y: Array = (t - mean) * factor + beta
+        return y.astype(dtype, copy=False)
 
     return kernel
 
@@ -221,7 +222,8 @@ def make_lrn(op: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(f"in must be 4-dimensional, not of shape {list(x.shape)}")
         wide = widened(x)
         norm = bias + alpha * near_squares(wide, radius)
-        return (wide * norm**-beta).astype(dtype, copy=False)
+        y: Array = wide * norm**-beta
+        return y.astype(dtype, copy=False)
 
     return kernel
 

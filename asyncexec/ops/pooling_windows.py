@@ -29,7 +29,7 @@ def _along(x: Array, axis: Axis, position: int, start: Any, combine: Callable[..
     check_size(shape, x.dtype)
     out = np.full(shape, start, x.dtype)
     before = (slice(None),) * position
-    for k in range(axis.kernel):
+    for k in axis.taps:
         to, cells = axis.tap(k)
         part = out[(*before, to)]
         combine(part, x[(*before, cells)], out=part)
@@ -58,7 +58,7 @@ def cell_counts(axes: Sequence[Axis], dtype: np.dtype[Any]) -> Array:
     total = np.ones((1,) * len(axes) + (1,), dtype)
     for i, axis in enumerate(axes):
         counts = np.zeros(axis.out, dtype)
-        for k in range(axis.kernel):
+        for k in axis.taps:
             counts[axis.tap(k)[0]] += 1
         total = total * counts.reshape(-1, *(1,) * (len(axes) - i))
     return total
@@ -77,7 +77,7 @@ def _spread(grad: Array, axis: Axis, position: int) -> Array:
     check_size(shape, grad.dtype)
     out = np.zeros(shape, grad.dtype)
     before = (slice(None),) * position
-    for k in range(axis.kernel):
+    for k in axis.taps:
         to, cells = axis.tap(k)
         out[(*before, cells)] += grad[(*before, to)]
     return out

@@ -133,8 +133,6 @@ def multinomial(construction: OpKernelConstruction) -> Kernel:
     dtype, state = construction.np_dtype("output_dtype"), _state(construction)
 
     def kernel(logits: Any, num_samples: Any) -> Any:
-        return draw_classes(
-            logits, num_samples, dtype, lambda count: state.reserve(count * _BLOCKS_PER_OUTPUT)
-        )
+        return draw_classes(logits, num_samples, dtype, lambda count: state.reserve(count * _BLOCKS_PER_OUTPUT))
 
     return kernel

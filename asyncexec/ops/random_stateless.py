@@ -19,7 +19,15 @@ from asyncexec.framework.tensor_shape import SCALAR, TensorShape
 from asyncexec.framework.types import bfloat16, float16, float32, float64, int32, int64, uint32, uint64
 from asyncexec.ops.philox import Philox, from_stateless_seed
 from asyncexec.ops.random_categorical import draw_classes
-from asyncexec.ops.random_distributions import FLOATS, Sampler, full_range, normal, truncated_normal, uniform, uniform_int
+from asyncexec.ops.random_distributions import (
+    FLOATS,
+    Sampler,
+    full_range,
+    normal,
+    truncated_normal,
+    uniform,
+    uniform_int,
+)
 from asyncexec.ops.random_shape import check_seed, from_first_input, multinomial_shape, spelled_shape
 
 _PHILOX: Final = np.int32(1)

@@ -153,5 +153,3 @@ def _start(text: bytes, pos: int, size: int) -> int:
     if not -size <= pos <= size:
         raise InvalidArgumentError(f"pos {pos} out of range for string {text[:100]!r}")
     return pos if pos >= 0 else size + pos
-
-

@@ -259,7 +259,7 @@ def _layout(construction: OpKernelConstruction, dtype: DType) -> bytes:
         raise ResourceExhaustedError(f"width and precision of AsString go to {_MAX_WIDTH}")
     if dtype.is_unsigned and fill in (b" ", b"+"):
         fill = b""  # no sign, no place for one
-    text = b"%" + fill + (b"%d" % width if width > -1 else b"") + (b".%d" % precision if precision > -1 else b"")
+    text: bytes = b"%" + fill + (b"%d" % width if width > -1 else b"") + (b".%d" % precision if precision > -1 else b"")
     if is_real:
         return text + (b"e" if is_scientific else b"g" if is_shortest else b"f")
     return text + (b"s" if dtype.name == "string" else b"d")

@@ -53,9 +53,7 @@ def _summarize(array: Any, ends: int, depth: int) -> bytes:
     shown = [_summarize(np.asarray(array[index]), ends, depth + 1) for index in range(min(ends, count))]
     if 2 * ends < count:
         shown += [b"..."] if shown else [b"", b"..."]
-    shown += [
-        _summarize(np.asarray(array[index]), ends, depth + 1) for index in range(max(ends, count - ends), count)
-    ]
+    shown += [_summarize(np.asarray(array[index]), ends, depth + 1) for index in range(max(ends, count - ends), count)]
     return b"[" + spacing.join(shown) + b"]"
 
 

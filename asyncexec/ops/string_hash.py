@@ -17,9 +17,7 @@ from asyncexec.framework.types import string
 from asyncexec.ops.farmhash import fingerprint64, hash64, siphash24
 from asyncexec.ops.string_elements import elementwise_to, flat_strings, scalar_string
 
-register_op(
-    "StringToHashBucketFast", "input: string -> output: int64", "num_buckets: int >= 1", shape=unchanged
-)
+register_op("StringToHashBucketFast", "input: string -> output: int64", "num_buckets: int >= 1", shape=unchanged)
 register_op("StringToHashBucket", "string_tensor: string -> output: int64", "num_buckets: int >= 1", shape=unchanged)
 register_op(
     "StringToHashBucketStrong",

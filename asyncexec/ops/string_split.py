@@ -1,9 +1,10 @@
-"""Strings cut at separators, into the three parts of a sparse tensor, and CSV (``string_ops.cc``, ``parsing_ops.cc``)."""
+"""Strings cut at separators into the parts of a sparse tensor, and CSV (``string_ops.cc``, ``parsing_ops.cc``)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,7 @@ def decode_csv(construction: OpKernelConstruction) -> Kernel:
     read = _csv_reader(construction)
     if columns and len(columns) != len(dtypes):
         raise InvalidArgumentError("select_cols should match output size")
-    if any(b <= a for a, b in zip(columns, columns[1:], strict=False)) or (columns and columns[0] < 0):
+    if any(b <= a for a, b in pairwise(columns)) or (columns and columns[0] < 0):
         raise InvalidArgumentError(f"select_cols should be strictly increasing indices, not {list(columns)}")
 
     def kernel(records: Any, *defaults: Any) -> Any:
@@ -138,7 +139,9 @@ def decode_csv(construction: OpKernelConstruction) -> Kernel:
 def _select(fields: list[bytes], columns: tuple[int, ...], count: int, row: int) -> list[bytes]:
     if columns:
         if columns[-1] >= len(fields):
-            raise InvalidArgumentError(f"Expect {columns[-1] + 1} fields or more but have {len(fields)} in record {row}")
+            raise InvalidArgumentError(
+                f"Expect {columns[-1] + 1} fields or more but have {len(fields)} in record {row}"
+            )
         return [fields[column] for column in columns]
     if len(fields) != count:
         raise InvalidArgumentError(f"Expect {count} fields but have {len(fields)} in record {row}")

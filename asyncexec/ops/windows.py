@@ -46,6 +46,12 @@ class Axis:
         """Whether each cell is a window of its own."""
         return self.kernel == 1 and self.stride == 1 and not self.before and not self.after
 
+    @property
+    def taps(self) -> range:
+        """The cells of a window that lie inside the input for some window; a window may be far larger than it."""
+        first = max(0, -(((self.out - 1) * self.stride - self.before) // self.dilation))
+        return range(first, min(self.kernel, (self.size - 1 + self.before) // self.dilation + 1))
+
     def tap(self, k: int) -> tuple[slice, slice]:
         """The windows whose cell *k* lies inside the input, and the input cells they see there."""
         offset = k * self.dilation - self.before

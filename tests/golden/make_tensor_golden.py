@@ -30,13 +30,13 @@ VALUE_FIELDS = {
     "STRING": 'string_val: "ab" string_val: "c\\000\\377\\000"',
     "FLOAT8_E5M2": 'float8_val: "<\\301"',
     "FLOAT8_E4M3FN": 'float8_val: "<\\301"',
-    **{name: "int_val: -1 int_val: 300 int_val: 70000" for name in INT_DTYPES},
+    **dict.fromkeys(INT_DTYPES, "int_val: -1 int_val: 300 int_val: 70000"),
 }
 ITEM_BYTES = {
-    **{name: 1 for name in "INT8 UINT8 QINT8 QUINT8 INT4 UINT4 BOOL FLOAT8_E5M2 FLOAT8_E4M3FN".split()},
-    **{name: 2 for name in "HALF BFLOAT16 INT16 UINT16 QINT16 QUINT16".split()},
-    **{name: 4 for name in "FLOAT INT32 UINT32 QINT32".split()},
-    **{name: 8 for name in "DOUBLE INT64 UINT64 COMPLEX64".split()},
+    **dict.fromkeys("INT8 UINT8 QINT8 QUINT8 INT4 UINT4 BOOL FLOAT8_E5M2 FLOAT8_E4M3FN".split(), 1),
+    **dict.fromkeys("HALF BFLOAT16 INT16 UINT16 QINT16 QUINT16".split(), 2),
+    **dict.fromkeys("FLOAT INT32 UINT32 QINT32".split(), 4),
+    **dict.fromkeys("DOUBLE INT64 UINT64 COMPLEX64".split(), 8),
     "COMPLEX128": 16,
 }
 

@@ -85,7 +85,8 @@ def full_graph() -> graph_pb2.GraphDef:
         node {
           name: "n" op: "Op" input: "a:1" input: "^b" device: "/cpu:0"
           attr { key: "s" value { s: "\\377\\000" } }  attr { key: "i" value { i: -9223372036854775808 } }
-          attr { key: "f" value { f: 0.1 } }  attr { key: "nan" value { f: nan } }  attr { key: "inf" value { f: -inf } }
+          attr { key: "f" value { f: 0.1 } }  attr { key: "nan" value { f: nan } }
+          attr { key: "inf" value { f: -inf } }
           attr { key: "b" value { b: false } }  attr { key: "t" value { type: DT_FLOAT_REF } }
           attr { key: "unknown" value { type: DT_FLOAT8_E4M3FNUZ } }  attr { key: "zero" value { type: DT_INVALID } }
           attr { key: "shape" value { shape { dim { size: -1 name: "d" } dim {} } } }
@@ -93,7 +94,8 @@ def full_graph() -> graph_pb2.GraphDef:
           attr { key: "p" value { placeholder: "T" } }  attr { key: "empty" value { list {} } }
           attr { key: "func" value { func { name: "F" attr { key: "T" value { type: DT_INT8 } } } } }
           attr { key: "list" value { list {
-            s: "x" i: 1 i: 2 f: 1.5 b: true b: false type: DT_HALF shape {} tensor { dtype: DT_FLOAT } func { name: "G" }
+            s: "x" i: 1 i: 2 f: 1.5 b: true b: false type: DT_HALF shape {} tensor { dtype: DT_FLOAT }
+            func { name: "G" }
           } } }
           attr { key: "tensor" value { tensor {
             dtype: DT_VARIANT tensor_shape { dim { size: 2 } } version_number: 1 tensor_content: "abc"
@@ -105,7 +107,9 @@ def full_graph() -> graph_pb2.GraphDef:
             variant_val { type_name: "t" metadata: "m" tensors { dtype: DT_INT32 } }
           } } }
           experimental_debug_info { original_node_names: "o" original_func_names: "f" }
-          experimental_type { type_id: TFT_PRODUCT args { type_id: TFT_TENSOR args { type_id: TFT_FLOAT } } args { s: "" } }
+          experimental_type {
+            type_id: TFT_PRODUCT args { type_id: TFT_TENSOR args { type_id: TFT_FLOAT } } args { s: "" }
+          }
         }
         library {
           function {
@@ -114,8 +118,8 @@ def full_graph() -> graph_pb2.GraphDef:
               input_arg { name: "y" type: DT_INT64 is_ref: true number_attr: "N" description: "d"
                           handle_data { dtype: DT_FLOAT } }
               output_arg { name: "z" type_list_attr: "L" }  control_output: "c"
-              attr { name: "T" type: "type" default_value { type: DT_INT8 } has_minimum: true minimum: 2 description: "q"
-                     allowed_values { list { type: DT_INT8 } } }
+              attr { name: "T" type: "type" default_value { type: DT_INT8 } has_minimum: true minimum: 2
+                     description: "q" allowed_values { list { type: DT_INT8 } } }
               deprecation { version: 8 explanation: "old" } summary: "s" description: "d"
               is_commutative: true is_aggregate: true is_stateful: true allows_uninitialized_input: true
               is_distributed_communication: true

@@ -40,8 +40,11 @@ CASES: Final = [
         for high in (0, 100)
     ],
     case("RandomUniformInt", i64(), np.int32(0), np.int32(9), id="scalar", seed=3, seed2=4),
-    *[case("RandomShuffle", rows(*shape), id=str(shape), seed=5, seed2=6) for shape in ((1,), (2,), (9,), (30,), (5, 2), (0, 3))],
+    *[
+        case("RandomShuffle", rows(*shape), id=str(shape), seed=5, seed2=6)
+        for shape in ((1,), (2,), (9,), (30,), (5, 2), (0, 3))
+    ],
     case("RandomShuffle", text(b"a", b"b", b"c", b"d"), id="string", seed=5, seed2=6),
     case("Multinomial", f32([1, 2, 3], [3, 2, 1]), np.int32(7), id="f32", seed=5, seed2=6),
     case("Multinomial", f64([1, 2, 3], [3, 2, 1]), np.int32(1), id="f64", seed=5, seed2=6, output_dtype="int32"),
-]  # fmt: skip
+]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tests.ops.cases.convolution import data
 from tests.ops.op_case import OpCase, case, f32
 

@@ -24,7 +24,9 @@ def u64(*values: int) -> Any:
 
 def floats() -> list[OpCase]:
     return [
-        exact(op, np.array(shape, np.int32), seed, id=f"{dtype}_{len(shape)}_{np.prod(shape):.0f}_{number}", dtype=dtype)
+        exact(
+            op, np.array(shape, np.int32), seed, id=f"{dtype}_{len(shape)}_{np.prod(shape):.0f}_{number}", dtype=dtype
+        )
         for op in ("StatelessRandomUniform", "StatelessRandomNormal", "StatelessTruncatedNormal")
         for dtype in FLOATS
         for shape in SHAPES

@@ -12,7 +12,7 @@ RNG = np.random.default_rng(9)
 
 
 def every_length() -> Any:
-    lengths = [*range(0, 70), 95, 96, 127, 128, 129, 191, 192, 193, 300, 1000]
+    lengths = [*range(70), 95, 96, 127, 128, 129, 191, 192, 193, 300, 1000]
     return text(*(RNG.integers(0, 256, size, np.uint8).tobytes() for size in lengths))
 
 

@@ -1,0 +1,184 @@
+"""Functions that reduce dimensions, run along one (cumulative, arg), or sum up segments.
+
+Names and arguments are those of ``tf.math`` (``tensorflow/python/ops/math_ops.py``).  *axis* is an int or a list of ints,
+negative ones counted from the end, None for all dimensions; *keepdims* keeps a reduced dimension with size 1.
+InvalidArgumentError for an axis that does not exist.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, TypeAlias
+
+from asyncexec.framework import types
+from asyncexec.framework.errors import InvalidTypeError
+from asyncexec.framework.types import as_dtype
+from asyncexec.frontend import array_functions as array
+from asyncexec.frontend import basic_functions as basic
+from asyncexec.frontend import math_functions as math
+from asyncexec.frontend import unary_functions as unary
+from asyncexec.frontend.calls import (
+    DTypeLike,
+    TensorLike,
+    composite,
+    dtype_of,
+    in_graph_of,
+    tensor_op,
+)
+from asyncexec.graph.node import Tensor
+
+Axis: TypeAlias = Any  # int, list of ints, integer tensor, or None
+
+
+def _reduce(op: str, x: TensorLike, axis: Axis, keepdims: bool, name: str | None) -> Tensor:
+    (tensor,) = in_graph_of([x])
+    with tensor.graph:
+        return tensor_op(op, [tensor, _axes(tensor, axis)], name, keep_dims=keepdims)
+
+
+def _axes(x: Tensor, axis: Axis) -> Any:
+    if axis is not None:
+        return list(axis) if isinstance(axis, tuple) else axis
+    if x.shape.rank is not None:
+        return list(builtins.range(x.shape.rank))
+    return array.range(0, basic.rank(x), 1)
+
+
+def reduce_sum(
+    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The sum of numbers; 0 of none."""
+    return _reduce("Sum", input_tensor, axis, keepdims, name)
+
+
+def reduce_prod(
+    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The product of numbers; 1 of none."""
+    return _reduce("Prod", input_tensor, axis, keepdims, name)
+
+
+def reduce_mean(
+    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The mean of numbers, in their own dtype; integers are divided as integers."""
+    return _reduce("Mean", input_tensor, axis, keepdims, name)
+
+
+def reduce_max(
+    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The largest of real numbers; of none the lowest value of the dtype."""
+    return _reduce("Max", input_tensor, axis, keepdims, name)
+
+
+def reduce_min(
+    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The smallest of real numbers; of none the highest value of the dtype."""
+    return _reduce("Min", input_tensor, axis, keepdims, name)
+
+
+def reduce_all(
+    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """Whether all of the bools hold; True of none."""
+    return _reduce("All", input_tensor, axis, keepdims, name)
+
+
+def reduce_any(
+    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """Whether any of the bools holds; False of none."""
+    return _reduce("Any", input_tensor, axis, keepdims, name)
+
+
+def reduce_euclidean_norm(
+    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The square root of the sum of squares of numbers."""
+    return _reduce("EuclideanNorm", input_tensor, axis, keepdims, name)
+
+
+def reduce_logsumexp(
+    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """log(sum(exp(x))) of floats, without overflow where x is large."""
+    with composite(name, "ReduceLogSumExp", [input_tensor]) as scope:
+        (x,) = in_graph_of([input_tensor])
+        peak = reduce_max(x, axis, keepdims=True)
+        peak = basic.stop_gradient(math.where(unary.is_finite(peak), peak, array.zeros_like(peak)))
+        total = unary.log(reduce_sum(unary.exp(math.subtract(x, peak)), axis, keepdims))
+        if not keepdims:
+            peak = array.reshape(peak, basic.shape(total))
+        return math.add(total, peak, scope)
+
+
+def reduce_variance(
+    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The mean squared distance from the mean, of floating or complex numbers; InvalidTypeError for integers."""
+    with composite(name, "reduce_variance", [input_tensor]) as scope:
+        (x,) = in_graph_of([input_tensor])
+        if dtype_of(x).is_integer:
+            raise InvalidTypeError(f"reduce_variance takes floats, not {dtype_of(x).name}", hint="use ax.cast")
+        distance = math.subtract(x, reduce_mean(x, axis, keepdims=True))
+        if dtype_of(x).is_complex:
+            squares = unary.real(math.multiply(distance, unary.conj(distance)))
+        else:
+            squares = unary.square(distance)
+        return reduce_mean(squares, axis, keepdims, scope)
+
+
+def reduce_std(
+    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
+    """The square root of the variance, of floating or complex numbers; InvalidTypeError for integers."""
+    with composite(name, "reduce_std", [input_tensor]) as scope:
+        return unary.sqrt(reduce_variance(input_tensor, axis, keepdims), scope)
+
+
+def moments(x: TensorLike, axes: Axis, keepdims: bool = False, name: str | None = None) -> tuple[Tensor, Tensor]:
+    """The mean and the variance over *axes*."""
+    with composite(name, "moments", [x]):
+        (tensor,) = in_graph_of([x])
+        mean = reduce_mean(tensor, axes, keepdims=True)
+        variance = reduce_mean(math.squared_difference(tensor, basic.stop_gradient(mean)), axes, keepdims=True)
+        if keepdims:
+            return mean, variance
+        axis = [axes] if isinstance(axes, int) else list(axes)
+        return array.squeeze(mean, axis), array.squeeze(variance, axis)
+
+
+def argmax(
+    input: TensorLike,  # noqa: A002
+    axis: Any = 0,
+    output_type: DTypeLike = types.int64,
+    name: str | None = None,
+) -> Tensor:
+    """The index of the largest element along *axis*, the first of equals, as *output_type*."""
+    return tensor_op("ArgMax", [input, axis], name, output_type=as_dtype(output_type))
+
+
+def argmin(
+    input: TensorLike,  # noqa: A002
+    axis: Any = 0,
+    output_type: DTypeLike = types.int64,
+    name: str | None = None,
+) -> Tensor:
+    """The index of the smallest element along *axis*, the first of equals, as *output_type*."""
+    return tensor_op("ArgMin", [input, axis], name, output_type=as_dtype(output_type))
+
+
+def cumsum(
+    x: TensorLike, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+) -> Tensor:
+    """Running sums along *axis*: without the element itself if *exclusive*, from the end if *reverse*."""
+    return tensor_op("Cumsum", [x, axis], name, exclusive=exclusive, reverse=reverse)
+
+
+def cumprod(
+    x: TensorLike, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+) -> Tensor:
+    """Running products along *axis*: without the element itself if *exclusive*, from the end if *reverse*."""
+    return tensor_op("Cumprod", [x, axis], name, exclusive=exclusive, reverse=reverse)
