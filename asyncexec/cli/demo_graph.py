@@ -67,7 +67,5 @@ def build_graph(
     with ax.Graph() as graph:
         urls = ax.placeholder(ax.string, [num_images], name="urls")
         images = ax.stack([decode(fetch(url)) for url in ax.unstack(urls)], name="images")
-        probabilities, classes = ax.import_graph_def(
-            model, name="digits", input_map={"images:0": images}, return_elements=["probabilities:0", "classes:0"]
-        )
-    return DigitsGraph(graph, urls, probabilities, classes)
+        ax.import_graph_def(model, name="digits", input_map={"images:0": images})
+    return DigitsGraph(graph, urls, graph.tensor("digits/probabilities:0"), graph.tensor("digits/classes:0"))

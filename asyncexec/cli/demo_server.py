@@ -1,6 +1,7 @@
 """The demo's image server: a process of its own, so that what the demo measures of its event loop is its loop alone.
 
-The child listens on an ephemeral port of 127.0.0.1, prints that port, serves ``/digits/INDEX.png`` with a few milliseconds
+The child listens on an ephemeral port of 127.0.0.1, prints that port, serves ``/digits/INDEX.png`` with a few
+milliseconds
 of latency, and ends when its standard input is closed, hence also when the parent dies.
 """
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 import asyncexec as ax
 from asyncexec.cli.reporting import DebugOption, failures_reported
+from asyncexec.framework.schema import write_schemas
 
-MODELS: Final = ("GraphDef", "SessionConfig", "RunOptions", "RunMetadata")
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+PUBLIC_MODELS: Final = ("GraphDef", "SessionConfig", "RunOptions", "RunMetadata")
 
 
 def schema(
@@ -21,20 +20,5 @@ def schema(
 ) -> None:
     """Write the JSON schemas of graphs, options and run metadata as DIR/*.schema.json."""
     with failures_reported(debug):
-        folder.mkdir(parents=True, exist_ok=True)
-        for model in MODELS:
-            path = folder / f"{snake_case(model)}.schema.json"
-            path.write_text(json.dumps(model_schema(model), indent=2) + "\n", encoding="utf-8")
+        for path in write_schemas(folder, [getattr(ax, name) for name in PUBLIC_MODELS]):
             typer.echo(path)
-
-
-def model_schema(model: str) -> dict[str, Any]:
-    """The JSON schema of the public class named *model*."""
-    from pydantic import TypeAdapter
-
-    return {"$schema": DIALECT, **TypeAdapter(getattr(ax, model)).json_schema(by_alias=True)}
-
-
-def snake_case(name: str) -> str:
-    """``graph_def`` of ``GraphDef``."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

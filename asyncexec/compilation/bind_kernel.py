@@ -25,12 +25,12 @@ class BoundKernel(NamedTuple):
 
 
 class KernelBinder:
-    """Binds the kernels of one session; nodes of a stateless op with the same attrs share theirs."""
+    """Binds the kernels of one session; nodes of a stateless op with the same attrs and shapes share theirs."""
 
     def __init__(self, resource_mgr: ResourceMgr, *, debug: bool = False) -> None:
         self._resource_mgr = resource_mgr
         self._debug = debug
-        self._shared: dict[NodeProperties, BoundKernel] = {}
+        self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
     def bind(self, node: Node) -> BoundKernel:
         """The kernel of *node*.
@@ -40,11 +40,12 @@ class KernelBinder:
             OpError: the node's attrs are such that the kernel refuses them.
         """
         properties = node.properties
-        bound = self._shared.get(properties)
+        key = (properties, tuple([shape.dims for shape in node.output_shapes]))  # factories may look at the shapes
+        bound = self._shared.get(key)
         if bound is None:
             bound = self._make(node)
             if not properties.op_def.is_stateful:
-                self._shared[properties] = bound
+                self._shared[key] = bound
         references = reference_inputs(node)
         if references:
             bound = bound._replace(kernel=_reading(bound.kernel, references))
@@ -118,6 +119,7 @@ def check_outputs(node: Node, result: Any) -> Any:
             raise InternalError(f"output {index} is {type(value).__name__} {got}, not {dtype.name}", node=node)
         if not node.output_shapes[index].accepts(np.shape(value)):
             raise InternalError(
-                f"output {index} has the shape {list(np.shape(value))}, inferred was {node.output_shapes[index]}", node=node
+                f"output {index} has the shape {list(np.shape(value))}, inferred was {node.output_shapes[index]}",
+                node=node,
             )
     return result

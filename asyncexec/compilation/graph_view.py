@@ -2,7 +2,8 @@
 
 After ``graph_view.cc`` and ``immutable_executor_state.cc`` of ``tensorflow/core/common_runtime/``.
 
-The layout: all inputs of all nodes stand in one list of slots, those of a node side by side from ``input_start``.  A step
+The layout: all inputs of all nodes stand in one list of slots, those of a node side by side from ``input_start``.  A
+step
 works on a copy of ``initial_inputs``, in which the values of constants are already there; feeds are written before it
 starts, and the last ``len(fetches)`` slots are where fetched values arrive.  ``initial_pending`` counts, for each node,
 the inputs and control inputs that a step still has to deliver.
@@ -56,7 +57,8 @@ class NodeItem:
         output_edges: for each output, where its value goes.
         control_edges: ids of nodes that wait for it without taking a value.
         returns_tuple: whether the kernel returns a tuple of outputs instead of the only one.
-        is_relay: whether it is no execution of the node but hands on what the node gave to a part of its many consumers.
+        is_relay: whether it is no execution of the node but hands on what the node gave to a part of its many
+        consumers.
     """
 
     __slots__ = (

@@ -1,6 +1,7 @@
 """Executor: runs the steps of one signature.
 
-An ExecutorState drives one step: it takes ready nodes one by one, calls cheap kernels on the spot, and launches the others;
+An ExecutorState drives one step: it takes ready nodes one by one, calls cheap kernels on the spot, and launches the
+others;
 what they give comes back through ``_finish``.  What becomes ready is the propagator's business alone.
 
 The step's own coroutine, and callbacks of its loop, are alone in touching the state, so there are no locks.  The loop
@@ -13,9 +14,9 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from random import Random
 from typing import Any, Final
 
-import anyio
 import numpy as np
 
 from asyncexec.compilation.graph_view import GraphView, NodeItem
@@ -25,24 +26,32 @@ from asyncexec.executor.offload import Outcome, WorkerPool
 from asyncexec.executor.simple_propagator_state import SimplePropagatorState
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
+from asyncexec.framework.cooperative import outlast
 
 DEFAULT_SLICE_NS: Final = NS_PER_MS
 
 
 class Executor:
-    """What the steps of one signature share: the plan, and what its kernels have cost so far."""
+    """What the steps of one signature share: the plan, and what its kernels have cost so far.
 
-    __slots__ = ("_pool", "_slice_ns", "stats", "view")
+    A *schedule_seed* makes each step take ready nodes in an order drawn from it: results must not depend on the order.
+    """
 
-    def __init__(self, view: GraphView, pool: WorkerPool, slice_ns: int = DEFAULT_SLICE_NS) -> None:
+    __slots__ = ("_pool", "_schedule_seed", "_slice_ns", "stats", "view")
+
+    def __init__(
+        self, view: GraphView, pool: WorkerPool, slice_ns: int = DEFAULT_SLICE_NS, schedule_seed: int | None = None
+    ) -> None:
         self.view = view
         self.stats = KernelStats(view.items)
         self._pool = pool
         self._slice_ns = slice_ns
+        self._schedule_seed = schedule_seed
 
     def start(self, feeds: Sequence[Any], collector: StepStatsCollector | None = None) -> ExecutorState:
         """A step with the values of *feeds*; nothing has run yet."""
-        return ExecutorState(self, self._pool, self._slice_ns, feeds, collector)
+        order = None if self._schedule_seed is None else Random(self._schedule_seed)
+        return ExecutorState(self, self._pool, self._slice_ns, feeds, collector, order)
 
 
 class ExecutorState:
@@ -56,6 +65,7 @@ class ExecutorState:
         "_places",
         "_pool",
         "_propagator",
+        "_random",
         "_ready",
         "_slice_ns",
         "_stats",
@@ -70,12 +80,14 @@ class ExecutorState:
         slice_ns: int,
         feeds: Sequence[Any],
         collector: StepStatsCollector | None,
+        order: Random | None,
     ) -> None:
         self._stats = executor.stats
         self._places = executor.stats.places
         self._pool = pool
         self._slice_ns = slice_ns
         self._collector = collector
+        self._random = order
         self._propagator = SimplePropagatorState(executor.view)
         self._ready: deque[NodeItem] = deque()
         self._loop = asyncio.get_running_loop()
@@ -102,18 +114,24 @@ class ExecutorState:
     async def run(self) -> None:
         """Run to the end.  Whatever happens, nothing that the step started outlives this."""
         try:
-            while self._failure is None:
-                if self._ready:
-                    await asyncio.sleep(0)
-                elif self._is_waiting:
-                    await self._wait()
-                else:
-                    return
-                self._drain()
-        finally:
-            if self._is_waiting:
-                await self._end_launched()
+            try:
+                await self._run_while_nothing_fails()
+            finally:
+                if self._is_waiting:
+                    await self._end_launched()
+        except BaseException as raised:  # the caller's cancellation comes before what a kernel raised
+            self._failure = raised
         self._raise_failure()
+
+    async def _run_while_nothing_fails(self) -> None:
+        while self._failure is None:
+            if self._ready:
+                await asyncio.sleep(0)
+            elif self._is_waiting:
+                await self._wait()
+            else:
+                return
+            self._drain()
 
     def _raise_failure(self) -> None:
         # An error whose traceback holds this state must not be held by it in turn: the cycle would keep tensors alive.
@@ -144,20 +162,20 @@ class ExecutorState:
         """Run ready nodes until there are none, the slice is spent, or one fails."""
         ready, places, collector = self._ready, self._places, self._collector
         take_inputs, propagate_outputs = self._propagator.take_inputs, self._propagator.propagate_outputs
+        take_next = ready.popleft if self._random is None else self._take_any
         with np.errstate(all="ignore"):
             now = monotonic_ns()
             end = now + self._slice_ns
             while ready:
-                item = ready.popleft()
-                if places[item.id]:
-                    self._launch(item, now)
-                    continue
+                item = take_next()
                 try:
-                    outputs = item.kernel(*take_inputs(item))
-                except Exception as raised:  # noqa: BLE001 - named and raised by run()
+                    if places[item.id]:
+                        self._launch(item, now)
+                        continue
+                    propagate_outputs(item, item.kernel(*take_inputs(item)), ready)
+                except Exception as raised:
                     self.abort(as_op_error(raised, item.node))
                     return
-                propagate_outputs(item, outputs, ready)
                 before, now = now, monotonic_ns()
                 if now - before > EXPENSIVE_NS:
                     self._stats.update(item.id, now - before)
@@ -166,30 +184,37 @@ class ExecutorState:
                 if now > end:
                     return
 
+    def _take_any(self) -> NodeItem:
+        assert self._random is not None
+        self._ready.rotate(-self._random.randrange(len(self._ready)))
+        return self._ready.popleft()
+
     def _launch(self, item: NodeItem, now: int) -> None:
         inputs = self._propagator.take_inputs(item)
         if self._places[item.id] == ASYNC:
-            self._tasks[item.id] = self._loop.create_task(self._await_kernel(item, item.kernel(*inputs), now))
+            task = self._loop.create_task(self._await_kernel(item, item.kernel(*inputs), now))
+            if not task.done():  # an eager task may have run to the end
+                self._tasks[item.id] = task
         else:
-            self._num_on_workers += 1
             self._pool.submit(item.kernel, inputs, lambda outcome: self._on_worker_done(item, now, outcome))
+            self._num_on_workers += 1
 
     async def _await_kernel(self, item: NodeItem, coroutine: Coroutine[Any, Any, Any], start: int) -> None:
         """The body of an async node's task.  Ending the node here, and not in a callback, saves a turn of the loop."""
         if self._failure is not None:
             coroutine.close()
-            del self._tasks[item.id]
+            self._tasks.pop(item.id, None)
             self._wake()
             return
         try:
             outputs = await coroutine
             if item.finish is not None:
                 outputs = item.finish(outputs)
-        except BaseException as error:  # noqa: BLE001 - run() raises it, whatever it is
-            del self._tasks[item.id]
+        except BaseException as error:
+            self._tasks.pop(item.id, None)
             self._finish(item, None, error)
             return
-        del self._tasks[item.id]
+        self._tasks.pop(item.id, None)
         if self._collector is not None:
             self._collector.record(item.node, start, start, monotonic_ns())
         self._finish(item, outputs, None)
@@ -205,7 +230,10 @@ class ExecutorState:
         """Take what a kernel that ran elsewhere gave; after a failure, nothing more is propagated."""
         if self._failure is None:
             if error is None:
-                self._propagator.propagate_outputs(item, outputs, self._ready)
+                try:
+                    self._propagator.propagate_outputs(item, outputs, self._ready)
+                except Exception as raised:  # outputs that are not what the op promises
+                    self.abort(as_op_error(raised, item.node))
             else:
                 self.abort(as_op_error(error, item.node))
         self._wake()
@@ -231,16 +259,11 @@ class ExecutorState:
             # A task that has not begun sees the failure when it does; cancelled now, it would never run at all.
             if inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED:  # type: ignore[arg-type]
                 task.cancel()
-        cancelled: asyncio.CancelledError | None = None
-        with anyio.CancelScope(shield=True):
-            while self._is_waiting:
-                try:
-                    if self._tasks:
-                        await asyncio.wait(self._tasks.values())
-                        self._tasks.clear()
-                    else:
-                        await self._wait()
-                except asyncio.CancelledError as error:
-                    cancelled = error
-        if cancelled is not None:
-            raise cancelled
+        await outlast(lambda: not self._is_waiting, self._wait_for_launched)
+
+    async def _wait_for_launched(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+            self._tasks.clear()
+        else:
+            await self._wait()

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias
 
 from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.cooperative import outlast
 
 
 class Outcome(NamedTuple):
@@ -53,17 +54,17 @@ class WorkerPool:
     def submit(self, function: Callable[..., Any], args: Sequence[Any], done: Done) -> None:
         """Call ``function(*args)`` on a thread; ``done(outcome)`` is called in the loop."""
         self._loop = asyncio.get_running_loop()
-        self._unfinished += 1
-        if self._unfinished > len(self._threads) < self._num_threads:
+        if self._unfinished >= len(self._threads) < self._num_threads:
             self._start_thread()
+        self._unfinished += 1
         self._jobs.put((contextvars.copy_context(), function, args, done))
 
     def _start_thread(self) -> None:
         thread = threading.Thread(
             target=self._work, name=f"asyncexec-worker-{len(self._threads)}", args=(self._jobs,), daemon=True
         )
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
         while (job := jobs.get()) is not None:
@@ -72,7 +73,7 @@ class WorkerPool:
             start = monotonic_ns()
             try:
                 result = context.run(function, *args)
-            except BaseException as raised:  # noqa: BLE001 - handed to the step, whatever it is
+            except BaseException as raised:
                 error = raised
             self._post(done, Outcome(result, error, start, monotonic_ns(), threading.get_ident()))
             del job, context, function, args, done, result, error  # hold nothing while waiting
@@ -80,7 +81,8 @@ class WorkerPool:
             self._loop.call_soon_threadsafe(self._on_exit)
 
     def _post(self, done: Done, outcome: Outcome) -> None:
-        # No lock: the result is there before the flag is read, and _collect lowers the flag before it looks for results.
+        # No lock: the result is there before the flag is read, and _collect lowers the flag before it looks for
+        # results.
         self._results.append((done, outcome))
         if not self._wake_up_is_due:
             self._wake_up_is_due = True
@@ -95,20 +97,21 @@ class WorkerPool:
             done(outcome)
 
     async def close(self) -> None:
-        """End the threads and wait for them; nothing may be running."""
+        """End the threads when they have done what was submitted, and wait for them, whoever cancels meanwhile."""
         threads, self._threads = self._threads, []
         if not threads:
             return
-        all_ended = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        all_ended = asyncio.Event()
         self._on_exit = partial(_count_down, [len(threads)], all_ended)
         for _ in threads:
             self._jobs.put(None)
-        await all_ended
+        await outlast(all_ended.is_set, all_ended.wait)
         for thread in threads:
             thread.join()  # it has nothing left to do
 
 
-def _count_down(left: list[int], all_ended: asyncio.Future[None]) -> None:
+def _count_down(left: list[int], all_ended: asyncio.Event) -> None:
     left[0] -= 1
-    if not left[0] and not all_ended.done():
-        all_ended.set_result(None)
+    if not left[0]:
+        all_ended.set()

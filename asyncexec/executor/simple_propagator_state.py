@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from asyncexec.compilation.graph_view import NOTHING, GraphView, NodeItem
+from asyncexec.framework.errors import InternalError
 
 ReadyQueue: TypeAlias = deque[NodeItem]
 
@@ -52,7 +53,9 @@ class SimplePropagatorState:
     def propagate_outputs(self, item: NodeItem, outputs: Any, ready: ReadyQueue) -> None:
         """Deliver what *item*'s kernel gave along its out-edges; add to *ready* what can run now."""
         if item.returns_tuple:
-            for value, edges in zip(outputs or (), item.output_edges, strict=True):
+            if type(outputs) is not tuple or len(outputs) != len(item.output_edges):
+                outputs = _checked(item, outputs)
+            for value, edges in zip(outputs, item.output_edges, strict=True):
                 self._deliver(value, edges, ready)
         else:
             inputs, pending = self._inputs, self._pending
@@ -85,3 +88,14 @@ class SimplePropagatorState:
     def fetched(self) -> list[Any]:
         """The values of the fetches; NOTHING where none has arrived."""
         return self._inputs[self._view.fetch_slots]
+
+
+def _checked(item: NodeItem, outputs: Any) -> Sequence[Any]:
+    """*outputs*, if they are as many as the op has (None will do for none); InternalError otherwise."""
+    wanted = len(item.output_edges)
+    if outputs is None and not wanted:
+        return ()
+    if isinstance(outputs, (tuple, list)) and len(outputs) == wanted:
+        return outputs
+    given = f"{len(outputs)} outputs" if isinstance(outputs, (tuple, list)) else type(outputs).__name__
+    raise InternalError(f"the kernel gave {given}, but {item.node.op} has {wanted} outputs", node=item.node)

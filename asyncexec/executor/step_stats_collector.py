@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from asyncexec.framework.clock import epoch_offset_ns, monotonic_ns
 from asyncexec.framework.step_stats import DeviceStepStats, NodeExecStats, StepStats
@@ -29,11 +29,15 @@ class StepStatsCollector:
         for node in nodes:
             self.record(node, now, now, now)
 
-    def step_stats(self, device: str) -> StepStats:
-        """All entries, by the time they started."""
+    def step_stats(self, device_of: Callable[[Node], str]) -> StepStats:
+        """All entries, device by device, by the time they started."""
         main = threading.get_ident()
-        stats = [self._node_stats(*record, main) for record in sorted(self._records, key=lambda record: record[2])]
-        return StepStats(dev_stats=[DeviceStepStats(device=device, node_stats=stats)])
+        stats: dict[str, list[NodeExecStats]] = {}
+        for record in sorted(self._records, key=lambda record: record[2]):
+            stats.setdefault(device_of(record[0]), []).append(self._node_stats(*record, main))
+        return StepStats(
+            dev_stats=[DeviceStepStats(device=device, node_stats=stats[device]) for device in sorted(stats)]
+        )
 
     def _node_stats(
         self, node: Node, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int, main: int

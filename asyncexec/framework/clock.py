@@ -1,6 +1,7 @@
 """The source of time for measuring: a monotonic clock in nanoseconds.
 
-Waiting is always the event loop's business (``loop.call_later``).  Measuring is not: uvloop's ``loop.time()`` stands still
+Waiting is always the event loop's business (``loop.call_later``).  Measuring is not: uvloop's ``loop.time()`` stands
+still
 while a callback runs, so it cannot tell how long one takes.
 """
 

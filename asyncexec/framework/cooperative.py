@@ -1,4 +1,4 @@
-"""Long computations that let others have the event loop.
+"""Long computations that let others have the event loop, and waiting that no cancellation cuts short.
 
 A stage that walks a whole graph is a generator: it yields now and then, and returns its result.  In an event loop it is
 run in slices; elsewhere at once.
@@ -7,8 +7,10 @@ run in slices; elsewhere at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Final, TypeAlias, TypeVar
+
+import anyio
 
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 
@@ -41,3 +43,19 @@ async def run_in_slices(stage: Stage[T], slice_ns: int = SLICE_NS) -> T:
         if monotonic_ns() > end:
             await asyncio.sleep(0)
             end = monotonic_ns() + slice_ns
+
+
+async def outlast(is_over: Callable[[], bool], wait: Callable[[], Awaitable[object]]) -> None:
+    """Wait until *is_over*, whoever cancels meanwhile; the cancellation comes out when it is."""
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not is_over():
+            try:
+                await wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        try:
+            raise cancelled
+        finally:
+            del cancelled  # its traceback holds this frame, which must not hold it in turn

@@ -19,6 +19,8 @@ class Limiter:
         InvalidArgumentError: *total* is below 1, or the name is taken by a limiter of another size.
     """
 
+    total: int
+    name: str | None
     _by_name: ClassVar[dict[str, Limiter]] = {}
 
     def __init__(self, total: int, *, name: str | None = None) -> None:

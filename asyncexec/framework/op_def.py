@@ -26,6 +26,7 @@ from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType, as_dtype, dtype_names
 
 AttrDict: TypeAlias = Mapping[str, Any]
+MAX_REPEATS: Final = 2**20  # tensors of one argument: a number in a file must not decide how much memory is taken
 REQUIRED: Final = type("Required", (), {"__repr__": lambda self: "<required>"})()
 
 
@@ -61,8 +62,16 @@ class ArgDef:
             found: tuple[DType, ...] = tuple(attrs[self.type_list_attr])
         else:
             one = self.dtype if self.dtype is not None else attrs[self.type_attr or ""]
-            found = (one,) if self.number_attr is None else (one,) * attrs[self.number_attr]
+            found = (one,) if self.number_attr is None else (one,) * self._count(attrs[self.number_attr])
         return tuple(dtype.as_ref for dtype in found) if self.is_ref else found
+
+    def _count(self, number: int) -> int:
+        if not 0 <= number <= MAX_REPEATS:
+            raise InvalidArgumentError(
+                f"argument {self.name!r} is repeated attr {self.number_attr!r} = {number} times; it can be "
+                f"from 0 to {MAX_REPEATS} times"
+            )
+        return number
 
     def __str__(self) -> str:
         inner = self.type_list_attr or self.type_attr or (self.dtype.name if self.dtype else "?")
@@ -148,10 +157,11 @@ class OpDef:
         """The dtype of each output of a node with *attrs* (all defaults filled in)."""
         return tuple(dtype for arg in self.outputs for dtype in arg.dtypes(attrs))
 
-    def complete_attrs(self, given: AttrDict, *, keep_unknown: bool = False) -> dict[str, Any]:
+    def complete_attrs(self, given: AttrDict, *, imported: bool = False) -> dict[str, Any]:
         """*given* checked, with defaults filled in; internal attrs (``_x``) are kept as they are.
 
-        Attrs that the op does not know are refused; with *keep_unknown*, kept.
+        Attrs that the op does not know are refused and integers pass for floats; with *imported*, as in a GraphDef, it
+        is the other way round.
 
         Raises:
             InvalidArgumentError: one is missing, unknown, of the wrong kind or not allowed.
@@ -165,12 +175,14 @@ class OpDef:
                 complete[attr.name] = attr.default
             else:
                 attr.check(value)
+                if imported and isinstance(value, int) and attr.kind == "float":
+                    raise InvalidArgumentError(f"attr {attr.name!r} takes a float, not {_describe(value)}")
                 complete[attr.name] = value
         if len(given) > len(complete) or any(name not in complete for name in given):
             for name, value in given.items():
                 if name in complete:
                     continue
-                if not keep_unknown and not name.startswith("_"):
+                if not imported and not name.startswith("_"):
                     raise InvalidArgumentError(f"NodeDef mentions attr {name!r} not in {self}", op=self.name)
                 complete[name] = value
         return complete

@@ -46,7 +46,8 @@ class StepStats(_Record):
 class RunMetadata(_Record):
     """Filled in place by ``session.run(..., metadata=RunMetadata())``.
 
-    ``step_stats`` needs ``RunOptions(trace=True)``; ``partition_graphs`` needs ``RunOptions(output_partition_graphs=True)``.
+    ``step_stats`` needs ``RunOptions(trace=True)``; ``partition_graphs`` needs
+    ``RunOptions(output_partition_graphs=True)``.
     """
 
     step_stats: StepStats = Field(default_factory=StepStats)

@@ -301,12 +301,19 @@ def _converted(value: Any, array: np.ndarray, dtype: DType, is_numpy: bool) -> n
     want = dtype.as_numpy_dtype
     if array.dtype == want:
         return array
-    if is_numpy or (array.size and not np.can_cast(array.dtype, want, "same_kind") and want.kind != "V"):
+    if is_numpy or (array.size and array.dtype.kind not in _kinds_for(dtype)):
         raise InvalidTypeError(f"a value of {array.dtype.name} is no {dtype.name}")
     try:
         return np.array(value, want)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidArgumentError(f"a value does not fit {dtype.name}: {error}") from error
+
+
+def _kinds_for(dtype: DType) -> str:
+    """The kinds of numpy dtypes whose values lose nothing by their kind when they become *dtype*."""
+    if dtype.is_bool:
+        return "b"
+    return "biufc" if dtype.is_complex else "biuf" if dtype.is_floating else "biu"
 
 
 def _one_value(array: np.ndarray, dtype: DType) -> Any:

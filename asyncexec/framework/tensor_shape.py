@@ -83,10 +83,7 @@ class TensorShape:
             return True
         if len(dims) != len(shape):
             return False
-        for want, got in zip(dims, shape, strict=True):
-            if want is not None and want != got:
-                return False
-        return True
+        return all(want is None or want == got for want, got in zip(dims, shape, strict=True))
 
     def merge_with(self, other: ShapeLike) -> TensorShape:
         """What is known from either; InvalidArgumentError when they contradict."""
@@ -165,6 +162,7 @@ class TensorShape:
 
 
 ShapeLike: TypeAlias = TensorShape | Iterable[Dim] | int | None
+
 
 def as_shape(value: ShapeLike) -> TensorShape:
     """*value* as a TensorShape (None means unknown rank)."""

@@ -235,9 +235,10 @@ def as_dtype(value: Any) -> DType:
         if found is not None:
             return _with_ref(found, name != value)
     elif isinstance(value, int):
-        found = _BY_ENUM.get(value % _REF_OFFSET if value < 1000 else value)
+        is_ref = _REF_OFFSET < value < 2 * _REF_OFFSET
+        found = _BY_ENUM.get(value - _REF_OFFSET if is_ref else value)
         if found is not None:
-            return _with_ref(found, _REF_OFFSET < value < 1000)
+            return _with_ref(found, is_ref)
     elif isinstance(value, type) and value in _PYTHON_TYPES:
         return _PYTHON_TYPES[value]
     if found is None:

@@ -1,1 +1,3 @@
-"""The builder: functions that add nodes to the current graph."""
+"""Stage 3: the builder, functions that add nodes to the current graph."""
+
+import asyncexec.frontend.operators  # noqa: F401 - gives tensors their operators

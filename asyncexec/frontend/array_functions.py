@@ -1,7 +1,9 @@
 """Functions that make tensors and change their form: fill, reshape, transpose, tile, pad, eye.
 
-Names and arguments are those of TensorFlow's Python API (``tensorflow/python/ops/array_ops.py``).  A shape or a list of sizes is
-a list of ints and integer scalars, or an integer vector; the dtype of the result is that of the input where nothing else is
+Names and arguments are those of TensorFlow's Python API (``tensorflow/python/ops/array_ops.py``).  A shape or a list
+of sizes is
+a list of ints and integer scalars, or an integer vector; the dtype of the result is that of the input where nothing
+else is
 said.  InvalidArgumentError where shapes are known not to fit while the graph is built, else when it runs.
 """
 
@@ -35,7 +37,7 @@ _RANGE_DTYPES = (types.int32, types.int64, types.float32, types.float64)
 
 def fill(dims: TensorLike, value: TensorLike, name: str | None = None) -> Tensor:
     """A tensor of shape *dims* with the scalar *value* in every place."""
-    return tensor_op("Fill", [_size_vector(dims), value], name)
+    return tensor_op("Fill", [size_vector(dims), value], name)
 
 
 def zeros(shape: TensorLike, dtype: DTypeLike = types.float32, name: str | None = None) -> Tensor:
@@ -106,7 +108,7 @@ def linspace(start: TensorLike, stop: TensorLike, num: TensorLike, name: str | N
 
 def reshape(tensor: TensorLike, shape: TensorLike, name: str | None = None) -> Tensor:
     """The same elements in another shape; one size may be -1, and is then whatever is left."""
-    return tensor_op("Reshape", [tensor, _size_vector(shape)], name)
+    return tensor_op("Reshape", [tensor, size_vector(shape)], name)
 
 
 def expand_dims(input: TensorLike, axis: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
@@ -124,7 +126,9 @@ def squeeze(
     return tensor_op("Squeeze", [input], name, squeeze_dims=axes)
 
 
-def transpose(a: TensorLike, perm: TensorLike | None = None, conjugate: bool = False, name: str | None = None) -> Tensor:
+def transpose(
+    a: TensorLike, perm: TensorLike | None = None, conjugate: bool = False, name: str | None = None
+) -> Tensor:
     """*a* with its dimensions in the order *perm*, by default reversed; complex numbers conjugated if *conjugate*."""
     (tensor,) = in_graph_of([a])
     op = "ConjugateTranspose" if conjugate and dtype_of(tensor).is_complex else "Transpose"
@@ -157,7 +161,7 @@ def tile(input: TensorLike, multiples: TensorLike, name: str | None = None) -> T
 
 def broadcast_to(input: TensorLike, shape: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
     """*input* repeated along its missing dimensions and those of size 1 until it has *shape*."""
-    return tensor_op("BroadcastTo", [input, _size_vector(shape)], name)
+    return tensor_op("BroadcastTo", [input, size_vector(shape)], name)
 
 
 def reverse(tensor: TensorLike, axis: TensorLike, name: str | None = None) -> Tensor:
@@ -232,7 +236,7 @@ def sequence_mask(
         return basic.cast(mask, dtype, scope)
 
 
-def _size_vector(dims: TensorLike) -> Any:
+def size_vector(dims: TensorLike) -> Any:
     """A list of sizes as create_op takes it; a single int stands for one dimension, as in numpy."""
     if isinstance(dims, (int, np.integer)) and not isinstance(dims, bool):
         return [dims]

@@ -1,4 +1,5 @@
-"""What enters a graph, what passes through it unchanged, and what is told of it: placeholders, identities, shapes, checks.
+"""What enters a graph, what passes through it unchanged, and what is told of it: placeholders, identities, shapes,
+checks.
 
 Names and arguments are those of TensorFlow's Python API (``tensorflow/python/ops/array_ops.py``,
 ``control_flow_ops.py``, ``logging_ops.py``).
@@ -68,7 +69,7 @@ def cast(x: TensorLike, dtype: DTypeLike, name: str | None = None) -> Tensor:
 
 
 def bitcast(input: TensorLike, type: DTypeLike, name: str | None = None) -> Tensor:  # noqa: A002
-    """The bytes of *input* read as elements of another dtype; a smaller one adds a dimension, a larger one takes one."""
+    """The bytes of *input* as elements of another dtype; a smaller one adds a dimension, a larger one takes one."""
     return tensor_op("Bitcast", [input], name, type=as_dtype(type))
 
 

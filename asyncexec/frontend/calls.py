@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.types import DType
-from asyncexec.frontend.create_op import as_tensor, create_op, graph_of
+from asyncexec.frontend.create_op import as_tensor, create_op, graph_of, holds_tensor
 from asyncexec.graph.current_graph import name_scope
 from asyncexec.graph.node import Node, Tensor
 
@@ -33,7 +33,7 @@ def effect_op(op: str, inputs: Sequence[Any] = (), name: str | None = None, **at
 
 @contextmanager
 def composite(name: str | None, default: str, values: Sequence[Any]) -> Iterator[str]:
-    """A name scope in the graph of *values*; the node that is given the scope as its name bears the scope's own name."""
+    """A name scope in the graph of *values*; the node that is named by the scope bears the scope's own name."""
     with graph_of(values), name_scope(name or default) as scope:
         yield scope
 
@@ -45,8 +45,9 @@ def same_dtype(x: TensorLike, y: TensorLike) -> tuple[Tensor, Tensor]:
         InvalidTypeError: they are tensors of different dtypes, or a value does not fit the other's dtype.
     """
     with graph_of((x, y)):
-        if isinstance(y, Tensor) and not isinstance(x, Tensor):
-            return as_tensor(x, y.dtype.base_dtype), y
+        if holds_tensor(y) and not holds_tensor(x):
+            second = as_tensor(y)
+            return as_tensor(x, second.dtype.base_dtype), second
         first = as_tensor(x)
         return first, as_tensor(y, first.dtype.base_dtype)
 

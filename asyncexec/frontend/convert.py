@@ -21,7 +21,8 @@ from asyncexec.graph.node import Node, Tensor
 def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]:
     """*value* as it travels along an edge, and its dtype.
 
-    Without *dtype*: Python floats become float32, integers int32 (int64 where they do not fit), strings and bytes string;
+    Without *dtype*: Python floats become float32, integers int32 (int64 where they do not fit), strings and bytes
+    string;
     numpy arrays and scalars keep theirs.
 
     Raises:

@@ -5,11 +5,13 @@ After ``tensorflow/python/framework/op_def_library.py`` (``apply_op``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+import asyncexec.ops  # noqa: F401 - registers the ops
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.op_def import ArgDef, AttrDef, NameAttrList, OpDef
 from asyncexec.framework.op_registry import OpRegistration
@@ -20,7 +22,22 @@ from asyncexec.frontend.convert import as_tensor_value, const_node
 from asyncexec.frontend.source_line import caller_line
 from asyncexec.graph.current_graph import current_graph, current_graph_or_none
 from asyncexec.graph.graph import Graph, properties_of
-from asyncexec.graph.node import Node, Tensor
+from asyncexec.graph.node import Node, Tensor, TensorOperators
+
+
+class TensorSource(TensorOperators, ABC):
+    """Something that stands for a tensor wherever one is taken, such as a variable."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def graph(self) -> Graph:
+        """The graph it is in."""
+
+    @abstractmethod
+    def as_tensor(self) -> Tensor:
+        """The tensor it stands for; a new node each time."""
 
 
 def create_op(
@@ -105,11 +122,11 @@ def graph_of(values: Sequence[Any]) -> Graph:
     for value in values:
         members = value if isinstance(value, (list, tuple)) else (value,)
         for member in members:
-            if isinstance(member, Tensor):
+            if isinstance(member, (Tensor, TensorSource)):
                 if found is None:
                     found = member.graph
                 elif found is not member.graph:
-                    raise InvalidArgumentError(f"{member.name!r} is in another graph than the tensors before it")
+                    raise InvalidArgumentError(f"{member!r} is in another graph than the tensors before it")
     current = current_graph_or_none()
     if found is None:
         return current_graph()
@@ -162,6 +179,7 @@ class _InputConverter:
 
     def convert(self, inputs: Sequence[Any]) -> list[Tensor]:
         args = self._op_def.inputs
+        inputs = [_without_sources(value) for value in inputs]
         if len(inputs) != len(args):
             wanted = ", ".join(map(str, args)) or "none"
             raise InvalidArgumentError(f"{self._op_def.name} takes {len(args)} inputs ({wanted}), not {len(inputs)}")
@@ -181,9 +199,8 @@ class _InputConverter:
                 self._agree(arg, arg.number_attr, len(value), "length")
         if arg.type_attr is None:
             return
-        for member in value if arg.is_list else (value,):
-            if isinstance(member, Tensor):
-                self._agree(arg, arg.type_attr, member.dtype.base_dtype, "dtype")
+        for member in tensors_in(value):
+            self._agree(arg, arg.type_attr, member.dtype.base_dtype, "dtype")
 
     def _agree(self, arg: ArgDef, attr: str, value: Any, what: str) -> None:
         known = self._attrs.setdefault(attr, value)
@@ -226,6 +243,9 @@ class _InputConverter:
             if arg.is_ref and not value.dtype.is_ref:
                 raise InvalidTypeError(f"argument {arg.name!r} of {self._op_def.name} takes a variable's reference")
             return value
+        if holds_tensor(value):
+            with self._graph:
+                return as_tensor(value, dtype)
         if isinstance(value, Node):
             raise InvalidTypeError(f"argument {arg.name!r} takes a tensor, not the operation {value.name!r}")
         try:
@@ -241,12 +261,14 @@ def _plain(value: Any) -> Any:
 
 
 def as_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Tensor:
-    """*value* as a tensor of the current graph: itself if it is one, else a constant; a list that holds tensors is packed.
+    """*value* as a tensor of the current graph: itself if it is one, else a constant; a list that holds tensors is
+    packed.
 
     Raises:
         InvalidTypeError: it cannot be made one, or is a tensor of another dtype.
     """
     want = None if dtype is None else as_dtype(dtype)
+    value = _without_sources(value)
     if isinstance(value, Tensor):
         if want is not None and value.dtype.base_dtype is not want:
             raise InvalidTypeError(f"{value.name!r} is of {value.dtype.name}, not {want.name}", node=value.op)
@@ -260,7 +282,27 @@ def as_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Tensor:
     return const_node(graph, converted, found, name).outputs[0]
 
 
+convert_to_tensor = as_tensor  # the name that users know
+
+
 def holds_tensor(value: Any) -> bool:
+    """Whether *value* is a tensor, or stands for one, or is a nest of lists with one in it."""
+    return isinstance(value, TensorSource) or next(tensors_in(value), None) is not None
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in a nest of lists and tuples, in order."""
     if isinstance(value, Tensor):
-        return True
-    return isinstance(value, (list, tuple)) and any(holds_tensor(member) for member in value)
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for member in value:
+            yield from tensors_in(member)
+
+
+def _without_sources(value: Any) -> Any:
+    """*value* with the tensors in place of what stands for them."""
+    if isinstance(value, TensorSource):
+        return value.as_tensor()
+    if isinstance(value, (list, tuple)) and any(isinstance(member, TensorSource) for member in value):
+        return [_without_sources(member) for member in value]
+    return value

@@ -66,5 +66,3 @@ def import_into(graph: Graph, graph_def: GraphDef) -> None:
                 source = graph.operation(tensor_id.name)
                 outside[text] = source if tensor_id.slot == CONTROL_SLOT else graph.tensor(str(tensor_id))
     graph_import.import_graph_def(graph, graph_def, input_map=outside, source_line=caller_line())
-
-

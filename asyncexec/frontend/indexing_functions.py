@@ -1,6 +1,7 @@
 """Functions that take elements out by position, put them in, find and order them.
 
-Names and arguments are those of TensorFlow's Python API (``tensorflow/python/ops/array_ops.py``, ``sort_ops.py``).  Indices are
+Names and arguments are those of TensorFlow's Python API (``tensorflow/python/ops/array_ops.py``, ``sort_ops.py``).
+Indices are
 int32 or int64; InvalidArgumentError when the graph runs for one that is out of range.
 """
 
@@ -49,7 +50,7 @@ class UniqueWithCounts(NamedTuple):
 
     y: Tensor
     idx: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # TensorFlow's name, which hides tuple.count
 
 
 class ListDiff(NamedTuple):
@@ -129,11 +130,13 @@ def gather_nd(params: TensorLike, indices: TensorLike, batch_dims: int = 0, name
 
 def _with_batch_indices(indices: Tensor, batch_dims: int) -> Tensor:
     dims = indices.shape.dims
-    batch = () if dims is None else dims[:batch_dims]
-    if dims is None or None in batch or batch_dims >= len(dims):
-        raise InvalidArgumentError(f"gather_nd of {indices.name!r}: {batch_dims} leading sizes must be known", node=indices.op)
+    batch = [] if dims is None else [size for size in dims[:batch_dims] if size is not None]
+    if dims is None or len(batch) < batch_dims or batch_dims >= len(dims):
+        raise InvalidArgumentError(
+            f"gather_nd of {indices.name!r}: {batch_dims} leading sizes must be known", node=indices.op
+        )
     rest = len(dims) - 1 - batch_dims
-    grids = np.indices(builtins.tuple(size for size in batch if size is not None))
+    grids = np.indices(batch)
     places = np.moveaxis(grids, 0, -1).reshape(*batch, *[1] * rest, batch_dims)
     sizes = tensor_op("ConcatV2", [[basic.shape(indices)[:-1], [batch_dims]], 0])
     leading = array.broadcast_to(as_tensor(places, dtype_of(indices)), sizes)
@@ -203,9 +206,7 @@ def boolean_mask(tensor: TensorLike, mask: TensorLike, axis: int = 0, name: str 
             data.shape[axis : axis + rank].merge_with(chosen.shape)
         if rank > 1:
             sizes = basic.shape(data)
-            data = array.reshape(
-                data, tensor_op("ConcatV2", [[sizes[:axis], [-1], sizes[axis + rank :]], 0])
-            )
+            data = array.reshape(data, tensor_op("ConcatV2", [[sizes[:axis], [-1], sizes[axis + rank :]], 0]))
         places = array.squeeze(tensor_op("Where", [array.reshape(chosen, [-1])]), [1])
         return gather(data, places, axis, name=scope)
 
@@ -220,9 +221,7 @@ def unique_with_counts(x: TensorLike, out_idx: DTypeLike = types.int32, name: st
     return UniqueWithCounts(*tensors_op("UniqueWithCounts", [x], name, out_idx=out_idx))
 
 
-def setdiff1d(
-    x: TensorLike, y: TensorLike, index_dtype: DTypeLike = types.int32, name: str | None = None
-) -> ListDiff:
+def setdiff1d(x: TensorLike, y: TensorLike, index_dtype: DTypeLike = types.int32, name: str | None = None) -> ListDiff:
     """The values of the vector *x* that are not in *y*, and where they are in it."""
     return ListDiff(*tensors_op("ListDiff", [x, y], name, out_idx=index_dtype))
 

@@ -1,6 +1,7 @@
 """Functions that join and part tensors: concat, stack, split, partition, blocks.
 
-Names and arguments are those of TensorFlow's Python API (``tensorflow/python/ops/array_ops.py``, ``data_flow_ops.py``).  What is
+Names and arguments are those of TensorFlow's Python API (``tensorflow/python/ops/array_ops.py``,
+``data_flow_ops.py``).  What is
 joined must be of one dtype; InvalidArgumentError where shapes do not fit.
 """
 

@@ -1,7 +1,8 @@
 """Functions of several tensors, element by element: arithmetic, comparison, logic, bits, choice.
 
 Names are those of ``tf.math``, ``tf.bitwise`` and ``tf``.  The operands are of one dtype and are broadcast against each
-other; a Python value takes the dtype of the tensor beside it.  InvalidTypeError when dtypes differ, InvalidArgumentError when
+other; a Python value takes the dtype of the tensor beside it.  InvalidTypeError when dtypes differ,
+InvalidArgumentError when
 shapes cannot be broadcast.
 """
 
@@ -182,7 +183,7 @@ def logical_xor(x: TensorLike, y: TensorLike, name: str | None = None) -> Tensor
 
 def add_n(inputs: Sequence[TensorLike], name: str | None = None) -> Tensor:
     """The sum of a list of tensors of one shape and dtype; nothing is broadcast."""
-    members = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    members = list(inputs)
     if not members:
         raise InvalidArgumentError("add_n needs at least one tensor")
     return identity(members[0], name) if len(members) == 1 else tensor_op("AddN", [members], name)
@@ -205,7 +206,8 @@ def where(
     """With *x* and *y*: x where *condition* holds and y elsewhere, all broadcast.  Without: where it holds.
 
     Returns:
-        A tensor of the dtype of x and y; or an int64 matrix with the coordinates of one true (or nonzero) element a row.
+        A tensor of the dtype of x and y; or an int64 matrix with the coordinates of one true (or nonzero) element a
+        row.
 
     Raises:
         InvalidArgumentError: only one of *x* and *y* is given, or the shapes cannot be broadcast.

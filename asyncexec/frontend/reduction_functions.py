@@ -1,6 +1,7 @@
 """Functions that reduce dimensions, run along one (cumulative, arg), or sum up segments.
 
-Names and arguments are those of ``tf.math`` (``tensorflow/python/ops/math_ops.py``).  *axis* is an int or a list of ints,
+Names and arguments are those of ``tf.math`` (``tensorflow/python/ops/math_ops.py``).  *axis* is an int or a list of
+ints,
 negative ones counted from the end, None for all dimensions; *keepdims* keeps a reduced dimension with size 1.
 InvalidArgumentError for an axis that does not exist.
 """
@@ -33,10 +34,10 @@ Axis: TypeAlias = Any  # int, list of ints, integer tensor, or None
 def _reduce(op: str, x: TensorLike, axis: Axis, keepdims: bool, name: str | None) -> Tensor:
     (tensor,) = in_graph_of([x])
     with tensor.graph:
-        return tensor_op(op, [tensor, _axes(tensor, axis)], name, keep_dims=keepdims)
+        return tensor_op(op, [tensor, axes_of(tensor, axis)], name, keep_dims=keepdims)
 
 
-def _axes(x: Tensor, axis: Axis) -> Any:
+def axes_of(x: Tensor, axis: Axis) -> Any:
     if axis is not None:
         return list(axis) if isinstance(axis, tuple) else axis
     if x.shape.rank is not None:
@@ -44,51 +45,37 @@ def _axes(x: Tensor, axis: Axis) -> Any:
     return array.range(0, basic.rank(x), 1)
 
 
-def reduce_sum(
-    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
-) -> Tensor:
+def reduce_sum(input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The sum of numbers; 0 of none."""
     return _reduce("Sum", input_tensor, axis, keepdims, name)
 
 
-def reduce_prod(
-    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
-) -> Tensor:
+def reduce_prod(input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The product of numbers; 1 of none."""
     return _reduce("Prod", input_tensor, axis, keepdims, name)
 
 
-def reduce_mean(
-    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
-) -> Tensor:
+def reduce_mean(input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The mean of numbers, in their own dtype; integers are divided as integers."""
     return _reduce("Mean", input_tensor, axis, keepdims, name)
 
 
-def reduce_max(
-    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
-) -> Tensor:
+def reduce_max(input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The largest of real numbers; of none the lowest value of the dtype."""
     return _reduce("Max", input_tensor, axis, keepdims, name)
 
 
-def reduce_min(
-    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
-) -> Tensor:
+def reduce_min(input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The smallest of real numbers; of none the highest value of the dtype."""
     return _reduce("Min", input_tensor, axis, keepdims, name)
 
 
-def reduce_all(
-    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
-) -> Tensor:
+def reduce_all(input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """Whether all of the bools hold; True of none."""
     return _reduce("All", input_tensor, axis, keepdims, name)
 
 
-def reduce_any(
-    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
-) -> Tensor:
+def reduce_any(input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """Whether any of the bools holds; False of none."""
     return _reduce("Any", input_tensor, axis, keepdims, name)
 
@@ -130,9 +117,7 @@ def reduce_variance(
         return reduce_mean(squares, axis, keepdims, scope)
 
 
-def reduce_std(
-    input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None
-) -> Tensor:
+def reduce_std(input_tensor: TensorLike, axis: Axis = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The square root of the variance, of floating or complex numbers; InvalidTypeError for integers."""
     with composite(name, "reduce_std", [input_tensor]) as scope:
         return unary.sqrt(reduce_variance(input_tensor, axis, keepdims), scope)

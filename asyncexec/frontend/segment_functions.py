@@ -1,7 +1,9 @@
 """Functions that reduce the rows of a tensor by segments.
 
-Names are those of ``tf.math``.  Row i belongs to segment ``segment_ids[i]``.  In ``segment_...`` the ids are sorted and row s of
-the result is of segment s; in ``unsorted_segment_...`` they may come in any order, negative ones are dropped, and the result has
+Names are those of ``tf.math``.  Row i belongs to segment ``segment_ids[i]``.  In ``segment_...`` the ids are sorted
+and row s of
+the result is of segment s; in ``unsorted_segment_...`` they may come in any order, negative ones are dropped, and the
+result has
 *num_segments* rows.  InvalidArgumentError when the graph runs for ids that are not sorted, or out of range.
 """
 
@@ -62,4 +64,3 @@ def unsorted_segment_min(
 ) -> Tensor:
     """The smallest of each segment's rows; the highest value of the dtype for a segment of none."""
     return tensor_op("UnsortedSegmentMin", [data, segment_ids, num_segments], name)
-

@@ -1,6 +1,7 @@
 """Functions of one tensor, element by element: arithmetic, exponentials, trigonometry, rounding, tests.
 
-Names are those of ``tf.math``.  The result has the shape of *x*, and its dtype where nothing else is said; InvalidTypeError
+Names are those of ``tf.math``.  The result has the shape of *x*, and its dtype where nothing else is said;
+InvalidTypeError
 when the op does not take that dtype.
 """
 
@@ -230,5 +231,3 @@ def logical_not(x: TensorLike, name: str | None = None) -> Tensor:
 def invert(x: TensorLike, name: str | None = None) -> Tensor:
     """Each bit of x inverted, for integers."""
     return tensor_op("Invert", [x], name)
-
-

@@ -25,7 +25,7 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.frontend.convert import as_tensor_value, const_node
-from asyncexec.frontend.create_op import holds_tensor, add_op, as_tensor, graph_of
+from asyncexec.frontend.create_op import add_op, as_tensor, graph_of, holds_tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,7 +61,8 @@ _OPTION_NAMES: Final = ("timeout", "retries", "limiter", "name")
 class UserOp(Generic[P, R]):
     """A function that is also an op.
 
-    Called with tensors of a graph it adds a node that will call the function with their values; called with plain values
+    Called with tensors of a graph it adds a node that will call the function with their values; called with plain
+    values
     it is the plain function.  Arguments that are no tensors reach the function as they are.
     """
 
@@ -114,7 +115,9 @@ class UserOp(Generic[P, R]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not any(map(holds_tensor, (*args, *kwargs.values()))):
             return self._function(*args, **kwargs)
-        given = {key: kwargs.pop(key) for key in _OPTION_NAMES if key in kwargs and key not in self._signature.parameters}
+        given: dict[str, Any] = {
+            key: kwargs.pop(key) for key in _OPTION_NAMES if key in kwargs and key not in self._signature.parameters
+        }
         return self._add_node(args, kwargs, _options(self._options, given))
 
     def options(
@@ -193,7 +196,7 @@ class UserOp(Generic[P, R]):
 
     def __repr__(self) -> str:
         outputs = ", ".join(arg.dtype.name for arg in self.registration.op_def.outputs if arg.dtype)
-        return f"<ax.op {self.name}{self._signature} -> {outputs or 'nothing'}>"
+        return f"<ax.op {self.name}({', '.join(self._signature.parameters)}) -> {outputs or 'nothing'}>"
 
 
 def _with_names(function: Callable[..., Any], names: list[str], num_inputs: int) -> Kernel:
@@ -222,6 +225,7 @@ def _async_kernel(call: Kernel, give: Callable[[Any], Any], attrs: Mapping[str, 
             raise DeadlineExceededError(f"the op took more than its timeout of {timeout_s:g} s") from error
 
     async def limited(*inputs: Any) -> Any:
+        assert limiter is not None
         async with limiter.slots():
             return await attempt(*inputs)
 
@@ -239,7 +243,7 @@ async def _retried(once: Callable[..., Awaitable[Any]], inputs: Sequence[Any], r
     for attempt in range(retries):
         try:
             return await once(*inputs)
-        except Exception:  # noqa: BLE001 - whatever the op raises may be passing; the last one gets out
+        except Exception:
             delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2**attempt)
             await asyncio.sleep(random.uniform(delay_s / 2, delay_s))
     return await once(*inputs)
@@ -364,7 +368,8 @@ def op(
 ) -> Any:
     """Make an op of a function: ``@ax.op``, or ``@ax.op(expensive=True, outputs=[ax.float32])``.
 
-    An ``async def`` is awaited in the caller's event loop; a plain function runs inline when it is quick and on a worker
+    An ``async def`` is awaited in the caller's event loop; a plain function runs inline when it is quick and on a
+    worker
     thread when it is not.
 
     Args:

@@ -1,14 +1,20 @@
-"""Functions of a GraphDef's library as ops: a node whose op type is a function's name calls that function."""
+"""Functions of a GraphDef's library as ops: a node whose op type is a function's name calls that function.
+
+What a library must hold to is in ``tensorflow/core/framework/function.cc``; recursion, which TensorFlow takes and then
+fails on, is refused: no function may come back to itself, by a call or by the branches and bodies that its nodes name.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from asyncexec.framework.attr_value import decode_attr_value
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.graph_def import FunctionDef
+from asyncexec.framework.graph_def import AttrValue, FunctionDef, NodeDef
 from asyncexec.framework.op_def import REQUIRED, ArgDef, AttrDef, OpDef
 from asyncexec.framework.op_registry import OpRegistration
+from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.shape_inference import unknown
 from asyncexec.framework.types import as_dtype
 
@@ -45,3 +51,89 @@ def _attr(attr: Any) -> AttrDef:
         raise InvalidArgumentError(f"attr {attr.name!r} is of the unknown kind {attr.type!r}")
     default = REQUIRED if attr.default_value is None else decode_attr_value(attr.default_value)
     return AttrDef(attr.name, attr.type, default)
+
+
+def checked_library(functions: Iterable[FunctionDef], existing: Mapping[str, FunctionDef]) -> dict[str, FunctionDef]:
+    """*functions* by name, fit to be added to those of a graph.
+
+    Raises:
+        InvalidArgumentError: two functions, or a function and an op, share a name; one returns what is not there, or is
+            recursive.
+    """
+    library: dict[str, FunctionDef] = {}
+    for function in functions:
+        name = function.signature.name
+        if not name:
+            raise InvalidArgumentError("a function of the library has no name")
+        if name in op_registry:
+            raise InvalidArgumentError(f"Cannot add function {name!r} because an op with the same name already exists.")
+        known = library.get(name) or existing.get(name)
+        if known is not None and known is not function and known != function:
+            raise InvalidArgumentError(
+                f"Cannot add function {name!r} because a different function with the same name already exists."
+            )
+        _check_returns(function)
+        library[name] = function
+    _check_recursion(library, existing)
+    return library
+
+
+def _check_returns(function: FunctionDef) -> None:
+    signature = function.signature
+    nodes = {node.name for node in function.node_def}
+    known = nodes | {arg.name for arg in signature.input_arg}
+    for arg in signature.output_arg:
+        source = function.ret.get(arg.name)
+        if source is None:
+            raise InvalidArgumentError(f"function {signature.name!r} does not say what its output {arg.name!r} is")
+        if source.partition(":")[0] not in known:
+            raise InvalidArgumentError(
+                f"output {arg.name!r} of function {signature.name!r} is {source[:100]!r}, which it does not have"
+            )
+    for output, source in function.control_ret.items():
+        if source not in nodes:
+            raise InvalidArgumentError(
+                f"control output {output!r} of function {signature.name!r} is {source[:100]!r}, which is no node of it"
+            )
+
+
+def _check_recursion(library: Mapping[str, FunctionDef], existing: Mapping[str, FunctionDef]) -> None:
+    """Depth first, without recursion of our own: a library may be as deep as it likes."""
+    functions = {**existing, **library}
+    done: set[str] = set()
+    for start in library:
+        if start in done:
+            continue
+        path = {start: _called_by(functions[start])}
+        while path:
+            name, calls = next(reversed(path.items()))
+            called = next((other for other in calls if other in functions and other not in done), None)
+            if called is None:
+                done.add(name)
+                del path[name]
+            elif called in path:
+                names = list(path)
+                way = [*names[names.index(called) :], called]
+                raise InvalidArgumentError(
+                    f"recursion through {called}: {' -> '.join(way[:20])}", hint="write the recursion as a loop"
+                )
+            else:
+                path[called] = _called_by(functions[called])
+
+
+def _called_by(function: FunctionDef) -> Iterator[str]:
+    return (name for node in function.node_def for name in functions_named_by(node))
+
+
+def functions_named_by(node: NodeDef) -> Iterator[str]:
+    """The op type of *node*, and the functions that its attrs name."""
+    yield node.op
+    pending = list(node.attr.values())
+    while pending:
+        value: AttrValue = pending.pop()
+        named = [value.func] if value.func is not None else []
+        if value.list is not None:
+            named += value.list.func
+        for func in named:
+            yield func.name
+            pending += func.attr.values()

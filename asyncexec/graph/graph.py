@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Any
 
 from asyncexec.framework.errors import (
@@ -16,7 +16,7 @@ from asyncexec.framework.graph_def import FunctionDef, GraphDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.tensor_id import is_valid_node_name, parse_tensor_name
 from asyncexec.graph.current_graph import GraphContext
-from asyncexec.graph.graph_to_def import graph_to_def
+from asyncexec.graph.graph_to_def import CURRENT_VERSIONS, graph_to_def
 from asyncexec.graph.names import nearest
 from asyncexec.graph.node import Node, NodeProperties, SourceLine, Tensor
 from asyncexec.graph.shape_refiner import ShapeRefiner
@@ -40,6 +40,11 @@ class Graph(GraphContext):
         self.refiner = ShapeRefiner()
         # Functions of imported GraphDefs, by name.
         self.functions: dict[str, FunctionDef] = {}
+        # What all that was imported asks for of a reader, and is allowed to reach outside of the graph.
+        self.versions = CURRENT_VERSIONS
+        self.allowed_ops: frozenset[str] = frozenset()
+        # What the frontend keeps of a graph beside its nodes, such as its "variables", in the order they were made.
+        self.collections: dict[str, list[Any]] = {}
 
     @property
     def operations(self) -> list[Node]:
@@ -49,6 +54,11 @@ class Graph(GraphContext):
     @property
     def num_nodes(self) -> int:
         return len(self._nodes)
+
+    @property
+    def names(self) -> KeysView[str]:
+        """The names of all nodes."""
+        return self._by_name.keys()
 
     def nodes_between(self, start: int, stop: int) -> list[Node]:
         """The nodes with ids from *start* to *stop* - 1."""
@@ -93,13 +103,15 @@ class Graph(GraphContext):
         if not is_valid_node_name(name, allow_internal=True):
             raise InvalidArgumentError(f"{name[:100]!r} is not a valid node name")
 
-    def check_can_import(self, name: str) -> None:
-        """Raise unless an imported node may be called *name*; that it is a valid name is known."""
+    def check_can_import(self, names: Iterable[str]) -> None:
+        """Raise unless imported nodes may be called *names*; that they are valid and unlike each other is known."""
         if self._is_finalized:
-            raise FailedPreconditionError("this graph is finalized: nodes can no longer be added", node=name)
-        if name in self._by_name:
+            raise FailedPreconditionError("this graph is finalized: nodes can no longer be added")
+        for name in self._by_name.keys() & names if self._by_name else ():
             raise InvalidArgumentError(
-                f"Node name {name!r} already exists in the Graph", node=name, hint="import under a name of its own: name="
+                f"Node name {name!r} already exists in the Graph",
+                node=name,
+                hint="import under a name of its own: name=",
             )
 
     def commit(self, nodes: Sequence[Node]) -> None:
@@ -109,11 +121,18 @@ class Graph(GraphContext):
             self._nodes.append(node)
             self._by_name[node.name] = node
 
-    def unique_name(self, name: str) -> str:
-        """*name* under the current name scope, with ``_1``, ``_2``, ... if it is taken."""
+    def unique_name(self, name: str, *, mark_as_used: bool = True) -> str:
+        """*name* under the current name scope, with ``_1``, ``_2``, ... if it is taken.
+
+        A name that ends in ``/``, as a name scope gives it, is taken as it is, without the ``/``.  Unless
+        *mark_as_used* the next call gives the same name.
+        """
+        if name.endswith("/"):
+            return name[:-1]
         full = f"{self.current_name_scope}{name}"
         if full not in self._by_name and full not in self._names_used:
-            self._names_used[full] = 0
+            if mark_as_used:
+                self._names_used[full] = 0
             return full
         count = self._names_used.get(full, 0)
         while True:
@@ -121,8 +140,9 @@ class Graph(GraphContext):
             candidate = f"{full}_{count}"
             if candidate not in self._by_name and candidate not in self._names_used:
                 break
-        self._names_used[full] = count
-        self._names_used[candidate] = 0
+        if mark_as_used:
+            self._names_used[full] = count
+            self._names_used[candidate] = 0
         return candidate
 
     def find_operation(self, name: str) -> Node | None:
@@ -145,7 +165,9 @@ class Graph(GraphContext):
         """
         tensor_id = parse_tensor_name(name)
         if tensor_id.is_control or ":" not in name:
-            raise InvalidArgumentError(f"{name!r} names an operation, not a tensor", hint=f"write {name.lstrip('^')!r}:0")
+            raise InvalidArgumentError(
+                f"{name!r} names an operation, not a tensor", hint=f"write {name.lstrip('^')!r}:0"
+            )
         node = self.operation(tensor_id.name)
         if tensor_id.slot >= len(node.properties.output_dtypes):
             raise InvalidArgumentError(
@@ -170,16 +192,14 @@ class Graph(GraphContext):
 
     def as_graph_def(self) -> GraphDef:
         """The graph as a GraphDef, which import_graph_def takes back."""
-        return graph_to_def(self._nodes, self.functions.values())
+        return graph_to_def(self._nodes, self.functions.values(), self.versions)
 
     def __repr__(self) -> str:
         tail = ", finalized" if self._is_finalized else ""
         return f"<ax.Graph of {len(self._nodes)} operations{tail}>"
 
 
-def properties_of(
-    registration: OpRegistration, attrs: Mapping[str, Any]
-) -> NodeProperties:
+def properties_of(registration: OpRegistration, attrs: Mapping[str, Any]) -> NodeProperties:
     """NodeProperties for a node of that op with *attrs*, checked and completed with defaults."""
     op_def = registration.op_def
     complete = op_def.complete_attrs(attrs)

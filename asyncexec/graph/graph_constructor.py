@@ -1,37 +1,59 @@
 """GraphDef -> nodes of a Graph, after ``tensorflow/core/common_runtime/graph_constructor.cc``.
 
-A node is converted once all its inputs are; a Merge waits for all but its NextIteration inputs, so that the back edges of
-loops are the last to be added.  Nodes that can never be converted stand on a cycle.  The graph is changed only at
+A node is converted once all its inputs are; a Merge waits for all but its NextIteration inputs, so that the back edges
+of loops are the last to be added.  Nodes that can never be converted stand on a cycle.  The graph is changed only at
 the end, when everything has been found right.
+
+An input is looked up as it is written before it is parsed: most are just the name of a node.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NoReturn, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
+import asyncexec.ops  # noqa: F401 - registers the ops
 from asyncexec.framework.attr_value import decode_attr_value
-from asyncexec.framework.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
-from asyncexec.framework.graph_def import GraphDef, NodeDef
+from asyncexec.framework.device_name import merge_device_names
+from asyncexec.framework.errors import InvalidArgumentError, OpError
+from asyncexec.framework.graph_def import FunctionDef, GraphDef, NodeDef, VersionDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
-from asyncexec.framework.tensor_id import CONTROL_SLOT, TensorId, is_valid_node_name, parse_tensor_name
-from asyncexec.framework.types import DType
-from asyncexec.graph.function_library import function_registration
+from asyncexec.framework.tensor_id import CONTROL_SLOT, TensorId, parse_tensor_name
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.graph.control_flow_info import MERGES, NEXT_ITERATIONS
+from asyncexec.graph.function_library import checked_library, function_registration
 from asyncexec.graph.graph import Graph
+from asyncexec.graph.import_checks import (
+    COLOCATION_PREFIX,
+    check_colocation,
+    check_names,
+    check_op_is_allowed,
+    check_versions,
+    colocated_with,
+    merged_versions,
+    source_lines,
+)
+from asyncexec.graph.import_inputs import (
+    InputId,
+    check_dtype,
+    check_inputs,
+    control_before_data,
+    declared_shapes,
+    merge_declared_shapes,
+    no_such_output,
+    parse_input,
+)
+from asyncexec.graph.loop_checks import LOOP_OPS, check_loops
 from asyncexec.graph.names import nearest
 from asyncexec.graph.node import Node, NodeProperties, SourceLine, Tensor
-
-InputId: TypeAlias = tuple[str, int]  # a TensorId, without the cost of making one for each of a million inputs
+from asyncexec.graph.unique_names import unique_names
 
 logger = logging.getLogger("asyncexec")
 
-CONSUMER_VERSION: Final = 2407  # the GraphDef version understood here: that of TensorFlow 2.21
-MIN_PRODUCER_VERSION: Final = 0
-_MERGES: Final = frozenset({"Merge", "RefMerge"})
-_NEXT_ITERATIONS: Final = frozenset({"NextIteration", "RefNextIteration"})
+NO_VERSIONS: Final = VersionDef()
 
 
 class GraphConstructor:
@@ -47,26 +69,32 @@ class GraphConstructor:
         control_dependencies: Sequence[Node] = (),
         return_elements: Sequence[str] = (),
         allowed_ops: Collection[str] = (),
+        uniquify_names: bool = False,
         source_line: SourceLine | None = None,
     ) -> None:
         self._graph = graph
         self._node_defs = graph_def.node
-        self._versions = graph_def.versions
-        functions = graph_def.library.function if graph_def.library else ()
-        self._library = {function.signature.name: function for function in functions}
+        self._versions = graph_def.versions or NO_VERSIONS
+        self._functions = graph_def.library.function if graph_def.library else ()
+        self._library: Mapping[str, FunctionDef] = {}
         self._prefix = prefix
-        self._input_map: dict[InputId, Tensor | Node] = dict(input_map or {})
+        self._input_map: dict[InputId, Tensor | Node] = {**(input_map or {})}
         self._used_keys: set[InputId] = set()
         self._control_dependencies = tuple(control_dependencies)
         self._return_elements = return_elements
-        self._allowed_ops = allowed_ops
+        self._allowed_ops = frozenset(allowed_ops)
+        self._uniquify_names = uniquify_names
         self._source_line = source_line
+        self._source_lines = source_lines(graph_def.debug_info)
         self._index: dict[str, int] = {}
-        self._inputs: list[list[InputId]] = []
+        self._new_names: Mapping[str, str] = {}
         self._built: list[Node | None] = [None] * len(graph_def.node)
         self._order: list[Node] = []
-        self._back_edges: list[tuple[Node, int]] = []
+        self._back_edges: list[tuple[Node, int, NodeDef]] = []
         self._properties: dict[tuple[Any, ...], NodeProperties] = {}
+        self._declared_shapes: dict[NodeProperties, tuple[TensorShape, ...]] = {}
+        self._colocated: dict[NodeProperties, Sequence[str]] = {}
+        self._has_loops = False
 
     def construct(self) -> dict[str, Node]:
         """Build everything and add it to the graph; the nodes by their names in the GraphDef.
@@ -74,25 +102,30 @@ class GraphConstructor:
         Raises:
             NotFoundError: an op type is not registered.
             PermissionDeniedError: an op that is off was not allowed by name.
+            UnimplementedError: an op was removed before the version of the GraphDef.
             InvalidArgumentError: anything else; the graph is as it was.
         """
-        self._check_versions()
+        graph = self._graph
+        check_versions(self._versions)
+        self._library = checked_library(self._functions, graph.functions)
         self._index_nodes()
-        self._parse_inputs()
         self._convert_all()
         self._add_back_edges()
+        self._check_loops()
         self._check_colocation()
         self._check_input_map()
         self._check_returned()
-        self._graph.commit(self._order)
-        self._graph.functions.update(self._library)
-        return {name: node for name, i in self._index.items() if (node := self._built[i]) is not None}
+        graph.commit(self._order)
+        graph.functions.update(self._library)
+        graph.versions = merged_versions(graph.versions, self._versions)
+        graph.allowed_ops |= self._allowed_ops
+        return {name: node for name, node in zip(self._index, self._built, strict=True) if node is not None}
 
     def _check_input_map(self) -> None:
         missing = [
-            f"{name}:{slot}"
+            str(TensorId(name, slot))
             for name, slot in self._input_map
-            if (name, slot) not in self._used_keys and name not in self._index
+            if (name, slot) not in self._used_keys and not self._has_output(name, slot)
         ]
         if missing:
             raise InvalidArgumentError(
@@ -100,13 +133,17 @@ class GraphConstructor:
                 hint=nearest(missing[0].partition(":")[0], self._index),
             )
 
+    def _has_output(self, name: str, slot: int) -> bool:
+        node = self._built[self._index[name]] if name in self._index else None
+        return node is not None and slot < len(node.properties.output_dtypes)
+
     def _check_returned(self) -> None:
         for text in self._return_elements:
             tensor_id = parse_tensor_name(text)
             i = self._index.get(tensor_id.name)
             node = None if i is None else self._built[i]
             if node is None:
-                if tensor_id not in self._input_map:
+                if ":" not in text or tensor_id not in self._input_map:
                     raise InvalidArgumentError(
                         f"Requested return element {text!r} not found in graph_def",
                         hint=nearest(tensor_id.name, self._index),
@@ -118,47 +155,25 @@ class GraphConstructor:
                     node=node,
                 )
 
-    def _check_versions(self) -> None:
-        versions = self._versions
-        if versions is None:
-            return
-        if versions.producer < MIN_PRODUCER_VERSION:
-            raise InvalidArgumentError(f"GraphDef producer version {versions.producer} is below the least known, 0")
-        if versions.min_consumer > CONSUMER_VERSION:
-            raise InvalidArgumentError(
-                f"GraphDef needs a consumer of version {versions.min_consumer} or later; this one is {CONSUMER_VERSION}"
-            )
-        if CONSUMER_VERSION in versions.bad_consumers:
-            raise InvalidArgumentError(f"GraphDef disallows consumers of version {CONSUMER_VERSION}, as this one is")
-
     def _index_nodes(self) -> None:
-        graph, prefix, index = self._graph, self._prefix, self._index
-        for i, node_def in enumerate(self._node_defs):
-            name = node_def.name
-            if not is_valid_node_name(name):
-                raise InvalidArgumentError(f"Node name {name[:100]!r} is invalid")
-            if index.setdefault(name, i) != i:
-                raise InvalidArgumentError(f"Node {name!r} is not unique: two nodes have this name", node=name)
-            graph.check_can_import(prefix + name)
-
-    def _parse_inputs(self) -> None:
-        for node_def in self._node_defs:
-            inputs = [_parse_input(text, node_def) for text in node_def.input]
-            num_data = len(inputs)
-            while num_data and inputs[num_data - 1][1] == CONTROL_SLOT:
-                num_data -= 1
-            if any(slot == CONTROL_SLOT for _, slot in inputs[:num_data]):
-                raise InvalidArgumentError(
-                    f"Node {node_def.name!r}: Control dependencies must come after regular dependencies",
-                    node=node_def.name,
-                    op=node_def.op,
-                )
-            self._inputs.append(inputs)
+        names = [node_def.name for node_def in self._node_defs]
+        prefix, index = self._prefix, self._index
+        check_names(names, prefix)
+        index.update(zip(names, range(len(names)), strict=True))
+        if len(index) < len(names):
+            name = next(name for i, name in enumerate(names) if index[name] != i)
+            raise InvalidArgumentError(f"Node {name!r} is not unique: two nodes have this name", node=name)
+        if self._uniquify_names:
+            self._new_names = unique_names(index, prefix, self._graph.names)
+            names = list(self._new_names.values())
+        elif prefix:
+            names = [prefix + name for name in names]
+        self._graph.check_can_import(names)
 
     def _convert_all(self) -> None:
         """Convert nodes in an order in which each comes after its inputs; InvalidArgumentError names a cycle."""
         # Most graphs are written in such an order.
-        late = [i for i in range(len(self._node_defs)) if not self._convert(i)]
+        late = [i for i, node_def in enumerate(self._node_defs) if not self._convert(i, node_def)]
         waiting: dict[int, int] = {}
         consumers: dict[int, list[int]] = {}
         ready: deque[int] = deque()
@@ -171,7 +186,7 @@ class GraphConstructor:
                 ready.append(i)
         while ready:
             i = ready.popleft()
-            self._convert(i)
+            self._convert(i, self._node_defs[i])
             for consumer in consumers.get(i, ()):
                 waiting[consumer] -= 1
                 if not waiting[consumer]:
@@ -183,13 +198,17 @@ class GraphConstructor:
     def _sources(self, i: int) -> list[int]:
         """The nodes of the GraphDef that node *i* must come after, once for each input."""
         node_def = self._node_defs[i]
-        is_merge = node_def.op in _MERGES
+        is_merge = node_def.op in MERGES
         sources: list[int] = []
-        for tensor_id in self._inputs[i]:
-            if tensor_id not in self._input_map:
-                source = self._index[tensor_id[0]]
-                if not (is_merge and tensor_id[1] >= 0 and self._node_defs[source].op in _NEXT_ITERATIONS):
-                    sources.append(source)
+        for text in node_def.input:
+            input_id = parse_input(text, node_def)
+            if input_id in self._input_map:
+                continue
+            source = self._index.get(input_id[0])
+            if source is None:
+                self._raise_unknown_input(input_id[0], node_def)
+            if not (is_merge and input_id[1] >= 0 and self._node_defs[source].op in NEXT_ITERATIONS):
+                sources.append(source)
         return sources
 
     def _raise_cycle(self, stuck: list[int]) -> None:
@@ -210,97 +229,133 @@ class GraphConstructor:
             hint="only a loop built of Enter, Merge, Switch, NextIteration and Exit may go round",
         )
 
-    def _convert(self, i: int) -> bool:
+    def _convert(self, i: int, node_def: NodeDef) -> bool:
         """Convert node *i*; False, and nothing done, if an input of it is not converted yet."""
-        node_def = self._node_defs[i]
-        resolved = self._resolve_inputs(i, node_def)
-        if resolved is None:
-            return False
-        data, control, has_back_edge = resolved
         try:
-            properties = self._properties_of(node_def)
-            _check_inputs(data, properties)
+            resolved = self._resolve_inputs(node_def)
+            if resolved is None:
+                return False
+            data, control, has_back_edge = resolved
+            # The importer shares equal AttrValues, so most nodes of one op have the very same ones.
+            attr = node_def.attr
+            key = (node_def.op, *attr, *map(id, attr.values()))
+            properties = self._properties.get(key)
+            if properties is None:
+                properties = self._properties[key] = self._make_properties(node_def)
+            check_inputs(data, properties, node_def.name)
+            node = self._make_node(node_def, properties, data, control)
+            if has_back_edge:
+                self._back_edges += [(node, slot, node_def) for slot, tensor in enumerate(data) if tensor is None]
+                self._infer_merge(node)
+            else:
+                self._graph.refiner.infer(node)
+            if self._declared_shapes and properties in self._declared_shapes:
+                merge_declared_shapes(node, self._declared_shapes[properties])
         except OpError as error:
-            if error.node is None:
-                error.node, error.op = node_def.name, node_def.op
-            raise
-        node = Node(
-            self._graph, self._prefix + node_def.name, properties, tuple(data), control, node_def.device, self._source_line
-        )
-        if has_back_edge:
-            self._back_edges += [(node, slot) for slot, tensor in enumerate(data) if tensor is None]
-            self._infer_merge(node)
-        else:
-            self._graph.refiner.infer(node)
+            raise _located(error, node_def) from error.__cause__
         self._built[i] = node
         self._order.append(node)
         return True
 
-    def _properties_of(self, node_def: NodeDef) -> NodeProperties:
-        # The importer shares equal AttrValues, so most nodes of one op have the very same ones.
-        key = (node_def.op, *[(name, id(value)) for name, value in node_def.attr.items()])
-        found = self._properties.get(key)
-        if found is None:
-            found = self._properties[key] = self._make_properties(node_def)
-        return found
+    def _make_node(
+        self, node_def: NodeDef, properties: NodeProperties, data: Sequence[Tensor], control: tuple[Node, ...]
+    ) -> Node:
+        name, device = node_def.name, node_def.device
+        if device or self._graph.current_device:
+            device = merge_device_names(device, self._graph.current_device)
+        return Node(
+            self._graph,
+            self._new_names[name] if self._new_names else self._prefix + name,
+            properties,
+            tuple(data),
+            control,
+            device,
+            self._source_lines.get(name, self._source_line) if self._source_lines else self._source_line,
+        )
 
     def _make_properties(self, node_def: NodeDef) -> NodeProperties:
-        registration = self._lookup(node_def.op)
+        registration = self._lookup(node_def)
         op_def = registration.op_def
         given = {name: decode_attr_value(value) for name, value in node_def.attr.items()}
         unknown = [name for name in given if name not in op_def.attrs and not name.startswith("_")]
         if unknown:
-            logger.warning("node %r: op %s has no attrs %s; they are kept and ignored", node_def.name, op_def.name, unknown)
-        if self._prefix and "_class" in given:
-            given["_class"] = tuple(_with_prefix(entry, self._prefix) for entry in given["_class"])
-        attrs = op_def.complete_attrs(given, keep_unknown=True)
-        return NodeProperties(registration, attrs, op_def.input_dtypes(attrs), op_def.output_dtypes(attrs))
-
-    def _lookup(self, op: str) -> OpRegistration:
-        if op in self._library:
-            return function_registration(self._library[op])
-        if op in self._graph.functions:
-            return function_registration(self._graph.functions[op])
-        registration = op_registry.lookup(op)
-        if registration.op_def.touches_outside and op not in self._allowed_ops:
-            raise PermissionDeniedError(
-                f"op {op!r} reaches outside of the graph (files, foreign code) and is off",
-                op=op,
-                hint=f"if you trust this graph: import_graph_def(..., allowed_ops=[{op!r}])",
+            logger.warning(
+                "node %r: op %s has no attrs %s; they are kept and ignored", node_def.name, op_def.name, unknown
             )
+        others = colocated_with(given["_class"]) if "_class" in given else []
+        if others and (self._prefix or self._new_names):
+            given["_class"] = tuple(map(self._renamed_class, given["_class"]))
+        shapes = declared_shapes(given.pop("_output_shapes", ()))
+        attrs = op_def.complete_attrs(given, imported=True)
+        properties = NodeProperties(registration, attrs, op_def.input_dtypes(attrs), op_def.output_dtypes(attrs))
+        if shapes:
+            self._declared_shapes[properties] = shapes
+        if others:
+            self._colocated[properties] = others
+        self._has_loops = self._has_loops or op_def.name in LOOP_OPS
+        return properties
+
+    def _renamed_class(self, entry: bytes) -> bytes:
+        name = entry.removeprefix(COLOCATION_PREFIX.encode()).decode("utf-8", "backslashreplace")
+        if len(name) == len(entry):
+            return entry
+        return f"{COLOCATION_PREFIX}{self._new_names.get(name, self._prefix + name)}".encode()
+
+    def _lookup(self, node_def: NodeDef) -> OpRegistration:
+        op = node_def.op
+        if not op:
+            raise InvalidArgumentError(f"Node {node_def.name!r} does not specify an operation")
+        function = self._library.get(op) or self._graph.functions.get(op)
+        if function is not None:
+            return function_registration(function)
+        registration = op_registry.lookup(op)
+        check_op_is_allowed(registration, self._allowed_ops, self._versions.producer)
         return registration
 
-    def _resolve_inputs(self, i: int, node_def: NodeDef) -> tuple[list[Any], tuple[Node, ...], bool] | None:
+    def _resolve_inputs(self, node_def: NodeDef) -> tuple[list[Any], tuple[Node, ...], bool] | None:
         """Data inputs (None where a back edge will come), control inputs, whether there are back edges."""
         data: list[Any] = []
         control: list[Node] = []
-        has_back_edge = has_own_source = False
+        has_back_edge = inherits = False
         index, built, input_map = self._index, self._built, self._input_map
-        for tensor_id in self._inputs[i]:
-            name, slot = tensor_id
-            if input_map and tensor_id in input_map:
-                self._used_keys.add(tensor_id)
-                mapped = input_map[tensor_id]
-                if slot == CONTROL_SLOT:
-                    control.append(mapped.op if isinstance(mapped, Tensor) else mapped)
-                else:
-                    data.append(mapped)
-                continue
-            position = index.get(name)
-            if position is None:
-                self._raise_unknown_input(name, node_def)
-            has_own_source = True
-            source = built[position]
-            if source is None:
-                if slot < 0 or node_def.op not in _MERGES or self._node_defs[position].op not in _NEXT_ITERATIONS:
-                    return None
-                data.append(None)
-                has_back_edge = True
-            elif slot == CONTROL_SLOT:
-                control.append(source)
+        for text in node_def.input:
+            position = index.get(text)
+            if position is None or input_map:
+                input_id = parse_input(text, node_def)
+                name, slot = input_id
+                if input_map and input_id in input_map:
+                    self._used_keys.add(input_id)
+                    mapped = input_map[input_id]
+                    if slot == CONTROL_SLOT:
+                        control.append(mapped.op if isinstance(mapped, Tensor) else mapped)
+                    elif control:
+                        raise control_before_data(node_def)
+                    else:
+                        data.append(mapped)
+                    continue
+                position = index.get(name)
+                if position is None:
+                    self._raise_unknown_input(name, node_def)
             else:
-                data.append(_output(source, name, slot, node_def))
-        if not has_own_source and self._control_dependencies:
+                name, slot = text, 0
+            source = built[position]
+            if slot == CONTROL_SLOT:
+                if source is None:
+                    return None
+                inherits = True
+                control.append(source)
+            elif control:
+                raise control_before_data(node_def)
+            elif source is None:
+                if node_def.op not in MERGES or self._node_defs[position].op not in NEXT_ITERATIONS:
+                    return None
+                has_back_edge = True
+                data.append(None)
+            else:
+                inherits = True
+                outputs = source.outputs
+                data.append(outputs[slot] if slot < len(outputs) else no_such_output(source, name, slot, node_def))
+        if not inherits and self._control_dependencies:
             # Others inherit these from their sources.
             control += self._control_dependencies
         return data, tuple(dict.fromkeys(control)) if control else (), has_back_edge
@@ -317,84 +372,48 @@ class GraphConstructor:
         """Shapes of a loop's Merge before its back edge is there: what comes round may have any shape."""
         inputs = node.inputs
         live = tuple(tensor for tensor in inputs if tensor is not None)
+        if not live:
+            raise InvalidArgumentError("a Merge needs an input that is no NextIteration", node=node)
         node.inputs = live + live[:1] * (len(inputs) - len(live))
         self._graph.refiner.infer(node)
         node.inputs = inputs
         first = node.output_shapes[0]
-        node.output_shapes = (first.most_general([None] * len(first.dims)) if first.dims else first, node.output_shapes[1])
+        node.output_shapes = (
+            first.most_general([None] * len(first.dims)) if first.dims else first,
+            *node.output_shapes[1:],
+        )
 
     def _add_back_edges(self) -> None:
-        for node, slot in self._back_edges:
-            i = self._index[node.name.removeprefix(self._prefix)]
-            name, source_slot = self._inputs[i][slot]
+        for node, slot, node_def in self._back_edges:
+            name, source_slot = parse_input(node_def.input[slot], node_def)
             source = self._built[self._index[name]]
             assert source is not None  # all nodes are converted
-            tensor = _output(source, name, source_slot, self._node_defs[i])
-            _check_dtype(node.properties.input_dtypes[slot], tensor, slot, node.op, node.name)
+            outputs = source.outputs
+            tensor = (
+                outputs[source_slot]
+                if source_slot < len(outputs)
+                else no_such_output(source, name, source_slot, node_def)
+            )
+            check_dtype(node.properties.input_dtypes[slot], tensor, slot, node.name)
             node.inputs = (*node.inputs[:slot], tensor, *node.inputs[slot + 1 :])
 
+    def _check_loops(self) -> None:
+        if self._has_loops:
+            outside = self._graph.operations if self._input_map else []
+            check_loops([*outside, *self._order])
+
     def _check_colocation(self) -> None:
+        if not self._colocated:
+            return
+        nodes = self._index.keys() if self._prefix else self._index.keys() | self._graph.names
         for node in self._order:
-            for entry in node.attrs.get("_class", ()):
-                name = entry.decode("utf-8", "replace").removeprefix("loc:@")
-                if not entry.startswith(b"loc:@"):
-                    continue
-                if name.removeprefix(self._prefix) not in self._index and name not in self._graph:
-                    raise InvalidArgumentError(
-                        f"Node {node.name!r} expects to be colocated with unknown node {name!r}", node=node
-                    )
+            others = self._colocated.get(node.properties)
+            if others:
+                check_colocation(node, node.name.removeprefix(self._prefix), others, nodes)
 
 
-def _parse_input(text: str, node_def: NodeDef) -> InputId:
-    """Quick for the three usual forms; names are checked by their being found."""
-    if text.startswith("^"):
-        return text[1:], CONTROL_SLOT
-    name, colon, slot = text.rpartition(":")
-    if not colon:
-        return text, 0
-    if slot.isdecimal() and len(slot) <= 9:
-        return name, int(slot)
-    raise InvalidArgumentError(
-        f"Node {node_def.name!r}: {text[:100]!r} is not the name of an input", node=node_def.name, op=node_def.op
-    )
-
-
-def _output(source: Node, name: str, slot: int, node_def: NodeDef) -> Tensor:
-    outputs = source.outputs
-    if slot >= len(outputs):
-        raise InvalidArgumentError(
-            f"Node {node_def.name!r}: Connecting to invalid output {slot} of source node {name} "
-            f"which has {len(outputs)} outputs.",
-            node=node_def.name,
-            op=node_def.op,
-        )
-    return outputs[slot]
-
-
-def _check_inputs(data: Sequence[Tensor | None], properties: NodeProperties) -> None:
-    expected = properties.input_dtypes
-    if len(data) != len(expected):
-        raise InvalidArgumentError(
-            f"NodeDef expected inputs '{_dtype_list(expected)}' do not match {len(data)} inputs specified; "
-            f"{properties.op_def}"
-        )
-    for slot, tensor in enumerate(data):
-        if tensor is not None and tensor.op.properties.output_dtypes[tensor.index] is not expected[slot]:
-            _check_dtype(expected[slot], tensor, slot, properties.op_def.name)
-
-
-def _check_dtype(want: DType, tensor: Tensor, slot: int, op: str, node: str | None = None) -> None:
-    got = tensor.dtype
-    if not want.is_compatible_with(got):
-        raise InvalidArgumentError(
-            f"Input {slot} of op {op} was passed {got.name} from {tensor.name} incompatible with expected {want.name}.",
-            node=node,
-        )
-
-
-def _dtype_list(dtypes: Iterable[DType]) -> str:
-    return ", ".join(dtype.name for dtype in dtypes)
-
-
-def _with_prefix(entry: bytes, prefix: str) -> bytes:
-    return b"loc:@" + prefix.encode() + entry[5:] if entry.startswith(b"loc:@") else entry
+def _located(error: OpError, node_def: NodeDef) -> OpError:
+    if error.node is None:
+        error.node, error.op = node_def.name, error.op or node_def.op
+        error.args = (str(error),)
+    return error

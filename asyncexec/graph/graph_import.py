@@ -22,30 +22,42 @@ def import_graph_def(
     control_dependencies: Iterable[Node] = (),
     return_elements: Sequence[str] | None = None,
     allowed_ops: Collection[str] = (),
+    uniquify_names: bool = False,
     source_line: SourceLine | None = None,
 ) -> list[Tensor | Node] | None:
-    """Add the nodes of *graph_def* to *graph*; what the public function of the same name does, given the graph."""
-    prefix = graph.current_name_scope if not name else graph.unique_name(name.rstrip("/")) + "/"
+    """Add the nodes of *graph_def* to *graph*; what the public function of the same name does, given the graph.
+
+    With *uniquify_names* a node whose name is taken gets another instead of being refused.
+    """
+    base = name.rstrip("/")
+    prefix = graph.unique_name(base, mark_as_used=False) + "/" if base else graph.current_name_scope
     mapped = {parse_tensor_name(key): value for key, value in (input_map or {}).items()}
+    after = tuple(control_dependencies)
+    _check_own(mapped, after, graph)
     constructor = GraphConstructor(
         graph,
         graph_def,
         prefix=prefix,
         input_map=mapped,
-        control_dependencies=(*graph.current_control_inputs, *control_dependencies),
+        control_dependencies=(*graph.current_control_inputs, *after),
         return_elements=return_elements or (),
         allowed_ops=allowed_ops,
+        uniquify_names=uniquify_names,
         source_line=source_line,
     )
-    _check_mapped(mapped, graph)
     with paused_gc():
         nodes = constructor.construct()
+    if base:
+        graph.unique_name(base)
     if return_elements is None:
         return None
     return [_element(text, parse_tensor_name(text), nodes, mapped) for text in return_elements]
 
 
-def _check_mapped(mapped: Mapping[TensorId, Tensor | Node], graph: Graph) -> None:
+def _check_own(mapped: Mapping[TensorId, Tensor | Node], after: Iterable[Node], graph: Graph) -> None:
+    for node in after:
+        if node.graph is not graph:
+            raise InvalidArgumentError(f"control dependency {node.name!r} is in another graph", node=node)
     for key, value in mapped.items():
         if value.graph is not graph:
             raise InvalidArgumentError(f"input_map[{str(key)!r}] is in another graph")

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from asyncexec.framework.attr_value import encode_attr_value
 from asyncexec.framework.graph_def import FunctionDef, FunctionDefLibrary, GraphDef, NodeDef, VersionDef
 from asyncexec.graph.node import Node, Tensor
 
 # What TensorFlow 2.21 writes; graphs made here use nothing that is younger.
-GRAPH_DEF_VERSION = 2407
-MIN_CONSUMER = 12
+CURRENT_VERSIONS: Final = VersionDef(producer=2407, min_consumer=12)
 
 
-def graph_to_def(nodes: Iterable[Node], functions: Iterable[FunctionDef] = ()) -> GraphDef:
+def graph_to_def(
+    nodes: Iterable[Node], functions: Iterable[FunctionDef] = (), versions: VersionDef = CURRENT_VERSIONS
+) -> GraphDef:
     """A GraphDef of *nodes*, in the order given, with *functions* as its library."""
     return GraphDef(
-        node=[node_to_def(node) for node in nodes],
-        library=FunctionDefLibrary(function=list(functions)),
-        versions=VersionDef(producer=GRAPH_DEF_VERSION, min_consumer=MIN_CONSUMER),
+        node=tuple(node_to_def(node) for node in nodes),
+        library=FunctionDefLibrary(function=tuple(functions)),
+        versions=versions,
     )
 
 
@@ -28,7 +30,7 @@ def node_to_def(node: Node) -> NodeDef:
     return NodeDef(
         name=node.name,
         op=node.op,
-        input=[*map(input_name, node.inputs), *(f"^{control.name}" for control in node.control_inputs)],
+        input=(*map(input_name, node.inputs), *(f"^{control.name}" for control in node.control_inputs)),
         device=node.device,
         attr={
             name: encode_attr_value(value, kinds[name].kind if name in kinds else "")

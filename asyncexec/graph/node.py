@@ -117,67 +117,16 @@ class Node:
         return f"<ax.Operation {self.name!r} op={self.op}{f' -> {outputs}' if outputs else ''}>"
 
 
-class Tensor:
-    """Output *index* of node *op*: a value that will exist when the graph runs.
+Operation: TypeAlias = Node  # the name that users know
 
-    Operators on it add nodes to its graph: ``+ - * / // % ** @ < <= > >= == != [] ~ & | ^``, ``-x`` and ``abs(x)``.
-    ``==`` therefore gives a tensor of bool; two tensors are the same one only if ``a is b``.
-    """
 
-    __slots__ = ("__weakref__", "index", "op")
+class TensorOperators:
+    """The operators of tensors, which add nodes to the graph."""
+
+    __slots__ = ()
 
     # The frontend, which knows how to build nodes, fills this in.
     operators: ClassVar[dict[str, Callable[..., Tensor]]] = {}
-
-    def __init__(self, op: Node, index: int) -> None:
-        self.op = op
-        self.index = index
-
-    @property
-    def graph(self) -> Graph:
-        return self.op.graph
-
-    @property
-    def name(self) -> str:
-        return f"{self.op.name}:{self.index}"
-
-    @property
-    def dtype(self) -> DType:
-        return self.op.properties.output_dtypes[self.index]
-
-    @property
-    def shape(self) -> TensorShape:
-        """What is known of its shape before it runs."""
-        return self.op.output_shapes[self.index]
-
-    def set_shape(self, shape: Any) -> None:
-        """Tell more of the shape than could be inferred; InvalidArgumentError when that contradicts what is known."""
-        shapes = list(self.op.output_shapes)
-        shapes[self.index] = shapes[self.index].merge_with(shape)
-        self.op.output_shapes = tuple(shapes)
-
-    def __repr__(self) -> str:
-        return f"<ax.Tensor {self.name!r} {self.dtype.name} shape={self.shape} from {self.op.op}>"
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __bool__(self) -> bool:
-        raise InvalidTypeError(
-            f"{self.name!r} has no value while the graph is built, so it cannot decide an if or a while",
-            node=self.op,
-            hint="use ax.cond or ax.where; to ask whether two names are one tensor, 'a is b'",
-        )
-
-    def __iter__(self) -> Any:
-        raise InvalidTypeError(
-            f"{self.name!r} cannot be iterated over while the graph is built", node=self.op, hint="use ax.unstack"
-        )
-
-    def __len__(self) -> int:
-        raise InvalidTypeError(
-            f"{self.name!r} has no length while the graph is built", node=self.op, hint="use .shape[0] or ax.shape(x)[0]"
-        )
 
     # numpy must leave "array + tensor" to __radd__.
     __array_priority__ = 100
@@ -278,3 +227,65 @@ class Tensor:
 
     def __invert__(self) -> Tensor:
         return self.operators["invert"](self)
+
+
+class Tensor(TensorOperators):
+    """Output *index* of node *op*: a value that will exist when the graph runs.
+
+    Operators on it add nodes to its graph: ``+ - * / // % ** @ < <= > >= == != [] ~ & | ^``, ``-x`` and ``abs(x)``.
+    ``==`` therefore gives a tensor of bool; two tensors are the same one only if ``a is b``.
+    """
+
+    __slots__ = ("__weakref__", "index", "op")
+
+    def __init__(self, op: Node, index: int) -> None:
+        self.op = op
+        self.index = index
+
+    @property
+    def graph(self) -> Graph:
+        return self.op.graph
+
+    @property
+    def name(self) -> str:
+        return f"{self.op.name}:{self.index}"
+
+    @property
+    def dtype(self) -> DType:
+        return self.op.properties.output_dtypes[self.index]
+
+    @property
+    def shape(self) -> TensorShape:
+        """What is known of its shape before it runs."""
+        return self.op.output_shapes[self.index]
+
+    def set_shape(self, shape: Any) -> None:
+        """Tell more of the shape than could be inferred; InvalidArgumentError when that contradicts what is known."""
+        shapes = list(self.op.output_shapes)
+        shapes[self.index] = shapes[self.index].merge_with(shape)
+        self.op.output_shapes = tuple(shapes)
+
+    def __repr__(self) -> str:
+        return f"<ax.Tensor {self.name!r} {self.dtype.name} shape={self.shape} from {self.op.op}>"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __bool__(self) -> bool:
+        raise InvalidTypeError(
+            f"{self.name!r} has no value while the graph is built, so it cannot decide an if or a while",
+            node=self.op,
+            hint="use ax.cond or ax.where; to ask whether two names are one tensor, 'a is b'",
+        )
+
+    def __iter__(self) -> Any:
+        raise InvalidTypeError(
+            f"{self.name!r} cannot be iterated over while the graph is built", node=self.op, hint="use ax.unstack"
+        )
+
+    def __len__(self) -> int:
+        raise InvalidTypeError(
+            f"{self.name!r} has no length while the graph is built",
+            node=self.op,
+            hint="use .shape[0] or ax.shape(x)[0]",
+        )

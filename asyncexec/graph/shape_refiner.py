@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.errors import OpError
-from asyncexec.framework.kernel import KernelKind, OpKernelConstruction
+from asyncexec.framework.kernel import AsyncKernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, Dim, TensorShape, unknown_shape
@@ -77,7 +77,9 @@ class ShapeRefiner:
         return self._values[key]
 
     def _evaluate(self, node: Node, index: int, depth: int) -> Any | None:
-        if any((size := shape.num_elements) is not None and size > MAX_CONSTANT_ELEMENTS for shape in node.output_shapes):
+        if any(
+            (size := shape.num_elements) is not None and size > MAX_CONSTANT_ELEMENTS for shape in node.output_shapes
+        ):
             return None
         inputs = []
         for source in node.inputs:
@@ -162,13 +164,13 @@ def _run_kernel(properties: NodeProperties, inputs: list[Any], index: int) -> An
     op_def = properties.op_def
     try:
         registration = kernel_registry.lookup(op_def.name, "CPU", properties.attrs)
-        if registration.kind is KernelKind.ASYNC:
-            return None
         kernel = registration.factory(
             OpKernelConstruction(
                 "constant", op_def, properties.attrs, properties.input_dtypes, properties.output_dtypes
             )
         )
+        if isinstance(kernel, AsyncKernel) or registration.kind is KernelKind.ASYNC:
+            return None
         with np.errstate(all="ignore"):
             result = kernel(*inputs)
     except OpError:

@@ -6,9 +6,7 @@ what is cut short or no such file at all, InvalidArgumentError for what can be r
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import ValidationError
@@ -16,6 +14,7 @@ from pydantic_core import from_json
 
 from asyncexec.framework.errors import DataLossError, InvalidArgumentError, OpError
 from asyncexec.framework.extras import require
+from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.importers.proto_convert import GraphReader, GraphWriter
 from asyncexec.importers.proto_messages import plain_graph_def, proto_messages
@@ -118,25 +117,13 @@ def parse_text_message(message: Any, data: bytes, source: str, what: str) -> Any
 def read_message(message: Any, source: str) -> GraphDef:
     """The model of a GraphDef message of the packed classes, errors naming *source*."""
     try:
-        with _collector_paused():
+        with paused_gc():
             graph_def: GraphDef = GraphReader().read(message)
     except OpError as error:
         raise type(error)(f"{source}: {error.message}", node=error.node, op=error.op, hint=error.hint) from error
     except require("google.protobuf.message", extra="tf").DecodeError as error:
         raise InvalidArgumentError(f"{source} has an attr that is {_TOO_DEEP}: {error}") from error
     return graph_def
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Spare the garbage collector from walking, over and over, a graph that grows and holds no garbage."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _parse_binary(data: bytes, source: str) -> GraphDef:
@@ -171,7 +158,7 @@ def _format_json(graph_def: GraphDef) -> bytes:
 
 def _parse_json(data: bytes, source: str) -> GraphDef:
     try:
-        with _collector_paused():
+        with paused_gc():
             if b"null" in data:  # in proto3-JSON the same as leaving the field out
                 return GraphDef.model_validate(_without_nulls(from_json(data)))
             return GraphDef.model_validate_json(data)

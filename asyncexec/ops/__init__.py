@@ -22,6 +22,7 @@ from asyncexec.ops import dynamic_partition
 from asyncexec.ops import einsum
 from asyncexec.ops import fake_quant
 from asyncexec.ops import fft
+from asyncexec.ops import files
 from asyncexec.ops import functional
 from asyncexec.ops import fused
 from asyncexec.ops import gather_scatter
@@ -34,6 +35,7 @@ from asyncexec.ops import linalg
 from asyncexec.ops import linalg_banded
 from asyncexec.ops import linalg_decompositions
 from asyncexec.ops import logging_ops
+from asyncexec.ops import lookup
 from asyncexec.ops import losses
 from asyncexec.ops import math
 from asyncexec.ops import math_grad
@@ -60,6 +62,13 @@ from asyncexec.ops import sparse_array
 from asyncexec.ops import sparse_segment
 from asyncexec.ops import special_math
 from asyncexec.ops import stack
+from asyncexec.ops import string
+from asyncexec.ops import string_convert
+from asyncexec.ops import string_format
+from asyncexec.ops import string_hash
+from asyncexec.ops import string_reduction
+from asyncexec.ops import string_regex
+from asyncexec.ops import string_split
 from asyncexec.ops import structure
 from asyncexec.ops import tensor_array
 from asyncexec.ops import tensor_list

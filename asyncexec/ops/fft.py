@@ -69,8 +69,8 @@ def _real_transform(construction: OpKernelConstruction, rank: int, is_forward: b
 
     def kernel(value: Any, fft_length: Any) -> Any:
         lengths = _checked_lengths(value, fft_length, rank)
-        needed = lengths if is_forward else [*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0]
-        given = lengths if not is_forward else [*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0]
+        half = [*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0]
+        needed, given = (lengths, half) if is_forward else (half, lengths)
         shape = (*value.shape[:-rank], *given)
         if 0 in shape:
             return np.empty(shape, output)

@@ -1,10 +1,9 @@
-"""Philox blocks to numbers of a distribution, to the bit as TensorFlow's CPU kernels do it.
+"""Philox blocks to numbers of a distribution, as TensorFlow's CPU kernels do it.
 
 The ways from bits to numbers are those of ``tensorflow/core/lib/random/random_distributions.h``: uniform numbers have
-random mantissa bits under the exponent of [1, 2), less one; normal ones come in pairs by Box-Muller.  TensorFlow takes
-log, sin and cos from the C library, whose float versions are not the correctly rounded ones; ``_logf`` and
-``_sincosf`` evaluate what glibc evaluates (the tables and polynomials published by Arm in "optimized-routines"), and
-for doubles Python's ``math``, which is the C library, is asked.
+random mantissa bits under the exponent of [1, 2), less one; normal ones come in pairs by Box-Muller.  Uniform numbers are
+TensorFlow's to the bit.  For normal ones TensorFlow takes log, sin and cos from the C library, whose float versions may
+be off by one unit in the last place; here they are correctly rounded, so a normal float32 may differ in its last bits.
 """
 
 from __future__ import annotations
@@ -23,60 +22,7 @@ _SAMPLES_RESERVED: Final = 256  # of each output of a truncated distribution; th
 _TRUNCATE: Final = 2.0
 _ROUND_BLOCKS: Final = 4  # drawn for each group of a truncated distribution in the first round
 
-_LOG_INVERSES: Final = [
-    float.fromhex(text)
-    for text in (
-        "0x1.661ec79f8f3bep+0 0x1.571ed4aaf883dp+0 0x1.49539f0f010bp+0 0x1.3c995b0b80385p+0 0x1.30d190c8864a5p+0"
-        " 0x1.25e227b0b8eap+0 0x1.1bb4a4a1a343fp+0 0x1.12358f08ae5bap+0 0x1.0953f419900a7p+0 0x1p+0"
-        " 0x1.e608cfd9a47acp-1 0x1.ca4b31f026aap-1 0x1.b2036576afce6p-1 0x1.9c2d163a1aa2dp-1 0x1.886e6037841edp-1"
-        " 0x1.767dcf5534862p-1"
-    ).split()
-]
-_LOGS: Final = [
-    float.fromhex(text)
-    for text in (
-        "-0x1.57bf7808caadep-2 -0x1.2bef0a7c06ddbp-2 -0x1.01eae7f513a67p-2 -0x1.b31d8a68224e9p-3"
-        " -0x1.6574f0ac07758p-3 -0x1.1aa2bc79c81p-3 -0x1.a4e76ce8c0e5ep-4 -0x1.1973c5a611cccp-4 -0x1.252f438e10c1ep-5"
-        " 0x0p+0 0x1.aa5aa5df25984p-5 0x1.c5e53aa362eb4p-4 0x1.526e57720db08p-3 0x1.bc2860d22477p-3"
-        " 0x1.1058bc8a07ee1p-2 0x1.4043057b6ee09p-2"
-    ).split()
-]
-_LN2: Final = float.fromhex("0x1.62e42fefa39efp-1")
-_A0, _A1, _A2 = map(float.fromhex, ("-0x1.00ea348b88334p-2", "0x1.5575b0be00b6ap-2", "-0x1.ffffef20a4123p-2"))
-_C1, _C2 = map(float.fromhex, ("-0x1.ffffffd0c621cp-2", "0x1.55553e1068f19p-5"))
-_C3, _C4 = map(float.fromhex, ("-0x1.6c087e89a359dp-10", "0x1.99343027bf8c3p-16"))
-_S1, _S2, _S3 = map(float.fromhex, ("-0x1.555545995a603p-3", "0x1.1107605230bc4p-7", "-0x1.994eb3774cf24p-13"))
 _LEAST: Final = 1e-7  # no smaller number goes into a logarithm
-
-
-def _logf(x: Any) -> Any:
-    """The C library's ``logf`` of normal positive float32."""
-    bits = x.view(np.int32)
-    offset = bits - np.int32(0x3F330000)
-    entry = (offset >> 19) & 15
-    exponent = offset >> 23
-    mantissa = (bits - (exponent << 23)).view(np.float32).astype(np.float64)
-    r = mantissa * np.array(_LOG_INVERSES)[entry] - 1.0
-    whole = np.array(_LOGS)[entry] + exponent * _LN2
-    r2 = r * r
-    y = (_A0 * r2 + (_A1 * r + _A2)) * r2 + (whole + r)
-    return y.astype(np.float32)
-
-
-def _sincosf(angle: Any) -> tuple[Any, Any]:
-    """The C library's ``sincosf`` of float32 in [0, 2 pi]."""
-    x = angle.astype(np.float64)
-    quadrant = ((x * float.fromhex("0x1.45F306DC9C883p+23")).astype(np.int64) + 0x800000) >> 24
-    x -= quadrant * (math.pi / 2)
-    x2 = x * x
-    x4 = x2 * x2
-    cosine = ((1.0 + x2 * _C1) + x4 * _C2) + (x4 * x2) * (_C3 + x2 * _C4)
-    x3 = x2 * x
-    sine = (x + x3 * _S1) + (x3 * x2) * (_S2 + x2 * _S3)
-    is_odd = (quadrant & 1).astype(np.bool_)
-    sin_value = np.where(is_odd, cosine, sine) * np.where(quadrant & 2, -1.0, 1.0)
-    cos_value = np.where(is_odd, sine, cosine) * np.where((quadrant + 1) & 2, -1.0, 1.0)
-    return sin_value.astype(np.float32), cos_value.astype(np.float32)
 
 
 def _unit_float(words: Any) -> Any:
@@ -98,10 +44,10 @@ def unit_doubles(generator: Philox, count: int) -> Any:
 
 def _float_pairs(words: Any) -> Any:
     """Pairs of words (the last dimension) to pairs of normal float32."""
-    radius = np.sqrt(np.float32(-2) * _logf(np.maximum(_unit_float(words[..., 0]), np.float32(_LEAST))))
-    angle = (2.0 * math.pi * _unit_float(words[..., 1]).astype(np.float64)).astype(np.float32)
-    sine, cosine = _sincosf(angle)
-    return np.stack([sine * radius, cosine * radius], axis=-1)
+    uniform_floats = np.maximum(_unit_float(words[..., 0]), np.float32(_LEAST)).astype(np.float64)
+    radius = np.sqrt(np.float32(-2) * np.log(uniform_floats).astype(np.float32))
+    angle = (2.0 * math.pi * _unit_float(words[..., 1]).astype(np.float64)).astype(np.float32).astype(np.float64)
+    return np.stack([np.sin(angle).astype(np.float32) * radius, np.cos(angle).astype(np.float32) * radius], axis=-1)
 
 
 def _double_pairs(words: Any) -> Any:

@@ -36,15 +36,16 @@ from asyncexec.session.session_config import RunOptions, SessionConfig
 Fetches: TypeAlias = Any
 Feeds: TypeAlias = Mapping[Tensor | str, Any]
 
-DEVICE: Final = "/job:localhost/replica:0/task:0/device:CPU:0"
 _NO_FEEDS: Final[Feeds] = {}
+_NO_TARGETS: Final[tuple[Node, ...]] = ()
 _MAX_CACHED: Final = 1000  # signatures; the oldest goes when there are more
 
 
 class Session:
     """Runs *graph*; variables, queues and worker threads live as long as it does.
 
-    ``async with ax.Session(graph) as session:`` closes it at the end.  Any number of ``run`` calls may be under way at once.
+    ``async with ax.Session(graph) as session:`` closes it at the end.  Any number of ``run`` calls may
+    be under way at once.
 
     Args:
         graph: the graph to run; nodes added to it later can be run too.
@@ -58,7 +59,7 @@ class Session:
         self.config = config or SessionConfig()
         self._resource_mgr = ResourceMgr()
         self._pool = WorkerPool(self.config.num_worker_threads)
-        self._state = GraphExecutionState(self.config, self._resource_mgr, self._pool)
+        self._state = GraphExecutionState(graph, self.config, self._resource_mgr, self._pool)
         self._cache: dict[Any, ExecutorsAndKeys] = {}
         self._build_lock = asyncio.Lock()
         self._steps: set[ExecutorState] = set()
@@ -77,7 +78,7 @@ class Session:
         fetches: Fetches,
         feeds: Feeds | None = None,
         *,
-        targets: Iterable[Node | Tensor | str] = (),
+        targets: Iterable[Node | Tensor | str] = _NO_TARGETS,
         options: RunOptions | None = None,
         metadata: RunMetadata | None = None,
     ) -> Any:
@@ -92,7 +93,8 @@ class Session:
             metadata: filled in place.
 
         Returns:
-            The same nest with values: numpy arrays, numpy scalars for 0-d tensors, bytes for 0-d strings, Python objects.
+            The same nest with values: numpy arrays, numpy scalars for 0-d tensors, bytes for 0-d strings, Python
+            objects.
 
         Raises:
             OpError: the first failure of the step; it names the node.  The rest of the step has been ended by then, and
@@ -102,11 +104,19 @@ class Session:
         if options is not None and options.timeout is not None:
             return await self._run_within(options, fetches, feeds, targets, metadata)
         feeds = _NO_FEEDS if feeds is None else feeds
-        key = (structure_key(fetches), *feeds, None, *targets) if targets else (structure_key(fetches), *feeds)
+        try:
+            values: Any = feeds.values()
+            if targets is _NO_TARGETS:
+                key = (structure_key(fetches), *feeds)
+            else:
+                targets = _as_tuple(targets)
+                key = (structure_key(fetches), *feeds, None, *map(structure_key, targets))
+        except (AttributeError, RecursionError) as error:
+            raise _bad_call(feeds, error) from None
         prepared = self._cache.get(key)
         if prepared is None or self._is_closed:
             prepared = await self._prepare(key, fetches, tuple(feeds), targets)
-        return await self._run_step(prepared, prepared.convert(feeds.values()), options, metadata)  # type: ignore[arg-type]
+        return await self._run_step(prepared, prepared.convert(values), options, metadata)
 
     async def _run_within(
         self,
@@ -133,10 +143,11 @@ class Session:
         The quickest way to run one signature many times.  Errors as of run().
         """
         self._check_open()
-        wanted = tuple(targets)
+        wanted = _as_tuple(targets)
         FetchMapper(self.graph, fetches)
         feed_keys = tuple(feed_list)
         self._feed_tensors(feed_keys)
+        self._target_nodes(wanted)
         key = (structure_key(fetches), *feed_keys, None, *wanted)
 
         async def call(*values: Any) -> Any:
@@ -154,17 +165,27 @@ class Session:
         self._check_open()
         import_into(self.graph, graph_def)
 
+    def list_devices(self) -> list[str]:
+        """The names of the session's devices."""
+        return [str(device) for device in self._state.devices.devices]
+
     async def close(self) -> None:
         """End the steps under way (their callers get CancelledError), the worker threads and all resources."""
         self._is_closed = True
         for step in list(self._steps):
             step.abort(CancelledError("Session has been closed."))
-        while self._steps:
+        try:
+            await self._wait_idle()
+        finally:
+            self._resource_mgr.close()
+            self._cache.clear()
+            await self._pool.close()
+
+    async def _wait_idle(self) -> None:
+        if self._idle is None:
             self._idle = asyncio.Event()
+        if self._steps:
             await self._idle.wait()
-        await self._pool.close()
-        self._resource_mgr.close()
-        self._cache.clear()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -180,6 +201,7 @@ class Session:
             prepared = self._cache.get(key)
             if prepared is None:
                 prepared = await self._build(fetches, feed_keys, targets)
+                self._check_open()  # close() may have come meanwhile
                 if len(self._cache) >= _MAX_CACHED:
                     del self._cache[next(iter(self._cache))]
                 self._cache[key] = prepared
@@ -211,8 +233,6 @@ class Session:
         return tuple(feeds.values())
 
     def _target_nodes(self, targets: Iterable[Any]) -> list[Node]:
-        if isinstance(targets, (str, Tensor, Node)):
-            targets = (targets,)
         found = [element(self.graph, target, "target") for target in targets]
         return [target.op if isinstance(target, Tensor) else target for target in found]
 
@@ -232,8 +252,20 @@ class Session:
             raise _explained(error, prepared) from error.__cause__
         finally:
             if metadata is not None:
-                _fill(metadata, prepared, collector, options)
+                self._fill(metadata, prepared, collector, options)
         return prepared.result(step.fetched())
+
+    def _fill(
+        self,
+        metadata: RunMetadata,
+        prepared: ExecutorsAndKeys,
+        collector: StepStatsCollector | None,
+        options: RunOptions | None,
+    ) -> None:
+        if collector is not None:
+            metadata.step_stats = collector.step_stats(lambda node: str(self._state.placer.device_of(node)))
+        if options is not None and options.output_partition_graphs:
+            metadata.partition_graphs = [graph_to_def(prepared.client_graph.nodes)]
 
     async def _finish_step(self, step: ExecutorState) -> None:
         self._steps.add(step)
@@ -243,6 +275,22 @@ class Session:
             self._steps.discard(step)
             if not self._steps and self._idle is not None:
                 self._idle.set()
+
+
+def _as_tuple(targets: Any) -> tuple[Any, ...]:
+    if isinstance(targets, (str, Tensor, Node)):
+        return (targets,)
+    try:
+        return tuple(targets)
+    except TypeError:
+        raise InvalidTypeError(f"targets is {type(targets).__name__} {targets!r}, not a list of operations") from None
+
+
+def _bad_call(feeds: Any, error: Exception) -> OpError:
+    """What is wrong with a call of run() whose arguments are not what they look like."""
+    if isinstance(error, RecursionError):
+        return InvalidArgumentError("the fetches are nested too deeply")
+    return InvalidTypeError(f"feeds is {type(feeds).__name__} {feeds!r}, not a mapping of tensors to values")
 
 
 def _fed_tensor(graph: Graph, key: Any) -> Tensor:
@@ -269,15 +317,3 @@ def _explained(error: OpError, prepared: ExecutorsAndKeys) -> OpError:
             error.hint = f"it is needed by way of {' -> '.join(shown)}"
             error.args = (str(error),)
     return error
-
-
-def _fill(
-    metadata: RunMetadata,
-    prepared: ExecutorsAndKeys,
-    collector: StepStatsCollector | None,
-    options: RunOptions | None,
-) -> None:
-    if collector is not None:
-        metadata.step_stats = collector.step_stats(DEVICE)
-    if options is not None and options.output_partition_graphs:
-        metadata.partition_graphs = [graph_to_def(prepared.client_graph.nodes)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, NotFoundError
@@ -48,7 +50,7 @@ class FetchMapper:
         )
 
     def _map_dataclass(self, fetches: Any, where: str) -> Build:
-        names = [field.name for field in dataclasses.fields(fetches) if field.init]
+        names = _field_names(fetches)
         parts = [self._map(getattr(fetches, name), f"{where}.{name}") for name in names]
         kind: Any = type(fetches)
         return lambda values: kind(**{name: part(values) for name, part in zip(names, parts, strict=True)})
@@ -74,6 +76,8 @@ def _sequence(fetches: Sequence[Any], parts: list[Build]) -> Build:
 def _mapping(fetches: Mapping[Any, Any], parts: list[Build]) -> Build:
     keys = list(fetches)
     kind: Any = type(fetches) if isinstance(fetches, dict) else dict
+    if isinstance(fetches, defaultdict):
+        kind = partial(kind, fetches.default_factory)
     return lambda values: kind((key, part(values)) for key, part in zip(keys, parts, strict=True))
 
 
@@ -108,6 +112,13 @@ def structure_key(fetches: Any) -> Any:
         return (kind, *[(key, structure_key(value)) for key, value in fetches.items()])
     if isinstance(fetches, (list, tuple)):
         return (kind, *map(structure_key, fetches))
+    if isinstance(fetches, str):
+        return fetches
     if dataclasses.is_dataclass(fetches) and not isinstance(fetches, type):
-        return (kind, *[structure_key(getattr(fetches, field.name)) for field in dataclasses.fields(fetches)])
-    return (kind, id(fetches))
+        return (kind, *[structure_key(getattr(fetches, name)) for name in _field_names(fetches)])
+    return (kind, id(fetches))  # it cannot be fetched
+
+
+def _field_names(instance: Any) -> list[str]:
+    """The fields that the dataclass of *instance* is made from."""
+    return [field.name for field in dataclasses.fields(instance) if field.init]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ def feed_converter(tensor: Tensor) -> Converter:
     """
     dtype = tensor.dtype.base_dtype
     if dtype.is_opaque:
-        return lambda value: value
+        return partial(_checked_object, tensor)
     shape = tensor.op.output_shapes[tensor.index]
     slow = _SlowConverter(tensor, dtype, shape)
     if dtype is types.string:
@@ -41,6 +42,15 @@ def feed_converter(tensor: Tensor) -> Converter:
         return slow(value)
 
     return convert
+
+
+def _checked_object(tensor: Tensor, value: Any) -> Any:
+    """*value*, for feeding *tensor*, unless it is a tensor itself."""
+    if isinstance(value, Tensor):
+        raise InvalidTypeError(
+            f"the value fed for {tensor.name!r} is the tensor {value.name!r}; feed a value", node=tensor.op
+        )
+    return value
 
 
 class _SlowConverter:
@@ -60,12 +70,10 @@ class _SlowConverter:
         if type(value) is self._python_type:
             return self._scalar_type(value)
         tensor = self._tensor
-        if isinstance(value, Tensor):
-            raise InvalidTypeError(
-                f"the value fed for {tensor.name!r} is the tensor {value.name!r}; feed a value", node=tensor.op
-            )
+        _checked_object(tensor, value)
         if self._dtype.is_integer and isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "f":
-            value = value.astype(self._dtype.as_numpy_dtype)  # as TensorFlow's session: arrays are truncated
+            with np.errstate(invalid="ignore"):
+                value = value.astype(self._dtype.as_numpy_dtype)  # as TensorFlow's session: arrays are truncated
         try:
             converted, _ = as_tensor_value(value, self._dtype)
         except OpError as error:

@@ -11,7 +11,10 @@ from asyncexec.executor.offload import WorkerPool
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.placement.device_set import DeviceSet
+from asyncexec.placement.placer import Placer
 from asyncexec.pruning.prune import ClientGraph, prune
 from asyncexec.session.session_config import SessionConfig
 
@@ -19,15 +22,24 @@ from asyncexec.session.session_config import SessionConfig
 class GraphExecutionState:
     """What a session needs to make executors."""
 
-    def __init__(self, config: SessionConfig, resource_mgr: ResourceMgr, pool: WorkerPool) -> None:
+    def __init__(self, graph: Graph, config: SessionConfig, resource_mgr: ResourceMgr, pool: WorkerPool) -> None:
+        self.devices = DeviceSet(config.device_count)
+        self.placer = Placer(
+            graph,
+            self.devices,
+            allow_soft_placement=config.allow_soft_placement,
+            log_placement=config.log_device_placement,
+        )
         self._binder = KernelBinder(resource_mgr, debug=config.debug)
         self._pool = pool
         self._slice_ns = int(config.slice_ms * NS_PER_MS)
+        self._schedule_seed = config.schedule_seed
 
     def build_executor(
         self, feeds: Sequence[Tensor], fetches: Sequence[Tensor], targets: Sequence[Node]
     ) -> Stage[tuple[ClientGraph, Executor]]:
-        """Prune and compile, as a stage."""
+        """Place, prune and compile, as a stage."""
+        yield from self.placer.place()
         client_graph = yield from prune(feeds, fetches, targets)
         view = yield from build_graph_view(client_graph, self._binder)
-        return client_graph, Executor(view, self._pool, self._slice_ns)
+        return client_graph, Executor(view, self._pool, self._slice_ns, self._schedule_seed)

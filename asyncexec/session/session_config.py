@@ -14,6 +14,9 @@ class SessionConfig(BaseModel):
         device_count: how many devices of each type there are.
         allow_soft_placement: run a node elsewhere when the device it asks for does not exist.
         log_device_placement: log where each node was placed.
+        optimization: whether graphs are optimized before they run (there are no passes yet, so both are alike).
+        executor_type: which executor runs them; ``""`` leaves the choice to the session.
+        schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
         num_worker_threads: threads for expensive kernels, by default one a core.
         slice_ms: milliseconds that cheap kernels may hold the event loop at a stretch.
         debug: check what every kernel gives against its op's promise.
@@ -25,7 +28,7 @@ class SessionConfig(BaseModel):
     allow_soft_placement: bool = False
     log_device_placement: bool = False
     optimization: Literal["on", "off"] = "on"
-    executor_type: Literal["", "TAGGED_TOKEN", "COMPILED"] = ""
+    executor_type: Literal["", "TAGGED_TOKEN"] = ""
     schedule_seed: int | None = None
     num_worker_threads: int | None = Field(default=None, ge=1)
     slice_ms: float = Field(default=1.0, gt=0)

@@ -11,9 +11,11 @@ from google.protobuf import json_format
 from pydantic import ValidationError
 from tensorboard.compat.proto import full_type_pb2, node_def_pb2, types_pb2
 
+import asyncexec as ax
+from asyncexec.cli.schema import PUBLIC_MODELS
 from asyncexec.framework import types
 from asyncexec.framework.graph_def import AttrValue, GraphDef, NodeDef, VersionDef, make_attr
-from asyncexec.framework.schema import schema_names, schema_text, write_schemas
+from asyncexec.framework.schema import schema_file_name, schema_text, write_schemas
 from asyncexec.framework.wire_types import DATA_TYPES, FULL_TYPES, round_float32
 from asyncexec.importers.tf_graph_def import load_graph_def
 
@@ -142,18 +144,20 @@ def test_defaults_are_left_out() -> None:
 
 class TestSchemas:
     def test_written_schemas_are_current(self) -> None:
-        for name in schema_names():
-            path = SCHEMAS / f"{name}.schema.json"
-            assert path.read_text(encoding="utf-8") == schema_text(name), "run asyncexec schema schemas"
+        models = [getattr(ax, name) for name in PUBLIC_MODELS]
+        assert {path.name for path in SCHEMAS.iterdir()} == {schema_file_name(model) for model in models}
+        for model in models:
+            path = SCHEMAS / schema_file_name(model)
+            assert path.read_text(encoding="utf-8") == schema_text(model), "run asyncexec schema schemas"
 
     def test_they_are_written_to_a_folder(self, tmp_path: Path) -> None:
-        written = write_schemas(tmp_path / "new")
+        written = write_schemas(tmp_path / "new", [GraphDef])
         assert "graph_def.schema.json" in {path.name for path in written}
         assert all(path.read_text(encoding="utf-8") for path in written)
 
     def test_graphs_of_the_oracle_follow_the_schema(self) -> None:
         jsonschema = pytest.importorskip("jsonschema")
-        check: Any = jsonschema.Draft202012Validator(json.loads(schema_text("graph_def"))).validate
+        check: Any = jsonschema.Draft202012Validator(json.loads(schema_text(GraphDef))).validate
         golden = Path(__file__).parents[1] / "golden" / "tf"
         for case in ("func_while_v2", "fetch_no_placeholders_all_dtypes", "device_colocation_and_control"):
             check(json.loads(load_graph_def(golden / case / "graph.pb").to_json()))

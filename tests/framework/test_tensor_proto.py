@@ -249,6 +249,7 @@ class TestEncoding:
     def test_a_dtype_given_converts_python_numbers(self) -> None:
         assert decode_tensor(encode_tensor([1, 2], types.float64)).dtype == np.float64
         assert decode_tensor(encode_tensor(7, types.qint8)) == 7
+        assert decode_tensor(encode_tensor([0, 255], types.uint8)).tolist() == [0, 255]
         assert decode_tensor(encode_tensor(1.5, types.bfloat16)) == 1.5
         assert decode_tensor(encode_tensor([-8, 7], types.int4)).tolist() == [-8, 7]
 
@@ -256,6 +257,9 @@ class TestEncoding:
         ("value", "dtype"),
         [
             (300, types.int8),
+            (-1, types.uint8),
+            (1, types.bool),
+            (1j, types.float32),
             (1.5, types.int32),
             ("x", types.int32),
             (object(), None),

@@ -1,6 +1,7 @@
 """Asks real TensorFlow for the answers of the op cases: ``python -m tests.golden.make_op_golden [family ...]``.
 
-Needs tensorflow-cpu (group ``oracle``).  Writes ``tests/golden/ops/<family>.json``; an answer is a list of outputs or an
+Needs tensorflow-cpu (group ``oracle``).  Writes ``tests/golden/ops/<family>.json``; an answer is a list of outputs or
+an
 error's status code, and is only ever made here, never by our own kernels.
 """
 
@@ -69,6 +70,7 @@ def answer(case: OpCase) -> dict[str, Any]:
                 case.op,
                 flat,
                 [tf.dtypes.as_dtype(d.name) for d in op_def.output_dtypes(attrs)],
+                name=case.op.lstrip("_"),
                 attrs={
                     name: _attr_value(op_def.attrs[name].kind, tf_attr(value))
                     for name, value in attrs.items()

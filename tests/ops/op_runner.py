@@ -94,7 +94,7 @@ def run_case(case: OpCase, resource_mgr: ResourceMgr | None = None) -> list[Any]
     blank = InferenceContext(op_def, attrs, [TensorShape(None)] * len(shapes), input_dtypes)
     blank_shapes = list(registration.shape_function(blank))
     construction = OpKernelConstruction(
-        case.op.lower(), op_def, attrs, input_dtypes, output_dtypes, resource_mgr or ResourceMgr()
+        case.op.lower(), op_def, attrs, input_dtypes, output_dtypes, ResourceMgr() if resource_mgr is None else resource_mgr
     )
     factory = kernel_registry.lookup(case.op, "CPU", attrs).factory
     with np.errstate(all="ignore"):
@@ -127,5 +127,3 @@ def check_output(case: OpCase, index: int, value: Any, dtype: DType, shapes: tup
         assert value.dtype == dtype.as_numpy_dtype, f"{where} is {value.dtype}, not {dtype}"
     for shape in shapes:
         assert shape.accepts(np.shape(value)), f"{where}: of shape {np.shape(value)}, inferred {shape}"
-
-

@@ -74,7 +74,7 @@ CASES = [
     case("ZerosLike", b"abc", id="scalar string"),
     *(case("OnesLike", values(dtype, 2, 2), id=dtype) for dtype in POD),
     case("OnesLike", np.int64(3), id="scalar"),
-    *(case("Tile", values(dtype, 2, 2), i32(2, 1), id=dtype) for dtype in POD_STRING),
+    *(case("Tile", values(dtype, 2, 2), i32(2, 1), id=dtype) for dtype in POD_STRING if dtype != "uint16"),
     case("Tile", X, i64(2, 3), id="both"),
     case("Tile", f32(1), i32(4), id="one"),
     case("Tile", X, i32(0, 2), id="none"),

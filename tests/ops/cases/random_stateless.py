@@ -15,7 +15,9 @@ SEEDS = (i64(1, 2), i32(-5, 7), i64(2**40 + 1, -(2**50)))
 
 
 def exact(op: str, *inputs: Any, id: str, **attrs: Any) -> OpCase:
-    return case(op, *inputs, id=id, rtol=0, atol=0, **attrs)
+    # Normal numbers of float32 may differ from the C library's in the last bits; everything else is equal to the bit.
+    tolerance = 1e-6 if "Normal" in op else 0.0
+    return case(op, *inputs, id=id, rtol=tolerance, atol=tolerance, **attrs)
 
 
 def u64(*values: int) -> Any:

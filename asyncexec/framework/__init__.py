@@ -1,0 +1,1 @@
+"""The words that every stage speaks; imports nothing of ours."""

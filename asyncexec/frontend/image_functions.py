@@ -1,0 +1,64 @@
+"""Pictures: changing their size.
+
+Names and arguments are those of ``tf.image`` and ``tf.compat.v1.image`` (``tensorflow/python/ops/image_ops_impl.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.frontend.array_functions import expand_dims, squeeze
+from asyncexec.frontend.calls import TensorLike, composite, in_graph_of, static_rank, tensor_op
+from asyncexec.graph.node import Tensor
+
+_RESIZE_OPS: Final = {
+    "bilinear": "ResizeBilinear",
+    "nearest": "ResizeNearestNeighbor",
+    "bicubic": "ResizeBicubic",
+    "area": "ResizeArea",
+}
+
+
+def resize_bilinear(
+    images: TensorLike,
+    size: TensorLike,
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
+    name: str | None = None,
+) -> Tensor:
+    """Pictures [n, h, w, c] brought to *size*, [height, width], by bilinear interpolation; float32."""
+    options: dict[str, Any] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
+    return tensor_op("ResizeBilinear", [images, size], name, **options)
+
+
+def resize_nearest_neighbor(
+    images: TensorLike,
+    size: TensorLike,
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
+    name: str | None = None,
+) -> Tensor:
+    """Pictures [n, h, w, c] brought to *size*, [height, width], by the nearest point; of their own dtype."""
+    options: dict[str, Any] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
+    return tensor_op("ResizeNearestNeighbor", [images, size], name, **options)
+
+
+def resize(images: TensorLike, size: TensorLike, method: str = "bilinear", name: str | None = None) -> Tensor:
+    """Pictures, [n, h, w, c] or one [h, w, c], brought to *size*, with points at the centers of their squares.
+
+    Args:
+        images: of real numbers.
+        size: [height, width].
+        method: ``bilinear``, ``bicubic``, ``area`` (these give float32) or ``nearest`` (keeps the dtype).
+    """
+    op = _RESIZE_OPS.get(method)
+    if op is None:
+        raise InvalidArgumentError(f"the method of resize is one of {', '.join(_RESIZE_OPS)}, not {method!r}")
+    with composite(name, "resize", [images, size]) as scope:
+        (pictures,) = in_graph_of([images])
+        is_single = static_rank(pictures, "resize") == 3
+        options: dict[str, Any] = {} if method == "area" else {"half_pixel_centers": True}
+        if not is_single:
+            return tensor_op(op, [pictures, size], scope, **options)
+        return squeeze(tensor_op(op, [expand_dims(pictures, 0), size], **options), 0, scope)

@@ -1,0 +1,1 @@
+"""Every node gets a device."""
