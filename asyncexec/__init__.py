@@ -180,8 +180,7 @@ _PUBLIC = {
         "concat depth_to_space dynamic_partition dynamic_stitch reverse_sequence space_to_depth split stack unstack"
     ),
     "asyncexec.frontend.linalg_functions": (
-        "cholesky det diag diag_part einsum eye inv matmul matrix_band_part norm solve tensordot trace "
-        "triangular_solve"
+        "cholesky det diag diag_part einsum eye inv matmul matrix_band_part norm solve tensordot trace triangular_solve"
     ),
     "asyncexec.frontend.lookup_tables": "StaticHashTable tables_initializer",
     "asyncexec.frontend.math_functions": (
@@ -233,14 +232,16 @@ _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.
 __all__ = sorted(_MODULES)
 
 
-def __getattr__(name: str) -> Any:
-    try:
-        module = _MODULES[name]
-    except KeyError:
-        raise AttributeError(f"module 'asyncexec' has no attribute {name!r}") from None
-    # Unlike import_module, __import__ with a fromlist finds a module in a package too.
-    found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
-    return found
+if not TYPE_CHECKING:  # type checkers would take any name for granted
+
+    def __getattr__(name: str) -> Any:
+        try:
+            module = _MODULES[name]
+        except KeyError:
+            raise AttributeError(f"module 'asyncexec' has no attribute {name!r}") from None
+        # Unlike import_module, __import__ with a fromlist finds a module in a package too.
+        found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -7,6 +7,7 @@ failure: the exit code is 1 only where a row could not be measured.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import platform
 import sys
@@ -46,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         print(f"no row is named {' or '.join(options.names)}; --list shows all names", file=sys.stderr)
         return 2
-    rows = [row for benchmark in chosen if (row := measured(benchmark, settings)) is not None]
     about = machine(settings)
+    rows = [row for benchmark in chosen if (row := measured(benchmark, settings)) is not None]
     print_table(rows, ", ".join(f"{key} {value}" for key, value in about.items()))
     if options.json is not None:
         write_json(options.json, rows, about)
@@ -73,14 +74,21 @@ def select(names: Sequence[str], settings: Settings) -> list[Benchmark]:
 
 
 def measured(benchmark: Benchmark, settings: Settings) -> Row | None:
-    """The row of *benchmark*; None, and a word about why on stderr, where it could not be measured."""
+    """The row of *benchmark*; None, and a word about why on stderr, where it could not be measured.
+
+    Collections walk what the row makes, not what TensorFlow's modules and the rows before have left.
+    """
     print(f"measuring {benchmark.name}", file=sys.stderr, flush=True)
+    gc.collect()
+    gc.freeze()
     try:
         return benchmark.measure(settings)
     except MissingExtraError as error:
         print(f"{benchmark.name}: {error}", file=sys.stderr)
     except Exception:
         traceback.print_exc(limit=-TRACEBACK_LINES)
+    finally:
+        gc.unfreeze()
     return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -58,7 +57,6 @@ async def _race(shape: str, num_nodes: int, settings: Settings) -> dict[str, Tim
 
 def _first_runs(name: str, timed: TimedGraph) -> Contestant:
     async def time_round() -> float:
-        gc.collect()
         begun = monotonic_ns()
         session = ax.Session(timed.imported())
         await session.run(timed.fetches, timed.feeds)
@@ -73,7 +71,6 @@ def _first_runs_elsewhere(
     name: str, timed: TimedGraph, graph_def: Any, *, is_optimizing: bool, is_run_once: bool
 ) -> Contestant:
     async def time_round() -> float:
-        gc.collect()
         begun = monotonic_ns()
         session = tensorflow_session.open_session(graph_def, is_optimizing=is_optimizing)
         session.run(timed.fetches, timed.feeds)

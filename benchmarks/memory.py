@@ -1,6 +1,7 @@
-"""Rows of memory: what a process keeps for a graph of 100,000 nodes after import and first run, a node.
+"""Rows of memory: what a process keeps, per node, of a graph of 100,000 nodes after import and first run.
 
-Each figure is that of a fresh process (:mod:`benchmarks.memory_probe`).
+Each figure is that of a fresh process (:mod:`benchmarks.memory_probe`), from before the GraphDef was there until after
+it has been dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ROOT: Final = Path(__file__).parents[1]
 
 
 def measure_memory(shape: str, settings: Settings) -> Row:
-    """Kilobytes a node, with TensorFlow's beside ours: its optimizer is off unless all is to be measured."""
+    """Kilobytes a node, with TensorFlow's beside ours, its optimizer off, if all is to be measured."""
     found = {OURS: _probe(OURS, shape)}
     if tensorflow_session.takes_part(settings) and settings.is_full:
         with tempfile.TemporaryDirectory() as folder:
@@ -34,8 +35,8 @@ def measure_memory(shape: str, settings: Settings) -> Row:
             found[TENSORFLOW_PLAIN] = _probe(TENSORFLOW, shape, str(path))
     kept = {name: Times((each["kept"] / NUM_NODES / 1024,)) for name, each in found.items()}
     notes = tuple(
-        f"{name}: {each['import'] / NUM_NODES / 1024:.2f} KB a node by import and first run with the GraphDef in memory"
-        f" before, {each['peak'] / NUM_NODES / 1024:.2f} KB at the peak"
+        f"{name}: import and first run add {each['import'] / NUM_NODES / 1024:.2f} KB a node to the GraphDef,"
+        f" {each['peak'] / NUM_NODES / 1024:.2f} KB at the peak"
         for name, each in found.items()
     )
     target = Target(f"at most {MAX_KB:g} KB, TensorFlow's", kept[OURS].median, MAX_KB)

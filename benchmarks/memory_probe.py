@@ -20,22 +20,27 @@ from benchmarks import tensorflow_session
 from benchmarks.graphs import SHAPES, TimedGraph
 from benchmarks.report import OURS
 
-STATM: Final = Path("/proc/self/statm")
+STATUS: Final = Path("/proc/self/status")
 WARM_UP_NODES: Final = 10
 
 
 def resident_bytes() -> int:
-    """What this process has in memory now; its peak so far where the system does not tell that."""
+    """What this process has in memory now, after a collection."""
     gc.collect()
-    if STATM.exists():
-        return int(STATM.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-    return peak_bytes()
+    return _status("VmRSS")
 
 
 def peak_bytes() -> int:
-    """The most that this process ever had in memory."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    """The most that this process ever had in memory; getrusage would tell that of the process that started it."""
+    return _status("VmHWM")
+
+
+def _status(field: str) -> int:
+    if not STATUS.exists():
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the next best thing, in bytes on macOS
+        return peak if sys.platform == "darwin" else peak * 1024
+    lines = STATUS.read_text(encoding="ascii", errors="replace").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 async def growth(make: Callable[[], Any], first_run: Callable[[Any], Awaitable[Any]]) -> dict[str, int]:

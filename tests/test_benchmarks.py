@@ -54,7 +54,7 @@ def test_names_are_unique_and_can_be_patterns() -> None:
 
 def test_ratios_are_against_the_quickest_other() -> None:
     ours, slow, quick = Times((2.0, 4.0, 3.0)), Times((30.0,)), Times((6.0,))
-    assert ratios(ours, [slow, quick]) == (0.5, pytest.approx(1 / 3))
+    assert ratios(ours, [slow, quick]) == pytest.approx((0.5, 1 / 3))
     assert ratios(ours, []) is None
 
 

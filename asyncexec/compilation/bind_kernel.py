@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from asyncexec.framework.errors import InternalError, OpError
-from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
+from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
+from asyncexec.framework.kernel import DEAD, AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.resource_mgr import ResourceMgr
@@ -32,11 +32,12 @@ class KernelBinder:
         self._debug = debug
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
-    def bind(self, node: Node) -> BoundKernel:
-        """The kernel of *node*.
+    def bind(self, node: Node, fed: Container[tuple[Node, int]] = ()) -> BoundKernel:
+        """The kernel of *node*, which gets the outputs in *fed* from the caller.
 
         Raises:
             UnimplementedError: there is none for its op and dtypes.
+            InvalidArgumentError: it changes a variable in the place of which a value is fed.
             OpError: the node's attrs are such that the kernel refuses them.
         """
         properties = node.properties
@@ -46,7 +47,7 @@ class KernelBinder:
             bound = self._make(node)
             if not properties.op_def.is_stateful:
                 self._shared[key] = bound
-        references = reference_inputs(node)
+        references = reference_inputs(node, fed)
         if references:
             bound = bound._replace(kernel=_reading(bound.kernel, references))
         return _checked(bound, node) if self._debug else bound
@@ -74,14 +75,24 @@ class KernelBinder:
         return BoundKernel(kernel, found.kind, found.is_expensive)
 
 
-def reference_inputs(node: Node) -> tuple[int, ...]:
-    """Inputs that take a value and get a reference to a variable."""
+def reference_inputs(node: Node, fed: Container[tuple[Node, int]] = ()) -> tuple[int, ...]:
+    """Inputs that take a value and get a reference to a variable.
+
+    Raises:
+        InvalidArgumentError: an input takes a reference, and its source is in *fed*: what is fed is a plain value.
+    """
     wanted = node.properties.input_dtypes
-    return tuple(
-        slot
-        for slot, tensor in enumerate(node.inputs)
-        if tensor.op.properties.output_dtypes[tensor.index].is_ref and not wanted[slot].is_ref
-    )
+    found: list[int] = []
+    for slot, tensor in enumerate(node.inputs):
+        if tensor.op.properties.output_dtypes[tensor.index].is_ref:
+            is_fed = (tensor.op, tensor.index) in fed
+            if is_fed and wanted[slot].is_ref:
+                raise InvalidArgumentError(
+                    f"input {slot} takes a reference to a variable, but a value is fed for {tensor.name!r}", node=node
+                )
+            if not is_fed and not wanted[slot].is_ref:
+                found.append(slot)
+    return tuple(found)
 
 
 def _reading(kernel: Kernel, references: tuple[int, ...]) -> Kernel:
@@ -112,7 +123,7 @@ def check_outputs(node: Node, result: Any) -> Any:
     if dtypes and (not isinstance(outputs, (tuple, list)) or len(outputs) != len(dtypes)):
         raise InternalError(f"the kernel gave {type(result).__name__}, not {len(dtypes)} outputs", node=node)
     for index, (value, dtype) in enumerate(zip(outputs, dtypes, strict=True) if dtypes else ()):
-        if dtype.is_opaque or dtype.is_ref:
+        if dtype.is_opaque or dtype.is_ref or value is DEAD:
             continue
         got = np.dtype(object) if isinstance(value, bytes) else getattr(value, "dtype", None)
         if got != dtype.as_numpy_dtype or (isinstance(value, np.ndarray) and not value.ndim):

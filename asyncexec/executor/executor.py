@@ -23,12 +23,16 @@ from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.kernel_errors import as_op_error
 from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, KernelStats
 from asyncexec.executor.offload import Outcome, WorkerPool
+from asyncexec.executor.propagator_state import PropagatorState
 from asyncexec.executor.simple_propagator_state import SimplePropagatorState
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.cooperative import outlast
+from asyncexec.framework.errors import OpError
 
 DEFAULT_SLICE_NS: Final = NS_PER_MS
+# What a kernel may raise.  CancelledError is the caller's only where the step awaits; the rest is not for a step to catch.
+CATCHABLE: Final = (Exception, asyncio.CancelledError)
 
 
 class Executor:
@@ -51,7 +55,8 @@ class Executor:
     def start(self, feeds: Sequence[Any], collector: StepStatsCollector | None = None) -> ExecutorState:
         """A step with the values of *feeds*; nothing has run yet."""
         order = None if self._schedule_seed is None else Random(self._schedule_seed)
-        return ExecutorState(self, self._pool, self._slice_ns, feeds, collector, order)
+        kind = TaggedExecutorState if self.view.has_control_flow else ExecutorState
+        return kind(self, self._pool, self._slice_ns, feeds, collector, order)
 
 
 class ExecutorState:
@@ -88,10 +93,11 @@ class ExecutorState:
         self._slice_ns = slice_ns
         self._collector = collector
         self._random = order
-        self._propagator = SimplePropagatorState(executor.view)
-        self._ready: deque[NodeItem] = deque()
+        self._propagator: Any = self._make_propagator(executor.view)
+        # What the propagator says is ready: it alone knows what its entries are, apart from the item in each.
+        self._ready: deque[Any] = deque()
         self._loop = asyncio.get_running_loop()
-        self._tasks: dict[int, asyncio.Task[None]] = {}  # of async nodes, by item id
+        self._tasks: dict[Any, asyncio.Task[None]] = {}  # of async nodes, by entry
         self._num_on_workers = 0
         self._waiter: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
@@ -158,6 +164,9 @@ class ExecutorState:
         """The values of the fetches, after the step has ended."""
         return self._propagator.fetched()
 
+    def _make_propagator(self, view: GraphView) -> Any:
+        return SimplePropagatorState(view)
+
     def _drain(self) -> None:
         """Run ready nodes until there are none, the slice is spent, or one fails."""
         ready, places, collector = self._ready, self._places, self._collector
@@ -168,13 +177,14 @@ class ExecutorState:
             end = now + self._slice_ns
             while ready:
                 item = take_next()
+                if places[item.id]:
+                    self._launch(item, item, now)
+                    continue
                 try:
-                    if places[item.id]:
-                        self._launch(item, now)
-                        continue
-                    propagate_outputs(item, item.kernel(*take_inputs(item)), ready)
-                except Exception as raised:
-                    self.abort(as_op_error(raised, item.node))
+                    outputs = item.kernel(*take_inputs(item))
+                    propagate_outputs(item, outputs, ready)
+                except CATCHABLE as raised:
+                    self._fail(item, item, raised)
                     return
                 before, now = now, monotonic_ns()
                 if now - before > EXPENSIVE_NS:
@@ -184,26 +194,32 @@ class ExecutorState:
                 if now > end:
                     return
 
-    def _take_any(self) -> NodeItem:
+    def _take_any(self) -> Any:
         assert self._random is not None
         self._ready.rotate(-self._random.randrange(len(self._ready)))
         return self._ready.popleft()
 
-    def _launch(self, item: NodeItem, now: int) -> None:
-        inputs = self._propagator.take_inputs(item)
-        if self._places[item.id] == ASYNC:
-            task = self._loop.create_task(self._await_kernel(item, item.kernel(*inputs), now))
-            if not task.done():  # an eager task may have run to the end
-                self._tasks[item.id] = task
-        else:
-            self._pool.submit(item.kernel, inputs, lambda outcome: self._on_worker_done(item, now, outcome))
-            self._num_on_workers += 1
+    def _fail(self, entry: Any, item: NodeItem, raised: BaseException) -> None:
+        self.abort(as_op_error(raised, item.node))
 
-    async def _await_kernel(self, item: NodeItem, coroutine: Coroutine[Any, Any, Any], start: int) -> None:
+    def _launch(self, entry: Any, item: NodeItem, now: int) -> None:
+        inputs = self._propagator.take_inputs(entry)
+        try:
+            if self._places[item.id] == ASYNC:
+                task = self._loop.create_task(self._await_kernel(entry, item, item.kernel(*inputs), now))
+                if not task.done():  # an eager task may have run to the end
+                    self._tasks[entry] = task
+            else:
+                self._pool.submit(item.kernel, inputs, lambda outcome: self._on_worker_done(entry, item, now, outcome))
+                self._num_on_workers += 1
+        except CATCHABLE as raised:
+            self._fail(entry, item, raised)
+
+    async def _await_kernel(self, entry: Any, item: NodeItem, coroutine: Coroutine[Any, Any, Any], start: int) -> None:
         """The body of an async node's task.  Ending the node here, and not in a callback, saves a turn of the loop."""
         if self._failure is not None:
             coroutine.close()
-            self._tasks.pop(item.id, None)
+            self._tasks.pop(entry, None)
             self._wake()
             return
         try:
@@ -211,31 +227,31 @@ class ExecutorState:
             if item.finish is not None:
                 outputs = item.finish(outputs)
         except BaseException as error:
-            self._tasks.pop(item.id, None)
-            self._finish(item, None, error)
+            self._tasks.pop(entry, None)
+            self._finish(entry, item, None, error)
             return
-        self._tasks.pop(item.id, None)
+        self._tasks.pop(entry, None)
         if self._collector is not None:
             self._collector.record(item.node, start, start, monotonic_ns())
-        self._finish(item, outputs, None)
+        self._finish(entry, item, outputs, None)
 
-    def _on_worker_done(self, item: NodeItem, scheduled: int, outcome: Outcome) -> None:
+    def _on_worker_done(self, entry: Any, item: NodeItem, scheduled: int, outcome: Outcome) -> None:
         self._num_on_workers -= 1
         self._stats.update(item.id, outcome.end_ns - outcome.start_ns)
         if self._collector is not None and outcome.error is None:
             self._collector.record(item.node, scheduled, outcome.start_ns, outcome.end_ns, outcome.thread_id)
-        self._finish(item, outcome.result, outcome.error)
+        self._finish(entry, item, outcome.result, outcome.error)
 
-    def _finish(self, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
+    def _finish(self, entry: Any, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
         """Take what a kernel that ran elsewhere gave; after a failure, nothing more is propagated."""
         if self._failure is None:
             if error is None:
                 try:
-                    self._propagator.propagate_outputs(item, outputs, self._ready)
-                except Exception as raised:  # outputs that are not what the op promises
-                    self.abort(as_op_error(raised, item.node))
+                    self._propagator.propagate_outputs(entry, outputs, self._ready)
+                except Exception as raised:  # the outputs are not what the op promises
+                    self._fail(entry, item, raised)
             else:
-                self.abort(as_op_error(error, item.node))
+                self._fail(entry, item, error)
         self._wake()
 
     def _wake(self) -> None:
@@ -267,3 +283,49 @@ class ExecutorState:
             self._tasks.clear()
         else:
             await self._wait()
+
+
+class TaggedExecutorState(ExecutorState):
+    """A step of a graph with control flow: its entries are TaggedNodes, of which the dead do not run."""
+
+    __slots__ = ()
+
+    def _make_propagator(self, view: GraphView) -> Any:
+        return PropagatorState(view)
+
+    def _drain(self) -> None:
+        ready, places, collector = self._ready, self._places, self._collector
+        propagator: PropagatorState = self._propagator
+        take_inputs, propagate_outputs = propagator.take_inputs, propagator.propagate_outputs
+        take_next = ready.popleft if self._random is None else self._take_any
+        with np.errstate(all="ignore"):
+            now = monotonic_ns()
+            end = now + self._slice_ns
+            while ready:
+                tagged = take_next()
+                item, _, is_dead = tagged
+                if is_dead:
+                    propagator.propagate_dead(tagged, ready)
+                    continue
+                if places[item.id]:
+                    self._launch(tagged, item, now)
+                    continue
+                try:
+                    outputs = item.kernel(*take_inputs(tagged))
+                    propagate_outputs(tagged, outputs, ready)
+                except CATCHABLE as raised:
+                    self._fail(tagged, item, raised)
+                    return
+                before, now = now, monotonic_ns()
+                if now - before > EXPENSIVE_NS:
+                    self._stats.update(item.id, now - before)
+                if collector is not None and not item.is_relay:
+                    collector.record(item.node, before, before, now)
+                if now > end:
+                    return
+
+    def _fail(self, entry: Any, item: NodeItem, raised: BaseException) -> None:
+        error = as_op_error(raised, item.node)
+        if isinstance(error, OpError):
+            error.locate_iteration(self._propagator.location(entry))
+        self.abort(error)

@@ -20,8 +20,9 @@ class SimplePropagatorState:
     def __init__(self, view: GraphView) -> None:
         self._view = view
         self._items = view.items
-        self._inputs = view.initial_inputs.copy()
-        self._pending = view.initial_pending.copy()
+        root = view.frames[0]
+        self._inputs = root.initial_inputs.copy()
+        self._pending = root.initial_pending.copy()
 
     def activate_roots(self, feeds: Sequence[Any], ready: ReadyQueue) -> None:
         """Add to *ready* what can run at once, with the values of *feeds* delivered."""

@@ -54,6 +54,7 @@ class OpError(Exception):
         op: type of that node's op, or None.
         user_line: ``file:line`` of the caller's code that made the node, where known.
         hint: what would mend it, or None.
+        iteration: the loops that the node was in and the iteration of each, such as ``"outer 3, inner 0"``.
     """
 
     code: ClassVar[Code] = Code.UNKNOWN
@@ -69,6 +70,7 @@ class OpError(Exception):
     ) -> None:
         self.message = message
         self.hint = hint
+        self.iteration: str = ""
         if node is None or isinstance(node, str):
             self.node: str | None = node
             self.op: str | None = op
@@ -83,6 +85,8 @@ class OpError(Exception):
         text = self.message
         if self.node is not None:
             text += f"\n  [[{{{{node {self.node}}}}}" + (f" = {self.op}" if self.op else "") + "]]"
+        if self.iteration:
+            text += f"\n  in iteration {self.iteration}"
         if self.user_line is not None:
             text += f"\n  made at {self.user_line}"
         if self.hint is not None:
@@ -95,6 +99,12 @@ class OpError(Exception):
             self.node, self.op, self.user_line = node.name, node.op, node.user_line
             self.args = (self._text(),)
         return self
+
+    def locate_iteration(self, iteration: str) -> None:
+        """Tell which iteration of which loops the node was in."""
+        if iteration and not self.iteration:
+            self.iteration = iteration
+            self.args = (self._text(),)
 
     def __str__(self) -> str:
         return self._text()

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,16 @@ from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 
 Kernel: TypeAlias = Callable[..., Any]
+
+
+class _Dead:
+    """What a Switch gives on the side that is not taken."""
+
+    def __repr__(self) -> str:
+        return "<dead>"
+
+
+DEAD: Final = _Dead()
 
 
 @dataclass(frozen=True, slots=True)

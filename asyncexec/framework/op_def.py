@@ -233,7 +233,10 @@ def _parse_arg(text: str, attrs: Mapping[str, AttrDef]) -> ArgDef:
     else:
         number_attr = None
     if type_text not in attrs:
-        return ArgDef(name, as_dtype(type_text), None, number_attr, None, is_ref)
+        dtype = as_dtype(type_text)
+        if dtype.name != type_text:  # numpy's short names, such as T, are types too
+            raise ValueError(f"{type_text!r} is neither an attr nor a data type: {text!r}")
+        return ArgDef(name, dtype, None, number_attr, None, is_ref)
     if attrs[type_text].is_list:
         return ArgDef(name, None, None, None, type_text, is_ref)
     return ArgDef(name, None, type_text, number_attr, None, is_ref)

@@ -122,7 +122,8 @@ def print_(
         summarize: how many elements at both ends of each dimension it shows; -1 for all.
         end: what follows the last.
     """
-    tensors = in_graph_of(inputs)
-    template = " ".join(["{}"] * len(tensors))
+    words = [value if isinstance(value, str) and "{}" not in value else "{}" for value in inputs]
+    tensors = in_graph_of([value for value, word in zip(inputs, words, strict=True) if word == "{}"])
+    template = " ".join(words)
     text = tensor_op("StringFormat", [tensors], template=template, placeholder="{}", summarize=summarize)
     return effect_op("PrintV2", [text], name or "print", output_stream=output_stream, end=end)

@@ -217,7 +217,7 @@ def eye(
 ) -> Tensor:
     """Identity matrices: ones on the main diagonal and zeros elsewhere, [*batch_shape, num_rows, num_columns]."""
     columns = num_rows if num_columns is None else num_columns
-    with graph_of((num_rows, columns, batch_shape or ())):
+    with graph_of((num_rows, columns, batch_shape)):
         shorter = min(num_rows, columns) if _is_static(num_rows, columns) else math.minimum(num_rows, columns)
         if isinstance(batch_shape, Tensor):
             sizes = tensor_op("ConcatV2", [[batch_shape, tensor_op("Pack", [[shorter]])], 0])

@@ -16,6 +16,7 @@ from asyncexec.frontend import basic_functions as basic
 from asyncexec.frontend import math_functions as math
 from asyncexec.frontend import unary_functions as unary
 from asyncexec.frontend.calls import TensorLike, composite, dtype_of, in_graph_of, static_rank, tensor_op, tensors_op
+from asyncexec.frontend.create_op import as_tensor, holds_tensor
 from asyncexec.frontend.reduction_functions import moments, reduce_sum
 from asyncexec.graph.node import Tensor
 
@@ -194,7 +195,8 @@ def batch_normalization(
 ) -> Tensor:
     """(x - mean) / sqrt(variance + variance_epsilon) * scale + offset, all broadcast; no offset or scale where None."""
     with composite(name, "batchnorm", [x, mean, variance, offset, scale]) as scope:
-        data, center, spread = in_graph_of([x, mean, variance])
+        (data,) = in_graph_of([x])
+        center, spread = (m if holds_tensor(m) else as_tensor(m, dtype_of(data)) for m in (mean, variance))
         factor = unary.rsqrt(math.add(spread, variance_epsilon))
         if scale is not None:
             factor = math.multiply(factor, scale)

@@ -6,6 +6,8 @@ module puts them in place.
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Number
@@ -28,11 +30,11 @@ from asyncexec.graph.node import Tensor, TensorOperators
 def _logical_or_bitwise(
     logical: Callable[[TensorLike, TensorLike], Tensor], bitwise: Callable[[TensorLike, TensorLike], Tensor]
 ) -> Callable[[TensorLike, TensorLike], Tensor]:
-    def operator(x: TensorLike, y: TensorLike) -> Tensor:
+    def either(x: TensorLike, y: TensorLike) -> Tensor:
         first, second = same_dtype(x, y)
         return (logical if dtype_of(first) is types.bool else bitwise)(first, second)
 
-    return operator
+    return either
 
 
 def _invert(x: TensorLike) -> Tensor:
@@ -139,8 +141,9 @@ def _index(value: Any) -> Any:
                 hint="use ax.gather, or ax.boolean_mask",
             )
         return value
-    if hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_)):
-        return value.__index__()
+    if not isinstance(value, (bool, np.bool_)):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)
     raise InvalidTypeError(
         f"{type(value).__name__} {value!r} is no index: it takes ints, slices, None, '...' and integer tensors",
         hint="use ax.gather" if isinstance(value, (list, np.ndarray)) else None,

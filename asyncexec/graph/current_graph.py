@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Self
 
+from asyncexec.framework.device_name import merge_device_names
 from asyncexec.framework.errors import FailedPreconditionError, InvalidTypeError
 from asyncexec.graph.node import Node, Tensor
 
@@ -80,9 +81,13 @@ def name_scope(name: str) -> Iterator[str]:
 
 @contextmanager
 def device(name: str | None) -> Iterator[None]:
-    """Ask for the nodes made inside to run on device *name*, such as ``"/cpu:1"`` (None: on any)."""
+    """Ask for the nodes made inside to run on device *name*, such as ``"/cpu:1"``.
+
+    Parts that *name* leaves open are those of the scope outside; None asks for no device at all.  InvalidArgumentError
+    when *name* is malformed.
+    """
     graph = current_graph()
-    graph._devices.append(name or "")
+    graph._devices.append("" if name is None else merge_device_names(name, graph.current_device))
     try:
         yield
     finally:

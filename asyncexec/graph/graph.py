@@ -190,6 +190,9 @@ class Graph(GraphContext):
     def __len__(self) -> int:
         return len(self._nodes)
 
+    def __bool__(self) -> bool:
+        return True  # even without nodes: "graph or another" would be a trap
+
     def as_graph_def(self) -> GraphDef:
         """The graph as a GraphDef, which import_graph_def takes back."""
         return graph_to_def(self._nodes, self.functions.values(), self.versions)

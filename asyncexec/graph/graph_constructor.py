@@ -36,6 +36,7 @@ from asyncexec.graph.import_checks import (
     merged_versions,
     source_lines,
 )
+from asyncexec.graph.import_cycles import cycle_error, infer_merge
 from asyncexec.graph.import_inputs import (
     InputId,
     check_dtype,
@@ -78,7 +79,9 @@ class GraphConstructor:
         self._functions = graph_def.library.function if graph_def.library else ()
         self._library: Mapping[str, FunctionDef] = {}
         self._prefix = prefix
-        self._input_map: dict[InputId, Tensor | Node] = {**(input_map or {})}
+        self._input_map: dict[InputId, Tensor | Node] = {
+            (name, slot): value for (name, slot), value in (input_map or {}).items()
+        }
         self._used_keys: set[InputId] = set()
         self._control_dependencies = tuple(control_dependencies)
         self._return_elements = return_elements
@@ -90,7 +93,7 @@ class GraphConstructor:
         self._new_names: Mapping[str, str] = {}
         self._built: list[Node | None] = [None] * len(graph_def.node)
         self._order: list[Node] = []
-        self._back_edges: list[tuple[Node, int, NodeDef]] = []
+        self._back_edges: list[tuple[Node, NodeDef]] = []
         self._properties: dict[tuple[Any, ...], NodeProperties] = {}
         self._declared_shapes: dict[NodeProperties, tuple[TensorShape, ...]] = {}
         self._colocated: dict[NodeProperties, Sequence[str]] = {}
@@ -193,7 +196,7 @@ class GraphConstructor:
                     ready.append(consumer)
         stuck = [i for i, count in waiting.items() if count]
         if stuck:
-            self._raise_cycle(stuck)
+            raise cycle_error(self._node_defs, stuck, self._sources)
 
     def _sources(self, i: int) -> list[int]:
         """The nodes of the GraphDef that node *i* must come after, once for each input."""
@@ -211,24 +214,6 @@ class GraphConstructor:
                 sources.append(source)
         return sources
 
-    def _raise_cycle(self, stuck: list[int]) -> None:
-        left = set(stuck)
-        path, seen = [stuck[0]], {stuck[0]}
-        while True:
-            step = next(source for source in self._sources(path[-1]) if source in left)
-            if step in seen:
-                cycle = path[path.index(step) :]
-                break
-            path.append(step)
-            seen.add(step)
-        names = [self._node_defs[i].name for i in reversed(cycle)][:20]
-        raise InvalidArgumentError(
-            f"{len(cycle)} nodes in a cycle: {' -> '.join([*names, names[0]])}",
-            node=names[0],
-            op=self._node_defs[self._index[names[0]]].op,
-            hint="only a loop built of Enter, Merge, Switch, NextIteration and Exit may go round",
-        )
-
     def _convert(self, i: int, node_def: NodeDef) -> bool:
         """Convert node *i*; False, and nothing done, if an input of it is not converted yet."""
         try:
@@ -245,8 +230,8 @@ class GraphConstructor:
             check_inputs(data, properties, node_def.name)
             node = self._make_node(node_def, properties, data, control)
             if has_back_edge:
-                self._back_edges += [(node, slot, node_def) for slot, tensor in enumerate(data) if tensor is None]
-                self._infer_merge(node)
+                self._back_edges.append((node, node_def))
+                infer_merge(self._graph.refiner, node, data)
             else:
                 self._graph.refiner.infer(node)
             if self._declared_shapes and properties in self._declared_shapes:
@@ -368,34 +353,23 @@ class GraphConstructor:
             hint=nearest(name, self._index),
         )
 
-    def _infer_merge(self, node: Node) -> None:
-        """Shapes of a loop's Merge before its back edge is there: what comes round may have any shape."""
-        inputs = node.inputs
-        live = tuple(tensor for tensor in inputs if tensor is not None)
-        if not live:
-            raise InvalidArgumentError("a Merge needs an input that is no NextIteration", node=node)
-        node.inputs = live + live[:1] * (len(inputs) - len(live))
-        self._graph.refiner.infer(node)
-        node.inputs = inputs
-        first = node.output_shapes[0]
-        node.output_shapes = (
-            first.most_general([None] * len(first.dims)) if first.dims else first,
-            *node.output_shapes[1:],
-        )
-
     def _add_back_edges(self) -> None:
-        for node, slot, node_def in self._back_edges:
-            name, source_slot = parse_input(node_def.input[slot], node_def)
-            source = self._built[self._index[name]]
-            assert source is not None  # all nodes are converted
-            outputs = source.outputs
-            tensor = (
-                outputs[source_slot]
-                if source_slot < len(outputs)
-                else no_such_output(source, name, source_slot, node_def)
+        for node, node_def in self._back_edges:
+            node.inputs = tuple(
+                self._back_edge(node, slot, node_def) if tensor is None else tensor
+                for slot, tensor in enumerate(node.inputs)
             )
-            check_dtype(node.properties.input_dtypes[slot], tensor, slot, node.name)
-            node.inputs = (*node.inputs[:slot], tensor, *node.inputs[slot + 1 :])
+
+    def _back_edge(self, node: Node, slot: int, node_def: NodeDef) -> Tensor:
+        name, source_slot = parse_input(node_def.input[slot], node_def)
+        source = self._built[self._index[name]]
+        assert source is not None  # all nodes are converted
+        outputs = source.outputs
+        if source_slot >= len(outputs):
+            no_such_output(source, name, source_slot, node_def)
+        tensor = outputs[source_slot]
+        check_dtype(node.properties.input_dtypes[slot], tensor, slot, node)
+        return tensor
 
     def _check_loops(self) -> None:
         if self._has_loops:

@@ -66,13 +66,14 @@ def check_inputs(data: Sequence[Tensor | None], properties: NodeProperties, name
             check_dtype(expected[slot], tensor, slot, name)
 
 
-def check_dtype(want: DType, tensor: Tensor, slot: int, name: str) -> None:
-    """InvalidArgumentError unless *tensor* can be input *slot* of node *name*."""
+def check_dtype(want: DType, tensor: Tensor, slot: int, node: Node | str) -> None:
+    """InvalidArgumentError unless *tensor* can be input *slot* of *node*."""
     got = tensor.dtype
     if not want.is_compatible_with(got):
         raise InvalidArgumentError(
-            f"Input {slot} of node {name} was passed {got.name} from {tensor.name} incompatible with expected "
-            f"{want.name}."
+            f"Input {slot} of node {node if isinstance(node, str) else node.name} was passed {got.name} from {tensor.name} "
+            f"incompatible with expected {want.name}.",
+            node=node,
         )
 
 

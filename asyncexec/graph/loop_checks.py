@@ -50,7 +50,7 @@ def _check_back_edges(merge: Node, info: ControlFlowInfo) -> None:
         frame = info.output_frame(tensor.op)
         if frame is not own:
             raise InvalidArgumentError(
-                f"{{{{node {merge.name}}}}} has inputs from different frames. The input {{{{node {tensor.op.name}}}}} is "
-                f"in frame {frame.name!r}. The others are in frame {own.name!r}.",
+                f"{{{{node {merge.name}}}}} has inputs from different frames. The input {{{{node {tensor.op.name}}}}} "
+                f"is in frame {frame.name!r}. The others are in frame {own.name!r}.",
                 node=merge,
             )

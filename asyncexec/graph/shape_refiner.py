@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.errors import OpError
+from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from asyncexec.framework.kernel import AsyncKernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.shape_inference import InferenceContext
@@ -21,6 +21,10 @@ from asyncexec.graph.node import Node, NodeProperties, Tensor
 # Only small values matter to shapes: nothing larger is computed while a graph is built.
 MAX_CONSTANT_ELEMENTS: Final = 1024
 MAX_DEPTH: Final = 32
+# Outputs of ops with many of them, in a whole graph: a few bytes can ask for a million.
+MAX_WIDE_OUTPUTS: Final = 2**24
+_WIDE: Final = 1024
+_SIZED_BY_VALUES: Final = frozenset("Range Fill BroadcastTo Tile Pad ScatterNd DynamicStitch".split())
 _PURE_SHAPE_OPS: Final = frozenset(
     "Add AddV2 Sub Mul Neg Minimum Maximum FloorDiv FloorMod RealDiv Cast Identity Pack Unpack Concat ConcatV2 Slice "
     "StridedSlice Range Fill ZerosLike OnesLike ExpandDims Squeeze Reshape Gather GatherV2 Prod Sum Min Max ScatterNd "
@@ -36,6 +40,8 @@ class ShapeRefiner:
     def __init__(self) -> None:
         self._memo: dict[tuple[Any, ...], tuple[TensorShape, ...]] = {}
         self._values: dict[tuple[Node, int], Any] = {}
+        self._partial_shapes: dict[tuple[Node, int], TensorShape] = {}
+        self._wide_outputs = 0
 
     def infer(self, node: Node) -> None:
         """Set ``node.output_shapes``; InvalidArgumentError, naming the node, when its inputs cannot fit."""
@@ -58,9 +64,18 @@ class ShapeRefiner:
             inferred = tuple(properties.registration.shape_function(context))
         except OpError as error:
             raise error.locate(node) from None
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise InvalidArgumentError(f"its output shapes cannot be inferred: {error}", node=node) from error
+        if len(inferred) > _WIDE:
+            self._charge(len(inferred))
         node.output_shapes = inferred
         if not context.values_were_read and properties.registration.op_def.name != "Const":
             self._memo[key] = inferred
+
+    def _charge(self, outputs: int) -> None:
+        self._wide_outputs += outputs
+        if self._wide_outputs > MAX_WIDE_OUTPUTS:
+            raise ResourceExhaustedError(f"ops with many outputs have more than {MAX_WIDE_OUTPUTS} in all")
 
     def constant_value(self, tensor: Tensor, depth: int = 0) -> Any | None:
         """The value of *tensor* where it is known without running anything and is small, else None."""
@@ -87,12 +102,19 @@ class ShapeRefiner:
             if value is None or np.size(value) > MAX_CONSTANT_ELEMENTS:
                 return None
             inputs.append(value)
-        if node.op in ("Range", "Fill", "BroadcastTo", "Tile") and not node.output_shapes[0].is_fully_defined:
+        if node.op in _SIZED_BY_VALUES and not node.output_shapes[0].is_fully_defined:
             return None
         return _run_kernel(node.properties, inputs, index)
 
     def partial_shape(self, tensor: Tensor, depth: int = 0) -> TensorShape:
         """What is known of the shape that the integer vector *tensor* spells."""
+        key = (tensor.op, tensor.index)
+        known = self._partial_shapes.get(key)
+        if known is None:
+            known = self._partial_shapes[key] = self._spelled_shape(tensor, depth)
+        return known
+
+    def _spelled_shape(self, tensor: Tensor, depth: int) -> TensorShape:
         node = tensor.op
         value = self.constant_value(tensor)
         if value is not None:
@@ -104,7 +126,7 @@ class ShapeRefiner:
                 case "Cast" | "Identity":
                     return self.partial_shape(node.inputs[0], depth + 1)
                 case "Pack":
-                    return TensorShape(self._partial_dim(source) for source in node.inputs)
+                    return TensorShape(self._partial_dim(source, depth + 1) for source in node.inputs)
                 case "ConcatV2" | "Concat":
                     parts = node.inputs[:-1] if node.op == "ConcatV2" else node.inputs[1:]
                     return self._joined(parts, depth + 1)
@@ -112,14 +134,16 @@ class ShapeRefiner:
                     return self._sliced(node, depth + 1)
         return _as_long_as(tensor.shape)
 
-    def _partial_dim(self, tensor: Tensor) -> Dim:
+    def _partial_dim(self, tensor: Tensor, depth: int) -> Dim:
         value = self.constant_value(tensor)
         if value is not None:
             size = int(np.asarray(value).reshape(-1)[0])
             return None if size < 0 else size
         node = tensor.op
+        if node.op in ("Cast", "Identity") and depth < MAX_DEPTH:
+            return self._partial_dim(node.inputs[0], depth + 1)
         if node.op == "StridedSlice" and node.get_attr("shrink_axis_mask") == 1:
-            source, begin = self.partial_shape(node.inputs[0]), self.constant_value(node.inputs[1])
+            source, begin = self.partial_shape(node.inputs[0], depth), self.constant_value(node.inputs[1])
             if source.dims is not None and begin is not None and np.size(begin) == 1:
                 index = int(np.asarray(begin).reshape(-1)[0])
                 return source.dims[index] if -len(source.dims) <= index < len(source.dims) else None

@@ -1,7 +1,7 @@
 """Names for imported nodes that collide with nothing.
 
-After ``GraphConstructor::UniquifyNames`` in ``tensorflow/core/common_runtime/graph_constructor.cc``: a name that is
-taken, or that is a prefix of one (``a`` where ``a/b`` is), gets ``_1``, ``_2``, ... until nobody has it, in either graph.
+After ``GraphConstructor::UniquifyNames`` in ``tensorflow/core/common_runtime/graph_constructor.cc``.  A name that is
+taken, or is a prefix of one (``a`` where ``a/b`` is), gets ``_1``, ``_2``, ... until nobody has it, in either graph.
 """
 
 from __future__ import annotations

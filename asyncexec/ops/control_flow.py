@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
-from asyncexec.framework.kernel_registry import register_function
+from asyncexec.framework.kernel import DEAD, Kernel, OpKernelConstruction
+from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs, unchanged, unknown
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape
@@ -89,3 +91,32 @@ register_op("LoopCond", "input: bool -> output: bool", shape=_loop_cond_shape)
 register_op("ControlTrigger", "->", shape=no_outputs)
 
 register_function("ControlTrigger", function=do_nothing)
+
+
+def _switch(data: Any, pred: Any) -> tuple[Any, Any]:
+    return (DEAD, data) if pred else (data, DEAD)
+
+
+def _switch_n(construction: OpKernelConstruction) -> Kernel:
+    """An index out of range, negative too, takes the last output."""
+    count: int = construction.attr("num_outs")
+
+    def switch_n(data: Any, index: Any) -> tuple[Any, ...]:
+        chosen = int(index) if 0 <= index < count else count - 1
+        return tuple(data if i == chosen else DEAD for i in range(count))
+
+    return switch_n
+
+
+def _pass(value: Any) -> Any:
+    return value
+
+
+register_function("Switch", "RefSwitch", function=_switch)
+register_kernel("_SwitchN")(_switch_n)
+# The executor hands a Merge the pair of the value that came first and the index of the input it came by.
+register_function("Merge", "RefMerge", function=_pass)
+register_function(
+    "Enter", "RefEnter", "Exit", "RefExit", "NextIteration", "RefNextIteration", "LoopCond", function=_pass
+)
+register_function("RefSelect", function=lambda index, *inputs: inputs[index])

@@ -212,6 +212,7 @@ class Session:
         feeds = self._feed_tensors(feed_keys)
         nodes = [*mapper.targets, *self._target_nodes(targets)]
         tensors = tuple(mapper.tensors)
+        fed = {(tensor.op, tensor.index) for tensor in feeds}
         with paused_gc():
             client_graph, executor = await run_in_slices(self._state.build_executor(feeds, tensors, nodes))
         return ExecutorsAndKeys(
@@ -219,7 +220,7 @@ class Session:
             feeds,
             tuple(feed_converter(tensor) for tensor in feeds),
             executor,
-            tuple(position for position, tensor in enumerate(tensors) if tensor.dtype.is_ref),
+            tuple(i for i, tensor in enumerate(tensors) if tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed),
             mapper.build,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from asyncexec.compilation.bind_kernel import KernelBinder
-from asyncexec.compilation.graph_view import build_graph_view
+from asyncexec.compilation.build_graph_view import build_graph_view
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.offload import WorkerPool
 from asyncexec.framework.clock import NS_PER_MS

@@ -25,9 +25,24 @@ def run(main: Coroutine[Any, Any, T] | Callable[[], Coroutine[Any, Any, T]]) -> 
     """The result of *main*, a coroutine or an async function without arguments, in an event loop of its own.
 
     The loop is uvloop's where that is installed, else asyncio's.
+
+    Raises:
+        FailedPreconditionError: a loop is running in this thread already.
     """
+    if _is_loop_running():
+        if asyncio.iscoroutine(main):
+            main.close()
+        raise FailedPreconditionError("ax.run starts an event loop, but one is running here", hint="await it instead")
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main() if callable(main) else main)
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -84,9 +99,9 @@ class BlockingSession:
         self, fetches: Fetches, feed_list: Sequence[Tensor | str] = (), targets: Iterable[Node | Tensor | str] = ()
     ) -> Callable[..., Any]:
         """``Session.make_callable``; the function it gives is a plain one."""
-        portal = self._open_portal()
+        self._open_portal()
         call = self._session.make_callable(fetches, feed_list, targets)
-        return lambda *values: portal.call(call, *values)
+        return lambda *values: self._open_portal().call(call, *values)
 
     def extend(self, graph_def: GraphDef) -> None:
         """``Session.extend``, waited for."""

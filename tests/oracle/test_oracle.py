@@ -9,17 +9,18 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.errors import OpError
 from tests.oracle.oracle_case import ALL_CASES, OracleCase, assert_same, expected_error, node_counts
-from tests.oracle.waiting import WAITING_CASES, WAITING_FAMILIES
+from tests.oracle.waiting import REFUSED_AT_LOAD, WAITING_FAMILIES
 
-READY = [case for case in ALL_CASES if case.family not in WAITING_FAMILIES and case.name not in WAITING_CASES]
+READY = [case for case in ALL_CASES if case.family not in WAITING_FAMILIES]
 IMPORT_ERRORS = [case for case in READY if case.meta["import_error"]]
-RUNS = [case for case in READY if not case.meta["import_error"]]
+REFUSED = [case for case in READY if case.name in REFUSED_AT_LOAD]
+RUNS = [case for case in READY if case not in IMPORT_ERRORS and case not in REFUSED]
 STATUS = {"ValueError": ax.errors.InvalidArgumentError, "NotFoundError": ax.errors.NotFoundError}
 
 
 def test_the_waiting_list_names_cases_that_exist() -> None:
     assert {case.family for case in ALL_CASES} >= WAITING_FAMILIES
-    assert {case.name for case in ALL_CASES} >= WAITING_CASES
+    assert {case.name for case in ALL_CASES} >= REFUSED_AT_LOAD
 
 
 @pytest.mark.parametrize("case", IMPORT_ERRORS, ids=lambda case: case.name)
@@ -27,6 +28,12 @@ def test_import_is_refused(case: OracleCase) -> None:
     with pytest.raises(OpError) as caught:
         case.load()
     assert isinstance(caught.value, STATUS[case.meta["import_error"]["class"]]), caught.value
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
+def test_load_refuses_what_tensorflow_finds_at_the_first_run(case: OracleCase) -> None:
+    with pytest.raises(expected_error(case.meta["runs"][0]["error"])):
+        case.load()
 
 
 @pytest.fixture

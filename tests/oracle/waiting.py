@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-CONTROL_FLOW: Final = frozenset({"cond", "while", "rawcf", "dead", "control", "tensorarray"})
 FUNCTIONS: Final = frozenset({"func"})
 DEVICES: Final = frozenset({"device"})
-WAITING_FAMILIES: Final = CONTROL_FLOW | FUNCTIONS | DEVICES
+WAITING_FAMILIES: Final = FUNCTIONS | DEVICES
 
-# Cases of other families that hold a loop or a branch.
-WAITING_CASES: Final = frozenset(
-    {
-        "err_fetch_inside_loop",
-        "err_frames_mismatch",
-        "model_beam_search",
-        "model_kmeans",
-        "string_lookup_in_cond",
-    }
-)
+# Refused when the graph is loaded, where TensorFlow waits for the first run; the status is the same.
+REFUSED_AT_LOAD: Final = frozenset({"err_frames_mismatch"})

@@ -1,0 +1,236 @@
+"""ClientGraph -> GraphView: slots, pending counts, edges; kernels bound; constants put where they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
+from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS, NOTHING, SINK, EdgeInfo, FrameInfo, GraphView, NodeItem
+from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.kernel import Kernel, KernelKind
+from asyncexec.graph.control_flow_info import ENTERS, MERGES, ControlFlowInfo, Frame
+from asyncexec.graph.node import Node, Tensor
+from asyncexec.pruning.prune import ClientGraph
+
+# Deliveries made in one go; more are split up, so that others get their turn in between.
+_MAX_FAN_OUT: Final = 1024
+
+
+def build_graph_view(graph: ClientGraph, binder: KernelBinder) -> Stage[GraphView]:
+    """Lay out *graph* with kernels bound by *binder*, as a stage.
+
+    Raises:
+        InvalidArgumentError: an op has no kernel, or the frames of the graph do not fit together.
+    """
+    return _Builder(graph, binder).build()
+
+
+class _FrameLayout:
+    """The lists of one frame while they grow."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.inputs: list[Any] = []
+        self.pending: list[int] = []
+
+    def info(self) -> FrameInfo:
+        frame = self.frame
+        return FrameInfo(frame.name, len(frame.enters), frame.parallel_iterations, self.inputs, self.pending)
+
+
+class _Builder:
+    def __init__(self, graph: ClientGraph, binder: KernelBinder) -> None:
+        self._graph = graph
+        self._binder = binder
+        self._fed = frozenset((tensor.op, tensor.index) for tensor in graph.feeds)
+        self._items: list[NodeItem] = []
+        self._by_node: dict[Node, NodeItem] = {}
+        self._values: dict[Node, Any] = {}  # of constants
+        self._edges: dict[tuple[Node, int], list[EdgeInfo]] = {}
+        self._controls: dict[Node, list[int]] = {}
+        self._has_control_flow = any(node.op in CONTROL_FLOW_OPS for node in graph.nodes)
+        self._flow = ControlFlowInfo(graph.nodes if self._has_control_flow else (), self._fed)
+        self._layouts = [_FrameLayout(frame) for frame in self._flow.frames]
+        self._index = {layout.frame: i for i, layout in enumerate(self._layouts)}
+        self._root = self._layouts[0]
+
+    def build(self) -> Stage[GraphView]:
+        if self._has_control_flow:
+            yield from self._check_back_edges()
+        yield from self._add_items()
+        fetch_slots = self._add_fetches()
+        yield from self._wire()
+        feeds = self._graph.feeds
+        feed_edges = tuple(self._fan_out(tensor.op, 0, self._feed_edges(tensor)) for tensor in feeds)
+        feed_controls = tuple(self._fan_out_controls(tensor.op, 0, self._feed_controls(tensor)) for tensor in feeds)
+        # The fetches have a pending count that never becomes zero.
+        self._root.pending.append(2 * len(self._graph.fetches) + 2)
+        return GraphView(
+            tuple(self._items),
+            tuple(self._values),
+            tuple(layout.info() for layout in self._layouts),
+            tuple(self._entered(item) for item in self._items) if self._has_control_flow else (),
+            tuple(item for item in self._items if not item.frame and not self._root.pending[item.pending_id]),
+            feed_edges,
+            feed_controls,
+            fetch_slots,
+            self._has_control_flow,
+        )
+
+    def _check_back_edges(self) -> Stage[None]:
+        """What comes round a loop must come from the frame that it goes to."""
+        flow, nodes = self._flow, set(self._graph.nodes)
+        for count, node in enumerate(self._graph.nodes):
+            for tensor in node.inputs if node.op in MERGES else ():
+                is_edge = (tensor.op, tensor.index) not in self._fed and tensor.op in nodes
+                if is_edge and flow.output_frame(tensor.op) is not flow.frame_of(node):
+                    raise InvalidArgumentError(
+                        f"{{{{node {node.name}}}}} has inputs from different frames. "
+                        f"The input {{{{node {tensor.op.name}}}}} is in frame {flow.output_frame(tensor.op).name!r}, the node itself in "
+                        f"{flow.frame_of(node).name!r}.",
+                        node=node,
+                    )
+            if not count % STRIDE:
+                yield
+
+    def _add_items(self) -> Stage[None]:
+        merged = {tensor.op for node in self._graph.nodes if node.op in MERGES for tensor in node.inputs}
+        for count, node in enumerate(self._graph.nodes):
+            if node.op == "Const" and not node.control_inputs and node not in merged:
+                self._values[node] = node.attrs["value"]
+                continue
+            frame = self._index[self._flow.frame_of(node)] if self._has_control_flow else 0
+            layout = self._layouts[frame]
+            bound = self._binder.bind(node, self._fed)
+            item = NodeItem(len(self._items), node, bound, len(layout.inputs), len(layout.pending), frame)
+            self._items.append(item)
+            self._by_node[node] = item
+            layout.pending.append(
+                self._deliver_to_merge(item, layout) if item.is_merge else self._deliver_to(item, layout)
+            )
+            if not count % STRIDE:
+                yield
+
+    def _deliver_to(self, item: NodeItem, layout: _FrameLayout) -> int:
+        """Make the slots of *item*, note who fills them, and count who does."""
+        pending, inputs = 0, layout.inputs
+        for tensor in item.node.inputs:
+            value = self._constant(tensor)
+            if value is NOTHING:
+                self._edges.setdefault((tensor.op, tensor.index), []).append((len(inputs), item.id))
+                pending += 1
+            inputs.append(value)
+        return pending + self._count_controls(item)
+
+    def _deliver_to_merge(self, item: NodeItem, layout: _FrameLayout) -> int:
+        for index, tensor in enumerate(item.node.inputs):
+            self._edges.setdefault((tensor.op, tensor.index), []).append((index, item.id))
+        layout.inputs.append(NOTHING)
+        return 1 + 2 * self._count_controls(item)
+
+    def _count_controls(self, item: NodeItem) -> int:
+        count = 0
+        for control in item.node.control_inputs:
+            if control not in self._values:
+                self._controls.setdefault(control, []).append(item.id)
+                count += 1
+        return count
+
+    def _constant(self, tensor: Tensor) -> Any:
+        if (tensor.op, tensor.index) in self._fed:
+            return NOTHING
+        return self._values.get(tensor.op, NOTHING)
+
+    def _add_fetches(self) -> slice:
+        inputs = self._root.inputs
+        start = len(inputs)
+        for tensor in self._graph.fetches:
+            value = self._constant(tensor)
+            if value is NOTHING:
+                self._edges.setdefault((tensor.op, tensor.index), []).append((len(inputs), SINK))
+            inputs.append(value)
+        return slice(start, len(inputs))
+
+    def _wire(self) -> Stage[None]:
+        """Give each item its out-edges; a fed output's go to the feed instead."""
+        edges, controls, fed = self._edges, self._controls, self._fed
+        for item in self._items[:]:
+            node = item.node
+            frame = self._output_frame(item)
+            item.output_edges = tuple(
+                self._fan_out(node, frame, edges.get((node, slot), ())) if (node, slot) not in fed else ()
+                for slot in range(len(node.properties.output_dtypes))
+            )
+            if node in controls:
+                item.control_edges = self._fan_out_controls(node, frame, controls[node])
+            if not item.id % STRIDE:
+                yield
+
+    def _output_frame(self, item: NodeItem) -> int:
+        if not self._has_control_flow:
+            return 0
+        return self._index[self._flow.output_frame(item.node)]
+
+    def _entered(self, item: NodeItem) -> int:
+        return self._output_frame(item) if item.node.op in ENTERS else 0
+
+    def _fan_out(self, node: Node, frame: int, edges: Sequence[EdgeInfo]) -> tuple[EdgeInfo, ...]:
+        """*edges*; or, of very many, edges to relays that each hand on to some, so that no delivery takes long."""
+        while len(edges) > _MAX_FAN_OUT:
+            relays: list[EdgeInfo] = []
+            for start in range(0, len(edges), _MAX_FAN_OUT):
+                relay = self._add_relay(node, frame, _relay_value)
+                relay.output_edges = (tuple(edges[start : start + _MAX_FAN_OUT]),)
+                relay.returns_tuple = False
+                relay.num_inputs = 1
+                relays.append((relay.input_start, relay.id))
+                self._layouts[frame].inputs.append(NOTHING)
+            edges = relays
+        return tuple(edges)
+
+    def _fan_out_controls(self, node: Node, frame: int, consumers: Sequence[int]) -> tuple[int, ...]:
+        while len(consumers) > _MAX_FAN_OUT:
+            relays: list[int] = []
+            for start in range(0, len(consumers), _MAX_FAN_OUT):
+                relay = self._add_relay(node, frame, _relay_nothing)
+                relay.control_edges = tuple(consumers[start : start + _MAX_FAN_OUT])
+                relay.returns_tuple = True
+                relay.num_inputs = 0
+                relays.append(relay.id)
+            consumers = relays
+        return tuple(consumers)
+
+    def _add_relay(self, node: Node, frame: int, kernel: Kernel) -> NodeItem:
+        layout = self._layouts[frame]
+        bound = BoundKernel(kernel, KernelKind.CHEAP, False)
+        relay = NodeItem(len(self._items), node, bound, len(layout.inputs), len(layout.pending), frame)
+        relay.become_relay()
+        self._items.append(relay)
+        layout.pending.append(1)
+        return relay
+
+    def _feed_edges(self, tensor: Tensor) -> Sequence[EdgeInfo]:
+        edges = self._edges.get((tensor.op, tensor.index), ())
+        for _, consumer in edges:
+            if consumer != SINK and self._items[consumer].frame:
+                node = self._items[consumer].node
+                raise InvalidArgumentError(
+                    f"{tensor.name!r} is fed, but {node.name!r}, which takes it, is inside a loop", node=node
+                )
+        return edges
+
+    def _feed_controls(self, tensor: Tensor) -> Sequence[int]:
+        """A placeholder that is fed does not run: who waits for it waits for the feed."""
+        if tensor.op in self._by_node or tensor.index:
+            return ()
+        return self._controls.get(tensor.op, ())
+
+
+def _relay_value(value: Any) -> Any:
+    return value
+
+
+def _relay_nothing() -> tuple[()]:
+    return ()

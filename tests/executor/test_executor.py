@@ -1,0 +1,317 @@
+"""The ready loop: what ``executor_test.cc`` of TensorFlow proves for acyclic graphs, and that the loop stays free.
+
+TensorFlow's case                       here
+--------------------------------------  -------------------------------------------------------------------
+SimpleAdd                               test_add (feeds and fetches stand for its Recv and Send)
+SelfAdd                                 test_self_add
+RandomTree                              test_random_tree
+ConcurrentAddAssign                     test_concurrent_assign_add
+NoInputTensors                          test_graph_of_sources_only
+StepStatsNumerical                      test_step_stats.py: test_times_are_in_order
+RecvInvalidDtype                        tests/session/test_direct_session.py: test_debug_checks_what_kernels_give
+SimpleSwitchLive, SimpleSwitchDead      tests/executor of control flow
+Abort, RecvInvalidRefDtype              wait for Send and Recv; ending a step: tests/session/test_structured_steps.py
+benchmarks                              benchmarks/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from asyncexec.executor.executor import Executor
+from asyncexec.executor.kernel_stats import INLINE, WORKER
+from asyncexec.framework.kernel import KernelKind
+from tests.running import raw_op, settle, started
+
+
+async def test_add() -> None:
+    with ax.Graph() as graph:
+        x, y = ax.placeholder(ax.float32, []), ax.placeholder(ax.float32, [])
+        total = ax.add(x, y)
+    async with ax.Session(graph) as session:
+        assert await session.run(total, {x: 1.0, y: 2.0}) == 3.0
+
+
+async def test_self_add() -> None:
+    with ax.Graph() as graph:
+        last = x = ax.placeholder(ax.float32, [])
+        for _ in range(10):
+            last = last + last
+    async with ax.Session(graph) as session:
+        assert await session.run(last, {x: 1.0}) == 1024.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_tree(seed: int) -> None:
+    pick = random.Random(seed)
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [])
+        nodes = [ax.identity(x) for _ in range(4096)]
+        while len(nodes) > 1:
+            at = pick.randrange(len(nodes) - 1)
+            nodes[at : at + 2] = [nodes[at] + nodes[at + 1]]
+    async with ax.Session(graph) as session:
+        assert await session.run(nodes[0], {x: 1.0}) == 4096.0
+
+
+async def test_concurrent_assign_add() -> None:
+    with ax.Graph() as graph:
+        variable = ax.Variable(0.0, name="v")
+        adds = [variable.assign_add(1.0) for _ in range(1024)]
+        every = ax.group(*adds)
+        value = variable.read_value()
+    async with ax.Session(graph) as session:
+        await session.run(variable.initializer)
+        await asyncio.gather(*[session.run(every) for _ in range(16)])
+        assert await session.run(value) == 16 * 1024
+
+
+async def test_graph_of_sources_only() -> None:
+    with ax.Graph() as graph:
+        sources = [ax.constant(1.0), ax.no_op(), raw_op("Source", lambda: 7)()]
+    async with ax.Session(graph) as session:
+        assert await session.run(sources) == [1.0, None, 7]
+        await session.run([], targets=[sources[1]])
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_kernels_of_all_kinds_in_one_graph(seed: int) -> None:
+    """A random layered graph whose nodes run inline, on workers and as coroutines gives the sum of all paths."""
+
+    @ax.op(outputs=[ax.float64])
+    async def awaited(*values: Any) -> Any:
+        await asyncio.sleep(0)
+        return np.float64(sum(values))
+
+    @ax.op(expensive=True, outputs=[ax.float64])
+    def worked(*values: Any) -> Any:
+        return np.float64(sum(values))
+
+    pick = random.Random(seed)
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float64, [])
+        layer: list[tuple[Any, float]] = [(x, 1.0)]
+        for _ in range(8):
+            above, layer = layer, []
+            for _ in range(20):
+                chosen = [pick.choice(above) for _ in range(pick.randint(1, 3))]
+                make = pick.choice([awaited, worked, lambda *tensors: ax.add_n(list(tensors))])
+                layer.append((make(*[tensor for tensor, _ in chosen]), sum(weight for _, weight in chosen)))
+    async with ax.Session(graph, ax.SessionConfig(schedule_seed=seed)) as session:
+        results = await asyncio.gather(*[session.run([t for t, _ in layer], {x: float(i)}) for i in range(10)])
+    for i, result in enumerate(results):
+        assert result == [i * weight for _, weight in layer]
+
+
+class Turns:
+    """Counts the turns that the loop gives to others while a step runs."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._is_over = False
+
+    async def __aenter__(self) -> Turns:
+        self._task = asyncio.ensure_future(self._tick())
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._is_over = True
+        await self._task
+
+    async def _tick(self) -> None:
+        while not self._is_over:
+            self.count += 1
+            await asyncio.sleep(0)
+
+
+class SteppingClock:
+    """A clock that goes on by some time whenever it is read."""
+
+    def __init__(self, step_ns: int) -> None:
+        self.now_ns = 0
+        self.step_ns = step_ns
+
+    def __call__(self) -> int:
+        self.now_ns += self.step_ns
+        return self.now_ns
+
+
+def chain(length: int) -> ax.Graph:
+    with ax.Graph() as graph:
+        last = ax.placeholder(ax.float32, [], name="x")
+        for _ in range(length):
+            last = ax.identity(last)
+        ax.identity(last, name="last")
+    return graph
+
+
+@pytest.mark.parametrize(("node_us", "least"), [(1, 19), (10, 199), (100, 1900)])
+async def test_loop_gets_turns_between_slices(monkeypatch: pytest.MonkeyPatch, node_us: int, least: int) -> None:
+    """20,000 nodes of so many microseconds each, in slices of a millisecond."""
+    async with ax.Session(chain(20_000)) as session:
+        await session.run("last:0", {"x:0": 1.0})
+        monkeypatch.setattr("asyncexec.executor.executor.monotonic_ns", SteppingClock(node_us * 1000))
+        async with Turns() as turns:
+            assert await session.run("last:0", {"x:0": 2.0}) == 2.0
+    assert least <= turns.count <= least * 1.2 + 3
+
+
+async def test_slice_is_as_long_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ax.Session(chain(1000), ax.SessionConfig(slice_ms=10)) as session:
+        await session.run("last:0", {"x:0": 1.0})
+        monkeypatch.setattr("asyncexec.executor.executor.monotonic_ns", SteppingClock(100_000))
+        async with Turns() as turns:
+            await session.run("last:0", {"x:0": 2.0})
+    assert 9 <= turns.count <= 13
+
+
+async def test_first_run_lets_others_have_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pruning, binding and laying out are sliced too."""
+    monkeypatch.setattr("asyncexec.framework.cooperative.monotonic_ns", SteppingClock(300_000))
+    async with ax.Session(chain(20_000)) as session:
+        async with Turns() as turns:
+            await session.run("last:0", {"x:0": 1.0})
+    assert turns.count > 100
+
+
+async def test_steps_of_one_executor_take_turns() -> None:
+    """Two long steps at once both go on; neither waits for the other's end."""
+    order: list[str] = []
+    note = raw_op("Note", lambda x: order.append(x) or x)
+    with ax.Graph() as graph:
+        last = x = ax.placeholder(ax.object, [])
+        for _ in range(2000):
+            last = note(last)
+    async with ax.Session(graph, ax.SessionConfig(slice_ms=0.01)) as session:
+        await asyncio.gather(session.run(last, {x: "a"}), session.run(last, {x: "b"}))
+    changes = sum(before != after for before, after in zip(order, order[1:], strict=False))
+    assert changes > 10
+
+
+def thread_op(seen: list[int], *, kind: KernelKind = KernelKind.CHEAP, is_expensive: bool | None = None) -> Any:
+    return raw_op("Where", lambda: seen.append(threading.get_ident()), kind=kind, is_expensive=is_expensive)
+
+
+def executor_of(session: ax.Session) -> Executor:
+    (prepared,) = session._cache.values()
+    return prepared.executor
+
+
+async def test_hint_places_a_kernel_and_its_cost_moves_it() -> None:
+    seen: list[int] = []
+    here = threading.get_ident()
+    with ax.Graph() as graph:
+        node = thread_op(seen, kind=KernelKind.EXPENSIVE)()
+    async with ax.Session(graph) as session:
+        await session.run(node)
+        assert seen[-1] != here
+        await session.run(node)
+        assert seen[-1] == here  # it is cheap, after all
+        executor_of(session).stats.update(0, 50_000_000)
+        assert executor_of(session).stats.places == [WORKER]
+        await session.run(node)
+        assert seen[-1] != here
+        for _ in range(20):
+            await session.run(node)
+        assert seen[-1] == here
+        assert executor_of(session).stats.places == [INLINE]
+
+
+async def test_a_slow_kernel_moves_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    with ax.Graph() as graph:
+        node = thread_op(seen)()
+    async with ax.Session(graph) as session:
+        await session.run(node)
+        with monkeypatch.context() as patch:
+            patch.setattr("asyncexec.executor.executor.monotonic_ns", SteppingClock(3_000_000))
+            await session.run(node)
+        await session.run(node)
+    here = threading.get_ident()
+    assert [ident == here for ident in seen] == [True, True, False]
+
+
+@pytest.mark.parametrize("is_expensive", [True, False])
+async def test_what_the_user_said_is_final(is_expensive: bool) -> None:
+    seen: list[int] = []
+    with ax.Graph() as graph:
+        kind = KernelKind.EXPENSIVE if is_expensive else KernelKind.CHEAP
+        node = thread_op(seen, kind=kind, is_expensive=is_expensive)()
+    async with ax.Session(graph) as session:
+        for _ in range(5):
+            await session.run(node)
+            executor_of(session).stats.update(0, 0 if is_expensive else 10**9)
+    assert all((ident != threading.get_ident()) == is_expensive for ident in seen)
+
+
+async def test_workers_run_at_once_and_no_more_than_there_are() -> None:
+    running: list[int] = []
+    most: list[int] = []
+    gate = threading.Barrier(3)
+
+    def meet(x: Any) -> Any:
+        running.append(1)
+        most.append(len(running))
+        gate.wait(10)
+        running.pop()
+        return x
+
+    with ax.Graph() as graph:
+        x = ax.constant(1.0)
+        nodes = [raw_op("Meet", meet, kind=KernelKind.EXPENSIVE, is_expensive=True)(x) for _ in range(9)]
+    async with ax.Session(graph, ax.SessionConfig(num_worker_threads=3)) as session:
+        assert await session.run(nodes) == [1.0] * 9
+    assert max(most) == 3
+
+
+async def test_loop_runs_while_a_worker_works() -> None:
+    leave = threading.Event()
+    with ax.Graph() as graph:
+        node = raw_op("Long", lambda: leave.wait(10), kind=KernelKind.EXPENSIVE, is_expensive=True)()
+        quick = ax.negative(ax.constant(1.0))
+    async with ax.Session(graph) as session:
+        run = await started(session.run(node))
+        assert await session.run(quick) == -1.0
+        await settle()
+        assert not run.done()
+        leave.set()
+        assert await run is True
+
+
+async def test_kernels_see_the_callers_context() -> None:
+    import contextvars
+
+    variable = contextvars.ContextVar("variable", default="unset")
+
+    @ax.op
+    async def awaited(x: float) -> str:
+        await asyncio.sleep(0)
+        return variable.get()
+
+    with ax.Graph() as graph:
+        x = ax.constant(1.0)
+        places = {"kind": KernelKind.EXPENSIVE, "is_expensive": True}
+        nodes = [raw_op("Get", lambda x: variable.get(), **options)(x) for options in ({}, places)] + [awaited(x)]
+    async with ax.Session(graph) as session:
+        token = variable.set("mine")
+        try:
+            assert await session.run(nodes) == ["mine", "mine", b"mine"]
+        finally:
+            variable.reset(token)
+
+
+async def test_numpy_warnings_are_off_around_kernels_only() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None])
+        y = ax.log(x) / x
+    async with ax.Session(graph) as session:
+        assert np.isnan(await session.run(y, {x: [-1.0]})).all()
+        with pytest.raises(RuntimeWarning):
+            np.float32([1]) / np.float32([0])

@@ -1,0 +1,74 @@
+"""Where kernels run, decided by what they cost: fed by hand, without a clock."""
+
+from __future__ import annotations
+
+import pytest
+
+import asyncexec as ax
+from asyncexec.compilation.bind_kernel import BoundKernel
+from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, INLINE, WORKER, KernelStats
+from asyncexec.framework.kernel import KernelKind
+
+
+@pytest.fixture(scope="module")
+def node() -> ax.Operation:
+    with ax.Graph():
+        return ax.no_op()
+
+
+def stats_of(node: ax.Operation, kind: KernelKind, is_expensive: bool | None = None) -> KernelStats:
+    return KernelStats([NodeItem(0, node, BoundKernel(print, kind, is_expensive), 0, 0, 0)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_expensive", "place"),
+    [
+        (KernelKind.CHEAP, None, INLINE),
+        (KernelKind.CHEAP, False, INLINE),
+        (KernelKind.EXPENSIVE, None, WORKER),
+        (KernelKind.EXPENSIVE, True, WORKER),
+        (KernelKind.EXPENSIVE, False, INLINE),
+        (KernelKind.ASYNC, None, ASYNC),
+    ],
+)
+def test_first_place(node: ax.Operation, kind: KernelKind, is_expensive: bool | None, place: int) -> None:
+    assert stats_of(node, kind, is_expensive).places == [place]
+
+
+@pytest.mark.parametrize("sample_ns", [4 * EXPENSIVE_NS + 4, 100 * EXPENSIVE_NS, 10**12])
+def test_one_run_of_milliseconds_moves_a_kernel(node: ax.Operation, sample_ns: int) -> None:
+    stats = stats_of(node, KernelKind.CHEAP)
+    stats.update(0, sample_ns)
+    assert stats.places == [WORKER]
+
+
+def test_one_pause_is_soon_forgotten(node: ax.Operation) -> None:
+    stats = stats_of(node, KernelKind.CHEAP)
+    stats.update(0, 10**12)
+    runs = 0
+    while stats.places == [WORKER]:
+        stats.update(0, 1000)
+        runs += 1
+    assert runs <= 3
+
+
+def test_a_kernel_just_above_the_limit_moves_in_time(node: ax.Operation) -> None:
+    stats = stats_of(node, KernelKind.CHEAP)
+    stats.update(0, 2 * EXPENSIVE_NS)
+    assert stats.places == [INLINE]
+    for _ in range(5):
+        stats.update(0, 2 * EXPENSIVE_NS)
+    assert stats.places == [WORKER]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_expensive"),
+    [(KernelKind.CHEAP, False), (KernelKind.EXPENSIVE, True), (KernelKind.ASYNC, None)],
+)
+def test_what_was_said_is_final(node: ax.Operation, kind: KernelKind, is_expensive: bool | None) -> None:
+    stats = stats_of(node, kind, is_expensive)
+    before = list(stats.places)
+    for sample_ns in (0, 10**12, 10**12, 0, 0):
+        stats.update(0, sample_ns)
+        assert stats.places == before

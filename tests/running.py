@@ -1,0 +1,61 @@
+"""Graphs and kernels for tests of running: ops whose kernel is any callable, and what tests wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import asyncexec as ax
+from asyncexec.framework.kernel import KernelKind
+from asyncexec.framework.kernel_registry import KernelRegistration
+from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
+from asyncexec.framework.op_registry import OpRegistration
+from asyncexec.framework.shape_inference import unknown
+from asyncexec.frontend.create_op import add_op
+
+
+def raw_op(
+    op: str,
+    kernel: Callable[..., Any],
+    *,
+    outputs: int = 1,
+    dtype: ax.DType = ax.object,
+    kind: KernelKind = KernelKind.CHEAP,
+    is_expensive: bool | None = None,
+) -> Callable[..., Any]:
+    """What adds a node whose kernel is *kernel* itself, unchecked, as kernels in a registry are."""
+    op_def = OpDef(
+        op,
+        (ArgDef("args", type_list_attr="Tin"),),
+        tuple(ArgDef(f"output_{i}", dtype) for i in range(outputs)),
+        {"Tin": AttrDef("Tin", "list(type)")},
+        is_stateful=True,
+    )
+    registration = OpRegistration(
+        op_def, unknown, KernelRegistration(lambda _: kernel, kind, is_expensive=is_expensive)
+    )
+
+    def add_node(*inputs: Any, name: str | None = None) -> Any:
+        return add_op(registration, [list(inputs)], {}, name)
+
+    return add_node
+
+
+def import_all_names() -> None:
+    """Import every module of the package: a test that runs in a loop must not read files."""
+    for name in ax.__all__:
+        getattr(ax, name)
+
+
+async def settle(turns: int = 5) -> None:
+    """Let every task run as far as it can."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+async def started(coroutine: Any) -> asyncio.Task[Any]:
+    """A task that has run as far as it can."""
+    task = asyncio.ensure_future(coroutine)
+    await settle()
+    return task

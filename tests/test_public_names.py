@@ -1,0 +1,81 @@
+"""The package's public names: all there, known to type checkers, and loaded only when used."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import asyncexec as ax
+
+INIT = Path(ax.__file__)
+EXTRAS = {
+    "typer",
+    "rich",
+    "scipy",
+    "ml_dtypes",
+    "tensorboard",
+    "google.protobuf",
+    "httpx",
+    "PIL",
+    "starlette",
+    "uvicorn",
+}
+
+
+def modules_after(code: str) -> set[str]:
+    script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=INIT.parents[1]
+    )
+    return set(json.loads(done.stdout))
+
+
+def typed_imports() -> dict[str, str]:
+    """Name -> module, of the imports that only type checkers see."""
+    guarded = next(node for node in ast.parse(INIT.read_text(encoding="utf-8")).body if isinstance(node, ast.If))
+    imports = [node for node in guarded.body if isinstance(node, ast.ImportFrom)]
+    for node in imports:
+        assert all(alias.asname == alias.name for alias in node.names), "mypy sees only 'import x as x'"
+    return {alias.name: node.module or "" for node in imports for alias in node.names}
+
+
+def test_every_public_name_resolves() -> None:
+    assert {name for name in ax.__all__ if getattr(ax, name, None) is None} == set()
+    assert set(ax.__all__) <= set(dir(ax))
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    assert typed_imports() == ax._MODULES
+    assert sorted(typed_imports()) == ax.__all__
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'matmull'"):
+        ax.matmull  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(ImportError):
+        from asyncexec import matmull  # type: ignore[attr-defined]  # noqa: F401
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    added = modules_after("import asyncexec") - modules_after("import typing")
+    assert {name for name in added if name.partition(".")[0] not in ("__future__", "asyncexec")} == set()
+
+
+@pytest.mark.parametrize("name", ["errors", "float32", "Graph", "placeholder", "Session"])
+def test_using_a_name_imports_no_extra(name: str) -> None:
+    loaded = modules_after(f"from asyncexec import {name}")
+    assert loaded & EXTRAS == set()
+
+
+def test_a_graph_can_be_built_whatever_is_imported_first() -> None:
+    modules_after("from asyncexec import Graph, create_op\nwith Graph():\n    create_op('NoOp')")
+    modules_after("from asyncexec import Graph, constant\nwith Graph():\n    constant(1) + 2")
+    modules_after(
+        "from asyncexec import Graph, GraphDef, NodeDef, import_graph_def\n"
+        "with Graph() as g:\n    import_graph_def(GraphDef(node=[NodeDef(name='n', op='NoOp')]))"
+    )
