@@ -162,7 +162,8 @@ class ExecutorState:
 
     def fetched(self) -> list[Any]:
         """The values of the fetches, after the step has ended."""
-        return self._propagator.fetched()
+        values: list[Any] = self._propagator.fetched()
+        return values
 
     def _make_propagator(self, view: GraphView) -> Any:
         return SimplePropagatorState(view)

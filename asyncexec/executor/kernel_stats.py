@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -26,24 +27,26 @@ class KernelStats:
     ``places[item.id]`` is INLINE, WORKER or ASYNC.
     """
 
-    __slots__ = ("_costs_ns", "_is_fixed", "places")
+    __slots__ = ("_costs_ns", "_items", "places")
 
     def __init__(self, items: Sequence[NodeItem]) -> None:
-        self.places = [_first_place(item) for item in items]
+        first = {key: _first_place(*key) for key in itertools.product(KernelKind, (None, True, False))}
+        self.places = [first[item.kind, item.is_expensive] for item in items]
         self._costs_ns: list[int] = [0] * len(items)
-        self._is_fixed = bytes(item.is_expensive is not None or item.kind is KernelKind.ASYNC for item in items)
+        self._items = items
 
     def update(self, item_id: int, elapsed_ns: int) -> None:
         """Take a sample of a sync kernel into account."""
-        if self._is_fixed[item_id]:
-            return
+        item = self._items[item_id]
+        if item.is_expensive is not None or item.kind is KernelKind.ASYNC:
+            return  # not for measurements to decide
         cost = self._costs_ns[item_id]
         cost += (min(elapsed_ns, _SAMPLE_CAP_NS) - cost) // 4
         self._costs_ns[item_id] = cost
         self.places[item_id] = WORKER if cost > EXPENSIVE_NS else INLINE
 
 
-def _first_place(item: NodeItem) -> int:
-    if item.kind is KernelKind.ASYNC:
+def _first_place(kind: KernelKind, is_expensive: bool | None) -> int:
+    if kind is KernelKind.ASYNC:
         return ASYNC
-    return WORKER if item.kind is KernelKind.EXPENSIVE and item.is_expensive is not False else INLINE
+    return WORKER if kind is KernelKind.EXPENSIVE and is_expensive is not False else INLINE

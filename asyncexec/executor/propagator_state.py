@@ -76,7 +76,10 @@ class PropagatorState:
         item, iteration, _ = tagged
         role = item.role
         if not role:
-            self._activate(item, outputs, iteration, ready)
+            if item.returns_tuple or item.control_edges or outputs is DEAD:
+                self._activate(item, outputs, iteration, ready)
+            else:
+                self._deliver(outputs, item.output_edges[0], iteration, ready)
         elif role == _NEXT_ITERATION:
             self._next_iteration(item, outputs, iteration, ready)
         elif role == _EXIT:

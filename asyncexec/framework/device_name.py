@@ -1,8 +1,8 @@
 """Names of devices, whole and partial: ``/job:worker/replica:0/task:1/device:CPU:0``.
 
 After ``tensorflow/core/util/device_name_utils.cc`` and ``tensorflow/python/framework/device_spec.py``: every part may
-be left out or be ``*``; of a part given twice the last one counts; ``cpu:0``, ``gpu:0`` and ``tpu:0``, in either case and
-with or without the index, are short for ``device:CPU:0`` and so on.  One device type a name.
+be left out or be ``*``; of a part given twice the last one counts; ``cpu:0``, ``gpu:0`` and ``tpu:0``, in either case
+and with or without the index, are short for ``device:CPU:0`` and so on.  One device type a name.
 """
 
 from __future__ import annotations

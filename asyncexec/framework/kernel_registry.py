@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelFactory, KernelKind
 from asyncexec.framework.types import DType
+
+
+F = TypeVar("F", bound=KernelFactory)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,11 +82,11 @@ def register_kernel(
     kind: KernelKind = KernelKind.CHEAP,
     device_type: str = "CPU",
     dtypes: Mapping[str, Collection[DType]] | None = None,
-) -> Callable[[KernelFactory], KernelFactory]:
+) -> Callable[[F], F]:
     """Decorator: the function is the kernel factory of *ops*: it gets an OpKernelConstruction, returns the kernel."""
     constraints = {name: frozenset(allowed) for name, allowed in (dtypes or {}).items()}
 
-    def decorate(factory: KernelFactory) -> KernelFactory:
+    def decorate(factory: F) -> F:
         for op in ops:
             registry.register(op, device_type, KernelRegistration(factory, kind, constraints))
         return factory

@@ -15,7 +15,7 @@ from asyncexec.framework.types import DType, as_dtype
 from asyncexec.frontend.source_line import caller_line
 from asyncexec.graph.current_graph import current_graph
 from asyncexec.graph.graph import Graph, properties_of
-from asyncexec.graph.node import Node, Tensor
+from asyncexec.graph.node import Node, NodeProperties, Tensor
 
 
 def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]:
@@ -134,12 +134,21 @@ def _reshaped(value: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     return as_value(array.reshape(shape))
 
 
-def const_node(graph: Graph, value: Any, dtype: DType, name: str | None = None) -> Node:
-    """Add a Const node of a value that is already as it travels along edges."""
+def _read_only(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         value = value.copy() if value.flags.writeable else value
         value.flags.writeable = False
-    properties = properties_of(op_registry.lookup("Const"), {"value": value, "dtype": dtype})
+    return value
+
+
+def const_node(graph: Graph, value: Any, dtype: DType, name: str | None = None) -> Node:
+    """Add a Const node of a value that is already as it travels along edges."""
+    registration, attrs = op_registry.lookup("Const"), {"value": value, "dtype": dtype}
+    if dtype is types.object:  # any Python value, which no attr of a GraphDef can have
+        properties = NodeProperties(registration, attrs, (), (dtype,))
+    else:
+        attrs["value"] = _read_only(value)
+        properties = properties_of(registration, attrs)
     return graph.add_node(
         graph.unique_name(name or "Const"),
         properties,

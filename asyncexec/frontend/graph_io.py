@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, overload
 
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.tensor_id import CONTROL_SLOT, parse_tensor_name
@@ -14,15 +15,35 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 
 
+@overload
 def import_graph_def(
     graph_def: GraphDef,
     name: str = "",
-    input_map: Mapping[str, Tensor | Node] | None = None,
+    input_map: Mapping[str, Any] | None = None,
+    control_dependencies: Iterable[Tensor | Node] = (),
+    return_elements: None = None,
+    *,
+    allowed_ops: Collection[str] = (),
+) -> None: ...
+@overload
+def import_graph_def(
+    graph_def: GraphDef,
+    name: str = "",
+    input_map: Mapping[str, Any] | None = None,
+    control_dependencies: Iterable[Tensor | Node] = (),
+    *,
+    return_elements: Sequence[str],
+    allowed_ops: Collection[str] = (),
+) -> list[Any]: ...
+def import_graph_def(
+    graph_def: GraphDef,
+    name: str = "",
+    input_map: Mapping[str, Any] | None = None,
     control_dependencies: Iterable[Tensor | Node] = (),
     return_elements: Sequence[str] | None = None,
     *,
     allowed_ops: Collection[str] = (),
-) -> list[Tensor | Node] | None:
+) -> list[Any] | None:
     """Add the nodes of *graph_def* to the current graph.
 
     Args:

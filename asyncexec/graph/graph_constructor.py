@@ -93,7 +93,7 @@ class GraphConstructor:
         self._new_names: Mapping[str, str] = {}
         self._built: list[Node | None] = [None] * len(graph_def.node)
         self._order: list[Node] = []
-        self._back_edges: list[tuple[Node, NodeDef]] = []
+        self._back_edges: list[tuple[Node, list[Tensor | None], NodeDef]] = []
         self._properties: dict[tuple[Any, ...], NodeProperties] = {}
         self._declared_shapes: dict[NodeProperties, tuple[TensorShape, ...]] = {}
         self._colocated: dict[NodeProperties, Sequence[str]] = {}
@@ -230,7 +230,7 @@ class GraphConstructor:
             check_inputs(data, properties, node_def.name)
             node = self._make_node(node_def, properties, data, control)
             if has_back_edge:
-                self._back_edges.append((node, node_def))
+                self._back_edges.append((node, data, node_def))
                 infer_merge(self._graph.refiner, node, data)
             else:
                 self._graph.refiner.infer(node)
@@ -354,10 +354,9 @@ class GraphConstructor:
         )
 
     def _add_back_edges(self) -> None:
-        for node, node_def in self._back_edges:
+        for node, data, node_def in self._back_edges:
             node.inputs = tuple(
-                self._back_edge(node, slot, node_def) if tensor is None else tensor
-                for slot, tensor in enumerate(node.inputs)
+                self._back_edge(node, slot, node_def) if tensor is None else tensor for slot, tensor in enumerate(data)
             )
 
     def _back_edge(self, node: Node, slot: int, node_def: NodeDef) -> Tensor:

@@ -70,8 +70,9 @@ def check_dtype(want: DType, tensor: Tensor, slot: int, node: Node | str) -> Non
     """InvalidArgumentError unless *tensor* can be input *slot* of *node*."""
     got = tensor.dtype
     if not want.is_compatible_with(got):
+        name = node if isinstance(node, str) else node.name
         raise InvalidArgumentError(
-            f"Input {slot} of node {node if isinstance(node, str) else node.name} was passed {got.name} from {tensor.name} "
+            f"Input {slot} of node {name} was passed {got.name} from {tensor.name} "
             f"incompatible with expected {want.name}.",
             node=node,
         )

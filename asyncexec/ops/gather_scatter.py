@@ -367,5 +367,5 @@ for _op, _combine, _dtypes in (
     ("ScatterNdNonAliasingAdd", np.add, POD),
 ):
     register_kernel(_op, dtypes={"T": _dtypes, "Tindices": _INDICES})(
-        lambda c, combine=_combine: _tensor_scatter(c, combine)  # type: ignore[misc]
+        lambda c, combine=_combine: _tensor_scatter(c, combine)
     )

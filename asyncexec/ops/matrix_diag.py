@@ -345,4 +345,4 @@ def diag_part(x: Any) -> Any:
 
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {"Diag": diag, "DiagPart": diag_part}
 for _op, _function in _FUNCTIONS.items():
-    register_kernel(_op, dtypes={"T": POD})(lambda c, function=_function: function)  # type: ignore[misc]
+    register_kernel(_op, dtypes={"T": POD})(lambda c, function=_function: function)

@@ -16,8 +16,9 @@ from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs, unchanged, unknown
-from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.framework.tensor_shape import SCALAR, TensorShape
 from asyncexec.framework.types import DType, as_dtype
+from asyncexec.framework.types import object as object_dtype
 
 
 def pass_through(value: Any) -> Any:
@@ -43,6 +44,8 @@ def _holds(dtype: DType, value: Any) -> bool:
 
 def _const_shape(c: InferenceContext) -> Sequence[TensorShape]:
     value, dtype = c.attr("value"), c.attr("dtype")
+    if dtype is object_dtype:
+        return [SCALAR]
     if not _holds(dtype, value):
         got = "string" if isinstance(value, bytes) else np.asarray(value).dtype.name
         raise InvalidArgumentError(f"Inconsistent types: attr dtype is {dtype.name}, but the value is {got}")

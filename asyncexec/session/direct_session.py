@@ -34,7 +34,7 @@ from asyncexec.session.graph_execution_state import GraphExecutionState
 from asyncexec.session.session_config import RunOptions, SessionConfig
 
 Fetches: TypeAlias = Any
-Feeds: TypeAlias = Mapping[Tensor | str, Any]
+Feeds: TypeAlias = Mapping[Any, Any]  # of tensors and names; the keys of a Mapping are invariant
 
 _NO_FEEDS: Final[Feeds] = {}
 _NO_TARGETS: Final[tuple[Node, ...]] = ()
@@ -220,7 +220,9 @@ class Session:
             feeds,
             tuple(feed_converter(tensor) for tensor in feeds),
             executor,
-            tuple(i for i, tensor in enumerate(tensors) if tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed),
+            tuple(
+                i for i, tensor in enumerate(tensors) if tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed
+            ),
             mapper.build,
         )
 

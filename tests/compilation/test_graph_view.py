@@ -35,7 +35,8 @@ def text(view: GraphView) -> list[str]:
     for item in view.items:
         slots = list(range(item.input_start, item.input_start + item.num_inputs))
         edges = " ".join(
-            f":{i}->" + ",".join(f"{slot}@{'sink' if consumer < 0 else view.items[consumer].node.name}" for slot, consumer in out)
+            f":{i}->"
+            + ",".join(f"{slot}@{'sink' if consumer < 0 else view.items[consumer].node.name}" for slot, consumer in out)
             for i, out in enumerate(item.output_edges)
         )
         controls = "".join(f" ^{view.items[consumer].node.name}" for consumer in item.control_edges)

@@ -75,7 +75,9 @@ async def test_many_results_share_wake_ups(monkeypatch: pytest.MonkeyPatch) -> N
     wake_ups = []
     collect = pool._collect
     monkeypatch.setattr(pool, "_collect", lambda: wake_ups.append(1) or collect())
-    calls = [asyncio.ensure_future(call(pool, gate.wait if not i else len, *([10] if not i else [""]))) for i in range(50)]
+    calls = [
+        asyncio.ensure_future(call(pool, gate.wait if not i else len, *([10] if not i else [""]))) for i in range(50)
+    ]
     await settle()
     gate.set()
     while pool._jobs.qsize():  # without giving the loop a turn

@@ -23,7 +23,9 @@ def traced(metadata: ax.RunMetadata) -> Counter[str]:
     return Counter(stats.node_name for stats in device.node_stats)
 
 
-async def run(graph: ax.Graph, fetches: object, feeds: object = None, targets: object = ()) -> tuple[object, Counter[str]]:
+async def run(
+    graph: ax.Graph, fetches: object, feeds: object = None, targets: object = ()
+) -> tuple[object, Counter[str]]:
     metadata = ax.RunMetadata()
     async with ax.Session(graph) as session:
         options = ax.RunOptions(trace=True)

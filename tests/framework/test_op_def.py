@@ -1,10 +1,11 @@
 """The cases of TensorFlow's node_def_util_test.cc, by what they mean, and the notation that ops are declared in.
 
-In, Out, Enum, SameIn, AnyIn: the tests of those names.  Device, ValidSyntax: test_graph_constructor.py (devices, names,
-inputs).  InputTypesForNode, OutputTypesForNode (2), LargeOutput: test_dtypes, test_large_output.  NameRangesForNode
-Simple, Polymorphic, NRepeats, TypeList: test_name_ranges.  AddPrefixAndSuffixToNode, MaybeAddPrefixToColocation... (2),
-MaybeUpdateColocation...WithMap (2): colocation under a prefix or new names is in test_graph_constructor.py; frame names
-get prefixes when functions are inlined, which is not yet.  FormatNodeForError (3), AttachDef (2): test_errors_name_a_node.
+In, Out, Enum, SameIn, AnyIn: the tests of those names.  Device, ValidSyntax: test_graph_constructor.py.
+InputTypesForNode, OutputTypesForNode (2), LargeOutput: test_dtypes, test_large_output.
+NameRangesForNode Simple, Polymorphic, NRepeats, TypeList: test_name_ranges.
+AddPrefixAndSuffixToNode: frames get prefixes when functions are inlined, which is not yet.
+MaybeAddPrefixToColocation... (2), MaybeUpdateColocation...WithMap (2): test_graph_constructor.py (prefix, new names).
+FormatNodeForError (3), AttachDef (2): test_errors_name_a_node.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def test_each_kind_takes_its_own_values_only(kind: str) -> None:
     op_def = parse_op_def("Kinds", "->", f"a: {kind}")
     for other, values in KINDS.items():
         for value in values:
-            fits = other == kind or {other, kind} == {"tensor", "string"} and isinstance(value, bytes)
+            fits = other == kind or ({other, kind} == {"tensor", "string"} and isinstance(value, bytes))
             fits = fits or (other.startswith("list(") and kind.startswith("list(") and value == ())
             if fits:
                 assert op_def.complete_attrs({"a": value}, imported=True)["a"] is value

@@ -1,5 +1,7 @@
-"""Graphs that were made to do harm, or just wrong: each is refused with a typed error that names the node, and the graph
-that it was to be added to is as it was."""
+"""Graphs that were made to do harm, or are just wrong.
+
+Each is refused with a typed error that names the node, and the graph that it was to be added to is as it was.
+"""
 
 from __future__ import annotations
 
@@ -207,8 +209,11 @@ NEG = NodeDef(name="n", op="Neg", input=("x",), attr={"T": FLOAT})
         ([function("F", calls("G")), function("G", calls("F"))], "recursion through F: F -> G -> F"),
         ([function("F", calls("PartitionedCall", f="F"))], "recursion through F: F -> F"),
         (
-            [function("F", calls("StatelessIf", then_branch="G", else_branch="H")), function("G", NEG)]
-            + [function("H", calls("F"))],
+            [
+                function("F", calls("StatelessIf", then_branch="G", else_branch="H")),
+                function("G", NEG),
+                function("H", calls("F")),
+            ],
             "recursion through F: F -> H -> F",
         ),
         ([function("F", NEG, ret="elsewhere:y:0")], "output 'y' of function 'F' is 'elsewhere:y:0'"),

@@ -576,7 +576,7 @@ def _function(name: str, op: str, ret: str = "n:y:0", **attrs: object) -> Functi
 
 def test_functions_come_along() -> None:
     library = FunctionDefLibrary(function=(_function("Outer", "Inner"), _function("Inner", "Neg")))
-    nodes = parse_graph_text("x: Placeholder[float32]").node + (NodeDef(name="call", op="Outer", input=("x",)),)
+    nodes = (*parse_graph_text("x: Placeholder[float32]").node, NodeDef(name="call", op="Outer", input=("x",)))
     graph = load_def(GraphDef(node=nodes, library=library))
     assert [dtype.name for dtype in graph.operation("call").properties.output_dtypes] == ["float32"]
     again = load_def(graph.as_graph_def())

@@ -25,6 +25,15 @@ PREAMBLE = """
 """
 
 
+SLICED_BATCH = """
+    s: Shape({of})
+    b: StridedSlice[shrink_axis_mask=1](s, first, second, second)
+    d: Const[{size}]
+    p: Pack(b, d)
+    y: Reshape({of}, p)
+"""
+
+
 def shape(text: str, name: str) -> str:
     return str(load(PREAMBLE + text).tensor(f"{name}:0").shape)
 
@@ -40,16 +49,8 @@ def shape(text: str, name: str) -> str:
         ("y: Reshape(anything, sizes)", "[?,?,?]"),
         ("y: Reshape(anything, any_sizes)", "<unknown>"),
         # The batch of x, sliced out of its shape and packed again: how every exported model flattens.
-        (
-            "s: Shape(x)\nb: StridedSlice[shrink_axis_mask=1](s, first, second, second)\nd: Const[784]\n"
-            "p: Pack(b, d)\ny: Reshape(x, p)",
-            "[?,784]",
-        ),
-        (
-            "s: Shape(known)\nb: StridedSlice[shrink_axis_mask=1](s, first, second, second)\nd: Const[-1]\n"
-            "p: Pack(b, d)\ny: Reshape(known, p)",
-            "[4,6]",
-        ),
+        (SLICED_BATCH.format(of="x", size=784), "[?,784]"),
+        (SLICED_BATCH.format(of="known", size=-1), "[4,6]"),
         ("s: Shape(x)\nb: StridedSlice(s, second, first, second)\ny: Reshape(anything, b)", "[]"),
         ("s: Shape(x)\nb: StridedSlice[end_mask=1](s, second, first, second)\ny: Reshape(anything, b)", "[28,28]"),
         ("s: Shape(x)\nb: StridedSlice[begin_mask=1](s, first, third, second)\ny: Reshape(anything, b)", "[?,28]"),
@@ -78,11 +79,7 @@ def test_shapes_from_values(text: str, expected: str) -> None:
         ("y: MatMul(known, known)", "6 and 4"),
         ("y: Add(known, b)\nb: Placeholder[float32, [5]]", "5 and 6"),
         ("y: ConcatV2(known, x, zero)", "rank"),
-        (
-            "s: Const[[4294967296, 4294967296]]\ny: Fill[index_type=int64](s64, f)\ns64: Const[[4294967296, 4294967296], "
-            "int64]\nf: Const[1.0]",
-            "elements",
-        ),
+        ("s: Const[[4294967296, 4294967296], int64]\nf: Const[1.0]\ny: Fill(s, f)", "elements"),
     ],
 )
 def test_shapes_that_cannot_fit(text: str, said: str) -> None:

@@ -1,7 +1,8 @@
 """The cases of TensorFlow's validate_test.cc, by what they mean.
 
-TestValidGraph, GraphWithUnspecifiedDefaultAttr, GraphWithUnspecifiedRequiredAttr: test_attrs_*.  GraphWithOpOnlyInOpList,
-GraphWithGlobalOpNotInOpList: test_ops_of_another_registry.  ShouldStripDocs: an OpDef here has no documentation.
+TestValidGraph, GraphWithUnspecifiedDefaultAttr, GraphWithUnspecifiedRequiredAttr: test_attrs_*.
+GraphWithOpOnlyInOpList, GraphWithGlobalOpNotInOpList: test_ops_of_another_registry.
+ShouldStripDocs: an OpDef here has no documentation.
 NoDuplicateNodeNames, DuplicateNodeNames: test_duplicate_names.  NoCyclePasses, NoCycleWithMergePasses, CycleFails:
 test_cycles (TensorFlow's case loops outside of any frame, which is refused here).
 """

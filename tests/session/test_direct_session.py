@@ -1,4 +1,6 @@
-"""Running signatures of a session: what ``direct_session_test.cc`` (TensorFlow 1.15) proves, for acyclic graphs on one device.
+"""Running signatures of a session: what ``direct_session_test.cc`` of TensorFlow 1.15 proves.
+
+For acyclic graphs on one device.
 
 TensorFlow's case                          here
 -----------------------------------------  ------------------------------------------------------------------
@@ -8,7 +10,7 @@ TestFeed, TestFeed_Callable                test_feed_of_an_inner_tensor_cuts_its
 TestConcurrency, ..._Callable              test_thousand_runs_at_once
 TwoCreateCallsFails                        test_extend_refuses_a_name_that_is_taken
 ForgetToCreate                             test_run_of_an_empty_graph
-RunSimpleNetworkWithOpts, ..._Callable     test_step_stats.py
+RunSimpleNetworkWithOpts, ..._Callable     tests/executor/test_step_stats.py
 KeepsStateAcrossRunsOfSession              test_state_is_kept_across_runs
 MultipleFeedTest, ..._Callable,            test_feeds_and_fetches_in_either_order, test_a_tensor_fed_twice
   ..._SomeSyncRun
@@ -22,9 +24,9 @@ TestDirectSessionRunClose                  test_closed_session_refuses, test_clo
 TestDirectSessionReset                     test_closed_session_forgets_its_state
 
 Not here
-  TestTensorConnection, ...UseTwice        callables cannot rewire edges in this contract; import_graph_def(input_map=) does
+  TestTensorConnection, ...UseTwice        callables cannot rewire edges in this contract; input_map of an import can
   RunSimpleNetwork_OptimizeForStaticGraph  no such option: extending a session is always allowed
-  TestPerSessionThreads,                   a session has one worker pool of its own; the loop itself is the inter-op pool
+  TestPerSessionThreads,                   a session has one worker pool of its own; the loop is its inter-op pool
     TestSessionInterOpThreads* (5)
   InvalidDevice, PlacePrunedGraph          wait for placement
   PartialRun* (3), PRunClose               wait for partial_run
@@ -151,9 +153,9 @@ async def test_callable_after_close() -> None:
     async with ax.Session(matmul_graph()) as session:
         call = session.make_callable("y:0")
         await call()
-    with pytest.raises(ax.errors.CancelledError, match="Session has been closed."):
+    with pytest.raises(ax.errors.CancelledError, match="Session has been closed"):
         await call()
-    with pytest.raises(ax.errors.CancelledError, match="Session has been closed."):
+    with pytest.raises(ax.errors.CancelledError, match="Session has been closed"):
         session.make_callable("y:0")
 
 
@@ -379,7 +381,7 @@ async def test_closed_session_refuses() -> None:
         lambda: session.extend(ax.GraphDef()),
         session.__aenter__,
     ):
-        with pytest.raises(ax.errors.CancelledError, match="Session has been closed."):
+        with pytest.raises(ax.errors.CancelledError, match="Session has been closed"):
             await refused()
 
 
@@ -391,7 +393,7 @@ async def test_close_ends_the_steps_under_way(closers: int) -> None:
     runs = [await started(session.run(taken)) for _ in range(3)]
     await asyncio.gather(*[session.close() for _ in range(closers)])
     for run in runs:
-        with pytest.raises(ax.errors.CancelledError, match="Session has been closed."):
+        with pytest.raises(ax.errors.CancelledError, match="Session has been closed"):
             await run
 
 
@@ -429,7 +431,7 @@ async def test_close_while_a_signature_is_being_built() -> None:
     await asyncio.sleep(0)
     assert not run.done()
     await session.close()
-    with pytest.raises(ax.errors.CancelledError, match="Session has been closed."):
+    with pytest.raises(ax.errors.CancelledError, match="Session has been closed"):
         await run
     assert ran == []
 
@@ -444,7 +446,7 @@ async def test_close_from_a_kernel_of_the_session() -> None:
 
         closing = close(x)
     session = ax.Session(graph)
-    with pytest.raises(ax.errors.CancelledError, match="Session has been closed."):
+    with pytest.raises(ax.errors.CancelledError, match="Session has been closed"):
         await session.run(closing, {x: session})
     await session.close()
 
@@ -554,3 +556,13 @@ async def test_any_schedule_gives_the_same_result() -> None:
     for seed in range(5):
         async with ax.Session(graph, ax.SessionConfig(schedule_seed=seed)) as session:
             assert await session.run(total, {x: 2.0}) == 2.0 * sum(range(50))
+
+
+async def test_only_so_many_signatures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncexec.session.direct_session._MAX_CACHED", 3)
+    with ax.Graph() as graph:
+        tensors = [ax.constant(float(i)) for i in range(10)]
+    async with ax.Session(graph) as session:
+        for _ in range(2):
+            assert [await session.run(tensor) for tensor in tensors] == [float(i) for i in range(10)]
+            assert len(session._cache) == 3

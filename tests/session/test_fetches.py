@@ -120,7 +120,9 @@ async def test_nest_is_given_back(graph: ax.Graph, fetches: Any, expected: Any) 
 
 async def test_kinds_within_are_kept(graph: ax.Graph) -> None:
     async with ax.Session(graph) as session:
-        result = await session.run([OrderedDict(x="a:0"), defaultdict(list, x="a:0"), Names(["a:0"]), View({"x": "a:0"})])
+        result = await session.run(
+            [OrderedDict(x="a:0"), defaultdict(list, x="a:0"), Names(["a:0"]), View({"x": "a:0"})]
+        )
     assert [type(part) for part in result] == [OrderedDict, defaultdict, Names, dict]
     assert result[1]["new"] == []
     assert result[3] == {"x": 1.0}
@@ -218,7 +220,7 @@ async def test_tensor_of_another_graph(graph: ax.Graph) -> None:
         foreign = ax.constant(1.0, name="foreign")
     async with ax.Session(graph) as session:
         for fetches in (foreign, foreign.op, [foreign]):
-            with pytest.raises(ax.errors.InvalidArgumentError, match="'foreign.*not of this session's graph"):
+            with pytest.raises(ax.errors.InvalidArgumentError, match=r"'foreign.*not of this session's graph"):
                 await session.run(fetches)
         with pytest.raises(ax.errors.InvalidArgumentError, match="not of this session's graph"):
             await session.run([], targets=[foreign])

@@ -19,6 +19,7 @@ threads are waited for                                       test_worker_thread_
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -177,8 +178,29 @@ async def test_kernels_that_had_not_begun_never_begin(graph: ax.Graph, kernels: 
     assert kernels.log == []
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
+async def test_eager_tasks(graph: ax.Graph, kernels: Kernels) -> None:
+    """A kernel's task may have ended when it is made."""
+
+    @ax.op
+    async def at_once(label: str) -> str:
+        return label
+
+    with graph:
+        a, b = named("a", "b")
+        passes = at_once(at_once(a))
+        fails = [kernels.wait(a), kernels.fail(passes)]
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+    async with ax.Session(graph) as session:
+        assert await session.run([passes, at_once.options(name="again")(b)]) == [b"a", b"b"]
+        with pytest.raises(ax.errors.InvalidArgumentError, match="a failed"):
+            await session.run(fails)
+    assert kernels.log == ["a began", "a cancelled", "a ended"]
+
+
 async def test_launch_that_fails(graph: ax.Graph) -> None:
     """A kernel may fail before there is anything to await."""
+
     def start(x: float) -> Any:
         raise ValueError("no coroutine")
 
@@ -358,11 +380,15 @@ async def test_task_group_of_the_caller(graph: ax.Graph, kernels: Kernels) -> No
         waits = kernels.wait(*named("a"))
         fails = kernels.fail(*named("b"))
     async with ax.Session(graph) as session:
-        with pytest.raises(BaseExceptionGroup) as caught:
+
+        async def both() -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(session.run(waits))
                 await settle()
                 group.create_task(session.run(fails))
+
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await both()
         (error,) = caught.value.exceptions
         assert isinstance(error, ax.errors.InvalidArgumentError)
         assert kernels.log == ["a began", "a cancelled", "a ended"]
