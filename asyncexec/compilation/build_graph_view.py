@@ -88,8 +88,8 @@ class _Builder:
                 if is_edge and flow.output_frame(tensor.op) is not flow.frame_of(node):
                     raise InvalidArgumentError(
                         f"{{{{node {node.name}}}}} has inputs from different frames. "
-                        f"The input {{{{node {tensor.op.name}}}}} is in frame {flow.output_frame(tensor.op).name!r}, the node itself in "
-                        f"{flow.frame_of(node).name!r}.",
+                        f"The input {{{{node {tensor.op.name}}}}} is in frame {flow.output_frame(tensor.op).name!r}, "
+                        f"the node itself in {flow.frame_of(node).name!r}.",
                         node=node,
                     )
             if not count % STRIDE:

@@ -31,7 +31,7 @@ from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import OpError
 
 DEFAULT_SLICE_NS: Final = NS_PER_MS
-# What a kernel may raise.  CancelledError is the caller's only where the step awaits; the rest is not for a step to catch.
+# What a kernel may raise: a CancelledError is the caller's only where the step awaits; the rest is not ours to catch.
 CATCHABLE: Final = (Exception, asyncio.CancelledError)
 
 

@@ -32,7 +32,7 @@ def paused_gc() -> Iterator[None]:
 
 
 def _count_as_old() -> None:
-    """Move what was made to the oldest generation; else the next collection, of the youngest, walks all of it at once."""
+    """Move what was made to the oldest generation; else the next collection of the youngest walks all of it."""
     if not gc.get_freeze_count():  # what the application has frozen stays so
         gc.freeze()
         gc.unfreeze()

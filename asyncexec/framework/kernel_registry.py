@@ -10,7 +10,6 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelFactory, KernelKind
 from asyncexec.framework.types import DType
 
-
 F = TypeVar("F", bound=KernelFactory)
 
 

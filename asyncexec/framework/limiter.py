@@ -12,8 +12,8 @@ from asyncexec.framework.errors import InvalidArgumentError
 class Limiter:
     """At most *total* async kernels under it run at once in one event loop.
 
-    ``Limiter(32, name="api")`` can be named elsewhere by ``limiter="api"``.  An event loop has slots of its own, since a
-    waiter can only be woken in the loop it waits in.
+    ``Limiter(32, name="api")`` can be named elsewhere by ``limiter="api"``.  An event loop has slots of its own, since
+    a waiter can only be woken in the loop it waits in.
 
     Raises:
         InvalidArgumentError: *total* is below 1, or the name is taken by a limiter of another size.

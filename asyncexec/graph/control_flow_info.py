@@ -1,6 +1,7 @@
 """The frame of each node (``tensorflow/core/graph/control_flow.cc``).
 
-A frame is what the Enters with one ``frame_name`` open under one parent frame: a while loop, mostly.  An Enter belongs to the
+A frame is what the Enters with one ``frame_name`` open under one parent frame: a while loop, mostly.  An Enter
+belongs to the
 frame it is entered from, an Exit to the frame it leaves; everything else belongs to the frame of its inputs.
 """
 
@@ -46,7 +47,8 @@ class ControlFlowInfo:
     """Which frame each node of a graph is in.
 
     Raises:
-        InvalidArgumentError: a node has inputs from different frames, frames of one name have different parents, a frame
+        InvalidArgumentError: a node has inputs from different frames, frames of one name have different parents, a
+        frame
             has two LoopConds, or an Exit leaves the root.
     """
 
@@ -88,7 +90,7 @@ class ControlFlowInfo:
         return frame
 
     def _common_frame(self, node: Node) -> Frame:
-        """The frame of the inputs of *node*; those that come round a loop are not known yet, and are checked by others."""
+        """The frame of the inputs of *node*, but for those that come round a loop, which are not known yet."""
         first: Node | None = None
         frame = self.root
         for source in self._sources(node):
@@ -99,8 +101,9 @@ class ControlFlowInfo:
                 first, frame = source, of_source
             elif of_source is not frame:
                 raise InvalidArgumentError(
-                    f"{{{{node {node.name}}}}} has inputs from different frames. The input {{{{node {source.name}}}}} is in "
-                    f"frame {of_source.name!r}. The input {{{{node {first.name}}}}} is in frame {frame.name!r}.",
+                    f"{{{{node {node.name}}}}} has inputs from different frames. "
+                    f"The input {{{{node {source.name}}}}} is in frame {of_source.name!r}. "
+                    f"The input {{{{node {first.name}}}}} is in frame {frame.name!r}.",
                     node=node,
                 )
         return frame

@@ -6,7 +6,6 @@ what is cut short or no such file at all, InvalidArgumentError for what can be r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import ValidationError

@@ -1,7 +1,8 @@
 """Philox blocks to numbers of a distribution, as TensorFlow's CPU kernels do it.
 
 The ways from bits to numbers are those of ``tensorflow/core/lib/random/random_distributions.h``: uniform numbers have
-random mantissa bits under the exponent of [1, 2), less one; normal ones come in pairs by Box-Muller.  Uniform numbers are
+random mantissa bits under the exponent of [1, 2), less one; normal ones come in pairs by Box-Muller.  Uniform numbers
+are
 TensorFlow's to the bit.  For normal ones TensorFlow takes log, sin and cos from the C library, whose float versions may
 be off by one unit in the last place; here they are correctly rounded, so a normal float32 may differ in its last bits.
 """

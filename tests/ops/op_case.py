@@ -1,4 +1,4 @@
-"""One call of one op, told as data: the same case runs on our kernels and, to make the golden answers, on TensorFlow."""
+"""One call of one op, told as data: it runs on our kernels and, to make the golden answers, on TensorFlow."""
 
 from __future__ import annotations
 

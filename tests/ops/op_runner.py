@@ -33,7 +33,7 @@ def dtype_of(value: Any) -> DType:
     if isinstance(value, bytes):
         return as_dtype("string")
     dtype = np.asarray(value).dtype
-    return as_dtype("string") if dtype == object else as_dtype(dtype)
+    return as_dtype("string") if dtype.kind == "O" else as_dtype(dtype)
 
 
 def decode_attr(kind: str, value: Any) -> Any:
@@ -93,9 +93,8 @@ def run_case(case: OpCase, resource_mgr: ResourceMgr | None = None) -> list[Any]
     vague = list(registration.shape_function(blind))
     blank = InferenceContext(op_def, attrs, [TensorShape(None)] * len(shapes), input_dtypes)
     blank_shapes = list(registration.shape_function(blank))
-    construction = OpKernelConstruction(
-        case.op.lower(), op_def, attrs, input_dtypes, output_dtypes, ResourceMgr() if resource_mgr is None else resource_mgr
-    )
+    resource_mgr = ResourceMgr() if resource_mgr is None else resource_mgr
+    construction = OpKernelConstruction(case.op.lower(), op_def, attrs, input_dtypes, output_dtypes, resource_mgr)
     factory = kernel_registry.lookup(case.op, "CPU", attrs).factory
     with np.errstate(all="ignore"):
         result = factory(construction)(*inputs)

@@ -35,7 +35,7 @@ def test_a_node_goes_where_it_asks() -> None:
     assert placed(graph_on("/cpu:1", "/device:CPU:0", full), 2) == ["/device:CPU:1", "/device:CPU:0", "/device:CPU:1"]
 
 
-@pytest.mark.parametrize("device", ["/device:GPU:0", "/cpu:7", "/job:worker", "/replica:3/cpu:0"])
+@pytest.mark.parametrize("device", ["/device:GPU:0", "/device:CPU:7", "/job:worker", "/replica:3/device:CPU:0"])
 def test_an_impossible_device_is_named_with_those_there_are(device: str) -> None:
     with pytest.raises(ax.errors.InvalidArgumentError) as caught:
         placed(graph_on("", device))
@@ -78,6 +78,7 @@ async def test_step_stats_tell_the_device() -> None:
     async with ax.Session(graph_on("/cpu:0", "/cpu:1"), config=config) as session:
         await session.run(["n0:0", "n1:0"], options=ax.RunOptions(trace=True), metadata=metadata)
         devices = session.list_devices()
-    nodes = {stats.device[-5:]: [node.node_name for node in stats.node_stats] for stats in metadata.step_stats.dev_stats}
+    dev_stats = metadata.step_stats.dev_stats
+    nodes = {stats.device[-5:]: [node.node_name for node in stats.node_stats] for stats in dev_stats}
     assert nodes == {"CPU:0": ["n0"], "CPU:1": ["n1"]}
     assert devices == [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(2)]
