@@ -180,6 +180,9 @@ class ExecutorState:
                 item = take_next()
                 if places[item.id]:
                     self._launch(item, item, now)
+                    now = monotonic_ns()
+                    if now > end:
+                        return
                     continue
                 try:
                     outputs = item.kernel(*take_inputs(item))
@@ -305,11 +308,14 @@ class TaggedExecutorState(ExecutorState):
             while ready:
                 tagged = take_next()
                 item, _, is_dead = tagged
-                if is_dead:
-                    propagator.propagate_dead(tagged, ready)
-                    continue
-                if places[item.id]:
-                    self._launch(tagged, item, now)
+                if is_dead or places[item.id]:
+                    if is_dead:
+                        propagator.propagate_dead(tagged, ready)
+                    else:
+                        self._launch(tagged, item, now)
+                    now = monotonic_ns()
+                    if now > end:
+                        return
                     continue
                 try:
                     outputs = item.kernel(*take_inputs(tagged))

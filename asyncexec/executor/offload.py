@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 
 
 Done: TypeAlias = Callable[[Outcome], None]
-_Job: TypeAlias = tuple[contextvars.Context, Callable[..., Any], Sequence[Any], Done]
+_Job: TypeAlias = list[Any]  # context, function, arguments, done
 
 
 class WorkerPool:
@@ -57,7 +57,7 @@ class WorkerPool:
         if self._unfinished >= len(self._threads) < self._num_threads:
             self._start_thread()
         self._unfinished += 1
-        self._jobs.put((contextvars.copy_context(), function, args, done))
+        self._jobs.put([contextvars.copy_context(), function, args, done])
 
     def _start_thread(self) -> None:
         thread = threading.Thread(
@@ -68,26 +68,14 @@ class WorkerPool:
 
     def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
         while (job := jobs.get()) is not None:
-            context, function, args, done = job
-            result, error = None, None
-            start = monotonic_ns()
-            try:
-                result = context.run(function, *args)
-            except BaseException as raised:
-                error = raised
-            self._post(done, Outcome(result, error, start, monotonic_ns(), threading.get_ident()))
-            del job, context, function, args, done, result, error  # hold nothing while waiting
+            # No lock: the result is there before the flag is read, and _collect lowers the flag before it looks.
+            self._results.append(_run(job))
+            if not self._wake_up_is_due:
+                self._wake_up_is_due = True
+                assert self._loop is not None  # submit has been called
+                self._loop.call_soon_threadsafe(self._collect)
         if self._loop is not None and self._on_exit is not None:
             self._loop.call_soon_threadsafe(self._on_exit)
-
-    def _post(self, done: Done, outcome: Outcome) -> None:
-        # No lock: the result is there before the flag is read, and _collect lowers the flag before it looks for
-        # results.
-        self._results.append((done, outcome))
-        if not self._wake_up_is_due:
-            self._wake_up_is_due = True
-            assert self._loop is not None  # submit has been called
-            self._loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
         self._wake_up_is_due = False
@@ -109,6 +97,23 @@ class WorkerPool:
         await outlast(all_ended.is_set, all_ended.wait)
         for thread in threads:
             thread.join()  # it has nothing left to do
+
+
+def _run(job: _Job) -> tuple[Done, Outcome]:
+    """Do *job*, and forget it: once the loop has the outcome, the thread holds on to nothing of it."""
+    context, function, args, done = job
+    job.clear()
+    result: Any = None
+    error: BaseException | None = None
+    start = monotonic_ns()
+    try:
+        result = context.run(function, *args)
+    except BaseException as raised:  # handed to the step, whatever it is
+        error = raised
+    try:
+        return done, Outcome(result, error, start, monotonic_ns(), threading.get_ident())
+    finally:
+        del context, function, args, done, result, error  # the error's traceback holds this frame
 
 
 def _count_down(left: list[int], all_ended: asyncio.Event) -> None:

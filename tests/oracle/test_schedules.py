@@ -1,0 +1,60 @@
+"""Neither the order of ready nodes nor the number of parallel iterations changes values, errors or node counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+import asyncexec as ax
+from tests.oracle.oracle_case import ALL_CASES, FOLDER, OracleCase
+from tests.oracle.test_oracle import check_run
+from tests.oracle.waiting import REFUSED_AT_LOAD, WAITING_FAMILIES
+
+ORDERED: Final = frozenset({"cond", "while", "rawcf", "dead", "control", "tensorarray", "state", "model", "func"})
+CASES: Final = [
+    case
+    for case in ALL_CASES
+    if case.family in ORDERED - WAITING_FAMILIES and case.name not in REFUSED_AT_LOAD and not case.meta["import_error"]
+]
+PARALLEL_ITERATIONS: Final = (1, 10, 32)
+# Its iterations update one variable and nothing but parallel_iterations=1 orders them: with more they race in
+# TensorFlow too.
+ONE_AT_A_TIME: Final = frozenset({"control_deps_in_while_order"})
+
+
+def with_parallel_iterations(case: OracleCase, count: int) -> ax.Graph:
+    """The case's graph with *count* iterations of every loop at once."""
+    graph_def = ax.load_graph_def(FOLDER / case.name / "graph.pb")
+    data = graph_def.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for node in data["node"]:
+        if "parallel_iterations" in node.get("attr", {}):
+            node["attr"]["parallel_iterations"] = {"i": str(count)}
+    with ax.Graph() as graph:
+        ax.import_graph_def(ax.GraphDef.model_validate(data))
+    return graph
+
+
+@pytest.fixture(params=PARALLEL_ITERATIONS, ids=lambda count: f"parallel{count}")
+def graph(request: pytest.FixtureRequest, case: OracleCase) -> Iterator[ax.Graph]:
+    assert case.arrays is not None  # read before the loop starts
+    yield with_parallel_iterations(case, 1 if case.name in ONE_AT_A_TIME else request.param)
+
+
+async def check_seeds(case: OracleCase, graph: ax.Graph, seeds: range) -> None:
+    for seed in [None, *seeds]:
+        async with ax.Session(graph, config=ax.SessionConfig(schedule_seed=seed)) as session:
+            for run in case.meta["runs"]:
+                await check_run(session, case, run)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_any_order_gives_tensorflows_answer(case: OracleCase, graph: ax.Graph) -> None:
+    await check_seeds(case, graph, range(3))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_a_hundred_orders_give_tensorflows_answer(case: OracleCase, graph: ax.Graph) -> None:
+    await check_seeds(case, graph, range(3, 103))
