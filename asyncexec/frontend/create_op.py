@@ -39,6 +39,10 @@ class TensorSource(TensorOperators, ABC):
     def as_tensor(self) -> Tensor:
         """The tensor it stands for; a new node each time."""
 
+    @abstractmethod
+    def fetched_tensor(self) -> Tensor:
+        """The tensor that is run when it is fetched; the same each time."""
+
 
 def create_op(
     op: str,

@@ -36,7 +36,7 @@ class Variable(TensorSource):
         InvalidArgumentError: the value does not fit dtype or shape.
     """
 
-    __slots__ = ("_dtype", "_shape", "handle", "initial_value", "initializer")
+    __slots__ = ("_dtype", "_shape", "_value", "handle", "initial_value", "initializer")
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class Variable(TensorSource):
                 "VarHandleOp", (), full_name + "/", dtype=self._dtype, shape=self._shape, shared_name=full_name
             )
             self.initializer = self._update("AssignVariableOp", self.initial_value, f"{full_name}/Assign/")
+            self._value = self.read_value(f"{full_name}/Read/")
         graph.collections.setdefault(VARIABLES, []).append(self)
 
     @property
@@ -88,6 +89,9 @@ class Variable(TensorSource):
 
     def as_tensor(self) -> Tensor:
         return self.read_value()
+
+    def fetched_tensor(self) -> Tensor:
+        return self._value
 
     def is_initialized(self, name: str | None = None) -> Tensor:
         """Whether it has a value, a bool scalar."""

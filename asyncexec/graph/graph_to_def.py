@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from asyncexec.framework.attr_value import encode_attr_value
+from asyncexec.framework.errors import OpError
 from asyncexec.framework.graph_def import FunctionDef, FunctionDefLibrary, GraphDef, NodeDef, VersionDef
 from asyncexec.graph.node import Node, Tensor
 
@@ -27,15 +28,19 @@ def graph_to_def(
 def node_to_def(node: Node) -> NodeDef:
     """The NodeDef of one node."""
     kinds = node.op_def.attrs
+    try:
+        attrs = {
+            name: encode_attr_value(value, kinds[name].kind if name in kinds else "")
+            for name, value in node.attrs.items()
+        }
+    except OpError as error:
+        raise error.locate(node) from None
     return NodeDef(
         name=node.name,
         op=node.op,
         input=(*map(input_name, node.inputs), *(f"^{control.name}" for control in node.control_inputs)),
         device=node.device,
-        attr={
-            name: encode_attr_value(value, kinds[name].kind if name in kinds else "")
-            for name, value in node.attrs.items()
-        },
+        attr=attrs,
     )
 
 

@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, NotFoundError
+from asyncexec.frontend.create_op import TensorSource
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 
 Build: TypeAlias = Callable[[Sequence[Any]], Any]
-_LEAVES: Final = (Tensor, Node, str)
+_LEAVES: Final = (Tensor, Node, str, TensorSource)
 
 
 class FetchMapper:
@@ -55,7 +56,7 @@ class FetchMapper:
         kind: Any = type(fetches)
         return lambda values: kind(**{name: part(values) for name, part in zip(names, parts, strict=True)})
 
-    def _map_leaf(self, fetch: Tensor | Node | str) -> Build:
+    def _map_leaf(self, fetch: Tensor | Node | str | TensorSource) -> Build:
         found = element(self._graph, fetch, "fetch")
         if isinstance(found, Node):
             self.targets.append(found)
@@ -94,6 +95,8 @@ def element(graph: Graph, given: Any, role: str) -> Tensor | Node:
         except (NotFoundError, InvalidArgumentError) as error:
             raise InvalidArgumentError(f"{role} {given!r}: {error.message}", hint=error.hint) from None
         return found
+    if isinstance(given, TensorSource):
+        given = given.fetched_tensor()
     if isinstance(given, (Tensor, Node)):
         if given.graph is not graph:
             raise InvalidArgumentError(f"{role} {given.name!r} is not of this session's graph")
@@ -104,7 +107,7 @@ def element(graph: Graph, given: Any, role: str) -> Tensor | Node:
 def structure_key(fetches: Any) -> Any:
     """A hashable key that is equal for equal nests of the same tensors, operations and names."""
     kind = type(fetches)
-    if kind is Tensor or kind is str or kind is Node:
+    if kind is Tensor or kind is str or kind is Node or isinstance(fetches, TensorSource):
         return fetches
     if kind is list or kind is tuple:
         return (kind, *[structure_key(item) for item in fetches])

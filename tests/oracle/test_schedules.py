@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -37,9 +36,9 @@ def with_parallel_iterations(case: OracleCase, count: int) -> ax.Graph:
 
 
 @pytest.fixture(params=PARALLEL_ITERATIONS, ids=lambda count: f"parallel{count}")
-def graph(request: pytest.FixtureRequest, case: OracleCase) -> Iterator[ax.Graph]:
+def graph(request: pytest.FixtureRequest, case: OracleCase) -> ax.Graph:
     assert case.arrays is not None  # read before the loop starts
-    yield with_parallel_iterations(case, 1 if case.name in ONE_AT_A_TIME else request.param)
+    return with_parallel_iterations(case, 1 if case.name in ONE_AT_A_TIME else request.param)
 
 
 async def check_seeds(case: OracleCase, graph: ax.Graph, seeds: range) -> None:

@@ -231,3 +231,17 @@ async def test_fetch_of_what_is_fed(graph: ax.Graph) -> None:
         assert await session.run(["a:0", "a:0"], {"a:0": 5.0}) == [5.0, 5.0]
         fed = np.float32([7, 8])
         assert (await session.run({"x": "b:0"}, {"b:0": fed}))["x"].tolist() == [7, 8]
+
+
+async def test_a_variable_is_fetched_as_its_value() -> None:
+    with ax.Graph() as graph:
+        variable = ax.Variable([1.0, 2.0], name="v")
+        update = variable.assign_add([1.0, 1.0])
+    async with ax.Session(graph) as session:
+        await session.run(variable.initializer)
+        await session.run([], targets=[update])
+        num_nodes = graph.num_nodes
+        for _ in range(2):
+            fetched = await session.run({"v": variable, "again": [variable]})
+            assert fetched["v"].tolist() == fetched["again"][0].tolist() == [2.0, 3.0]
+        assert graph.num_nodes == num_nodes
