@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
 from asyncexec.compilation.bind_kernel import BoundKernel
+from asyncexec.framework.kernel import pass_on
 from asyncexec.graph.control_flow_info import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES
 from asyncexec.graph.node import Node
 
@@ -58,6 +59,7 @@ class NodeItem:
         output_edges: for each output, where its value goes.
         control_edges: ids of nodes that wait for it without taking a value.
         returns_tuple: whether the kernel returns a tuple of outputs instead of the only one.
+        passes_on: whether the kernel gives what it gets, and need not be called.
         frame, pending_id: the frame it runs in, and its position in that frame's pending counts.
         role: what it does to frames and iterations.
         is_merge, num_merged: a Merge has one slot, for the input that comes first, of so many.
@@ -81,6 +83,7 @@ class NodeItem:
         "num_inputs",
         "num_merged",
         "output_edges",
+        "passes_on",
         "pending_id",
         "returns_tuple",
         "role",
@@ -94,6 +97,7 @@ class NodeItem:
         self.frame = frame
         self.node = node
         self.kernel, self.kind, self.is_expensive, self.finish = bound
+        self.passes_on = bound.kernel is pass_on
         self.input_start = input_start
         self.is_merge = node.op in MERGES
         self.num_merged = len(node.inputs)

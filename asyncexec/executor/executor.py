@@ -318,8 +318,11 @@ class TaggedExecutorState(ExecutorState):
                         return
                     continue
                 try:
-                    outputs = item.kernel(*take_inputs(tagged))
-                    propagate_outputs(tagged, outputs, ready)
+                    if item.passes_on:
+                        propagator.pass_on(tagged, ready)
+                    else:
+                        outputs = item.kernel(*take_inputs(tagged))
+                        propagate_outputs(tagged, outputs, ready)
                 except CATCHABLE as raised:
                     self._fail(tagged, item, raised)
                     return

@@ -65,6 +65,12 @@ class PropagatorState:
         if count == 1:
             values = [inputs[start]]
             inputs[start] = NOTHING
+        elif count == 2:
+            second = start + 1
+            values = [inputs[start], inputs[second]]
+            inputs[start] = inputs[second] = NOTHING
+        elif not count:
+            values = []
         else:
             end = start + count
             values = inputs[start:end]
@@ -87,6 +93,27 @@ class PropagatorState:
             self._activate(item, outputs, iteration.frame.parent_iteration, ready)
         else:
             self._enter(item, outputs, iteration, ready)
+        iteration.outstanding_ops -= 1
+        if not iteration.outstanding_ops:
+            self._clean_up(iteration, ready)
+
+    def pass_on(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
+        """take_inputs() and propagate_outputs() of a live node whose kernel gives what it gets."""
+        item, iteration, _ = tagged
+        inputs, start = iteration.inputs, item.input_start
+        value = inputs[start]
+        inputs[start] = NOTHING
+        if item.role or item.control_edges:
+            self.propagate_outputs(tagged, value, ready)
+            return
+        if item.is_merge:
+            value, index = value
+            values, indices = item.output_edges
+            self._deliver(value, values, iteration, ready)
+            if indices:
+                self._deliver(index, indices, iteration, ready)
+        else:
+            self._deliver(value, item.output_edges[0], iteration, ready)
         iteration.outstanding_ops -= 1
         if not iteration.outstanding_ops:
             self._clean_up(iteration, ready)

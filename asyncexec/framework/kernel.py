@@ -97,6 +97,11 @@ class OpKernelConstruction:
         return self.resource_mgr.lookup_or_create(kind, "_node_state", self.name, create)
 
 
+def pass_on(value: Any) -> Any:
+    """The kernel of ops that give what they get: an executor need not call it."""
+    return value
+
+
 KernelFactory: TypeAlias = Callable[[OpKernelConstruction], Kernel | AsyncKernel]
 
 

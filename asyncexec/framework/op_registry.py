@@ -1,9 +1,14 @@
-"""Op types by name.  Declarations are kept as text and parsed when an op is first looked up."""
+"""Op types by name.  Declarations are kept as text and parsed when an op is first looked up.
+
+Even the modules that hold them wait until then: the registry is given the names of the ops that there are, and a
+loader that imports what declares one of them.  So an op is there (``in``, ``iter``, ``len``, the names an error
+suggests) before its module is.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from asyncexec.framework.errors import AlreadyExistsError, NotFoundError
@@ -30,43 +35,58 @@ class OpRegistry:
     def __init__(self) -> None:
         self._parsed: dict[str, OpRegistration] = {}
         self._declared: dict[str, Callable[[], OpRegistration]] = {}
+        self._loadable: Collection[str] = ()
+        self._load: Callable[[str], object] = lambda name: None
+
+    def set_loader(self, names: Collection[str], load: Callable[[str], object]) -> None:
+        """Know the ops *names* from now on; *load* is called before one is looked up, and declares it and its kernels.
+
+        It may be called again for the same op, and by several threads at once.
+        """
+        self._loadable, self._load = names, load
 
     def declare(self, name: str, make: Callable[[], OpRegistration]) -> None:
         """Add an op whose registration *make* builds on first use; AlreadyExistsError when the name is taken."""
-        if name in self:
+        if name in self._declared or name in self._parsed:
             raise AlreadyExistsError(f"op {name!r} is already registered")
         self._declared[name] = make
 
     def register(self, registration: OpRegistration, *, replace: bool = False) -> None:
-        """Add an op; *replace* lets a later definition of the same name stand in for an earlier one."""
+        """Add an op; *replace* lets it stand in for an earlier one of the same name, unless that was declared."""
         name = registration.op_def.name
-        if name in self._declared or (name in self._parsed and not replace):
+        if name in self._declared or name in self._loadable or (name in self._parsed and not replace):
             raise AlreadyExistsError(f"op {name!r} is already registered")
         self._parsed[name] = registration
 
     def lookup(self, name: str) -> OpRegistration:
         """The op *name*; NotFoundError, with the nearest names, when there is none."""
-        found = self._parsed.get(name)
-        if found is None:
-            make = self._declared.pop(name, None)
-            if make is None:
-                near = difflib.get_close_matches(name, list(self), n=3)
-                raise NotFoundError(
-                    f"Op type not registered {name!r}",
-                    op=name,
-                    hint=f"did you mean {', '.join(near)}?" if near else None,
-                )
-            found = self._parsed[name] = make()
-        return found
+        return self._parsed.get(name) or self._parse(name)
+
+    def _parse(self, name: str) -> OpRegistration:
+        # Even when the op is declared: the thread that is loading its module may not have come to the kernels yet.
+        if name in self._loadable:
+            self._load(name)
+        make = self._declared.get(name)
+        if make is None:
+            near = difflib.get_close_matches(name, list(self), n=3)
+            raise NotFoundError(
+                f"Op type not registered {name!r}",
+                op=name,
+                hint=f"did you mean {', '.join(near)}?" if near else None,
+            )
+        return self._parsed.setdefault(name, make())
 
     def __contains__(self, name: str) -> bool:
-        return name in self._parsed or name in self._declared
+        return name in self._parsed or name in self._declared or name in self._loadable
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._parsed, *self._declared])
+        return iter(self._names())
 
     def __len__(self) -> int:
-        return len(self._parsed) + len(self._declared)
+        return len(self._names())
+
+    def _names(self) -> dict[str, None]:
+        return dict.fromkeys([*self._loadable, *self._declared, *self._parsed])
 
 
 registry = OpRegistry()

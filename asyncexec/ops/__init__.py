@@ -1,78 +1,20 @@
-"""The ops, one module a family: what each takes and gives (OpDef), its shape function and its kernel."""
-from asyncexec.ops import activation
-from asyncexec.ops import arg_reduction
-from asyncexec.ops import array
-from asyncexec.ops import bias
-from asyncexec.ops import binary_math
-from asyncexec.ops import bitwise
-from asyncexec.ops import broadcasting
-from asyncexec.ops import cast
-from asyncexec.ops import comparison
-from asyncexec.ops import complex_math
-from asyncexec.ops import concat_split
-from asyncexec.ops import control_flow
-from asyncexec.ops import convolution
-from asyncexec.ops import convolution_gradients
-from asyncexec.ops import counting
-from asyncexec.ops import cumulative
-from asyncexec.ops import depthwise
-from asyncexec.ops import dilation2d
-from asyncexec.ops import division
-from asyncexec.ops import dynamic_partition
-from asyncexec.ops import einsum
-from asyncexec.ops import fake_quant
-from asyncexec.ops import fft
-from asyncexec.ops import files
-from asyncexec.ops import functional
-from asyncexec.ops import fused
-from asyncexec.ops import gather_scatter
-from asyncexec.ops import image_codec
-from asyncexec.ops import image_color
-from asyncexec.ops import image_patches
-from asyncexec.ops import image_resize
-from asyncexec.ops import layout
-from asyncexec.ops import linalg
-from asyncexec.ops import linalg_banded
-from asyncexec.ops import linalg_decompositions
-from asyncexec.ops import logging_ops
-from asyncexec.ops import lookup
-from asyncexec.ops import losses
-from asyncexec.ops import math
-from asyncexec.ops import math_grad
-from asyncexec.ops import matmul
-from asyncexec.ops import matrix_diag
-from asyncexec.ops import non_max_suppression
-from asyncexec.ops import normalization
-from asyncexec.ops import order_statistics
-from asyncexec.ops import pad
-from asyncexec.ops import pooling
-from asyncexec.ops import quantize_and_dequantize
-from asyncexec.ops import queues
-from asyncexec.ops import random_stateful
-from asyncexec.ops import random_stateless
-from asyncexec.ops import reduction
-from asyncexec.ops import ref_scatter
-from asyncexec.ops import resource_variables
-from asyncexec.ops import segment
-from asyncexec.ops import select
-from asyncexec.ops import sequence
-from asyncexec.ops import slicing
-from asyncexec.ops import space_batch
-from asyncexec.ops import sparse_array
-from asyncexec.ops import sparse_segment
-from asyncexec.ops import special_math
-from asyncexec.ops import stack
-from asyncexec.ops import string
-from asyncexec.ops import string_convert
-from asyncexec.ops import string_format
-from asyncexec.ops import string_hash
-from asyncexec.ops import string_reduction
-from asyncexec.ops import string_regex
-from asyncexec.ops import string_split
-from asyncexec.ops import structure
-from asyncexec.ops import tensor_array
-from asyncexec.ops import tensor_list
-from asyncexec.ops import tensor_list_bulk
-from asyncexec.ops import training
-from asyncexec.ops import uniqueness
-from asyncexec.ops import variables
+"""The ops, one module a family: what each takes and gives (OpDef), its shape function and its kernel.
+
+A module is imported when one of its ops is first looked up: all of them take longer than everything else together.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from asyncexec.framework.op_registry import registry
+from asyncexec.ops.op_index import OPS
+
+_MODULES = {op: module for module, ops in OPS.items() for op in ops.split()}
+
+
+def _load(op: str) -> None:
+    import_module(f"{__name__}.{_MODULES[op]}")
+
+
+registry.set_loader(_MODULES, _load)

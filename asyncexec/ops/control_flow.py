@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from asyncexec.framework.kernel import DEAD, Kernel, OpKernelConstruction
+from asyncexec.framework.kernel import DEAD, Kernel, OpKernelConstruction, pass_on
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs, unchanged, unknown
@@ -108,15 +108,11 @@ def _switch_n(construction: OpKernelConstruction) -> Kernel:
     return switch_n
 
 
-def _pass(value: Any) -> Any:
-    return value
-
-
 register_function("Switch", "RefSwitch", function=_switch)
 register_kernel("_SwitchN")(_switch_n)
 # The executor hands a Merge the pair of the value that came first and the index of the input it came by.
-register_function("Merge", "RefMerge", function=_pass)
+register_function("Merge", "RefMerge", function=pass_on)
 register_function(
-    "Enter", "RefEnter", "Exit", "RefExit", "NextIteration", "RefNextIteration", "LoopCond", function=_pass
+    "Enter", "RefEnter", "Exit", "RefExit", "NextIteration", "RefNextIteration", "LoopCond", function=pass_on
 )
 register_function("RefSelect", function=lambda index, *inputs: inputs[index])

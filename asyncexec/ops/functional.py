@@ -1,16 +1,22 @@
-"""Ops that call functions of the graph's library: what they take and give.  They have no kernels of their own here.
+"""Ops that call functions of the graph's library: what they take and give; and what their lowering needs beside.
 
-Rules from ``tensorflow/core/ops/functional_ops.cc``.
+They have no kernels: a pass replaces them by the functions' bodies (``asyncexec/optimization/lower_functional_ops.py``).
+Rules from ``tensorflow/core/ops/functional_ops.cc``; of predicates and of For, from ``kernels/functional_ops.cc``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.kernel_registry import KernelRegistration, register_function
+from asyncexec.framework.op_def import parse_op_def
+from asyncexec.framework.op_registry import OpRegistration, register_op
 from asyncexec.framework.shape_inference import InferenceContext, unknown
-from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.framework.tensor_shape import SCALAR, TensorShape
 
 
 def _declared(c: InferenceContext) -> Sequence[TensorShape]:
@@ -40,6 +46,29 @@ def _gradient_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return list(c.input_shapes[: c.num_outputs])
 
 
+def _scalar_shape(c: InferenceContext) -> Sequence[TensorShape]:
+    return [SCALAR]
+
+
+def _to_bool(value: Any) -> Any:
+    """A number is true unless it is 0, a string unless it is empty, an array unless it has no elements."""
+    return np.bool_(value.size > 0 if isinstance(value, np.ndarray) else value)
+
+
+def _for_end(start: Any, limit: Any, delta: Any) -> Any:
+    """Where a For over *start*, *start* + *delta*, ... stops: the first index that its body does not get."""
+    for name, value in (("start", start), ("limit", limit), ("delta", delta)):
+        if np.shape(value):
+            raise InvalidArgumentError(f"{name} must be a scalar, but {list(np.shape(value))}")
+    first, last, step = int(start), int(limit), int(delta)
+    if first == last:
+        return start
+    if not step or (step > 0) != (last > first):
+        raise InvalidArgumentError(f"Invalid start/limit/delta: {first} {last} {step}")
+    steps = -((first - last) // step)
+    return np.array(first + steps * step).astype(np.int32)[()]  # past the last int32 it wraps, as the index does
+
+
 _CALL = (
     "Tin: list(type) >= 0; Tout: list(type) >= 0; f: func; config: string = ''; config_proto: string = ''; "
     "executor_type: string = ''"
@@ -64,4 +93,13 @@ register_op(
     "For",
     "start: int32, limit: int32, delta: int32, input: T -> output: T",
     "T: list(type) >= 0; body: func",
+)
+register_op("ToBool", "input: T -> output: bool", "T: type", shape=_scalar_shape)
+register_function("ToBool", function=_to_bool)
+
+# Not in the registry: only the lowering of a For makes such nodes.
+FOR_END: Final = OpRegistration(
+    parse_op_def("_ForEnd", "start: int32, limit: int32, delta: int32 -> end: int32"),
+    _scalar_shape,
+    KernelRegistration(lambda _: _for_end),
 )

@@ -12,18 +12,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from asyncexec.framework.errors import AbortedError, InvalidArgumentError
-from asyncexec.framework.kernel import Kernel, OpKernelConstruction
+from asyncexec.framework.kernel import Kernel, OpKernelConstruction, pass_on
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs, unchanged, unknown
 from asyncexec.framework.tensor_shape import SCALAR, TensorShape
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.framework.types import object as object_dtype
-
-
-def pass_through(value: Any) -> Any:
-    """The value itself."""
-    return value
 
 
 def pass_all_through(*values: Any) -> tuple[Any, ...]:
@@ -108,7 +103,7 @@ register_function(
     "RefIdentity",
     "StopGradient",
     "PreventGradient",
-    function=pass_through,
+    function=pass_on,
 )
 register_function("IdentityN", function=pass_all_through)
 register_function("NoOp", function=do_nothing)

@@ -1,0 +1,1 @@
+"""Passes between pruning and compiling: ClientGraph -> ClientGraph."""

@@ -1,0 +1,88 @@
+"""``python -m tests.ops.make_op_index`` writes asyncexec/ops/op_index.py from what the modules of ops register."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections import defaultdict
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+import asyncexec.ops
+from asyncexec.framework import kernel_registry, op_registry
+
+Registered = dict[str, list[str]]
+
+HEAD = '''"""Which module declares an op and registers its kernels.
+
+Written by ``python -m tests.ops.make_op_index``; tests/ops/test_op_index.py holds it to what the modules register.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# fmt: off
+OPS: Final = {
+'''
+
+
+def registering_module() -> str:
+    """The module of ops whose import is going on, without its package."""
+    frame: Any = sys._getframe(1)
+    while frame.f_code.co_name != "<module>" or not frame.f_globals["__name__"].startswith("asyncexec.ops."):
+        frame = frame.f_back
+    return str(frame.f_globals["__name__"]).removeprefix("asyncexec.ops.")
+
+
+def recorded(register: Callable[..., None], found: dict[str, set[str]]) -> Callable[..., None]:
+    """*register*, which adds the op it is called for to *found* as well."""
+
+    def record(op: str, *args: Any, **options: Any) -> None:
+        found[registering_module()].add(op)
+        register(op, *args, **options)
+
+    return record
+
+
+def collect() -> tuple[Registered, Registered]:
+    """Module -> the ops it declares; module -> the ops it has kernels for.  Wants a process without any loaded yet."""
+    declared: dict[str, set[str]] = defaultdict(set)
+    with_kernel: dict[str, set[str]] = defaultdict(set)
+    vars(op_registry.registry)["declare"] = recorded(op_registry.registry.declare, declared)
+    vars(kernel_registry.registry)["register"] = recorded(kernel_registry.registry.register, with_kernel)
+    for module in iter_modules(asyncexec.ops.__path__):
+        import_module(f"asyncexec.ops.{module.name}")
+    return as_table(declared), as_table(with_kernel)
+
+
+def as_table(found: dict[str, set[str]]) -> Registered:
+    """The same, in order."""
+    return {module: sorted(found[module]) for module in sorted(found)}
+
+
+def as_source(declared: Registered) -> str:
+    """The text of asyncexec/ops/op_index.py."""
+    return HEAD + "".join(entry(module, " ".join(ops)) for module, ops in declared.items()) + "}\n"
+
+
+def entry(module: str, ops: str) -> str:
+    """One module's line, or lines, of the table."""
+    line = f'    "{module}": "{ops}",\n'
+    if len(line) <= 121:
+        return line
+    first, *others = reversed(textwrap.wrap(ops, 109))
+    strings = [f'        "{part} "\n' for part in reversed(others)] + [f'        "{first}"\n']
+    return f'    "{module}": (\n{"".join(strings)}    ),\n'
+
+
+if __name__ == "__main__":
+    registered = collect()
+    if "--print" in sys.argv:
+        print(json.dumps(registered))
+    else:
+        Path(asyncexec.ops.__file__).with_name("op_index.py").write_text(as_source(registered[0]), encoding="utf-8")
