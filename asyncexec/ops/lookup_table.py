@@ -89,7 +89,7 @@ class LookupTable:
 
     def load(self, keys: Any, values: Any) -> None:
         """Make *keys* and *values* all that the table holds."""
-        raise NotImplementedError
+        raise UnimplementedError("this table cannot be given all its contents at once")
 
     def _keys(self, keys: Any) -> list[Any]:
         return listed(keys)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.framework.extras import is_installed
 from tests.frontend.builder import run
 
 X = np.array([[-2.5, -1.0, -0.5], [0.5, 1.5, 2.5]], np.float32)
@@ -121,7 +120,6 @@ def test_function_of_two_tensors(name: str, x: Any, y: Any, function: Any) -> No
     expect(run(getattr(ax, name), x, y), function(x, y))
 
 
-@pytest.mark.skipif(not is_installed("scipy"), reason="needs scipy")
 @pytest.mark.allow_blocking
 @pytest.mark.parametrize(
     ("name", "scipy_name"),

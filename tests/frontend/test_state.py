@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.framework.op_registry import registry
 from tests.frontend.builder import run, strings
 
 
@@ -149,11 +148,6 @@ def test_random_order() -> None:
         ax.random_uniform([2], dtype=ax.int32)
 
 
-def needs(op: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(op not in registry, reason=f"{op} has no kernel yet")
-
-
-@needs("HashTableV2")
 def test_static_hash_table() -> None:
     def build(keys: ax.Tensor) -> list[ax.Tensor]:
         table = ax.StaticHashTable(["one", "two"], [1, 2], -1)
