@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         placeholder as placeholder, placeholder_with_default as placeholder_with_default, print_ as print_,
         rank as rank, shape as shape, size as size, stop_gradient as stop_gradient,
     )
+    from asyncexec.frontend.control_flow import case as case, cond as cond, switch_case as switch_case
     from asyncexec.frontend.convert import constant as constant
     from asyncexec.frontend.convolution_functions import (
         avg_pool as avg_pool, avg_pool2d as avg_pool2d, conv2d as conv2d, conv2d_transpose as conv2d_transpose,
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
     from asyncexec.frontend.lookup_tables import (
         StaticHashTable as StaticHashTable, tables_initializer as tables_initializer,
     )
+    from asyncexec.frontend.loops import while_loop as while_loop
+    from asyncexec.frontend.map_functions import foldl as foldl, foldr as foldr, map_fn as map_fn, scan as scan
     from asyncexec.frontend.math_functions import (
         add as add, add_n as add_n, atan2 as atan2, bitwise_and as bitwise_and, bitwise_or as bitwise_or,
         bitwise_xor as bitwise_xor, clip_by_value as clip_by_value, complex as complex, cross as cross,
@@ -117,6 +120,7 @@ if TYPE_CHECKING:
         string_to_hash_bucket_fast as string_to_hash_bucket_fast, string_to_number as string_to_number,
         string_upper as string_upper, substr as substr,
     )
+    from asyncexec.frontend.tensor_array import TensorArray as TensorArray
     from asyncexec.frontend.unary_functions import (
         abs as abs, acos as acos, acosh as acosh, angle as angle, asin as asin, asinh as asinh, atan as atan,
         atanh as atanh, ceil as ceil, conj as conj, cos as cos, cosh as cosh, digamma as digamma, erf as erf,
@@ -164,6 +168,7 @@ _PUBLIC = {
         "Assert bitcast cast check_numerics ensure_shape group identity identity_n no_op placeholder "
         "placeholder_with_default print_ rank shape size stop_gradient"
     ),
+    "asyncexec.frontend.control_flow": "case cond switch_case",
     "asyncexec.frontend.convert": "constant",
     "asyncexec.frontend.convolution_functions": (
         "avg_pool avg_pool2d conv2d conv2d_transpose conv3d depthwise_conv2d max_pool max_pool2d"
@@ -183,6 +188,8 @@ _PUBLIC = {
         "cholesky det diag diag_part einsum eye inv matmul matrix_band_part norm solve tensordot trace triangular_solve"
     ),
     "asyncexec.frontend.lookup_tables": "StaticHashTable tables_initializer",
+    "asyncexec.frontend.loops": "while_loop",
+    "asyncexec.frontend.map_functions": "foldl foldr map_fn scan",
     "asyncexec.frontend.math_functions": (
         "add add_n atan2 bitwise_and bitwise_or bitwise_xor clip_by_value complex cross divide divide_no_nan equal "
         "floordiv floormod greater greater_equal left_shift less less_equal logical_and logical_or logical_xor "
@@ -211,6 +218,7 @@ _PUBLIC = {
         "as_string reduce_join regex_full_match regex_replace string_join string_length string_lower string_split "
         "string_strip string_to_hash_bucket_fast string_to_number string_upper substr"
     ),
+    "asyncexec.frontend.tensor_array": "TensorArray",
     "asyncexec.frontend.unary_functions": (
         "abs acos acosh angle asin asinh atan atanh ceil conj cos cosh digamma erf erfc erfinv exp expm1 floor imag "
         "invert is_finite is_inf is_nan lgamma log log1p logical_not negative real reciprocal rint round rsqrt "

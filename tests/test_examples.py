@@ -68,3 +68,10 @@ def test_enrich_records() -> None:
     assert re.search(r"^order 7: read_order failed: there is no order 7$", output, re.MULTILINE)
     assert "5 of 6 orders written, 543.40 EUR in all" in output
     assert "calls: EUR 1, GBP 2, JPY 2, USD 2, XXX 3" in output
+
+
+def test_crawler() -> None:
+    output = output_of("crawler.py")
+    assert re.search(r"^120 pages found by 120 calls, up to 1[0-6] at a time$", output, re.MULTILINE)
+    assert re.search(r"^ranks that sum to 1\.000000 after \d\d rounds$", output, re.MULTILINE)
+    assert "best: /page/6, /page/4, /page/5" in output

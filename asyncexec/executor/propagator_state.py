@@ -293,6 +293,7 @@ class PropagatorState:
 
     def _begin_iteration(self, frame: FrameState, ready: TaggedQueue) -> None:
         number = frame.iteration_count = frame.iteration_count + 1
+        frame.dead_exits.clear()  # that iteration was not the last
         target = frame.iterations[number] = IterationState(frame, number)
         roots, frame.next_iter_roots = frame.next_iter_roots, []
         for item, value in roots:

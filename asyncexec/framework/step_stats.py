@@ -8,7 +8,7 @@ from asyncexec.framework.graph_def import GraphDef
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class NodeExecStats(_Record):

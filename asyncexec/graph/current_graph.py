@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from asyncexec.framework.device_name import merge_device_names
 from asyncexec.framework.errors import FailedPreconditionError, InvalidTypeError
+from asyncexec.graph.control_flow_context import ControlFlowContext, unreachable
 from asyncexec.graph.node import Node, Tensor
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _current: ContextVar[GraphContext | None] = ContextVar("asyncexec_current_graph"
 
 
 class GraphContext:
-    """The scopes of a graph: names, devices, control dependencies, colocation."""
+    """The scopes of a graph: names, devices, control dependencies, colocation, branches and loops."""
 
     def __init__(self) -> None:
         self._tokens: list[Token[GraphContext | None]] = []
@@ -26,6 +27,8 @@ class GraphContext:
         self._devices: list[str] = [""]
         self._control: list[tuple[Node, ...]] = [()]
         self._colocation: list[tuple[str, ...]] = [()]
+        self._flow: list[ControlFlowContext | None] = [None]
+        self._flow_of: dict[Node, ControlFlowContext] = {}
 
     def __enter__(self) -> Self:
         self._tokens.append(_current.set(self))
@@ -51,6 +54,60 @@ class GraphContext:
     def current_colocation(self) -> tuple[str, ...]:
         """Names of the nodes that new ones are placed with."""
         return self._colocation[-1]
+
+    @property
+    def current_control_flow_context(self) -> ControlFlowContext | None:
+        """The branch or loop that is being built, the innermost one."""
+        return self._flow[-1]
+
+    def control_flow_context_of(self, node: Node) -> ControlFlowContext | None:
+        """The branch or loop that the outputs of *node* live in."""
+        return self._flow_of.get(node)
+
+    def set_control_flow_context(self, node: Node, context: ControlFlowContext | None) -> None:
+        """Tell that the outputs of *node* live in *context*."""
+        if context is not None:
+            self._flow_of[node] = context
+        else:
+            self._flow_of.pop(node, None)
+
+    @contextmanager
+    def control_flow_scope(self, context: ControlFlowContext | None) -> Iterator[None]:
+        """Let nodes be made in *context*; conditions of outside hold for it as a whole, and no more for each node."""
+        self._flow.append(context)
+        self._control.append(())
+        try:
+            yield
+        finally:
+            self._control.pop()
+            self._flow.pop()
+
+    @contextmanager
+    def placed_with(self, node: Node) -> Iterator[None]:
+        """Ask for the nodes made inside just what *node* asks for, whatever the scopes say."""
+        self._devices.append(node.device)
+        self._colocation.append(())
+        try:
+            yield
+        finally:
+            self._colocation.pop()
+            self._devices.pop()
+
+    def admit(self, node: Node) -> None:
+        """Let the current branch or loop rewrite the inputs of a node that is about to be added."""
+        context = self._flow[-1]
+        if context is not None:
+            context.admit(node)
+        elif self._flow_of:
+            for source in (*(tensor.op for tensor in node.inputs), *node.control_inputs):
+                inside = self._flow_of.get(source)
+                if inside is not None and not (is_way_out(node, inside) and inside.outer is None):
+                    raise unreachable(source, inside)
+
+
+def is_way_out(node: Node, inside: ControlFlowContext) -> bool:
+    """Whether *node* may take what is *inside* from outside."""
+    return inside.ends_at_merge and node.op == "Merge"
 
 
 def current_graph() -> Graph:
@@ -96,16 +153,23 @@ def device(name: str | None) -> Iterator[None]:
 
 @contextmanager
 def control_dependencies(control_inputs: Iterable[Tensor | Node] | None) -> Iterator[None]:
-    """Let the nodes made inside run only after *control_inputs* have (None: lift all such conditions)."""
+    """Let the nodes made inside run only after *control_inputs* have.
+
+    None lifts all such conditions, those of branches and loops too: what is made inside is outside of them.
+    """
     graph = current_graph()
+    context = graph.current_control_flow_context
     if control_inputs is None:
         nodes: tuple[Node, ...] = ()
+        context = None
     else:
         nodes = tuple(dict.fromkeys((*graph.current_control_inputs, *map(as_node, control_inputs))))
     graph._control.append(nodes)
+    graph._flow.append(context)
     try:
         yield
     finally:
+        graph._flow.pop()
         graph._control.pop()
 
 

@@ -11,6 +11,7 @@ from asyncexec.framework.errors import (
     InvalidArgumentError,
     InvalidTypeError,
     NotFoundError,
+    OpError,
 )
 from asyncexec.framework.graph_def import FunctionDef, GraphDef
 from asyncexec.framework.op_registry import OpRegistration
@@ -83,6 +84,8 @@ class Graph(GraphContext):
     ) -> Node:
         """Add a node whose inputs are known to be right in number and dtype, and infer its shapes.
 
+        Inside of a branch or loop, what comes from outside is captured.
+
         Raises:
             AlreadyExistsError: the name is taken.
             FailedPreconditionError: the graph is finalized.
@@ -90,6 +93,10 @@ class Graph(GraphContext):
         """
         self.check_name_is_free(name)
         node = Node(self, name, properties, tuple(inputs), tuple(control_inputs), device, source_line)
+        try:
+            self.admit(node)
+        except OpError as error:
+            raise error.locate(node) from None
         self.refiner.infer(node)
         self.commit([node])
         return node
@@ -120,6 +127,10 @@ class Graph(GraphContext):
             node.id = len(self._nodes)
             self._nodes.append(node)
             self._by_name[node.name] = node
+        context = self.current_control_flow_context
+        if context is not None:
+            for node in nodes:
+                self.set_control_flow_context(node, context)
 
     def unique_name(self, name: str, *, mark_as_used: bool = True) -> str:
         """*name* under the current name scope, with ``_1``, ``_2``, ... if it is taken.

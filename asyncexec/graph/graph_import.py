@@ -34,12 +34,13 @@ def import_graph_def(
     mapped = {parse_tensor_name(key): value for key, value in (input_map or {}).items()}
     after = tuple(control_dependencies)
     _check_own(mapped, after, graph)
+    mapped, after = _let_in(graph, mapped, (*graph.current_control_inputs, *after))
     constructor = GraphConstructor(
         graph,
         graph_def,
         prefix=prefix,
         input_map=mapped,
-        control_dependencies=(*graph.current_control_inputs, *after),
+        control_dependencies=after,
         return_elements=return_elements or (),
         allowed_ops=allowed_ops,
         uniquify_names=uniquify_names,
@@ -63,6 +64,20 @@ def _check_own(mapped: Mapping[TensorId, Tensor | Node], after: Iterable[Node], 
             raise InvalidArgumentError(f"input_map[{str(key)!r}] is in another graph")
         if isinstance(value, Node) != (key.slot == CONTROL_SLOT) and key.slot != CONTROL_SLOT:
             raise InvalidArgumentError(f"input_map[{str(key)!r}] must be a tensor")
+
+
+def _let_in(
+    graph: Graph, mapped: dict[TensorId, Tensor | Node], after: tuple[Node, ...]
+) -> tuple[dict[TensorId, Tensor | Node], tuple[Node, ...]]:
+    """What nodes made in the current branch or loop take in place of *mapped* and wait for in place of *after*."""
+    context = graph.current_control_flow_context
+    if context is None:
+        return mapped, after
+    captured = {
+        key: context.capture(value) if isinstance(value, Tensor) else context.capture_control(value)
+        for key, value in mapped.items()
+    }
+    return captured, (*map(context.capture_control, after), context.pivot)
 
 
 def _element(

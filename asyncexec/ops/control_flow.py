@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import DEAD, Kernel, OpKernelConstruction, pass_on
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -94,6 +97,12 @@ register_function("ControlTrigger", function=do_nothing)
 
 
 def _switch(data: Any, pred: Any) -> tuple[Any, Any]:
+    if pred is np.True_:
+        return DEAD, data
+    if pred is np.False_:
+        return data, DEAD
+    if np.ndim(pred):
+        raise InvalidArgumentError(f"The second input must be a scalar, but it has shape {TensorShape(np.shape(pred))}")
     return (DEAD, data) if pred else (data, DEAD)
 
 

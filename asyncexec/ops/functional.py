@@ -1,6 +1,6 @@
 """Ops that call functions of the graph's library: what they take and give; and what their lowering needs beside.
 
-They have no kernels: a pass replaces them by the functions' bodies (``asyncexec/optimization/lower_functional_ops.py``).
+They have no kernels: a pass puts the functions' bodies in their place (``optimization/lower_functional_ops.py``).
 Rules from ``tensorflow/core/ops/functional_ops.cc``; of predicates and of For, from ``kernels/functional_ops.cc``.
 """
 

@@ -213,8 +213,9 @@ def _gather(construction: OpKernelConstruction) -> Kernel:
         if not len(indices):
             return np.empty((0, *_empty_shape(declared.merge_with(array.element_shape))), dtype.as_numpy_dtype)
         values = [array.read(int(index)) for index in indices]
-        _require_equal_shapes([np.shape(value) for value in values], declared)
-        return _stacked(dtype, values)
+        shapes = [array.shape_of(value) for value in values]
+        _require_equal_shapes(shapes, declared)
+        return _stacked(dtype, shapes[0], values)
 
     return gather
 
@@ -243,8 +244,8 @@ def _require_equal_shapes(shapes: Sequence[tuple[int, ...]], declared: TensorSha
             )
 
 
-def _stacked(dtype: DType, values: Sequence[Any]) -> Any:
-    result = np.empty((len(values), *np.shape(values[0])), dtype.as_numpy_dtype)
+def _stacked(dtype: DType, shape: tuple[int, ...], values: Sequence[Any]) -> Any:
+    result = np.empty((len(values), *shape), dtype.as_numpy_dtype)
     for row, value in enumerate(values):
         result[row] = value
     return result
@@ -260,7 +261,7 @@ def _scatter(construction: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(
                 f"Expected indices to be a vector, not of shape {TensorShape(np.shape(indices))}"
             )
-        if not np.ndim(value):
+        if not (dtype.is_opaque and isinstance(value, (list, tuple))) and not np.ndim(value):
             raise InvalidArgumentError("Input value for unpack must be at least a vector but received shape: []")
         if len(indices) != len(value):
             raise InvalidArgumentError(

@@ -96,7 +96,7 @@ class TensorArray:
         """Put *value* at *index*, or add it to what is there when this is the array of a gradient."""
         self.require_open()
         entry = self._writable(index)
-        shape = np.shape(value)
+        shape = self.shape_of(value)
         if not self.element_shape.accepts(shape):
             raise self._cannot_write(
                 index,
@@ -136,10 +136,10 @@ class TensorArray:
     def _add(self, index: int, entry: Entry, value: Any) -> None:
         if not self.adds_up:
             raise self._cannot_write(index, "it has already been written to")
-        if entry.shape != np.shape(value):
+        if entry.shape != self.shape_of(value):
             raise InvalidArgumentError(
                 f"TensorArray {self.name}: Could not aggregate to TensorArray index {index} because the existing shape "
-                f"is {TensorShape(entry.shape)} but the new input shape is {TensorShape(np.shape(value))}."
+                f"is {TensorShape(entry.shape)} but the new input shape is {TensorShape(self.shape_of(value))}."
             )
         entry.value = value if entry.value is None else entry.value + value
 
@@ -169,7 +169,15 @@ class TensorArray:
             entry.value, entry.is_cleared = None, True
         return value
 
+    def shape_of(self, value: Any) -> tuple[int, ...]:
+        """The shape of *value* as an element: a Python object has none of its own."""
+        return () if self.dtype.is_opaque else np.shape(value)
+
     def _default_shape(self, index: int) -> tuple[int, ...]:
+        if self.dtype.is_opaque:
+            raise InvalidArgumentError(
+                f"TensorArray {self.name}: Could not read from TensorArray index {index}: it was never written"
+            )
         if self.element_shape.is_fully_defined:
             return self.element_shape.as_tuple()
         raise InvalidArgumentError(

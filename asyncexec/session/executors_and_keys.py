@@ -11,6 +11,7 @@ from asyncexec.executor.executor import Executor
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
 from asyncexec.graph.node import Tensor
 from asyncexec.pruning.prune import ClientGraph
+from asyncexec.session.dead_fetches import why_dead
 from asyncexec.session.fetch_mapper import Build
 from asyncexec.session.function_call_frame import Converter
 
@@ -45,7 +46,11 @@ class ExecutorsAndKeys:
 
     def _raise_missing(self, position: int) -> None:
         tensor = self.client_graph.fetches[position]
-        raise InvalidArgumentError(f"fetch {tensor.name!r} does not have a value: it was not computed", node=tensor.op)
+        raise InvalidArgumentError(
+            f"fetch {tensor.name!r} does not have a value: {why_dead(tensor, self.client_graph)}",
+            node=tensor.op,
+            hint="fetch what cond or while_loop returns",
+        )
 
     def _read(self, position: int, variable: Any) -> Any:
         tensor = self.client_graph.fetches[position]

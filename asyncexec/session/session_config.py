@@ -22,7 +22,7 @@ class SessionConfig(BaseModel):
         debug: check what every kernel gives against its op's promise.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     device_count: dict[str, int] = Field(default_factory=lambda: {"CPU": 1})
     allow_soft_placement: bool = False
@@ -44,7 +44,7 @@ class RunOptions(BaseModel):
         output_partition_graphs: fill ``metadata.partition_graphs``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     timeout: float | None = Field(default=None, gt=0)
     trace: bool = False

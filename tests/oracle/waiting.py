@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-FUNCTIONS: Final = frozenset({"func"})
 DEVICES: Final = frozenset({"device"})
-WAITING_FAMILIES: Final = FUNCTIONS | DEVICES
+WAITING_FAMILIES: Final = DEVICES
 
 # Refused when the graph is loaded, where TensorFlow waits for the first run; the status is the same.
 REFUSED_AT_LOAD: Final = frozenset({"err_frames_mismatch"})

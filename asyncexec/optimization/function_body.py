@@ -1,0 +1,198 @@
+"""FunctionBody: a function of the library as nodes, ready to be inlined; made once for each function and attrs.
+
+The nodes stand in a graph of their own, in which everything that holds for an imported graph has been checked.  What
+runs of them is what TensorFlow's ``function.cc`` (``PruneFunctionGraph``) leaves: what is returned, what a control
+output names, and whatever is stateful, with all that these need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.graph_def import FunctionDef, GraphDef
+from asyncexec.framework.op_def import NameAttrList, OpDef
+from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.graph.control_flow_info import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES, ControlFlowInfo
+from asyncexec.graph.function_library import function_registration
+from asyncexec.graph.graph import Graph
+from asyncexec.graph.graph_constructor import GraphConstructor
+from asyncexec.graph.node import Node, Tensor
+from asyncexec.optimization.function_graph import FunctionGraph
+
+FUNCTIONAL_OPS: Final = frozenset(
+    "PartitionedCall StatefulPartitionedCall If StatelessIf Case StatelessCase While StatelessWhile For "
+    "SymbolicGradient RemoteCall".split()
+)
+CONTROL_FLOW_OPS: Final = ENTERS | EXITS | MERGES | NEXT_ITERATIONS | SWITCHES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionBody:
+    """A function, instantiated.
+
+    Attributes:
+        name: the function's.
+        args: stand for the tensors that a call gives.
+        nodes: what runs, each after its inputs (but for the back edges of loops); no args.
+        returns: what a call gives back, tensors of args or nodes.
+        ends: when these have run, so has all that a call does beside giving values.
+        unused: positions of args that nothing takes.
+        inner: the nodes that take something, or wait for something, from another node but a constant.
+        has_control_flow: whether dead values, or frames, may come about by nodes of the body itself.
+    """
+
+    name: str
+    args: tuple[Node, ...]
+    nodes: tuple[Node, ...]
+    returns: tuple[Tensor, ...]
+    ends: tuple[Node, ...]
+    unused: tuple[int, ...]
+    inner: frozenset[Node]
+    has_control_flow: bool
+
+
+class FunctionBodies:
+    """The bodies of the functions of *graph*, as they are asked for."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._bodies: dict[Any, FunctionBody] = {}
+
+    def is_functional(self, node: Node) -> bool:
+        """Whether *node* calls a function."""
+        op = node.properties.registration.op_def.name
+        return op in FUNCTIONAL_OPS or op in self._graph.functions
+
+    def get(self, function: NameAttrList) -> FunctionBody:
+        """The body of *function*.
+
+        Raises:
+            InvalidArgumentError: there is no such function, or it is not well-formed.
+            NotFoundError: an attr of it is not given; an op in it is not registered.
+            OpError: an op in it may not be used in this graph.
+        """
+        key = _key(function)
+        body = self._bodies.get(key)
+        if body is None:
+            found = self._graph.functions.get(function.name)
+            if found is None:
+                raise InvalidArgumentError(f"Failed to find function {function.name!r} in function library")
+            body = self._bodies[key] = self._instantiate(found, function.attrs)
+        return body
+
+    def _instantiate(self, function: FunctionDef, attrs: Mapping[str, Any]) -> FunctionBody:
+        op_def = function_registration(function).op_def
+        written = FunctionGraph(function, op_def, attrs, self._op_def)
+        by_name = self._construct(written.graph_def())
+        args = tuple(by_name[name] for name in written.args)
+        dtypes = op_def.output_dtypes(written.attrs)
+        returns = tuple(_tensor(by_name, name) for name in written.returns())
+        got = tuple(tensor.dtype for tensor in returns)
+        if len(got) != len(dtypes) or not all(
+            want.is_compatible_with(one) for want, one in zip(dtypes, got, strict=True)
+        ):
+            raise InvalidArgumentError(
+                f"Invalid ret types of function {op_def.name!r}: it promises {[d.name for d in dtypes]} and returns "
+                f"{[d.name for d in got]}"
+            )
+        controls = [by_name[name] for name in function.control_ret.values()]
+        return _body(op_def.name, args, tuple(map(_source, returns)), controls, by_name.values())
+
+    def _op_def(self, op: str) -> OpDef:
+        function = self._graph.functions.get(op)
+        return (op_registry.lookup(op) if function is None else function_registration(function)).op_def
+
+    def _construct(self, graph_def: GraphDef) -> dict[str, Node]:
+        graph = Graph()
+        graph.functions = self._graph.functions
+        versioned = GraphDef.from_fields(graph_def.__dict__ | {"versions": self._graph.versions})
+        constructor = GraphConstructor(graph, versioned, allowed_ops=self._graph.allowed_ops)
+        constructor.construct()
+        return {node.name: node for node in graph.operations}
+
+
+def _body(
+    name: str, args: tuple[Node, ...], returns: tuple[Tensor, ...], controls: Iterable[Node], nodes: Iterable[Node]
+) -> FunctionBody:
+    own_args = frozenset(args)
+    wanted = [*controls, *(node for node in nodes if node.op_def.is_stateful)]
+    alive = _reached([*wanted, *(tensor.op for tensor in returns)])
+    kept = tuple(node for node in nodes if node in alive and node not in own_args)
+    has_control_flow = any(node.op in CONTROL_FLOW_OPS for node in kept)
+    ends = tuple(dict.fromkeys(wanted))
+    return FunctionBody(
+        name,
+        args,
+        kept,
+        returns,
+        _outside_of_loops(ends, kept, args) if has_control_flow else ends,
+        tuple(position for position, arg in enumerate(args) if arg not in alive),
+        frozenset(node for node in kept if _is_inner(node, own_args)),
+        has_control_flow,
+    )
+
+
+def _reached(nodes: Iterable[Node]) -> set[Node]:
+    """*nodes* and all that they need."""
+    reached = set(nodes)
+    pending = list(reached)
+    while pending:
+        node = pending.pop()
+        for source in (*(tensor.op for tensor in node.inputs), *node.control_inputs):
+            if source not in reached:
+                reached.add(source)
+                pending.append(source)
+    return reached
+
+
+def _is_inner(node: Node, args: frozenset[Node]) -> bool:
+    sources = (*(tensor.op for tensor in node.inputs), *node.control_inputs)
+    return any(source not in args and not is_free_constant(source) for source in sources)
+
+
+def is_free_constant(node: Node) -> bool:
+    """Whether *node* is a constant that waits for nothing."""
+    return node.op == "Const" and not node.control_inputs
+
+
+def _outside_of_loops(ends: Sequence[Node], nodes: Sequence[Node], args: Sequence[Node]) -> tuple[Node, ...]:
+    """*ends*, with the Exits of a loop for those inside it."""
+    flow = ControlFlowInfo([*args, *nodes])
+    outside = [node for node in ends if flow.frame_of(node) is flow.root]
+    if len(outside) < len(ends):
+        outside += [node for node in nodes if node.op in EXITS and flow.output_frame(node) is flow.root]
+    return tuple(outside)
+
+
+def _tensor(nodes: Mapping[str, Node], name: str) -> Tensor:
+    node_name, _, slot = name.rpartition(":")
+    return nodes[node_name].outputs[int(slot)] if node_name else nodes[name].outputs[0]
+
+
+def _source(tensor: Tensor) -> Tensor:
+    """What *tensor* is a mere copy of."""
+    while True:
+        node = tensor.op
+        if node.op != "Identity" or node.control_inputs or node.device or node.inputs[0].dtype.is_ref:
+            return tensor
+        tensor = node.inputs[0]
+
+
+def _key(value: Any) -> Any:
+    """*value*, of any attr, as a key of a dict."""
+    for kind, key in _KEYS:
+        if isinstance(value, kind):
+            return key(value)
+    return (type(value), value)
+
+
+_KEYS: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
+    (NameAttrList, lambda value: (value.name, frozenset((name, _key(each)) for name, each in value.attrs.items()))),
+    (tuple, lambda value: tuple(map(_key, value))),
+    (np.ndarray, lambda value: (value.dtype.str, value.shape, tuple(value.ravel().tolist()))),
+)

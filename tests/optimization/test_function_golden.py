@@ -1,0 +1,54 @@
+"""Graphs with functions, run as in TensorFlow, in any order (``tests/golden/make_function_golden.py``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from asyncexec.framework.errors import Code, OpError, error_class
+
+FOLDER = Path(__file__).parents[1] / "golden" / "functions"
+ANSWERS: dict[str, list[dict[str, Any]]] = json.loads((FOLDER / "answers.json").read_text())
+SEEDS = [None, *range(21)]
+
+
+def value_of(spec: dict[str, Any]) -> Any:
+    dtype = ax.as_dtype(spec["dtype"])
+    values = [v.encode() for v in spec["values"]] if dtype is ax.string else spec["values"]
+    return np.array(values, dtype.as_numpy_dtype).reshape(spec["shape"])[()]
+
+
+@pytest.fixture
+def graph(name: str) -> ax.Graph:
+    graph_def = ax.load_graph_def(FOLDER / f"{name}.pb")
+    with ax.Graph() as graph:
+        ax.import_graph_def(graph_def)
+    return graph
+
+
+@pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_runs_as_in_tensorflow(name: str, graph: ax.Graph, debug: bool) -> None:
+    for seed in SEEDS:
+        async with ax.Session(graph, ax.SessionConfig(debug=debug, schedule_seed=seed)) as session:
+            for run in ANSWERS[name]:
+                await check_run(session, run)
+
+
+async def check_run(session: ax.Session, run: dict[str, Any]) -> None:
+    feeds = {name: value_of(spec) for name, spec in run["feeds"].items()}
+    call = session.run(run["fetches"], feeds, targets=run["targets"])
+    if "error" in run:
+        with pytest.raises(OpError) as caught:
+            await call
+        assert isinstance(caught.value, error_class(Code(run["error"]))), caught.value
+        return
+    for got, spec in zip(await call, run["values"], strict=True):
+        expected = value_of(spec)
+        assert np.asarray(got).dtype == np.asarray(expected).dtype or spec["dtype"] == "string"
+        np.testing.assert_array_equal(got, expected)
