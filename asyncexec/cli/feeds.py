@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from asyncexec.framework.types import DType
+
+MAX_DEVICES: Final = 1024  # of a type
 
 
 class FeedArgument(NamedTuple):
@@ -28,6 +30,16 @@ def parse_feed(argument: str) -> FeedArgument:
     if not name or not equals:
         raise typer.BadParameter(f"{argument!r} is not NAME=VALUE, NAME=@FILE.npy or NAME=@FILE.npz:KEY")
     return FeedArgument(name if ":" in name else f"{name}:0", text)
+
+
+def parse_feeds(arguments: Iterable[str]) -> list[FeedArgument]:
+    """``parse_feed`` of each; BadParameter when a tensor is fed twice."""
+    feeds: dict[str, FeedArgument] = {}
+    for feed in map(parse_feed, arguments):
+        if feed.tensor_name in feeds:
+            raise typer.BadParameter(f"{feed.tensor_name} is fed twice")
+        feeds[feed.tensor_name] = feed
+    return list(feeds.values())
 
 
 def feed_value(feed: FeedArgument, dtype: DType) -> Any:
@@ -75,7 +87,7 @@ def _as_tensor(value: Any, dtype: DType, feed: FeedArgument) -> Any:
         if dtype.base_dtype.name == "string":
             array = _as_bytes(np.asarray(value, object))
         else:
-            array = _exactly(np.asarray(value), dtype.as_numpy_dtype)
+            array = np.asarray(_exactly(value, dtype.base_dtype))
     except (TypeError, ValueError, OverflowError) as error:
         raise typer.BadParameter(
             f"{feed.text!r} is not a value for {feed.tensor_name} ({dtype.name}): {error}"
@@ -83,16 +95,18 @@ def _as_tensor(value: Any, dtype: DType, feed: FeedArgument) -> Any:
     return array[()] if array.ndim == 0 else array
 
 
-def _exactly(array: NDArray[Any], np_dtype: Any) -> NDArray[Any]:
-    """*array* as *np_dtype*; numbers that would not survive are refused (fractions as integers, numbers as bool)."""
+def _exactly(value: Any, dtype: DType) -> Any:
+    """*value* as a tensor of *dtype*; what would not survive is refused (fractions as integers, numbers as bool)."""
     import numpy as np
 
-    if array.size == 0 or np.can_cast(array.dtype, np_dtype, "same_kind"):
-        return array.astype(np_dtype)
-    cast = array.astype(np_dtype)
-    if array.dtype.kind not in "biufc" or np.dtype(np_dtype).kind == "b" or not np.array_equal(cast, array):
+    array = np.asarray(value)
+    if array.dtype.kind not in ("b" if dtype.is_bool else "biufc" if dtype.is_complex else "biuf") and array.size:
         raise TypeError(f"it is of type {array.dtype}")
-    return cast
+    with np.errstate(all="ignore"):
+        converted = array.astype(dtype.as_numpy_dtype)
+    if dtype.is_integer and not np.array_equal(converted.astype(np.float64), array.astype(np.float64)):
+        raise TypeError(f"it does not fit {dtype.name}")
+    return converted
 
 
 def _as_bytes(array: NDArray[Any]) -> NDArray[Any]:
@@ -115,5 +129,7 @@ def parse_device_count(arguments: Iterable[str]) -> Mapping[str, int]:
         kind, _, count = argument.partition("=")
         if not kind or not count.isdecimal():
             raise typer.BadParameter(f"{argument!r} is not TYPE=COUNT, such as CPU=2")
+        if len(count) > 4 or int(count) > MAX_DEVICES:
+            raise typer.BadParameter(f"{argument!r}: there can be {MAX_DEVICES} devices of a type at most")
         counts[kind.upper()] = int(count)
     return counts

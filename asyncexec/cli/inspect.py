@@ -15,7 +15,7 @@ import asyncexec as ax
 from asyncexec.cli.graph_layout import PictureNode, lay_out
 from asyncexec.cli.graph_page import graph_page
 from asyncexec.cli.graph_summary import GraphSummary, TensorSummary, summarize, summarize_unread
-from asyncexec.cli.reporting import DebugOption, failure_panel, failures_reported
+from asyncexec.cli.reporting import DebugOption, check_folder, failure_panel, failures_reported
 from asyncexec.framework.errors import OpError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def inspect(
     debug: DebugOption = False,
 ) -> None:
     """Show the ops, devices, inputs, outputs, loops and functions of a graph."""
+    check_folder(html, "--html")
     with failures_reported(debug) as console:
         with console.status("loading the graph"):
             graph_def = ax.load_graph_def(graph_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -14,6 +15,14 @@ from rich.panel import Panel
 from asyncexec.framework.errors import OpError
 
 DebugOption: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")]
+
+
+def check_folder(path: Path | None, option: str) -> None:
+    """BadParameter when the folder that *path* is to be written into is missing."""
+    if path is not None and not path.parent.is_dir():
+        raise typer.BadParameter(
+            f"there is no folder {str(path.parent)!r} to write {path.name} into", param_hint=option
+        )
 
 
 @contextmanager

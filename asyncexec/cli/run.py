@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 import asyncexec as ax
-from asyncexec.cli.feeds import feed_value, parse_device_count, parse_feed
+from asyncexec.cli.feeds import feed_value, parse_device_count, parse_feeds
 from asyncexec.cli.graph_summary import output_nodes
-from asyncexec.cli.reporting import DebugOption, failures_reported
+from asyncexec.cli.reporting import DebugOption, check_folder, failures_reported
 from asyncexec.framework.chrome_trace import write_chrome_trace
+from asyncexec.framework.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,7 +60,9 @@ def run(
     For example: asyncexec run model.pb --feed x=[[1,2,3]] --fetch probabilities
     """
     devices = parse_device_count(device_count or ())
-    feed_arguments = [parse_feed(argument) for argument in feed or ()]
+    feed_arguments = parse_feeds(feed or ())
+    check_folder(output, "--output")
+    check_folder(trace, "--trace")
     with failures_reported(debug) as console:
         with console.status("loading the graph"):
             graph = load_graph(graph_path)
@@ -77,7 +80,8 @@ def run(
             write_chrome_trace(metadata.step_stats, trace)
         if output is not None:
             store(output, dict(zip(names, values, strict=True)))
-    Console().print(result_table(names, values))
+        dtypes = ["" if value is None else dtype_name(graph, n) for n, value in zip(names, values, strict=True)]
+    Console().print(result_table(names, dtypes, values))
 
 
 def load_graph(path: Path) -> Graph:
@@ -92,6 +96,11 @@ def load_graph(path: Path) -> Graph:
 def tensor_name(graph: Graph, name: str) -> str:
     """The tensor that *name* means: itself, or the first output of the operation of that name."""
     return name if ":" in name or not graph.operation(name).outputs else f"{name}:0"
+
+
+def dtype_name(graph: Graph, name: str) -> str:
+    """The dtype of the tensor of that name, of what it refers to if it is a reference."""
+    return graph.tensor(name).dtype.base_dtype.name
 
 
 def execute(
@@ -118,29 +127,47 @@ def execute(
 
 
 def store(path: Path, values: Mapping[str, Any]) -> None:
-    """Write *values* as an .npz file that can be read without pickle: strings as arrays of fixed width."""
+    """Write *values* as an .npz file that can be read without pickle.
+
+    Strings become arrays of fixed width, bfloat16 and float8 float32, int4 and uint4 integers of 8 bits.
+
+    Raises:
+        InvalidArgumentError: a string ends in NUL, which such an array would lose; a value is no tensor.
+    """
     import numpy as np
 
-    arrays: dict[str, Any] = {name: _storable(np.asarray(v)) for name, v in values.items() if v is not None}
+    arrays: dict[str, Any] = {
+        name: _storable(name, np.asarray(v, object if isinstance(v, bytes) else None))
+        for name, v in values.items()
+        if v is not None
+    }
     with path.open("wb") as file:
         np.savez(file, **arrays)
 
 
-def _storable(array: NDArray[Any]) -> NDArray[Any]:
-    return array.astype("S") if array.dtype.kind == "O" else array
+def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind == "V":  # of ml_dtypes, whose names numpy's files do not keep
+        return array.astype({"int4": "int8", "uint4": "uint8"}.get(array.dtype.name, "float32"))
+    if array.dtype.kind not in "OS":
+        return array
+    for item in array.flat:
+        if not isinstance(item, bytes):
+            raise InvalidArgumentError(f"{name} cannot be stored: {type(item).__name__} is no tensor")
+        if item.endswith(b"\0"):
+            raise InvalidArgumentError(f"{name} cannot be stored: a string in it ends in NUL, which .npz files lose")
+    return array.astype("S")
 
 
-def result_table(names: Sequence[str], values: Sequence[Any]) -> Table:
+def result_table(names: Sequence[str], dtypes: Sequence[str], values: Sequence[Any]) -> Table:
     """What was fetched: name, dtype, shape and value, large values shortened."""
     import numpy as np
 
     table = Table("tensor", "dtype", "shape", "value", box=None, pad_edge=False)
-    for name, value in zip(names, values, strict=True):
+    for name, dtype, value in zip(names, dtypes, values, strict=True):
         if value is None:
             table.add_row(name, "", "", "ran")
             continue
         array = np.asarray(value)
         text = np.array2string(array, threshold=20, edgeitems=2, precision=6) if array.ndim else str(value)
-        dtype = "string" if array.dtype.kind in "OS" else array.dtype.name
         table.add_row(name, dtype, str(list(array.shape)), Text(text))
     return table

@@ -15,7 +15,7 @@ PUBLIC_MODELS: Final = ("GraphDef", "SessionConfig", "RunOptions", "RunMetadata"
 
 
 def schema(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write.")] = Path("schemas"),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", file_okay=False, help="Where to write.")] = Path("schemas"),
     debug: DebugOption = False,
 ) -> None:
     """Write the JSON schemas of graphs, options and run metadata as DIR/*.schema.json."""

@@ -21,8 +21,8 @@ import numpy as np
 
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.kernel_errors import as_op_error
-from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, KernelStats
-from asyncexec.executor.offload import Outcome, WorkerPool
+from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, SIZED, KernelStats, num_bytes
+from asyncexec.executor.offload import Job, Outcome, WorkerPool
 from asyncexec.executor.propagator_state import PropagatorState
 from asyncexec.executor.simple_propagator_state import SimplePropagatorState
 from asyncexec.executor.step_stats_collector import StepStatsCollector
@@ -65,8 +65,8 @@ class ExecutorState:
     __slots__ = (
         "_collector",
         "_failure",
+        "_jobs",
         "_loop",
-        "_num_on_workers",
         "_places",
         "_pool",
         "_propagator",
@@ -98,7 +98,7 @@ class ExecutorState:
         self._ready: deque[Any] = deque()
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[Any, asyncio.Task[None]] = {}  # of async nodes, by entry
-        self._num_on_workers = 0
+        self._jobs: dict[Any, Job] = {}  # of nodes on worker threads, by entry
         self._waiter: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
         if collector is not None:
@@ -151,7 +151,7 @@ class ExecutorState:
     @property
     def _is_waiting(self) -> bool:
         """Whether something that was launched has not come back."""
-        return bool(self._tasks or self._num_on_workers)
+        return bool(self._tasks or self._jobs)
 
     def abort(self, error: BaseException) -> None:
         """End the step with *error*, unless it has failed already."""
@@ -213,11 +213,25 @@ class ExecutorState:
                 task = self._loop.create_task(self._await_kernel(entry, item, item.kernel(*inputs), now))
                 if not task.done():  # an eager task may have run to the end
                     self._tasks[entry] = task
+                return
+            size = num_bytes(inputs) if self._places[item.id] == SIZED else -1
+            if size >= 0 and self._stats.is_quick(item.id, size):
+                self._run_sized(entry, item, inputs, size)
             else:
-                self._pool.submit(item.kernel, inputs, lambda outcome: self._on_worker_done(entry, item, now, outcome))
-                self._num_on_workers += 1
+                self._jobs[entry] = self._pool.submit(
+                    item.kernel, inputs, lambda outcome: self._on_worker_done(entry, item, size, now, outcome)
+                )
         except CATCHABLE as raised:
             self._fail(entry, item, raised)
+
+    def _run_sized(self, entry: Any, item: NodeItem, inputs: list[Any], size: int) -> None:
+        start = monotonic_ns()
+        outputs = item.kernel(*inputs)
+        self._propagator.propagate_outputs(entry, outputs, self._ready)
+        end = monotonic_ns()
+        self._stats.update_sized(item.id, size, end - start)
+        if self._collector is not None:
+            self._collector.record(item.node, start, start, end)
 
     async def _await_kernel(self, entry: Any, item: NodeItem, coroutine: Coroutine[Any, Any, Any], start: int) -> None:
         """The body of an async node's task.  Ending the node here, and not in a callback, saves a turn of the loop."""
@@ -239,9 +253,15 @@ class ExecutorState:
             self._collector.record(item.node, start, start, monotonic_ns())
         self._finish(entry, item, outputs, None)
 
-    def _on_worker_done(self, entry: Any, item: NodeItem, scheduled: int, outcome: Outcome) -> None:
-        self._num_on_workers -= 1
-        self._stats.update(item.id, outcome.end_ns - outcome.start_ns)
+    def _on_worker_done(self, entry: Any, item: NodeItem, size: int, scheduled: int, outcome: Outcome) -> None:
+        del self._jobs[entry]
+        elapsed_ns = outcome.end_ns - outcome.start_ns
+        if outcome.error is not None:
+            pass  # how long it takes to fail says nothing
+        elif size >= 0:
+            self._stats.update_sized(item.id, size, elapsed_ns)
+        else:
+            self._stats.update(item.id, elapsed_ns)
         if self._collector is not None and outcome.error is None:
             self._collector.record(item.node, scheduled, outcome.start_ns, outcome.end_ns, outcome.thread_id)
         self._finish(entry, item, outcome.result, outcome.error)
@@ -279,6 +299,8 @@ class ExecutorState:
             # A task that has not begun sees the failure when it does; cancelled now, it would never run at all.
             if inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED:  # type: ignore[arg-type]
                 task.cancel()
+        for entry in [entry for entry, job in self._jobs.items() if self._pool.cancel(job)]:
+            del self._jobs[entry]
         await outlast(lambda: not self._is_waiting, self._wait_for_launched)
 
     async def _wait_for_launched(self) -> None:

@@ -42,6 +42,15 @@ def as_op_error(raised: BaseException, node: Node) -> BaseException:
     if not isinstance(raised, (Exception, asyncio.CancelledError)):
         return raised
     chosen = next((ours for theirs, ours in _CLASSES if isinstance(raised, theirs)), UnknownError)
-    error = chosen(f"{type(raised).__name__}: {raised}" if str(raised) else type(raised).__name__, node=node)
+    error = chosen(_text_of(raised), node=node)
     error.__cause__ = raised
     return error
+
+
+def _text_of(raised: BaseException) -> str:
+    name = type(raised).__name__
+    try:
+        text = str(raised)
+    except Exception:  # an exception that cannot even be shown
+        return name
+    return f"{name}: {text}" if text else name

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.framework.clock import NS_PER_MS
@@ -13,6 +15,7 @@ from asyncexec.framework.kernel import KernelKind
 INLINE: Final = 0
 WORKER: Final = 1
 ASYNC: Final = 2
+SIZED: Final = 3  # inline or on a worker, by the size of the inputs
 
 # A hop to a thread and back costs 100-200 microseconds; below this a worker does not pay.
 EXPENSIVE_NS: Final = NS_PER_MS // 2
@@ -24,29 +27,53 @@ _SAMPLE_CAP_NS: Final = 8 * EXPENSIVE_NS
 class KernelStats:
     """Moving averages of one executor, shared by its steps.
 
-    ``places[item.id]`` is INLINE, WORKER or ASYNC.
+    ``places[item.id]`` is INLINE, WORKER, ASYNC or SIZED.  An op that is known to be expensive on large inputs (a
+    matrix
+    product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
     """
 
-    __slots__ = ("_costs_ns", "_items", "places")
+    __slots__ = ("_costs_ns", "_items", "_ns_per_byte", "places")
 
     def __init__(self, items: Sequence[NodeItem]) -> None:
         first = {key: _first_place(*key) for key in itertools.product(KernelKind, (None, True, False))}
         self.places = [first[item.kind, item.is_expensive] for item in items]
         self._costs_ns: list[int] = [0] * len(items)
         self._items = items
+        self._ns_per_byte: dict[int, float] = {}  # of those SIZED that have run
 
     def update(self, item_id: int, elapsed_ns: int) -> None:
         """Take a sample of a sync kernel into account."""
         item = self._items[item_id]
-        if item.is_expensive is not None or item.kind is KernelKind.ASYNC:
+        if item.is_expensive is not None or item.kind is not KernelKind.CHEAP:
             return  # not for measurements to decide
         cost = self._costs_ns[item_id]
         cost += (min(elapsed_ns, _SAMPLE_CAP_NS) - cost) // 4
         self._costs_ns[item_id] = cost
         self.places[item_id] = WORKER if cost > EXPENSIVE_NS else INLINE
 
+    def is_quick(self, item_id: int, size: int) -> bool:
+        """Whether a SIZED kernel is likely to be cheap on inputs of *size* bytes; one that has not run is not."""
+        rate = self._ns_per_byte.get(item_id)
+        return rate is not None and rate * max(size, 1) <= EXPENSIVE_NS
+
+    def update_sized(self, item_id: int, size: int, elapsed_ns: int) -> None:
+        """Take a sample of a SIZED kernel into account."""
+        sample = elapsed_ns / max(size, 1)
+        rate = self._ns_per_byte.get(item_id, sample)
+        self._ns_per_byte[item_id] = rate + (sample - rate) / 4
+
 
 def _first_place(kind: KernelKind, is_expensive: bool | None) -> int:
     if kind is KernelKind.ASYNC:
         return ASYNC
-    return WORKER if kind is KernelKind.EXPENSIVE and is_expensive is not False else INLINE
+    if kind is KernelKind.EXPENSIVE and is_expensive is None:
+        return SIZED
+    return WORKER if is_expensive else INLINE
+
+
+def num_bytes(inputs: Sequence[Any]) -> int:
+    """The size of a kernel's inputs; Python objects count as one byte."""
+    return sum(
+        value.nbytes if isinstance(value, (np.ndarray, np.generic)) else len(value) if isinstance(value, bytes) else 1
+        for value in inputs
+    )

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import outlast
+from asyncexec.framework.errors import FailedPreconditionError
 
 
 class Outcome(NamedTuple):
@@ -31,7 +32,8 @@ class Outcome(NamedTuple):
 
 
 Done: TypeAlias = Callable[[Outcome], None]
-_Job: TypeAlias = list[Any]  # context, function, arguments, done
+# [(context, function, arguments, done)] until a thread, or who cancels it, takes that out
+Job: TypeAlias = list[tuple[contextvars.Context, Callable[..., Any], Sequence[Any], Done]]
 
 
 class WorkerPool:
@@ -40,7 +42,7 @@ class WorkerPool:
     def __init__(self, num_threads: int | None = None) -> None:
         self._num_threads = num_threads or os.cpu_count() or 1
         self._threads: list[threading.Thread] = []
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._results: deque[tuple[Done, Outcome]] = deque()
         self._unfinished = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -51,13 +53,33 @@ class WorkerPool:
     def num_threads(self) -> int:
         return self._num_threads
 
-    def submit(self, function: Callable[..., Any], args: Sequence[Any], done: Done) -> None:
-        """Call ``function(*args)`` on a thread; ``done(outcome)`` is called in the loop."""
-        self._loop = asyncio.get_running_loop()
+    def submit(self, function: Callable[..., Any], args: Sequence[Any], done: Done) -> Job:
+        """Call ``function(*args)`` on a thread; ``done(outcome)`` is called in the loop.
+
+        Raises:
+            FailedPreconditionError: calls of another event loop are under way.
+        """
+        loop = asyncio.get_running_loop()
+        if self._unfinished and loop is not self._loop:
+            raise FailedPreconditionError(
+                "this session is being used in another event loop", hint="make a session for each loop"
+            )
+        self._loop = loop
         if self._unfinished >= len(self._threads) < self._num_threads:
             self._start_thread()
         self._unfinished += 1
-        self._jobs.put([contextvars.copy_context(), function, args, done])
+        job: Job = [(contextvars.copy_context(), function, args, done)]
+        self._jobs.put(job)
+        return job
+
+    def cancel(self, job: Job) -> bool:
+        """Let *job* not be done, if it has not begun; whether that is so."""
+        try:
+            job.pop()
+        except IndexError:
+            return False
+        self._unfinished -= 1
+        return True
 
     def _start_thread(self) -> None:
         thread = threading.Thread(
@@ -66,10 +88,14 @@ class WorkerPool:
         thread.start()
         self._threads.append(thread)
 
-    def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
+    def _work(self, jobs: SimpleQueue[Job | None]) -> None:
         while (job := jobs.get()) is not None:
+            result = _run(job)
+            if result is None:
+                continue
             # No lock: the result is there before the flag is read, and _collect lowers the flag before it looks.
-            self._results.append(_run(job))
+            self._results.append(result)
+            del result
             if not self._wake_up_is_due:
                 self._wake_up_is_due = True
                 assert self._loop is not None  # submit has been called
@@ -83,6 +109,7 @@ class WorkerPool:
             done, outcome = self._results.popleft()
             self._unfinished -= 1
             done(outcome)
+            del done, outcome
 
     async def close(self) -> None:
         """End the threads when they have done what was submitted, and wait for them, whoever cancels meanwhile."""
@@ -99,10 +126,12 @@ class WorkerPool:
             thread.join()  # it has nothing left to do
 
 
-def _run(job: _Job) -> tuple[Done, Outcome]:
-    """Do *job*, and forget it: once the loop has the outcome, the thread holds on to nothing of it."""
-    context, function, args, done = job
-    job.clear()
+def _run(job: Job) -> tuple[Done, Outcome] | None:
+    """Do *job*, and hold on to nothing of it once the loop has the outcome; None if it was cancelled."""
+    try:
+        context, function, args, done = job.pop()
+    except IndexError:
+        return None
     result: Any = None
     error: BaseException | None = None
     start = monotonic_ns()

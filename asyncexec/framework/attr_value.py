@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -19,19 +19,20 @@ from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError
 from asyncexec.framework.graph_def import LIST_KINDS, AttrValue, ListValue, make_attr
 from asyncexec.framework.tensor_proto import (
     DEFAULT_TENSOR_BYTES,
+    ByteBudget,
     decode_shape,
     decode_tensor,
     dtype_of_enum,
     encode_shape,
     encode_tensor,
 )
-from asyncexec.framework.tensor_protos import TensorProto
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 from asyncexec.framework.wire_types import round_float32
 
 __all__ = ["DEFAULT_TENSOR_BYTES", "AttrPlaceholder", "decode_attr_value", "encode_attr_value"]
 
+Budget: TypeAlias = int | ByteBudget
 # Kinds whose decoded value is kept with the AttrValue, beside its fields: most nodes share theirs.
 _KEPT: Final = frozenset({"type", "i", "b", "f"})
 _KEPT_AS: Final = "_decoded"
@@ -45,12 +46,12 @@ class AttrPlaceholder:
     name: str
 
 
-def decode_attr_value(value: AttrValue, *, byte_budget: int = DEFAULT_TENSOR_BYTES) -> Any:
-    """The Python value of *value*; a tensor, or all of a list of them, may spread over *byte_budget* bytes.
+def decode_attr_value(value: AttrValue, *, byte_budget: Budget = DEFAULT_TENSOR_BYTES) -> Any:
+    """The Python value of *value*; all tensors in it share *byte_budget*, and so do calls given one ByteBudget.
 
     Raises:
         InvalidArgumentError: an unknown dtype, an impossible shape, a list of several kinds.
-        ResourceExhaustedError: a tensor is larger than its proto by more than *byte_budget*.
+        ResourceExhaustedError: a tensor is larger than its proto by more than is left of *byte_budget*.
     """
     fields = value.__dict__
     kept = fields.get(_KEPT_AS)
@@ -63,19 +64,20 @@ def decode_attr_value(value: AttrValue, *, byte_budget: int = DEFAULT_TENSOR_BYT
     return decoded
 
 
-def _as_is(value: Any, byte_budget: int) -> Any:
+def _as_is(value: Any, byte_budget: Budget) -> Any:
     return value
 
 
-def _decode_func(value: graph_def.NameAttrList, byte_budget: int) -> op_def.NameAttrList:
+def _decode_func(value: graph_def.NameAttrList, byte_budget: Budget) -> op_def.NameAttrList:
+    budget = ByteBudget.of(byte_budget)
     try:
-        attrs = {name: decode_attr_value(each, byte_budget=byte_budget) for name, each in value.attr.items()}
+        attrs = {name: decode_attr_value(each, byte_budget=budget) for name, each in value.attr.items()}
     except RecursionError:
         raise InvalidArgumentError(_TOO_DEEP) from None
     return op_def.NameAttrList(value.name, attrs)
 
 
-def _decode_list(value: ListValue, byte_budget: int) -> tuple[Any, ...]:
+def _decode_list(value: ListValue, byte_budget: Budget) -> tuple[Any, ...]:
     fields = value.__dict__
     kinds = [kind for kind in LIST_KINDS if fields[kind]]
     if len(kinds) > 1:
@@ -86,23 +88,11 @@ def _decode_list(value: ListValue, byte_budget: int) -> tuple[Any, ...]:
     items = fields[kind]
     if kind in ("i", "s", "b", "f"):
         return tuple(items)
-    if kind == "tensor":
-        return _decode_tensors(items, byte_budget)
-    return tuple([_DECODERS[kind](item, byte_budget) for item in items])
+    budget = ByteBudget.of(byte_budget)
+    return tuple([_DECODERS[kind](item, budget) for item in items])
 
 
-def _decode_tensors(protos: tuple[TensorProto, ...], byte_budget: int) -> tuple[Any, ...]:
-    """The values of *protos*, which share the budget."""
-    values = []
-    for proto in protos:
-        value = decode_tensor(proto, byte_budget=byte_budget)
-        values.append(value)
-        if not proto.tensor_content and isinstance(value, np.ndarray):
-            byte_budget = max(0, byte_budget - value.nbytes)
-    return tuple(values)
-
-
-_DECODERS: Final[dict[str, Callable[[Any, int], Any]]] = {
+_DECODERS: Final[dict[str, Callable[[Any, Budget], Any]]] = {
     "type": lambda value, byte_budget: dtype_of_enum(value),
     "i": _as_is,
     "b": _as_is,

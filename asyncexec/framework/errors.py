@@ -8,7 +8,7 @@ it too, so ``except ValueError`` catches an :class:`InvalidArgumentError`.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 
 class Code(IntEnum):
@@ -93,12 +93,22 @@ class OpError(Exception):
             text += f"\n  hint: {self.hint}"
         return text
 
-    def locate(self, node: NodeLike) -> OpError:
-        """Name *node* as the place of this error, unless it already names one; return the error itself."""
-        if self.node is None:
-            self.node, self.op, self.user_line = node.name, node.op, node.user_line
-            self.args = (self._text(),)
-        return self
+    def locate(self, node: NodeLike) -> Self:
+        """This error with *node* as its place: itself if it names a node already, else a copy.
+
+        The original stays as it is: a kernel may raise one instance for many nodes.
+        """
+        return self if self.node is not None else self.located(node.name, node.op, node.user_line)
+
+    def located(self, node: str, op: str | None, user_line: str | None = None) -> Self:
+        """A copy of this error that names *node*, with the same cause and traceback."""
+        error = type(self).__new__(type(self), *self.args)
+        error.__dict__.update(self.__dict__)
+        error.node, error.op, error.user_line = node, op, user_line
+        error.args = (error._text(),)
+        error.__cause__, error.__context__ = self.__cause__, self.__context__
+        error.__suppress_context__ = self.__suppress_context__
+        return error.with_traceback(self.__traceback__)
 
     def locate_iteration(self, iteration: str) -> None:
         """Tell which iteration of which loops the node was in."""

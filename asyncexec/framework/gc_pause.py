@@ -27,12 +27,4 @@ def paused_gc() -> Iterator[None]:
     finally:
         _pauses -= 1
         if not _pauses and _was_enabled:
-            _count_as_old()
             gc.enable()
-
-
-def _count_as_old() -> None:
-    """Move what was made to the oldest generation; else the next collection of the youngest walks all of it."""
-    if not gc.get_freeze_count():  # what the application has frozen stays so
-        gc.freeze()
-        gc.unfreeze()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.op_def import AttrDict, OpDef, arg_slices
-from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, Dim, TensorShape
+from asyncexec.framework.tensor_shape import MAX_RANK, SCALAR, UNKNOWN_SHAPE, Dim, TensorShape, unknown_shape
 from asyncexec.framework.types import DType
+
+# No shape, axes or paddings are as long; a shape function may list the values that it gets.
+MAX_VALUES: Final = 2**16
 
 
 class InferenceContext:
@@ -58,9 +61,10 @@ class InferenceContext:
         return self.input_shapes[arg_slices(self.op_def.inputs, self.attrs)[name]]
 
     def value(self, index: int) -> Any | None:
-        """The constant value of input *index* (array or numpy scalar), or None where it is not known."""
+        """The constant value of input *index* (array or numpy scalar), or None where it is not known or is large."""
         self.values_were_read = True
-        return None if self._constants is None else self._constants(index)
+        value = None if self._constants is None else self._constants(index)
+        return None if isinstance(value, np.ndarray) and value.size > MAX_VALUES else value
 
     def int_value(self, index: int) -> int | None:
         """The constant value of the scalar integer input *index*, or None."""
@@ -73,6 +77,10 @@ class InferenceContext:
 
     def value_as_shape(self, index: int) -> TensorShape:
         """The shape that the integer vector at input *index* spells, as far as it is known (-1 means unknown)."""
+        given = self.input_shapes[index]
+        length = given[0] if given.rank == 1 else None
+        if length is not None:
+            _check_rank(length)
         value = self.value(index)
         if value is not None:
             array = np.asarray(value)
@@ -82,14 +90,14 @@ class InferenceContext:
                 return UNKNOWN_SHAPE
             if array.ndim != 1:
                 raise InvalidArgumentError(f"a shape is a vector, not of rank {array.ndim}")
+            _check_rank(array.size)
             sizes = [int(size) for size in array]
             if any(size < -1 for size in sizes):
                 raise InvalidArgumentError(f"a shape has sizes of -1 or more, not {sizes}")
             return TensorShape(None if size == -1 else size for size in sizes)
         if self._partial_shapes is not None:
             return self._partial_shapes(index)
-        length = self.input_shapes[index]
-        return TensorShape([None] * length[0]) if length.rank == 1 and length[0] is not None else UNKNOWN_SHAPE
+        return UNKNOWN_SHAPE if length is None else unknown_shape(length)
 
     def with_rank(self, index: int, rank: int) -> TensorShape:
         return self.input_shapes[index].with_rank(rank)
@@ -101,6 +109,12 @@ class InferenceContext:
     def vector(self, index: int) -> TensorShape:
         """Input *index*, which must be a vector."""
         return self.input_shapes[index].with_rank(1)
+
+
+def _check_rank(rank: int) -> None:
+    """Before anything as long is made."""
+    if rank > MAX_RANK:
+        raise InvalidArgumentError(f"a shape has at most {MAX_RANK} dimensions, not {rank}")
 
 
 ShapeFunction: TypeAlias = Callable[[InferenceContext], Sequence[TensorShape]]

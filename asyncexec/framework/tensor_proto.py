@@ -34,6 +34,25 @@ _DTYPES: Final[dict[int, DType]] = {dtype.enum: dtype for dtype in types.ALL_DTY
 }
 
 
+class ByteBudget:
+    """What all the tensors of one import may take beyond the values that their protos carry.
+
+    Attributes:
+        total: bytes in all.
+        left: bytes that are left of them.
+    """
+
+    __slots__ = ("left", "total")
+
+    def __init__(self, total: int = DEFAULT_TENSOR_BYTES) -> None:
+        self.total = self.left = total
+
+    @classmethod
+    def of(cls, budget: int | ByteBudget) -> ByteBudget:
+        """*budget* itself, or a new one of so many bytes."""
+        return budget if isinstance(budget, ByteBudget) else cls(budget)
+
+
 def dtype_of_enum(number: int) -> DType:
     """The DType of an enum number of ``types.proto``; InvalidArgumentError when there is none here."""
     found = _DTYPES.get(number)
@@ -63,11 +82,11 @@ def encode_shape(shape: TensorShape) -> TensorShapeProto:
     return TensorShapeProto.model_construct(dim=tuple(dims))
 
 
-def decode_tensor(proto: TensorProto, *, byte_budget: int = DEFAULT_TENSOR_BYTES) -> Any:
+def decode_tensor(proto: TensorProto, *, byte_budget: int | ByteBudget = DEFAULT_TENSOR_BYTES) -> Any:
     """The value of *proto*: a read-only array, a numpy scalar, or ``bytes`` for a scalar string.
 
     Raises:
-        ResourceExhaustedError: spreading its values over its shape takes more than *byte_budget*.
+        ResourceExhaustedError: spreading its values over its shape takes more than is left of *byte_budget*.
         InvalidArgumentError: a dtype that has no values, a shape that is not known, or values that do not fit it.
         UnimplementedError: more dimensions than numpy has.
     """
@@ -80,7 +99,7 @@ def decode_tensor(proto: TensorProto, *, byte_budget: int = DEFAULT_TENSOR_BYTES
     try:
         flat = _decode_content(proto.tensor_content, dtype, count) if proto.tensor_content else None
         if flat is None:
-            flat = _spread(_read_values(proto, field, dtype), count, dtype, shape, byte_budget)
+            flat = _spread(_read_values(proto, field, dtype), count, dtype, shape, ByteBudget.of(byte_budget))
         array = flat.reshape(shape)
     except (MemoryError, OverflowError) as error:
         raise ResourceExhaustedError(f"no memory for a {dtype.name} tensor of shape {list(shape)}") from error
@@ -102,7 +121,7 @@ def _known_shape(proto: TensorProto) -> tuple[int, ...]:
     return shape
 
 
-def _spread(values: np.ndarray, count: int, dtype: DType, shape: tuple[int, ...], byte_budget: int) -> np.ndarray:
+def _spread(values: np.ndarray, count: int, dtype: DType, shape: tuple[int, ...], budget: ByteBudget) -> np.ndarray:
     """*values* made *count* long by repetition of the last, or zeros when there is none."""
     given = len(values)
     if given == count:
@@ -110,15 +129,17 @@ def _spread(values: np.ndarray, count: int, dtype: DType, shape: tuple[int, ...]
     if given > count:
         raise InvalidArgumentError(f"a {dtype.name} tensor of shape {list(shape)} has {count} elements, not {given}")
     spread_bytes = (count - given) * values.itemsize
-    if spread_bytes > byte_budget:
+    if spread_bytes > budget.left:
+        taken = f", of which tensors before it took {budget.total - budget.left}" if budget.left < budget.total else ""
         raise ResourceExhaustedError(
             f"{given} values spread over a {dtype.name} tensor of shape {list(shape)} take {spread_bytes} bytes, more "
-            f"than the byte budget of {byte_budget}",
+            f"than the byte budget of {budget.total}{taken}",
             hint="raise byte_budget if the graph is to be trusted",
         )
     if spread_bytes > _MAX_BYTES:
         raise MemoryError
     flat = np.empty(count, values.dtype)
+    budget.left -= spread_bytes
     flat[:given] = values
     flat[given:] = values[-1] if given else (b"" if dtype is types.string else 0)
     return flat

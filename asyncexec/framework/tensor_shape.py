@@ -170,7 +170,9 @@ def as_shape(value: ShapeLike) -> TensorShape:
 
 
 def unknown_shape(rank: int) -> TensorShape:
-    """A shape of that rank with no size known."""
+    """A shape of that rank with no size known; InvalidArgumentError above 254, before any list is made."""
+    if rank > MAX_RANK:
+        raise InvalidArgumentError(f"a shape has at most {MAX_RANK} dimensions, not {rank}")
     return TensorShape((None,) * rank)
 
 

@@ -241,7 +241,7 @@ def as_dtype(value: Any) -> DType:
             return _with_ref(found, is_ref)
     elif isinstance(value, type) and value in _PYTHON_TYPES:
         return _PYTHON_TYPES[value]
-    if found is None:
+    if found is None and value is not None:  # which numpy takes for float64
         found = _from_numpy(value)
     if found is None:
         raise InvalidTypeError(f"{value!r} is not a data type", hint="use one like ax.float32, 'int64' or np.bool_")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 import numpy as np
 
 from asyncexec.framework import types
-from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError
+from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, ResourceExhaustedError
 from asyncexec.framework.kernel import as_value
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.tensor_shape import ShapeLike, as_shape
@@ -16,6 +17,12 @@ from asyncexec.frontend.source_line import caller_line
 from asyncexec.graph.current_graph import current_graph
 from asyncexec.graph.graph import Graph, properties_of
 from asyncexec.graph.node import Node, NodeProperties, Tensor
+
+# numpy's kinds of the dtypes of ml_dtypes, which are all of kind V to numpy.
+_ML_KINDS: Final = {"int4": "i", "uint4": "u", "bfloat16": "f", "float8_e5m2": "f", "float8_e4m3fn": "f"}
+
+MAX_DEPTH: Final = 64  # lists in lists: numpy's most dimensions
+_MAX_BYTES: Final = 2**40  # a constant that is larger is a mistake
 
 
 def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]:
@@ -35,13 +42,29 @@ def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]
         return _text_value(value), types.string
     try:
         array = np.asarray(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"rows of different lengths make no tensor: {_shown(value)}") from error
-    if array.dtype.kind in "OSUVMm" and array.dtype.name not in ("bfloat16", "float8_e5m2", "float8_e4m3fn"):
+    if array.dtype.kind == "O" and dtype is not None and (dtype.is_floating or dtype.is_complex):
+        array = _large_integers(array, dtype, value)
+    if _kind(array.dtype) in "OSUVMm":
         raise InvalidTypeError(f"{_shown(value)} cannot be made a tensor" + (f" of {dtype.name}" if dtype else ""))
     if dtype is None:
         dtype = as_dtype(array.dtype) if isinstance(value, (np.ndarray, np.generic)) else _python_dtype(array)
     return _cast(array, dtype, value), dtype
+
+
+def _kind(np_dtype: np.dtype[Any]) -> str:
+    return _ML_KINDS.get(np_dtype.name, "V") if np_dtype.kind == "V" else np_dtype.kind
+
+
+def _large_integers(array: np.ndarray[Any, Any], dtype: DType, value: Any) -> np.ndarray[Any, Any]:
+    """*array* as float64 if its objects are numbers: numpy takes integers from 2**64 on for objects."""
+    if not all(isinstance(item, (int, float)) for item in array.flat):
+        return array
+    try:
+        return array.astype(np.float64)
+    except OverflowError as error:
+        raise InvalidArgumentError(f"{_shown(value)} does not fit {dtype.name}") from error
 
 
 def _python_dtype(array: np.ndarray[Any, Any]) -> DType:
@@ -58,21 +81,28 @@ def _cast(array: np.ndarray[Any, Any], dtype: DType, value: Any) -> Any:
     np_dtype = dtype.as_numpy_dtype
     if array.dtype == np_dtype:
         return as_value(array)
-    source, target = array.dtype.kind, np_dtype.kind
+    source, target = _kind(array.dtype), _kind(np_dtype)
     if source != "b" and target == "b" and array.size:
         raise InvalidTypeError(f"{_shown(value)} is not bool", hint="compare it, or use ax.cast")
     if (source in "fc" and target in "iu" and array.size) or (source == "c" and target == "f"):
         raise InvalidTypeError(f"{_shown(value)} cannot be made {dtype.name} without loss", hint="use ax.cast")
     with np.errstate(all="ignore"):
         converted = array.astype(np_dtype)
-    if source in "iu" and target in "iu" and not np.array_equal(converted, array):
+    if source in "iu" and target in "iu" and not np.array_equal(_comparable(converted), _comparable(array)):
         raise InvalidArgumentError(f"{_shown(value)} does not fit {dtype.name}")
     return as_value(converted)
 
 
+def _comparable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array.astype(np.int8) if array.dtype.kind == "V" else array  # int4 and uint4 have no == with others
+
+
 def _is_text(value: Any) -> bool:
+    depth = 0
     while isinstance(value, (list, tuple)) and value:
-        value = value[0]
+        value, depth = value[0], depth + 1
+        if depth > MAX_DEPTH:
+            raise InvalidArgumentError(f"lists in lists, more than {MAX_DEPTH} deep, make no tensor")
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "SUT" or (
             value.dtype.kind == "O" and value.size > 0 and isinstance(value.flat[0], (str, bytes))
@@ -94,12 +124,18 @@ def _encode(item: Any) -> bytes:
     if isinstance(item, bytes):
         return bytes(item)
     if isinstance(item, str):
-        return item.encode()
+        try:
+            return item.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgumentError(f"{_shown(item)} has no UTF-8: {error.reason}", hint="feed bytes") from error
     raise InvalidTypeError(f"{_shown(item)} is not a string")
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return type(value).__name__
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
@@ -127,22 +163,46 @@ def constant(
 
 def _reshaped(value: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     array = np.asarray(value, dtype.as_numpy_dtype)
+    size = math.prod(shape)
     if array.size == 1:
-        return as_value(np.full(shape, array.reshape(()), dtype.as_numpy_dtype))
-    if array.size != np.prod(shape, dtype=object):
+        num_bytes = size * dtype.itemsize
+        try:
+            if num_bytes <= _MAX_BYTES:
+                return as_value(np.full(shape, array.reshape(()), dtype.as_numpy_dtype))
+        except MemoryError:
+            pass
+        raise ResourceExhaustedError(f"a constant of the shape {list(shape)} takes {num_bytes:,} bytes")
+    if array.size != size:
         raise InvalidArgumentError(f"a constant of {array.size} values cannot have the shape {list(shape)}")
     return as_value(array.reshape(shape))
 
 
 def _read_only(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        value = value.copy() if value.flags.writeable else value
+        value = value if _is_immutable(value) else value.copy()
         value.flags.writeable = False
     return value
 
 
+def _is_immutable(array: np.ndarray[Any, Any]) -> bool:
+    """Whether neither *array* nor what it is a view of can be written to."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    return base is None or isinstance(base, bytes)
+
+
+def check_name(name: Any) -> None:
+    """InvalidTypeError unless *name* can be that of a node, or is None."""
+    if name is not None and not isinstance(name, str):
+        raise InvalidTypeError(f"the name of a node is a str, not {_shown(name)}")
+
+
 def const_node(graph: Graph, value: Any, dtype: DType, name: str | None = None) -> Node:
     """Add a Const node of a value that is already as it travels along edges."""
+    check_name(name)
     registration, attrs = op_registry.lookup("Const"), {"value": value, "dtype": dtype}
     if dtype is types.object:  # any Python value, which no attr of a GraphDef can have
         properties = NodeProperties(registration, attrs, (), (dtype,))

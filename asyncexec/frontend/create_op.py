@@ -18,7 +18,7 @@ from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.tensor_shape import TensorShape, as_shape
 from asyncexec.framework.types import DType, as_dtype
-from asyncexec.frontend.convert import as_tensor_value, const_node
+from asyncexec.frontend.convert import MAX_DEPTH, as_tensor_value, check_name, const_node
 from asyncexec.frontend.source_line import caller_line
 from asyncexec.graph.current_graph import current_graph, current_graph_or_none
 from asyncexec.graph.graph import Graph, properties_of
@@ -66,6 +66,12 @@ def create_op(
         NotFoundError: there is no such op.
         InvalidArgumentError, InvalidTypeError: inputs or attrs do not fit it.
     """
+    if not isinstance(op, str):
+        raise InvalidTypeError(f"an op type is a str, not {op!r}")
+    if not isinstance(inputs, (list, tuple)):
+        raise InvalidTypeError(f"the inputs of {op} are a list, not {type(inputs).__name__}", hint="pass [x]")
+    if attrs is not None and not isinstance(attrs, Mapping):
+        raise InvalidTypeError(f"the attrs of {op} are a dict, not {type(attrs).__name__}")
     return add_op(op_registry.lookup(op), inputs, attrs or {}, name)
 
 
@@ -80,6 +86,7 @@ def add_op(
     line = caller_line()
     where = f"{line[0]}:{line[1]}" if line else None
     try:
+        check_name(name)
         graph = graph_of(inputs)
         given = {key: _attr_value(op_def, key, value) for key, value in attrs.items() if value is not None}
         tensors = _InputConverter(graph, op_def, given).convert(inputs)
@@ -294,13 +301,20 @@ def holds_tensor(value: Any) -> bool:
     return isinstance(value, TensorSource) or next(tensors_in(value), None) is not None
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors in a nest of lists and tuples, in order."""
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    """The tensors in a nest of lists and tuples, in order; *depth* is how deep *value* lies in one already.
+
+    Raises:
+        InvalidArgumentError: it is too deep to make a tensor, or lists contain themselves.
+    """
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
+        if depth >= MAX_DEPTH:
+            raise InvalidArgumentError(f"lists in lists, more than {MAX_DEPTH} deep, make no tensor")
         for member in value:
-            yield from tensors_in(member)
+            if isinstance(member, (Tensor, list, tuple)):
+                yield from tensors_in(member, depth + 1)
 
 
 def _without_sources(value: Any) -> Any:
@@ -308,5 +322,7 @@ def _without_sources(value: Any) -> Any:
     if isinstance(value, TensorSource):
         return value.as_tensor()
     if isinstance(value, (list, tuple)) and any(isinstance(member, TensorSource) for member in value):
+        if any(member is value for member in value):
+            raise InvalidArgumentError("a list that contains itself makes no tensor")
         return [_without_sources(member) for member in value]
     return value

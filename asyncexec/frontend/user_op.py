@@ -6,16 +6,18 @@ import asyncio
 import functools
 import inspect
 import random
-import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
-import numpy as np
-
 from asyncexec.framework import types
-from asyncexec.framework.errors import DeadlineExceededError, InternalError, InvalidArgumentError, OpError
-from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction, as_value
+from asyncexec.framework.errors import (
+    DeadlineExceededError,
+    InternalError,
+    InvalidArgumentError,
+    InvalidTypeError,
+)
+from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.limiter import Limiter
 from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
@@ -24,8 +26,19 @@ from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType, as_dtype
-from asyncexec.frontend.convert import as_tensor_value, const_node
-from asyncexec.frontend.create_op import add_op, as_tensor, graph_of, holds_tensor
+from asyncexec.frontend.convert import const_node
+from asyncexec.frontend.create_op import TensorSource, add_op, as_tensor, graph_of, holds_tensor
+from asyncexec.frontend.user_op_values import (
+    LISTS,
+    LISTS_AND_CONTAINERS,
+    contains_tensor,
+    decoded,
+    is_text_hint,
+    result_converter,
+    result_dtypes,
+    type_hints,
+)
+from asyncexec.graph.node import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,16 +46,6 @@ R = TypeVar("R")
 # Back-off before attempt n+1: uniformly between half and all of FIRST_DELAY_S * 2**n, at most MAX_DELAY_S.
 FIRST_DELAY_S: Final = 0.05
 MAX_DELAY_S: Final = 5.0
-
-# What an annotated result becomes; anything else is passed on untouched, as an object.
-_RESULT_DTYPES: Final[Mapping[Any, DType]] = {
-    bool: types.bool,
-    int: types.int64,
-    float: types.float64,
-    complex: types.complex128,
-    str: types.string,
-    bytes: types.string,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,10 @@ class UserOp(Generic[P, R]):
         self._options = options
         self.name = name or getattr(function, "__name__", "op").strip("<>_") or "op"
         _check_options(options, self._is_async, self.name)
-        hints = _type_hints(function)
-        dtypes = [as_dtype(dtype) for dtype in outputs] if outputs is not None else _result_dtypes(hints.get("return"))
-        self._texts = frozenset(name for name, hint in hints.items() if hint is str)
+        hints = type_hints(function)
+        dtypes = [as_dtype(dtype) for dtype in outputs] if outputs is not None else result_dtypes(hints.get("return"))
+        # Names of the parameters that get str for bytes.
+        self._texts = frozenset(name for name, hint in hints.items() if is_text_hint(hint))
         self.registration = self._register(tuple(dtypes), shapes, expensive)
 
     def _register(
@@ -102,6 +106,7 @@ class UserOp(Generic[P, R]):
         static = [TensorShape(shape) for shape in shapes] if shapes is not None else [UNKNOWN_SHAPE] * len(dtypes)
         if len(static) != len(dtypes):
             raise InvalidArgumentError(f"op {self.name!r} has {len(dtypes)} outputs and {len(static)} shapes")
+        self._shapes = static
 
         def shape_function(_: InferenceContext) -> Sequence[TensorShape]:
             return static
@@ -113,7 +118,7 @@ class UserOp(Generic[P, R]):
         return registration
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not any(map(holds_tensor, (*args, *kwargs.values()))):
+        if not contains_tensor([*args, *kwargs.values()], LISTS_AND_CONTAINERS):
             return self._function(*args, **kwargs)
         given: dict[str, Any] = {
             key: kwargs.pop(key) for key in _OPTION_NAMES if key in kwargs and key not in self._signature.parameters
@@ -144,11 +149,12 @@ class UserOp(Generic[P, R]):
         except TypeError as error:
             raise InvalidArgumentError(f"op {self.name!r}: {error}") from None
         positional, named = list(bound.args), bound.kwargs
+        is_tensor = [self._is_tensor_argument(value) for value in (*positional, *named.values())]
         graph = graph_of([*positional, *named.values()])
         with graph:
             inputs = [
-                as_tensor(value) if holds_tensor(value) else const_node(graph, value, types.object, "arg").outputs[0]
-                for value in (*positional, *named.values())
+                as_tensor(value) if is_one else const_node(graph, value, types.object, "arg").outputs[0]
+                for value, is_one in zip((*positional, *named.values()), is_tensor, strict=True)
             ]
         attrs: dict[str, Any] = {"_arg_names": tuple(key.encode() for key in named)}
         if options.timeout is not None:
@@ -159,11 +165,24 @@ class UserOp(Generic[P, R]):
             attrs["_limiter"] = options.limiter
         return add_op(self.registration, [inputs], attrs, options.name or self.name)
 
+    def _is_tensor_argument(self, value: Any) -> bool:
+        """Whether *value* is made an input; InvalidTypeError if it hides tensors where they would not be found."""
+        if isinstance(value, (Tensor, TensorSource)):
+            return True
+        if not contains_tensor([value], LISTS_AND_CONTAINERS):
+            return False
+        if contains_tensor([value], LISTS) and holds_tensor(value):
+            return True
+        raise InvalidTypeError(
+            f"op {self.name!r} got a tensor inside a {type(value).__name__}, where its value cannot be put in",
+            hint="pass tensors as arguments, or in a list",
+        )
+
     def _make_kernel(self, construction: OpKernelConstruction) -> Kernel | AsyncKernel:
         names = [name.decode() for name in construction.attrs.get("_arg_names", ())]
         call = _with_names(self._function, names, construction.num_inputs)
         call = self._with_texts(call, names, construction)
-        give = _result_converter(self.name, construction.output_dtypes)
+        give = result_converter(self.name, construction.output_dtypes, self._shapes)
         if self._is_async:
             return _async_kernel(call, give, construction.attrs)
 
@@ -185,14 +204,13 @@ class UserOp(Generic[P, R]):
         if not positions:
             return call
 
-        def decoded(*inputs: Any) -> Any:
+        def call_with_text(*inputs: Any) -> Any:
             values = list(inputs)
             for i in positions:
-                if isinstance(values[i], bytes):
-                    values[i] = values[i].decode()
+                values[i] = decoded(values[i])
             return call(*values)
 
-        return decoded
+        return call_with_text
 
     def __repr__(self) -> str:
         outputs = ", ".join(arg.dtype.name for arg in self.registration.op_def.outputs if arg.dtype)
@@ -265,82 +283,6 @@ def _check_options(options: OpOptions, is_async: bool, name: str) -> None:
         raise InvalidArgumentError(f"op {name!r} is a plain function: timeout, retries and limiter are for 'async def'")
 
 
-def _type_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function)
-    except (NameError, TypeError):  # annotations that cannot be resolved say nothing
-        return {}
-
-
-def _result_dtypes(hint: Any) -> list[DType]:
-    if hint is type(None):
-        return []
-    if typing.get_origin(hint) is tuple and Ellipsis not in typing.get_args(hint):
-        return [_result_dtype(item) for item in typing.get_args(hint)]
-    return [_result_dtype(hint)]
-
-
-def _result_dtype(hint: Any) -> DType:
-    if isinstance(hint, type) and issubclass(hint, np.generic):
-        return as_dtype(hint)
-    try:
-        return _RESULT_DTYPES.get(hint, types.object)
-    except TypeError:  # an annotation that cannot be hashed
-        return types.object
-
-
-def _result_converter(op: str, dtypes: tuple[DType, ...]) -> Callable[[Any], Any]:
-    """A function that checks a result and makes it the kernel's output."""
-    if not dtypes:
-        return lambda _: ()
-    converters = [_untouched if dtype.is_opaque else _one_converter(op, dtype) for dtype in dtypes]
-    if len(converters) == 1:
-        return converters[0]
-
-    def several(result: Any) -> tuple[Any, ...]:
-        if not isinstance(result, (tuple, list)) or len(result) != len(dtypes):
-            count = len(result) if isinstance(result, (tuple, list)) else 1
-            raise InternalError(f"op {op!r} gave {count} results, but {len(dtypes)} are declared")
-        return tuple(convert(value) for convert, value in zip(converters, result, strict=True))
-
-    return several
-
-
-# Python values that are made a scalar of a dtype by a mere call.
-_QUICK: Final[Mapping[DType, type]] = {types.int64: int, types.float64: float, types.float32: float, types.bool: bool}
-
-
-def _one_converter(op: str, dtype: DType) -> Callable[[Any], Any]:
-    quick, scalar_type = _QUICK.get(dtype), dtype.as_numpy_dtype.type
-
-    def convert(value: Any) -> Any:
-        if type(value) is scalar_type:
-            return value
-        if type(value) is quick:
-            try:
-                return scalar_type(value)
-            except OverflowError:
-                pass
-        return _converted(op, value, dtype)
-
-    return convert
-
-
-def _converted(op: str, value: Any, dtype: DType) -> Any:
-    if isinstance(value, (np.ndarray, np.generic)) and dtype is not types.string:
-        if value.dtype != dtype.as_numpy_dtype:
-            raise InternalError(f"op {op!r} gave {value.dtype.name}, but {dtype.name} is declared")
-        return as_value(value)
-    try:
-        return as_tensor_value(value, dtype)[0]
-    except OpError as error:
-        raise InternalError(f"op {op!r} gave what is not {dtype.name}: {error.message}") from None
-
-
-def _untouched(value: Any) -> Any:
-    return value
-
-
 @overload
 def op(function: Callable[P, R], /) -> UserOp[P, R]: ...
 @overload
@@ -383,7 +325,8 @@ def op(
         retries: how often a failed async op is tried again, with exponential back-off.
         limiter: how many nodes of an async op run at once: a number, an ``ax.Limiter``, or the name of one.
 
-    A parameter annotated ``str`` gets str where the tensor holds bytes.
+    A parameter annotated ``str`` or ``str | None`` gets str where the tensor holds bytes, one annotated ``list[str]``
+    a list of str.
     """
 
     def make(made_of: Callable[P, R]) -> UserOp[P, R]:

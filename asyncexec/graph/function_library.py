@@ -36,13 +36,21 @@ def function_registration(function: FunctionDef) -> OpRegistration:
 
 
 def _arg(arg: Any, attrs: dict[str, AttrDef]) -> ArgDef:
-    for name in (arg.type_attr, arg.number_attr, arg.type_list_attr):
-        if name and name not in attrs:
-            raise InvalidArgumentError(f"argument {arg.name!r} refers to attr {name!r}, which is not declared")
+    _check_arg(arg, {name: attr.kind for name, attr in attrs.items()})
     dtype = as_dtype(arg.type) if arg.type and not (arg.type_attr or arg.type_list_attr) else None
     return ArgDef(
         arg.name, dtype, arg.type_attr or None, arg.number_attr or None, arg.type_list_attr or None, arg.is_ref
     )
+
+
+def _check_arg(arg: Any, kinds: Mapping[str, str]) -> None:
+    for name, kind in ((arg.type_attr, "type"), (arg.number_attr, "int"), (arg.type_list_attr, "list(type)")):
+        if name and name not in kinds:
+            raise InvalidArgumentError(f"argument {arg.name!r} refers to attr {name!r}, which is not declared")
+        if name and kinds[name] != kind:
+            raise InvalidArgumentError(f"argument {arg.name!r} takes attr {name!r}, a {kinds[name]}, for a {kind}")
+    if not (arg.type or arg.type_attr or arg.type_list_attr):
+        raise InvalidArgumentError(f"argument {arg.name!r} has no type")
 
 
 def _attr(attr: Any) -> AttrDef:
@@ -57,8 +65,8 @@ def checked_library(functions: Iterable[FunctionDef], existing: Mapping[str, Fun
     """*functions* by name, fit to be added to those of a graph.
 
     Raises:
-        InvalidArgumentError: two functions, or a function and an op, share a name; one returns what is not there, or is
-            recursive.
+        InvalidArgumentError: two functions, or a function and an op, share a name; one has an argument without a type,
+            returns what is not there, or is recursive.
     """
     library: dict[str, FunctionDef] = {}
     for function in functions:
@@ -72,10 +80,21 @@ def checked_library(functions: Iterable[FunctionDef], existing: Mapping[str, Fun
             raise InvalidArgumentError(
                 f"Cannot add function {name!r} because a different function with the same name already exists."
             )
+        _check_args(function)
         _check_returns(function)
         library[name] = function
     _check_recursion(library, existing)
     return library
+
+
+def _check_args(function: FunctionDef) -> None:
+    signature = function.signature
+    kinds = {attr.name: attr.type for attr in signature.attr}
+    try:
+        for arg in (*signature.input_arg, *signature.output_arg):
+            _check_arg(arg, kinds)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"function {signature.name!r}: {error.message}") from None
 
 
 def _check_returns(function: FunctionDef) -> None:

@@ -22,6 +22,7 @@ from asyncexec.framework.graph_def import FunctionDef, GraphDef, NodeDef, Versio
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.tensor_id import CONTROL_SLOT, TensorId, parse_tensor_name
+from asyncexec.framework.tensor_proto import ByteBudget
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.graph.control_flow_info import MERGES, NEXT_ITERATIONS
 from asyncexec.graph.function_library import checked_library, function_registration
@@ -54,7 +55,7 @@ from asyncexec.graph.unique_names import unique_names
 
 logger = logging.getLogger("asyncexec")
 
-NO_VERSIONS: Final = VersionDef()
+NO_VERSIONS: Final = VersionDef.model_construct()
 
 
 class GraphConstructor:
@@ -98,6 +99,7 @@ class GraphConstructor:
         self._declared_shapes: dict[NodeProperties, tuple[TensorShape, ...]] = {}
         self._colocated: dict[NodeProperties, Sequence[str]] = {}
         self._has_loops = False
+        self._byte_budget = ByteBudget()  # of all tensors together: a few bytes can ask for much memory many times
 
     def construct(self) -> dict[str, Node]:
         """Build everything and add it to the graph; the nodes by their names in the GraphDef.
@@ -105,6 +107,7 @@ class GraphConstructor:
         Raises:
             NotFoundError: an op type is not registered.
             PermissionDeniedError: an op that is off was not allowed by name.
+            ResourceExhaustedError: all tensors together take too much more than their protos.
             UnimplementedError: an op was removed before the version of the GraphDef.
             InvalidArgumentError: anything else; the graph is as it was.
         """
@@ -261,7 +264,7 @@ class GraphConstructor:
     def _make_properties(self, node_def: NodeDef) -> NodeProperties:
         registration = self._lookup(node_def)
         op_def = registration.op_def
-        given = {name: decode_attr_value(value) for name, value in node_def.attr.items()}
+        given = {name: decode_attr_value(value, byte_budget=self._byte_budget) for name, value in node_def.attr.items()}
         unknown = [name for name in given if name not in op_def.attrs and not name.startswith("_")]
         if unknown:
             logger.warning(
@@ -386,7 +389,4 @@ class GraphConstructor:
 
 
 def _located(error: OpError, node_def: NodeDef) -> OpError:
-    if error.node is None:
-        error.node, error.op = node_def.name, error.op or node_def.op
-        error.args = (str(error),)
-    return error
+    return error if error.node is not None else error.located(node_def.name, error.op or node_def.op, error.user_line)

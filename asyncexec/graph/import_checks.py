@@ -93,7 +93,7 @@ def check_versions(versions: VersionDef | None) -> None:
 
 def merged_versions(ours: VersionDef, theirs: VersionDef) -> VersionDef:
     """The versions of a graph that two were merged into: what every part of it asks for."""
-    return VersionDef(
+    return VersionDef.model_construct(
         producer=min(ours.producer, theirs.producer),
         min_consumer=max(ours.min_consumer, theirs.min_consumer),
         bad_consumers=tuple(sorted({*ours.bad_consumers, *theirs.bad_consumers})),

@@ -15,7 +15,7 @@ from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceEx
 from asyncexec.framework.kernel import AsyncKernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.shape_inference import InferenceContext
-from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, Dim, TensorShape, unknown_shape
+from asyncexec.framework.tensor_shape import MAX_RANK, UNKNOWN_SHAPE, Dim, TensorShape, unknown_shape
 from asyncexec.graph.node import Node, NodeProperties, Tensor
 
 # Only small values matter to shapes: nothing larger is computed while a graph is built.
@@ -64,7 +64,7 @@ class ShapeRefiner:
             inferred = tuple(properties.registration.shape_function(context))
         except OpError as error:
             raise error.locate(node) from None
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
             raise InvalidArgumentError(f"its output shapes cannot be inferred: {error}", node=node) from error
         if len(inferred) > _WIDE:
             self._charge(len(inferred))
@@ -107,7 +107,7 @@ class ShapeRefiner:
         return _run_kernel(node.properties, inputs, index)
 
     def partial_shape(self, tensor: Tensor, depth: int = 0) -> TensorShape:
-        """What is known of the shape that the integer vector *tensor* spells."""
+        """What is known of the shape that the integer vector *tensor* spells; nothing of one too long to be a shape."""
         key = (tensor.op, tensor.index)
         known = self._partial_shapes.get(key)
         if known is None:
@@ -118,6 +118,8 @@ class ShapeRefiner:
         node = tensor.op
         value = self.constant_value(tensor)
         if value is not None:
+            if np.size(value) > MAX_RANK:
+                return UNKNOWN_SHAPE
             return TensorShape(None if size < 0 else int(size) for size in np.atleast_1d(value))
         if depth < MAX_DEPTH:
             match node.op:
@@ -162,14 +164,17 @@ class ShapeRefiner:
             return _as_long_as(node.output_shapes[0])
         begin, end, stride = (int(np.asarray(bound).reshape(-1)[0]) for bound in bounds)
         whole = self.partial_shape(node.inputs[0], depth)
+        if whole.dims is None:
+            return _as_long_as(node.output_shapes[0])
         first = None if node.get_attr("begin_mask") & 1 else begin
         last = None if node.get_attr("end_mask") & 1 else end
         return whole[first:last:stride]  # type: ignore[no-any-return]
 
 
 def _as_long_as(vector: TensorShape) -> TensorShape:
-    """A shape of unknown sizes, of the rank that a vector of that shape spells."""
-    return unknown_shape(vector[0]) if vector.rank == 1 and vector[0] is not None else UNKNOWN_SHAPE
+    """A shape of unknown sizes, of the rank that a vector of that shape spells; a longer one may be sliced yet."""
+    rank = vector[0] if vector.rank == 1 else None
+    return UNKNOWN_SHAPE if rank is None or rank > MAX_RANK else unknown_shape(rank)
 
 
 def _shape_value(node: Node, index: int) -> Any | None:

@@ -38,6 +38,7 @@ Feeds: TypeAlias = Mapping[Any, Any]  # of tensors and names; the keys of a Mapp
 
 _NO_FEEDS: Final[Feeds] = {}
 _NO_TARGETS: Final[tuple[Node, ...]] = ()
+_TARGETS: Final = object()  # stands between feeds and targets in the key of a signature
 _MAX_CACHED: Final = 1000  # signatures; the oldest goes when there are more
 
 
@@ -110,12 +111,13 @@ class Session:
                 key = (structure_key(fetches), *feeds)
             else:
                 targets = _as_tuple(targets)
-                key = (structure_key(fetches), *feeds, None, *map(structure_key, targets))
+                key = (structure_key(fetches), *feeds, _TARGETS, *map(structure_key, targets))
         except (AttributeError, RecursionError) as error:
             raise _bad_call(feeds, error) from None
         prepared = self._cache.get(key)
         if prepared is None or self._is_closed:
-            prepared = await self._prepare(key, fetches, tuple(feeds), targets)
+            self._check_open()
+            prepared = await self._prepare(key, FetchMapper(self.graph, fetches), tuple(feeds), targets)
         return await self._run_step(prepared, prepared.convert(values), options, metadata)
 
     async def _run_within(
@@ -144,18 +146,18 @@ class Session:
         """
         self._check_open()
         wanted = _as_tuple(targets)
-        FetchMapper(self.graph, fetches)
+        mapper = FetchMapper(self.graph, fetches)  # of the nest as it is now
         feed_keys = tuple(feed_list)
         self._feed_tensors(feed_keys)
         self._target_nodes(wanted)
-        key = (structure_key(fetches), *feed_keys, None, *wanted)
+        key = (structure_key(fetches), *feed_keys, _TARGETS, *wanted)
 
         async def call(*values: Any) -> Any:
             if len(values) != len(feed_keys):
                 raise InvalidArgumentError(f"this callable takes {len(feed_keys)} values, not {len(values)}")
             prepared = self._cache.get(key)
             if prepared is None or self._is_closed:
-                prepared = await self._prepare(key, fetches, feed_keys, wanted)
+                prepared = await self._prepare(key, mapper, feed_keys, wanted)
             return await self._run_step(prepared, prepared.convert(values))
 
         return call
@@ -192,7 +194,7 @@ class Session:
             raise CancelledError("Session has been closed.")
 
     async def _prepare(
-        self, key: Any, fetches: Fetches, feed_keys: Sequence[Any], targets: Iterable[Any]
+        self, key: Any, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Iterable[Any]
     ) -> ExecutorsAndKeys:
         """The executor of a signature, built now if nobody has; callers that come meanwhile wait."""
         self._check_open()
@@ -200,15 +202,14 @@ class Session:
             self._check_open()
             prepared = self._cache.get(key)
             if prepared is None:
-                prepared = await self._build(fetches, feed_keys, targets)
+                prepared = await self._build(mapper, feed_keys, targets)
                 self._check_open()  # close() may have come meanwhile
                 if len(self._cache) >= _MAX_CACHED:
                     del self._cache[next(iter(self._cache))]
                 self._cache[key] = prepared
         return prepared
 
-    async def _build(self, fetches: Fetches, feed_keys: Sequence[Any], targets: Iterable[Any]) -> ExecutorsAndKeys:
-        mapper = FetchMapper(self.graph, fetches)
+    async def _build(self, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Iterable[Any]) -> ExecutorsAndKeys:
         feeds = self._feed_tensors(feed_keys)
         nodes = [*mapper.targets, *self._target_nodes(targets)]
         tensors = tuple(mapper.tensors)

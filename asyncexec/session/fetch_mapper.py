@@ -112,7 +112,9 @@ def structure_key(fetches: Any) -> Any:
     if kind is list or kind is tuple:
         return (kind, *[structure_key(item) for item in fetches])
     if isinstance(fetches, Mapping):
-        return (kind, *[(key, structure_key(value)) for key, value in fetches.items()])
+        # By id, since it may have no hash; what is cached under the key holds it, so that the id stays its own.
+        factory = id(fetches.default_factory) if isinstance(fetches, defaultdict) else None
+        return (kind, factory, *[(_exact_key(key), structure_key(value)) for key, value in fetches.items()])
     if isinstance(fetches, (list, tuple)):
         return (kind, *map(structure_key, fetches))
     if isinstance(fetches, str):
@@ -120,6 +122,18 @@ def structure_key(fetches: Any) -> Any:
     if dataclasses.is_dataclass(fetches) and not isinstance(fetches, type):
         return (kind, *[structure_key(getattr(fetches, name)) for name in _field_names(fetches)])
     return (kind, id(fetches))  # it cannot be fetched
+
+
+def _exact_key(key: Any) -> Any:
+    """What is equal for keys of a mapping that are equal and of the same types: 1, 1.0 and True are three."""
+    kind = type(key)
+    if kind is str:
+        return key
+    if isinstance(key, tuple):
+        return (kind, *map(_exact_key, key))
+    if isinstance(key, frozenset):
+        return (kind, frozenset(map(_exact_key, key)))
+    return (kind, repr(key) if isinstance(key, (float, complex)) else key)  # 0.0 == -0.0
 
 
 def _field_names(instance: Any) -> list[str]:

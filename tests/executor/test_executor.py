@@ -27,7 +27,6 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.executor.executor import Executor
-from asyncexec.executor.kernel_stats import INLINE, WORKER
 from asyncexec.framework.kernel import KernelKind
 from tests.running import raw_op, settle, started
 
@@ -216,14 +215,51 @@ async def test_hint_places_a_kernel_and_its_cost_moves_it() -> None:
         assert seen[-1] != here
         await session.run(node)
         assert seen[-1] == here  # it is cheap, after all
-        executor_of(session).stats.update(0, 50_000_000)
-        assert executor_of(session).stats.places == [WORKER]
+        executor_of(session).stats.update_sized(0, 0, 50_000_000)
         await session.run(node)
         assert seen[-1] != here
         for _ in range(20):
             await session.run(node)
         assert seen[-1] == here
-        assert executor_of(session).stats.places == [INLINE]
+
+
+async def test_a_failing_step_drops_what_no_thread_has_begun() -> None:
+    begun: list[int] = []
+    leave = threading.Event()
+
+    def wait(x: Any) -> Any:
+        begun.append(1)
+        leave.wait(10)
+        return x
+
+    def fail(x: Any) -> Any:
+        leave.set()
+        raise ValueError("enough")
+
+    with ax.Graph() as graph:
+        x = raw_op("Start", lambda: np.float32(1))()
+        options = {"kind": KernelKind.EXPENSIVE, "is_expensive": True}
+        waiting = [raw_op("Wait", wait, **options)(x) for _ in range(100)]
+        failing = raw_op("Fail", fail)(x)
+    async with ax.Session(graph, config=ax.SessionConfig(num_worker_threads=2)) as session:
+        with pytest.raises(ax.errors.InvalidArgumentError, match="enough"):
+            await session.run([*waiting, failing])
+    assert len(begun) <= 4
+
+
+async def test_an_exception_that_cannot_be_shown_ends_the_step() -> None:
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    async def fail(x: Any) -> Any:
+        raise Unspeakable
+
+    with ax.Graph() as graph:
+        failing = raw_op("Fail", fail, kind=KernelKind.ASYNC)(raw_op("Start", lambda: np.float32(1))())
+    async with ax.Session(graph) as session:
+        with pytest.raises(ax.errors.UnknownError, match="Unspeakable"):
+            await session.run(failing)
 
 
 async def test_a_slow_kernel_moves_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:

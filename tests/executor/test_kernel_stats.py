@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import asyncexec as ax
 from asyncexec.compilation.bind_kernel import BoundKernel
 from asyncexec.compilation.graph_view import NodeItem
-from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, INLINE, WORKER, KernelStats
+from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, INLINE, SIZED, WORKER, KernelStats, num_bytes
 from asyncexec.framework.kernel import KernelKind
 
 
@@ -26,7 +27,7 @@ def stats_of(node: ax.Operation, kind: KernelKind, is_expensive: bool | None = N
     [
         (KernelKind.CHEAP, None, INLINE),
         (KernelKind.CHEAP, False, INLINE),
-        (KernelKind.EXPENSIVE, None, WORKER),
+        (KernelKind.EXPENSIVE, None, SIZED),
         (KernelKind.EXPENSIVE, True, WORKER),
         (KernelKind.EXPENSIVE, False, INLINE),
         (KernelKind.ASYNC, None, ASYNC),
@@ -72,3 +73,17 @@ def test_what_was_said_is_final(node: ax.Operation, kind: KernelKind, is_expensi
     for sample_ns in (0, 10**12, 10**12, 0, 0):
         stats.update(0, sample_ns)
         assert stats.places == before
+
+
+def test_a_sized_kernel_is_judged_by_what_it_costs_a_byte(node: ax.Operation) -> None:
+    stats = stats_of(node, KernelKind.EXPENSIVE)
+    assert not stats.is_quick(0, 32)  # nothing is known
+    stats.update_sized(0, 32, 3_200)
+    assert stats.is_quick(0, 32)
+    assert not stats.is_quick(0, 72_000_000)
+    stats.update(0, 10**12)
+    assert stats.places == [SIZED]
+
+
+def test_num_bytes() -> None:
+    assert num_bytes([np.zeros((2, 3), np.float32), np.float64(1), b"abc", object()]) == 24 + 8 + 3 + 1

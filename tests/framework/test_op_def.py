@@ -16,9 +16,16 @@ import numpy as np
 import pytest
 
 from asyncexec.framework import types
-from asyncexec.framework.errors import InvalidArgumentError, OpError
+from asyncexec.framework.errors import (
+    InvalidArgumentError,
+    InvalidTypeError,
+    MissingExtraError,
+    OpError,
+    error_class,
+)
 from asyncexec.framework.op_def import MAX_REPEATS, REQUIRED, NameAttrList, OpDef, arg_slices, parse_op_def
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
+from asyncexec.framework.types import as_dtype
 
 IN = parse_op_def("In", "i: T ->", "T: type")
 OUT = parse_op_def("Out", "-> o: T", "T: numbertype")
@@ -223,3 +230,21 @@ def test_errors_name_a_node() -> None:
         name, op, user_line = "b", "NoOp", None
 
     assert error.locate(Other()).node == "enter"  # the first place is the right one
+
+
+@pytest.mark.parametrize("kind", [OpError, *(error_class(code) for code in range(1, 17)), MissingExtraError])
+def test_an_error_that_is_raised_for_many_nodes_stays_as_it_is(kind: type[OpError]) -> None:
+    class Place:
+        name, op, user_line = "a", "NoOp", None
+
+    shared = kind("Error", hint="mend it")
+    shared.__cause__ = cause = KeyError()
+    found = shared.locate(Place())
+    assert (shared.node, str(shared)) == (None, "Error\n  hint: mend it")
+    assert (type(found), found.node, found.hint, found.__cause__) == (kind, "a", "mend it", cause)
+    assert str(found) == "Error\n  [[{{node a}} = NoOp]]\n  hint: mend it"
+
+
+def test_none_is_no_data_type() -> None:
+    with pytest.raises(InvalidTypeError, match="None is not a data type"):
+        as_dtype(None)

@@ -27,6 +27,7 @@ from asyncexec.framework.graph_def import (
     OpDefProto,
     make_attr,
 )
+from asyncexec.framework.tensor_proto import DEFAULT_TENSOR_BYTES
 from asyncexec.framework.tensor_protos import DimProto, TensorProto, TensorShapeProto
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_text import parse_graph_text
@@ -153,6 +154,15 @@ def test_tensors(graph_def: GraphDef, error: type[OpError], said: str) -> None:
     assert found.node == "a"
 
 
+def test_all_tensors_share_the_byte_budget() -> None:
+    size = DEFAULT_TENSOR_BYTES // 8  # of float32: half of the budget
+    nodes = [const(tensor_shape=dims(size - i)).node[0].model_copy(update={"name": f"c{i}"}) for i in range(3)]
+    load_def(GraphDef(node=tuple(nodes[1:])))
+    found = refusal(GraphDef(node=tuple(nodes)), ResourceExhaustedError)
+    assert "of which tensors before it took" in found.message
+    assert found.node == "c2"
+
+
 def node(op: str, **attr: AttrValue) -> NodeDef:
     """Node a, which takes x."""
     types = {"Cast": {"SrcT": FLOAT}, "LeakyRelu": {"T": FLOAT}}.get(op, {})
@@ -189,8 +199,11 @@ def test_names_that_differ_by_unicode_form_alone_are_no_names() -> None:
     assert "the node name is invalid" in refusal(GraphDef(node=nodes)).message
 
 
-def function(name: str, *nodes: NodeDef, ret: str = "n:y:0") -> FunctionDef:
-    x, y = ArgDefProto(name="x", type=1), ArgDefProto(name="y", type=1)
+Y = ArgDefProto(name="y", type=1)
+
+
+def function(name: str, *nodes: NodeDef, ret: str = "n:y:0", y: ArgDefProto = Y) -> FunctionDef:
+    x = ArgDefProto(name="x", type=1)
     return FunctionDef(signature=OpDefProto(name=name, input_arg=(x,), output_arg=(y,)), node_def=nodes, ret={"y": ret})
 
 
@@ -221,6 +234,8 @@ NEG = NodeDef(name="n", op="Neg", input=("x",), attr={"T": FLOAT})
         ([function("Neg", NEG)], "an op with the same name already exists"),
         ([function("F", NEG), function("F", calls("Exp"))], "a different function with the same name"),
         ([function("", NEG)], "has no name"),
+        ([function("F", NEG, y=ArgDefProto(name="y"))], "function 'F': argument 'y' has no type"),
+        ([function("F", NEG, y=ArgDefProto(name="y", type_attr="T"))], "argument 'y' refers to attr 'T'"),
     ],
 )
 def test_functions(functions: list[FunctionDef], said: str) -> None:

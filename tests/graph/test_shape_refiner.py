@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError
+from asyncexec.framework.op_def import parse_op_def
+from asyncexec.framework.shape_inference import MAX_VALUES, InferenceContext
+from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.graph import shape_refiner
 from asyncexec.graph.graph import Graph
 from tests.graph.testing_ops import load
@@ -80,6 +84,11 @@ def test_shapes_from_values(text: str, expected: str) -> None:
         ("y: Add(known, b)\nb: Placeholder[float32, [5]]", "5 and 6"),
         ("y: ConcatV2(known, x, zero)", "rank"),
         ("s: Const[[4294967296, 4294967296], int64]\nf: Const[1.0]\ny: Fill(s, f)", "elements"),
+        ("s: Placeholder[int32, [35184372088832]]\nf: Const[1.0]\ny: Fill(s, f)", "254 dimensions, not 35184372088832"),
+        (
+            "l: Const[2147483647]\ns: Range(zero, l, one)\ny: Fill(s, zero)",
+            "254 dimensions, not 2147483647",
+        ),
     ],
 )
 def test_shapes_that_cannot_fit(text: str, said: str) -> None:
@@ -110,6 +119,21 @@ def test_no_large_value_is_computed() -> None:
     )
     assert graph.tensor("r:0").shape == [2_000_000_000]
     assert str(graph.tensor("y:0").shape) == "[?]"
+
+
+def test_a_slice_of_a_vector_too_long_for_a_shape() -> None:
+    slots = "b: Const[[0]]\ne: Const[[2]]\no: Const[[1]]\nf: Const[1.0]\n"
+    graph = load(slots + "v: Placeholder[int32, [1000]]\ns: StridedSlice(v, b, e, o)\ny: Fill(s, f)")
+    assert str(graph.tensor("y:0").shape) == "[?,?]"
+
+
+def test_a_shape_function_does_not_see_large_values() -> None:
+    shapes = [TensorShape([MAX_VALUES + 1])]
+    context = InferenceContext(parse_op_def("X", "x: int32 -> y: int32", ""), {}, shapes, (), lambda index: values)
+    values = np.zeros(MAX_VALUES + 1, np.int32)
+    assert context.value(0) is None
+    values = values[1:]
+    assert context.value(0) is values
 
 
 @pytest.mark.parametrize("op", ["Pack", "Chain"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -303,9 +302,7 @@ class TestManyThings:
         for i in range(100_000):
             message.node.add(name=f"n{i}", op="AddV2", input=[f"n{i - 1}", "one"]).attr["T"].type = 1
         data = message.SerializeToString()
-        start = time.perf_counter()
         graph = parse_graph_def(data, "pb")
-        assert time.perf_counter() - start < 5  # 0.4 s on the machine this was written on
         assert len(graph.node) == 100_000
         assert graph.node[0].attr is graph.node[-1].attr
         assert graph.node[7].input[0] is graph.node[6].name

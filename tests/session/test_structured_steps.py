@@ -226,12 +226,19 @@ async def test_text_that_cannot_be_decoded(graph: ax.Graph) -> None:
         assert caught.value.node == "read_bad"
 
 
+async def has_logged(kernels: Kernels, entry: str) -> None:
+    """Returns once a thread has come so far (the test's own time limit bounds it)."""
+    while entry not in kernels.log:  # noqa: ASYNC110 - the thread tells nobody
+        await asyncio.sleep(0)
+
+
 async def test_worker_thread_is_waited_for(graph: ax.Graph, kernels: Kernels) -> None:
     with graph:
         a, b = named("a", "b")
         fetches = [kernels.thread(a), kernels.fail_later(b)]
     async with ax.Session(graph) as session:
         run = await started(session.run(fetches))
+        await has_logged(kernels, "a began")
         kernels.go.set()
         await settle()
         assert not run.done()
@@ -246,6 +253,7 @@ async def test_worker_thread_is_waited_for_when_cancelled(graph: ax.Graph, kerne
         fetch = kernels.thread(*named("a"))
     async with ax.Session(graph) as session:
         run = await started(session.run(fetch))
+        await has_logged(kernels, "a began")
         for _ in range(3):
             run.cancel()
             await settle()

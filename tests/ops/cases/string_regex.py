@@ -1,4 +1,4 @@
-r"""Cases of regular expressions: what Python's ``re`` spells or does otherwise than RE2."""
+r"""Cases of regular expressions: RE2's syntax, where it differs from Python's ``re``, and its rewrites."""
 
 from __future__ import annotations
 

@@ -1,0 +1,178 @@
+"""What goes into the functions of user ops and what comes out: annotations, text, results of the dtypes declared."""
+
+from __future__ import annotations
+
+import dataclasses
+import types as python_types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from asyncexec.framework import types
+from asyncexec.framework.errors import InternalError, OpError
+from asyncexec.framework.kernel import as_value
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.framework.types import DType, as_dtype
+from asyncexec.frontend.convert import as_tensor_value
+from asyncexec.frontend.create_op import TensorSource
+from asyncexec.graph.node import Tensor
+
+# What an annotated result becomes; anything else is passed on untouched, as an object.
+_RESULT_DTYPES: Final[Mapping[Any, DType]] = {
+    bool: types.bool,
+    int: types.int64,
+    float: types.float64,
+    complex: types.complex128,
+    str: types.string,
+    bytes: types.string,
+}
+
+
+LISTS: Final = (list, tuple)
+LISTS_AND_CONTAINERS: Final = (list, tuple, Mapping, set, frozenset)
+
+
+def contains_tensor(values: list[Any], containers: tuple[type, ...]) -> bool:
+    """Whether there is a tensor in *values* or in what they contain, however deep, even in themselves."""
+    left, seen = list(values), dict[int, Any]()  # seen: by id, and held so that no id is used again
+    while left:
+        value = left.pop()
+        if isinstance(value, (Tensor, TensorSource)):
+            return True
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, Mapping):
+            left += value.values() if Mapping in containers else ()
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            left += value if isinstance(value, containers) else ()
+        elif Mapping in containers and dataclasses.is_dataclass(value) and not isinstance(value, type):
+            left += [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return False
+
+
+def is_text_hint(hint: Any) -> bool:
+    """Whether *hint* is str, a list of what is text, or one of these or None."""
+    if typing.get_origin(hint) in (typing.Union, python_types.UnionType):
+        members = [member for member in typing.get_args(hint) if member is not type(None)]
+        return len(members) == 1 and is_text_hint(members[0])
+    if typing.get_origin(hint) is list:
+        return is_text_hint(typing.get_args(hint)[0])
+    return hint is str
+
+
+def decoded(value: Any) -> Any:
+    """Bytes as str, an array of bytes as lists of str, anything else as it is."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        return [decoded(item) for item in value]
+    return value
+
+
+def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except (NameError, TypeError):  # annotations that cannot be resolved say nothing
+        return {}
+
+
+def result_dtypes(hint: Any) -> list[DType]:
+    if hint is type(None):
+        return []
+    if typing.get_origin(hint) is tuple and Ellipsis not in typing.get_args(hint):
+        return [_result_dtype(item) for item in typing.get_args(hint)]
+    return [_result_dtype(hint)]
+
+
+def _result_dtype(hint: Any) -> DType:
+    if isinstance(hint, type) and issubclass(hint, np.generic):
+        return as_dtype(hint)
+    try:
+        return _RESULT_DTYPES.get(hint, types.object)
+    except TypeError:  # an annotation that cannot be hashed
+        return types.object
+
+
+def result_converter(op: str, dtypes: tuple[DType, ...], shapes: Sequence[TensorShape]) -> Callable[[Any], Any]:
+    """A function that checks a result and makes it the kernel's output."""
+    if not dtypes:
+        return lambda _: ()
+    converters = [
+        untouched if dtype.is_opaque else _with_shape(op, shape, _one_converter(op, dtype))
+        for dtype, shape in zip(dtypes, shapes, strict=True)
+    ]
+    if len(converters) == 1:
+        return converters[0] if dtypes[0].is_opaque else _only(op, converters[0])
+
+    def several(result: Any) -> tuple[Any, ...]:
+        if not isinstance(result, (tuple, list)) or len(result) != len(dtypes):
+            count = len(result) if isinstance(result, (tuple, list)) else 1
+            raise InternalError(f"op {op!r} gave {count} results, but {len(dtypes)} are declared")
+        return tuple(convert(value) for convert, value in zip(converters, result, strict=True))
+
+    return several
+
+
+def _only(op: str, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """*convert*, but several results in a tuple are refused."""
+
+    def only(result: Any) -> Any:
+        if isinstance(result, tuple):
+            raise InternalError(f"op {op!r} gave a tuple of {len(result)}, but one tensor is declared")
+        return convert(result)
+
+    return only
+
+
+def _with_shape(op: str, shape: TensorShape, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """*convert*, and a check that the result has the declared shape."""
+    if shape.dims is None:
+        return convert
+
+    def checked(value: Any) -> Any:
+        converted = convert(value)
+        if not shape.accepts(np.shape(converted)):
+            raise InternalError(f"op {op!r} gave shape {list(np.shape(converted))}, but {shape} is declared")
+        return converted
+
+    return checked
+
+
+# Python values that are made a scalar of a dtype by a mere call.
+_QUICK: Final[Mapping[DType, type]] = {types.int64: int, types.float64: float, types.float32: float, types.bool: bool}
+
+
+def _one_converter(op: str, dtype: DType) -> Callable[[Any], Any]:
+    quick, scalar_type = _QUICK.get(dtype), dtype.as_numpy_dtype.type
+
+    def convert(value: Any) -> Any:
+        if type(value) is scalar_type:
+            return value
+        if type(value) is quick:
+            try:
+                return scalar_type(value)
+            except OverflowError:
+                pass
+        return _converted(op, value, dtype)
+
+    return convert
+
+
+def _converted(op: str, value: Any, dtype: DType) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)) and dtype is not types.string:
+        if not value.dtype.isnative:
+            value = value.astype(value.dtype.newbyteorder("="))
+        if value.dtype != dtype.as_numpy_dtype:
+            raise InternalError(f"op {op!r} gave {value.dtype.name}, but {dtype.name} is declared")
+        return as_value(np.asarray(value)) if isinstance(value, np.ndarray) else value
+    try:
+        return as_tensor_value(value, dtype)[0]
+    except OpError as error:
+        raise InternalError(f"op {op!r} gave what is not {dtype.name}: {error.message}") from None
+
+
+def untouched(value: Any) -> Any:
+    return value
