@@ -18,9 +18,9 @@ CASES: Final = [
     if case.family in ORDERED - WAITING_FAMILIES and case.name not in REFUSED_AT_LOAD and not case.meta["import_error"]
 ]
 PARALLEL_ITERATIONS: Final = (1, 10, 32)
-# Its iterations update one variable and nothing but parallel_iterations=1 orders them: with more they race in
-# TensorFlow too.
-ONE_AT_A_TIME: Final = frozenset({"control_deps_in_while_order"})
+# Made for parallel_iterations=1, which alone orders what their iterations do to one variable, and their pops from one
+# stack (a pop waits for the loop's counter, and the counter for no pop): with more they race in TensorFlow too.
+ONE_AT_A_TIME: Final = frozenset({"control_deps_in_while_order", "while_gradient_cover"})
 
 
 def with_parallel_iterations(case: OracleCase, count: int) -> ax.Graph:
