@@ -272,6 +272,7 @@ async def test_nothing_runs_after_a_failure(graph: ax.Graph, kernels: Kernels) -
         fetches = [raw_op("Note", ran.append)(kernels.thread(a)), kernels.fail_later(b)]
     async with ax.Session(graph) as session:
         run = await started(session.run(fetches))
+        await has_logged(kernels, "a began")
         kernels.go.set()
         await settle()
         kernels.leave.set()
@@ -467,6 +468,7 @@ async def test_close_that_is_cancelled(kernels: Kernels, graph: ax.Graph) -> Non
         fetch = kernels.thread(*named("a"))
     session = ax.Session(graph)
     run = await started(session.run(fetch))
+    await has_logged(kernels, "a began")
     closing = await started(session.close())
     closing.cancel()
     await settle()
