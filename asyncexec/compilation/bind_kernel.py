@@ -49,7 +49,8 @@ class KernelBinder:
                 self._shared[key] = bound
         references = reference_inputs(node, fed)
         if references:
-            bound = bound._replace(kernel=_reading(bound.kernel, references))
+            reading = _reading_merged if properties.op_def.name == "Merge" else _reading
+            bound = bound._replace(kernel=reading(bound.kernel, references))
         return _checked(bound, node) if self._debug else bound
 
     def _make(self, node: Node) -> BoundKernel:
@@ -101,6 +102,16 @@ def _reading(kernel: Kernel, references: tuple[int, ...]) -> Kernel:
         for slot in references:
             values[slot] = values[slot].read()
         return kernel(*values)
+
+    return reading
+
+
+def _reading_merged(kernel: Kernel, references: tuple[int, ...]) -> Kernel:
+    """A Merge gets one pair: the value that came first, and the index of the input it came by."""
+
+    def reading(merged: Any) -> Any:
+        value, index = merged
+        return kernel((value.read(), index) if index in references else merged)
 
     return reading
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
 from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
-from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS, NOTHING, SINK, EdgeInfo, FrameInfo, GraphView, NodeItem
+from asyncexec.compilation.graph_view import (
+    CONTROL_FLOW_OPS,
+    NOTHING,
+    SINK,
+    EdgeInfo,
+    FrameInfo,
+    GraphView,
+    NodeItem,
+    Route,
+)
+from asyncexec.compilation.routes import Routes
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.kernel import Kernel, KernelKind
+from asyncexec.framework.kernel import Kernel, KernelKind, do_nothing, pass_on
 from asyncexec.graph.control_flow_info import ENTERS, MERGES, ControlFlowInfo, Frame
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.pruning.prune import ClientGraph
@@ -50,6 +60,7 @@ class _Builder:
         self._values: dict[Node, Any] = {}  # of constants
         self._edges: dict[tuple[Node, int], list[EdgeInfo]] = {}
         self._controls: dict[Node, list[int]] = {}
+        self._guards: dict[Node, Node] = {}
         self._has_control_flow = any(node.op in CONTROL_FLOW_OPS for node in graph.nodes)
         self._flow = ControlFlowInfo(graph.nodes if self._has_control_flow else (), self._fed)
         self._layouts = [_FrameLayout(frame) for frame in self._flow.frames]
@@ -67,14 +78,21 @@ class _Builder:
         feed_controls = tuple(self._fan_out_controls(tensor.op, 0, self._feed_controls(tensor)) for tensor in feeds)
         # The fetches have a pending count that never becomes zero.
         self._root.pending.append(2 * len(self._graph.fetches) + 2)
+        frames = tuple(layout.info() for layout in self._layouts)
+        feed_routes: tuple[tuple[Route, ...], ...] = ()
+        if self._has_control_flow:
+            routes = Routes(self._items, frames)
+            yield from routes.add()
+            feed_routes = tuple(map(routes.of, feed_edges, feed_controls))
         return GraphView(
             tuple(self._items),
             tuple(self._values),
-            tuple(layout.info() for layout in self._layouts),
+            frames,
             tuple(self._entered(item) for item in self._items) if self._has_control_flow else (),
             tuple(item for item in self._items if not item.frame and not self._root.pending[item.pending_id]),
             feed_edges,
             feed_controls,
+            feed_routes,
             fetch_slots,
             self._has_control_flow,
         )
@@ -95,11 +113,27 @@ class _Builder:
             if not count % STRIDE:
                 yield
 
+    def _find_guarded(self, merged: Container[Node]) -> dict[Node, Node]:
+        """Constants that are there as soon as a certain node has run, and that node.
+
+        They need be no items: their consumers have their values from the start, and wait for that node.
+        """
+        waited_for = {control for node in self._graph.nodes for control in node.control_inputs}
+        kept = waited_for | {tensor.op for tensor in self._graph.fetches}
+        return {
+            node: next(iter(node.control_inputs))
+            for node in self._graph.nodes
+            if node.op == "Const" and len(node.control_inputs) == 1 and node not in kept and node not in merged
+        }
+
     def _add_items(self) -> Stage[None]:
         merged = {tensor.op for node in self._graph.nodes if node.op in MERGES for tensor in node.inputs}
+        self._guards = self._find_guarded(merged) if self._has_control_flow else {}
         for count, node in enumerate(self._graph.nodes):
             if node.op == "Const" and not node.control_inputs and node not in merged:
                 self._values[node] = node.attrs["value"]
+                continue
+            if node in self._guards:
                 continue
             frame = self._index[self._flow.frame_of(node)] if self._has_control_flow else 0
             layout = self._layouts[frame]
@@ -115,24 +149,31 @@ class _Builder:
 
     def _deliver_to(self, item: NodeItem, layout: _FrameLayout) -> int:
         """Make the slots of *item*, note who fills them, and count who does."""
-        pending, inputs = 0, layout.inputs
-        for tensor in item.node.inputs:
+        pending, inputs, node = 0, layout.inputs, item.node
+        guards: set[Node] = set()
+        for tensor in node.inputs:
             value = self._constant(tensor)
-            if value is NOTHING:
+            guard = self._guards.get(tensor.op) if value is NOTHING and self._guards else None
+            if guard is not None:
+                value = tensor.op.attrs["value"]
+                guards.add(guard)
+            elif value is NOTHING:
                 self._edges.setdefault((tensor.op, tensor.index), []).append((len(inputs), item.id))
                 pending += 1
             inputs.append(value)
-        return pending + self._count_controls(item)
+        if guards:
+            guards.difference_update((tensor.op for tensor in node.inputs), node.control_inputs)
+        return pending + self._count_controls(item, (*node.control_inputs, *guards))
 
     def _deliver_to_merge(self, item: NodeItem, layout: _FrameLayout) -> int:
         for index, tensor in enumerate(item.node.inputs):
             self._edges.setdefault((tensor.op, tensor.index), []).append((index, item.id))
         layout.inputs.append(NOTHING)
-        return 1 + 2 * self._count_controls(item)
+        return 1 + 2 * self._count_controls(item, item.node.control_inputs)
 
-    def _count_controls(self, item: NodeItem) -> int:
+    def _count_controls(self, item: NodeItem, controls: Iterable[Node]) -> int:
         count = 0
-        for control in item.node.control_inputs:
+        for control in controls:
             if control not in self._values:
                 self._controls.setdefault(control, []).append(item.id)
                 count += 1
@@ -156,6 +197,9 @@ class _Builder:
     def _wire(self) -> Stage[None]:
         """Give each item its out-edges; a fed output's go to the feed instead."""
         edges, controls, fed = self._edges, self._controls, self._fed
+        guarded: dict[Node, list[Node]] = {}
+        for constant, guard in self._guards.items():
+            guarded.setdefault(guard, []).append(constant)
         for item in self._items[:]:
             node = item.node
             frame = self._output_frame(item)
@@ -163,6 +207,8 @@ class _Builder:
                 self._fan_out(node, frame, edges.get((node, slot), ())) if (node, slot) not in fed else ()
                 for slot in range(len(node.properties.output_dtypes))
             )
+            if node in guarded:
+                item.guarded = tuple(guarded[node])
             if node in controls:
                 item.control_edges = self._fan_out_controls(node, frame, controls[node])
             if not item.id % STRIDE:
@@ -181,7 +227,7 @@ class _Builder:
         while len(edges) > _MAX_FAN_OUT:
             relays: list[EdgeInfo] = []
             for start in range(0, len(edges), _MAX_FAN_OUT):
-                relay = self._add_relay(node, frame, _relay_value)
+                relay = self._add_relay(node, frame, pass_on)
                 relay.output_edges = (tuple(edges[start : start + _MAX_FAN_OUT]),)
                 relay.returns_tuple = False
                 relay.num_inputs = 1
@@ -194,7 +240,7 @@ class _Builder:
         while len(consumers) > _MAX_FAN_OUT:
             relays: list[int] = []
             for start in range(0, len(consumers), _MAX_FAN_OUT):
-                relay = self._add_relay(node, frame, _relay_nothing)
+                relay = self._add_relay(node, frame, do_nothing)
                 relay.control_edges = tuple(consumers[start : start + _MAX_FAN_OUT])
                 relay.returns_tuple = True
                 relay.num_inputs = 0
@@ -226,11 +272,3 @@ class _Builder:
         if tensor.op in self._by_node or tensor.index:
             return ()
         return self._controls.get(tensor.op, ())
-
-
-def _relay_value(value: Any) -> Any:
-    return value
-
-
-def _relay_nothing() -> tuple[()]:
-    return ()

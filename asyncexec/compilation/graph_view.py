@@ -9,12 +9,13 @@ frame, feeds are written before a step starts, and ``fetch_slots`` is where fetc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
 from asyncexec.compilation.bind_kernel import BoundKernel
-from asyncexec.framework.kernel import pass_on
+from asyncexec.framework.kernel import CheckedKernel, Kernel, do_nothing, pass_on, switch
 from asyncexec.graph.control_flow_info import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES
 from asyncexec.graph.node import Node
 
@@ -25,7 +26,7 @@ CONTROL_FLOW_OPS: Final = ENTERS | EXITS | MERGES | NEXT_ITERATIONS | SWITCHES |
 
 
 class Role(IntEnum):
-    """What a node is to the propagator."""
+    """What a node does to frames and iterations."""
 
     NORMAL = 0
     ENTER = 1
@@ -33,6 +34,42 @@ class Role(IntEnum):
     EXIT = 3
     NEXT_ITERATION = 4
 
+
+class Action(IntEnum):
+    """What the propagator of a graph with control flow does in place of a kernel; RUN is to call the kernel."""
+
+    RUN = 0
+    PASS_ON = 1
+    SWITCH = 2
+    CONSTANT = 3
+    TRIGGER = 4
+
+
+class RouteKind(IntEnum):
+    """What happens where a route leads.
+
+    COUNT fills a slot and counts down, CONTROL only counts down; SOLE fills the slot that alone was waited for.  MERGE
+    and CONTROL_MERGE come to a Merge, FETCH to a fetch.  By the others it goes on at once: past a node that passes on
+    (FIRST: a Merge that does no more than that), to a Switch, into the next iteration, out of the frame, or with the
+    value of a constant.
+    """
+
+    COUNT = 0
+    CONTROL = 1
+    SOLE = 2
+    PASS_ON = 3
+    SWITCH = 4
+    FIRST = 5
+    NEXT_ITERATION = 6
+    CONSTANT = 7
+    EXIT = 8
+    MERGE = 9
+    CONTROL_MERGE = 10
+    FETCH = 11
+
+
+# (kind, input slot, consumer): for a Merge, the index of the input; for a fetch, any consumer; for controls, no slot
+Route: TypeAlias = "tuple[int, int, NodeItem]"
 
 SINK: Final = -1  # stands for the fetches as a consumer: the last of the root's pending counts
 
@@ -52,14 +89,17 @@ class NodeItem:
 
     Attributes:
         id: its position in ``GraphView.items`` and in the pending counts.
-        kernel: what to call with the values of its inputs.
+        kernel: what to call with the values of its inputs; check: what tells why it raised, or None.
         kind: where the kernel runs (for a sync one: where to begin with); is_expensive: what the user said of it.
         finish: makes outputs of what an async kernel gives, or None.
         input_start, num_inputs: its slots.
         output_edges: for each output, where its value goes.
         control_edges: ids of nodes that wait for it without taking a value.
         returns_tuple: whether the kernel returns a tuple of outputs instead of the only one.
-        passes_on: whether the kernel gives what it gets, and need not be called.
+        guarded: constants that run when it has, without being items.
+        action: what the propagator does itself, so that the kernel need not be called; value: of a constant.
+        routes: both kinds of edges as the propagator of frames wants them.  Control routes are with those of the
+        only output, or, if ``returns_tuple``, stand after those of all outputs.
         frame, pending_id: the frame it runs in, and its position in that frame's pending counts.
         role: what it does to frames and iterations.
         is_merge, num_merged: a Merge has one slot, for the input that comes first, of so many.
@@ -68,9 +108,12 @@ class NodeItem:
     """
 
     __slots__ = (
+        "action",
+        "check",
         "control_edges",
         "finish",
         "frame",
+        "guarded",
         "id",
         "input_start",
         "is_control_trigger",
@@ -83,10 +126,11 @@ class NodeItem:
         "num_inputs",
         "num_merged",
         "output_edges",
-        "passes_on",
         "pending_id",
         "returns_tuple",
         "role",
+        "routes",
+        "value",
     )
 
     def __init__(
@@ -96,8 +140,13 @@ class NodeItem:
         self.pending_id = pending_id
         self.frame = frame
         self.node = node
-        self.kernel, self.kind, self.is_expensive, self.finish = bound
-        self.passes_on = bound.kernel is pass_on
+        kernel, self.kind, self.is_expensive, self.finish = bound
+        self.kernel: Kernel = kernel
+        self.check: Callable[..., None] | None = None
+        if isinstance(kernel, CheckedKernel):
+            self.kernel, self.check = kernel.function, kernel.check
+        self.action = int(_action(node, bound))
+        self.value = node.attrs["value"] if self.action == Action.CONSTANT else None
         self.input_start = input_start
         self.is_merge = node.op in MERGES
         self.num_merged = len(node.inputs)
@@ -108,15 +157,33 @@ class NodeItem:
         self.role = int(_role(node))
         self.output_edges: tuple[tuple[EdgeInfo, ...], ...] = ()
         self.control_edges: tuple[int, ...] = ()
+        self.guarded: tuple[Node, ...] = ()
+        self.routes: tuple[tuple[Route, ...], ...] = ()
+
+    @property
+    def checked_kernel(self) -> Kernel:
+        """The kernel, for calling where nobody looks for the reason when it has raised."""
+        return self.kernel if self.check is None else CheckedKernel(self.kernel, self.check)
 
     def become_relay(self) -> None:
         """Be no execution of the node, whatever its op."""
         self.is_relay = True
         self.is_merge = self.is_control_trigger = False
         self.role = int(Role.NORMAL)
+        self.action = int(_ACTIONS[id(self.kernel)])
 
     def __repr__(self) -> str:
         return f"<NodeItem {self.id} {self.node.name} = {self.node.op}>"
+
+
+def _action(node: Node, bound: BoundKernel) -> Action:
+    if node.op == "Const":
+        return Action.CONSTANT
+    return _ACTIONS.get(id(bound.kernel), Action.RUN)
+
+
+# By identity, for a kernel need not be hashable.
+_ACTIONS: Final = {id(pass_on): Action.PASS_ON, id(switch): Action.SWITCH, id(do_nothing): Action.TRIGGER}
 
 
 def _role(node: Node) -> Role:
@@ -154,5 +221,6 @@ class GraphView:
     roots: tuple[NodeItem, ...]  # what is ready before any feed has come
     feed_edges: tuple[tuple[EdgeInfo, ...], ...]
     feed_controls: tuple[tuple[int, ...], ...]
+    feed_routes: tuple[tuple[Route, ...], ...]  # both as routes, where there is control flow
     fetch_slots: slice  # where the fetched values arrive, in the inputs of the root frame
     has_control_flow: bool

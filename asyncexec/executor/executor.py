@@ -21,8 +21,9 @@ import numpy as np
 
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.kernel_errors import as_op_error
-from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, SIZED, KernelStats, num_bytes
+from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, INLINE, PASSIVE, SIZED, KernelStats, num_bytes
 from asyncexec.executor.offload import Job, Outcome, WorkerPool
+from asyncexec.executor.one_by_one import OneByOnePropagatorState
 from asyncexec.executor.propagator_state import PropagatorState
 from asyncexec.executor.simple_propagator_state import SimplePropagatorState
 from asyncexec.executor.step_stats_collector import StepStatsCollector
@@ -33,6 +34,7 @@ from asyncexec.framework.errors import OpError
 DEFAULT_SLICE_NS: Final = NS_PER_MS
 # What a kernel may raise: a CancelledError is the caller's only where the step awaits; the rest is not ours to catch.
 CATCHABLE: Final = (Exception, asyncio.CancelledError)
+_ON_THE_SPOT: Final = (INLINE, PASSIVE)
 
 
 class Executor:
@@ -47,7 +49,7 @@ class Executor:
         self, view: GraphView, pool: WorkerPool, slice_ns: int = DEFAULT_SLICE_NS, schedule_seed: int | None = None
     ) -> None:
         self.view = view
-        self.stats = KernelStats(view.items)
+        self.stats = KernelStats(view.items, has_control_flow=view.has_control_flow)
         self._pool = pool
         self._slice_ns = slice_ns
         self._schedule_seed = schedule_seed
@@ -184,17 +186,17 @@ class ExecutorState:
                     if now > end:
                         return
                     continue
+                inputs = take_inputs(item)
                 try:
-                    outputs = item.kernel(*take_inputs(item))
-                    propagate_outputs(item, outputs, ready)
+                    propagate_outputs(item, item.kernel(*inputs), ready)
                 except CATCHABLE as raised:
-                    self._fail(item, item, raised)
+                    self._fail(item, item, _explained(raised, item, inputs))
                     return
                 before, now = now, monotonic_ns()
                 if now - before > EXPENSIVE_NS:
                     self._stats.update(item.id, now - before)
                 if collector is not None and not item.is_relay:
-                    collector.record(item.node, before, before, now)
+                    collector.record(item, before, before, now)
                 if now > end:
                     return
 
@@ -219,19 +221,19 @@ class ExecutorState:
                 self._run_sized(entry, item, inputs, size)
             else:
                 self._jobs[entry] = self._pool.submit(
-                    item.kernel, inputs, lambda outcome: self._on_worker_done(entry, item, size, now, outcome)
+                    item.checked_kernel, inputs, lambda outcome: self._on_worker_done(entry, item, size, now, outcome)
                 )
         except CATCHABLE as raised:
             self._fail(entry, item, raised)
 
     def _run_sized(self, entry: Any, item: NodeItem, inputs: list[Any], size: int) -> None:
         start = monotonic_ns()
-        outputs = item.kernel(*inputs)
+        outputs = item.checked_kernel(*inputs)
         self._propagator.propagate_outputs(entry, outputs, self._ready)
         end = monotonic_ns()
         self._stats.update_sized(item.id, size, end - start)
         if self._collector is not None:
-            self._collector.record(item.node, start, start, end)
+            self._collector.record(item, start, start, end)
 
     async def _await_kernel(self, entry: Any, item: NodeItem, coroutine: Coroutine[Any, Any, Any], start: int) -> None:
         """The body of an async node's task.  Ending the node here, and not in a callback, saves a turn of the loop."""
@@ -250,7 +252,7 @@ class ExecutorState:
             return
         self._tasks.pop(entry, None)
         if self._collector is not None:
-            self._collector.record(item.node, start, start, monotonic_ns())
+            self._collector.record(item, start, start, monotonic_ns())
         self._finish(entry, item, outputs, None)
 
     def _on_worker_done(self, entry: Any, item: NodeItem, size: int, scheduled: int, outcome: Outcome) -> None:
@@ -263,7 +265,7 @@ class ExecutorState:
         else:
             self._stats.update(item.id, elapsed_ns)
         if self._collector is not None and outcome.error is None:
-            self._collector.record(item.node, scheduled, outcome.start_ns, outcome.end_ns, outcome.thread_id)
+            self._collector.record(item, scheduled, outcome.start_ns, outcome.end_ns, outcome.thread_id)
         self._finish(entry, item, outcome.result, outcome.error)
 
     def _finish(self, entry: Any, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
@@ -317,7 +319,8 @@ class TaggedExecutorState(ExecutorState):
     __slots__ = ()
 
     def _make_propagator(self, view: GraphView) -> Any:
-        return PropagatorState(view)
+        one_by_one = self._collector is not None or self._random is not None
+        return OneByOnePropagatorState(view) if one_by_one else PropagatorState(view)
 
     def _drain(self) -> None:
         """The base's loop over TaggedNodes, written out again: a call more for each node would cost a tenth."""
@@ -331,29 +334,24 @@ class TaggedExecutorState(ExecutorState):
             while ready:
                 tagged = take_next()
                 item, _, is_dead = tagged
-                if is_dead or places[item.id]:
-                    if is_dead:
-                        propagator.propagate_dead(tagged, ready)
-                    else:
-                        self._launch(tagged, item, now)
-                    now = monotonic_ns()
-                    if now > end:
-                        return
-                    continue
+                place = places[item.id]
+                inputs: Sequence[Any] = ()
                 try:
-                    if item.passes_on:
-                        propagator.pass_on(tagged, ready)
+                    if is_dead or place == PASSIVE:
+                        propagator.settle(tagged, ready)
+                    elif place:
+                        self._launch(tagged, item, now)
                     else:
-                        outputs = item.kernel(*take_inputs(tagged))
-                        propagate_outputs(tagged, outputs, ready)
+                        inputs = take_inputs(tagged)
+                        propagate_outputs(tagged, item.kernel(*inputs), ready)
                 except CATCHABLE as raised:
-                    self._fail(tagged, item, raised)
+                    self._fail(tagged, item, _explained(raised, item, inputs))
                     return
                 before, now = now, monotonic_ns()
-                if now - before > EXPENSIVE_NS:
+                if now - before > EXPENSIVE_NS and place == INLINE:
                     self._stats.update(item.id, now - before)
-                if collector is not None and not item.is_relay:
-                    collector.record(item.node, before, before, now)
+                if collector is not None and place in _ON_THE_SPOT and not (is_dead or item.is_relay):
+                    collector.record(item, before, before, now)
                 if now > end:
                     return
 
@@ -362,3 +360,13 @@ class TaggedExecutorState(ExecutorState):
         if isinstance(error, OpError):
             error.locate_iteration(self._propagator.location(entry))
         self.abort(error)
+
+
+def _explained(raised: BaseException, item: NodeItem, inputs: Sequence[Any]) -> BaseException:
+    """What *item*'s kernel raised, or the error that says why it did."""
+    if item.check is not None and inputs:
+        try:
+            item.check(*inputs)
+        except OpError as error:
+            return error
+    return raised

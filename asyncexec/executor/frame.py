@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
-from asyncexec.compilation.graph_view import FrameInfo, NodeItem
+from asyncexec.compilation.graph_view import Action, FrameInfo, NodeItem, Route, RouteKind
+from asyncexec.framework.kernel import DEAD
+
+_FILLS_A_SLOT: Final = (int(RouteKind.COUNT), int(RouteKind.SWITCH))
+
+
+class Suspended:
+    """A delivery that waits in the ready queue; it stands in the place of a node."""
+
+    __slots__ = ("routes", "value")
+
+    action: Final = int(Action.PASS_ON)
+    id: Final = -1  # the places of items end with one for it
+    is_relay: Final = True
+
+    def __init__(self, value: Any, routes: Sequence[Route]) -> None:
+        self.value = value
+        self.routes = routes
 
 
 class IterationState:
@@ -13,8 +31,8 @@ class IterationState:
     Attributes:
         inputs, pending: its copies of the frame's lists.
         outstanding_ops: nodes that are ready or running; outstanding_frames: child frames that have not ended.
-        children: those child frames, by index.
-        dead_counts: for Merges that wait, how many dead inputs have come.
+        children: those child frames, by index; None as long as there have been none.
+        dead_counts: for Merges that wait, how many dead inputs have come; None where none has.
     """
 
     __slots__ = (
@@ -31,12 +49,32 @@ class IterationState:
     def __init__(self, frame: FrameState, number: int) -> None:
         self.frame = frame
         self.number = number
-        self.inputs: list[Any] = frame.info.initial_inputs.copy()
-        self.pending: list[int] = frame.info.initial_pending.copy()
+        self.inputs: list[Any] = frame.initial_inputs.copy()
+        self.pending: list[int] = frame.initial_pending.copy()
         self.outstanding_ops = 0
         self.outstanding_frames = 0
-        self.children: dict[int, FrameState] = {}
-        self.dead_counts: dict[int, int] = {}
+        self.children: dict[int, FrameState] | None = None
+        self.dead_counts: dict[int, int] | None = None
+
+    def child_frame(self, index: int, info: FrameInfo) -> FrameState:
+        """The child frame *index*, which begins when it is first asked for."""
+        if self.children is None:
+            self.children = {}
+        frame = self.children.get(index)
+        if frame is None:
+            frame = self.children[index] = FrameState(index, info, self)
+            self.outstanding_frames += 1
+        return frame
+
+    @property
+    def location(self) -> str:
+        """The frames and iterations around, from the outside in: ``loop 3, inner 0``; ``""`` in the root."""
+        parts: list[str] = []
+        iteration = self
+        while (parent := iteration.frame.parent_iteration) is not None:
+            parts.append(f"{iteration.frame.info.name} {iteration.number}")
+            iteration = parent
+        return ", ".join(reversed(parts))
 
 
 class FrameState:
@@ -47,7 +85,8 @@ class FrameState:
         iteration_count: the number of the last iteration that has begun.
         num_pending_inputs: Enters that have not arrived.
         next_iter_roots: what waits for an iteration to end so that the next may begin.
-        invariants: values of constant Enters, given to every iteration.
+        initial_inputs, initial_pending: what iterations begin with.
+        invariants: values of constant Enters, given to every iteration, and where they go.
         dead_exits: Exits that were dead in the last iteration.
     """
 
@@ -55,6 +94,8 @@ class FrameState:
         "dead_exits",
         "index",
         "info",
+        "initial_inputs",
+        "initial_pending",
         "invariants",
         "iteration_count",
         "iterations",
@@ -69,18 +110,24 @@ class FrameState:
         self.parent_iteration = parent_iteration
         self.num_pending_inputs = info.input_count
         self.iteration_count = 0
+        self.initial_inputs, self.initial_pending = info.initial_inputs, info.initial_pending
         self.iterations = {0: IterationState(self, 0)}
         self.next_iter_roots: list[tuple[NodeItem, Any]] = []
-        self.invariants: list[tuple[NodeItem, Any]] = []
+        self.invariants: list[tuple[Any, Sequence[Route]]] = []
         self.dead_exits: list[NodeItem] = []
 
-    def is_iteration_done(self, number: int) -> bool:
-        """Whether nothing can happen any more in an iteration that has begun."""
-        iteration = self.iterations[number]
-        if iteration.outstanding_ops or iteration.outstanding_frames:
-            return False
-        return not self.num_pending_inputs if not number else number - 1 not in self.iterations
-
-    @property
-    def is_done(self) -> bool:
-        return not self.num_pending_inputs and not self.iterations
+    def settle_invariants(self) -> None:
+        """From here on, begin iterations with loop invariants in the slots of those nodes that wait for more."""
+        inputs, pending = self.initial_inputs.copy(), self.initial_pending.copy()
+        invariants: list[tuple[Any, Sequence[Route]]] = []
+        for value, routes in self.invariants:
+            left: list[Route] = []
+            for kind, slot, item in routes:
+                if value is not DEAD and kind in _FILLS_A_SLOT and pending[item.pending_id] > 1:
+                    inputs[slot] = value
+                    pending[item.pending_id] -= 1
+                else:
+                    left.append((kind, slot, item))
+            if left:
+                invariants.append((value, left))
+        self.initial_inputs, self.initial_pending, self.invariants = inputs, pending, invariants

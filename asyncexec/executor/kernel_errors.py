@@ -1,10 +1,12 @@
-"""What a kernel raised -> the OpError that the user sees: it names the node, and has the exception as its cause."""
+"""What a kernel does wrong -> the OpError that the user sees, with the node, and with the exception as its cause."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
+from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.framework.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -54,3 +56,14 @@ def _text_of(raised: BaseException) -> str:
     except Exception:  # an exception that cannot even be shown
         return name
     return f"{name}: {text}" if text else name
+
+
+def checked_outputs(item: NodeItem, outputs: Any) -> Sequence[Any]:
+    """*outputs*, if they are as many as the op has (None will do for none); InternalError otherwise."""
+    wanted = len(item.output_edges)
+    if outputs is None and not wanted:
+        return ()
+    if isinstance(outputs, (tuple, list)) and len(outputs) == wanted:
+        return outputs
+    given = f"{len(outputs)} outputs" if isinstance(outputs, (tuple, list)) else type(outputs).__name__
+    raise InternalError(f"the kernel gave {given}, but {item.node.op} has {wanted} outputs", node=item.node)

@@ -16,6 +16,7 @@ INLINE: Final = 0
 WORKER: Final = 1
 ASYNC: Final = 2
 SIZED: Final = 3  # inline or on a worker, by the size of the inputs
+PASSIVE: Final = 4  # nowhere: the propagator does what there is to do
 
 # A hop to a thread and back costs 100-200 microseconds; below this a worker does not pay.
 EXPENSIVE_NS: Final = NS_PER_MS // 2
@@ -27,16 +28,18 @@ _SAMPLE_CAP_NS: Final = 8 * EXPENSIVE_NS
 class KernelStats:
     """Moving averages of one executor, shared by its steps.
 
-    ``places[item.id]`` is INLINE, WORKER, ASYNC or SIZED.  An op that is known to be expensive on large inputs (a
-    matrix
-    product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
+    ``places[item.id]`` is INLINE, WORKER, ASYNC, SIZED or PASSIVE.  An op that is known to be expensive on large inputs
+    (a matrix product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
     """
 
     __slots__ = ("_costs_ns", "_items", "_ns_per_byte", "places")
 
-    def __init__(self, items: Sequence[NodeItem]) -> None:
+    def __init__(self, items: Sequence[NodeItem], *, has_control_flow: bool = False) -> None:
         first = {key: _first_place(*key) for key in itertools.product(KernelKind, (None, True, False))}
         self.places = [first[item.kind, item.is_expensive] for item in items]
+        if has_control_flow:
+            self.places = [PASSIVE if item.action else place for item, place in zip(items, self.places, strict=True)]
+            self.places.append(PASSIVE)  # of suspended deliveries
         self._costs_ns: list[int] = [0] * len(items)
         self._items = items
         self._ns_per_byte: dict[int, float] = {}  # of those SIZED that have run

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from asyncexec.compilation.graph_view import NOTHING, GraphView, NodeItem
-from asyncexec.framework.errors import InternalError
+from asyncexec.executor.kernel_errors import checked_outputs
 
 ReadyQueue: TypeAlias = deque[NodeItem]
 
@@ -55,7 +55,7 @@ class SimplePropagatorState:
         """Deliver what *item*'s kernel gave along its out-edges; add to *ready* what can run now."""
         if item.returns_tuple:
             if type(outputs) is not tuple or len(outputs) != len(item.output_edges):
-                outputs = _checked(item, outputs)
+                outputs = checked_outputs(item, outputs)
             for value, edges in zip(outputs, item.output_edges, strict=True):
                 self._deliver(value, edges, ready)
         else:
@@ -89,14 +89,3 @@ class SimplePropagatorState:
     def fetched(self) -> list[Any]:
         """The values of the fetches; NOTHING where none has arrived."""
         return self._inputs[self._view.fetch_slots]
-
-
-def _checked(item: NodeItem, outputs: Any) -> Sequence[Any]:
-    """*outputs*, if they are as many as the op has (None will do for none); InternalError otherwise."""
-    wanted = len(item.output_edges)
-    if outputs is None and not wanted:
-        return ()
-    if isinstance(outputs, (tuple, list)) and len(outputs) == wanted:
-        return outputs
-    given = f"{len(outputs)} outputs" if isinstance(outputs, (tuple, list)) else type(outputs).__name__
-    raise InternalError(f"the kernel gave {given}, but {item.node.op} has {wanted} outputs", node=item.node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
+from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.framework.clock import epoch_offset_ns, monotonic_ns
 from asyncexec.framework.step_stats import DeviceStepStats, NodeExecStats, StepStats
 from asyncexec.graph.node import Node
@@ -19,15 +20,17 @@ class StepStatsCollector:
         self._offset_ns = epoch_offset_ns()
         self._records: list[tuple[Node, int, int, int, int]] = []
 
-    def record(self, node: Node, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int = 0) -> None:
-        """An execution of *node*; times by ``monotonic_ns``."""
-        self._records.append((node, scheduled_ns, start_ns, end_ns, thread_id))
+    def record(self, item: NodeItem, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int = 0) -> None:
+        """An execution of *item*, and of the constants that it guards; times by ``monotonic_ns``."""
+        self._records.append((item.node, scheduled_ns, start_ns, end_ns, thread_id))
+        for node in item.guarded:
+            self._records.append((node, end_ns, end_ns, end_ns, 0))
 
     def record_constants(self, nodes: Iterable[Node]) -> None:
         """Constants whose values were there from the start."""
         now = monotonic_ns()
         for node in nodes:
-            self.record(node, now, now, now)
+            self._records.append((node, now, now, now, 0))
 
     def step_stats(self, device_of: Callable[[Node], str]) -> StepStats:
         """All entries, device by device, by the time they started."""

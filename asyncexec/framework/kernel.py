@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.op_def import OpDef
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.tensor_shape import TensorShape
@@ -47,6 +48,24 @@ class AsyncKernel:
 
     start: Callable[..., Coroutine[Any, Any, Any]]
     finish: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedKernel:
+    """A sync kernel, and what tells why it failed: *check*, called with the same inputs, raises the error to show.
+
+    An executor may call *function* itself, and look for the reason only when that has raised.
+    """
+
+    function: Kernel
+    check: Callable[..., None]
+
+    def __call__(self, *inputs: Any) -> Any:
+        try:
+            return self.function(*inputs)
+        except ValueError:
+            self.check(*inputs)
+            raise
 
 
 S = TypeVar("S")
@@ -97,9 +116,24 @@ class OpKernelConstruction:
         return self.resource_mgr.lookup_or_create(kind, "_node_state", self.name, create)
 
 
+# These kernels an executor knows, and need not call.
+
+
 def pass_on(value: Any) -> Any:
-    """The kernel of ops that give what they get: an executor need not call it."""
+    """The kernel of ops that give what they get."""
     return value
+
+
+def do_nothing() -> tuple[()]:
+    """The kernel of ops without inputs and outputs."""
+    return ()
+
+
+def switch(data: Any, pred: Any) -> tuple[Any, Any]:
+    """*data* on the side that *pred* tells, false or true; DEAD on the other."""
+    if np.ndim(pred):
+        raise InvalidArgumentError(f"The second input must be a scalar, but it has shape {TensorShape(np.shape(pred))}")
+    return (DEAD, data) if pred else (data, DEAD)
 
 
 KernelFactory: TypeAlias = Callable[[OpKernelConstruction], Kernel | AsyncKernel]

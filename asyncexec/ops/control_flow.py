@@ -9,15 +9,11 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-import numpy as np
-
-from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.kernel import DEAD, Kernel, OpKernelConstruction, pass_on
+from asyncexec.framework.kernel import DEAD, Kernel, OpKernelConstruction, do_nothing, pass_on, switch
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs, unchanged, unknown
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape
-from asyncexec.ops.structure import do_nothing
 
 
 def _switch_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -96,16 +92,6 @@ register_op("ControlTrigger", "->", shape=no_outputs)
 register_function("ControlTrigger", function=do_nothing)
 
 
-def _switch(data: Any, pred: Any) -> tuple[Any, Any]:
-    if pred is np.True_:
-        return DEAD, data
-    if pred is np.False_:
-        return data, DEAD
-    if np.ndim(pred):
-        raise InvalidArgumentError(f"The second input must be a scalar, but it has shape {TensorShape(np.shape(pred))}")
-    return (DEAD, data) if pred else (data, DEAD)
-
-
 def _switch_n(construction: OpKernelConstruction) -> Kernel:
     """An index out of range, negative too, takes the last output."""
     count: int = construction.attr("num_outs")
@@ -117,7 +103,7 @@ def _switch_n(construction: OpKernelConstruction) -> Kernel:
     return switch_n
 
 
-register_function("Switch", "RefSwitch", function=_switch)
+register_function("Switch", "RefSwitch", function=switch)
 register_kernel("_SwitchN")(_switch_n)
 # The executor hands a Merge the pair of the value that came first and the index of the input it came by.
 register_function("Merge", "RefMerge", function=pass_on)

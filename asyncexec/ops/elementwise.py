@@ -12,7 +12,7 @@ import numpy as np
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.kernel import Kernel, OpKernelConstruction
+from asyncexec.framework.kernel import CheckedKernel, Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import ShapeFunction, broadcast, unchanged
@@ -40,15 +40,7 @@ def shape_text(value: Any) -> str:
 
 def checked(function: Kernel) -> Kernel:
     """*function* of two tensors, with InvalidArgumentError where their shapes do not broadcast."""
-
-    def kernel(x: Any, y: Any) -> Any:
-        try:
-            return function(x, y)
-        except ValueError:
-            check_broadcast(x, y)
-            raise
-
-    return kernel
+    return CheckedKernel(function, check_broadcast)
 
 
 def check_broadcast(x: Any, y: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from asyncexec.framework.errors import AbortedError, InvalidArgumentError
-from asyncexec.framework.kernel import Kernel, OpKernelConstruction, pass_on
+from asyncexec.framework.kernel import Kernel, OpKernelConstruction, do_nothing, pass_on
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs, unchanged, unknown
@@ -24,11 +24,6 @@ from asyncexec.framework.types import object as object_dtype
 def pass_all_through(*values: Any) -> tuple[Any, ...]:
     """The values themselves."""
     return values
-
-
-def do_nothing() -> tuple[()]:
-    """No outputs."""
-    return ()
 
 
 def _holds(dtype: DType, value: Any) -> bool:

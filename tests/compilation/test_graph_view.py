@@ -129,12 +129,12 @@ def test_a_fed_placeholder_releases_who_waits(graph: ax.Graph) -> None:
 
 
 def test_kernels_of_equal_nodes_are_shared(graph: ax.Graph) -> None:
-    """But never those of stateful ops, nor of nodes of different shapes."""
+    """But never those of stateful ops, nor of nodes of different attrs."""
     with ax.Graph() as source:
-        x = ax.placeholder(ax.float32, [], name="x")
-        v = ax.placeholder(ax.float32, [None], name="v")
-        for name, value in (("a", x), ("b", x), ("c", v)):
-            ax.add(value, value, name=name)
+        x = ax.placeholder(ax.float32, [2], name="x")
+        v = ax.placeholder(ax.float32, [2], name="v")
+        for name, value, dtype in (("a", x, ax.int32), ("b", v, ax.int32), ("c", x, ax.int64)):
+            ax.cast(value, dtype, name=name)
         for name in "rs":
             ax.create_op("RandomUniform", [[2]], {"dtype": ax.float32, "seed": 1}, name)
     with graph:

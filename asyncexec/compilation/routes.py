@@ -1,0 +1,70 @@
+"""Edges as a propagator of frames wants them: with what is to happen at the other end decided already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from asyncexec.compilation.graph_view import SINK, Action, EdgeInfo, FrameInfo, NodeItem, Role, Route, RouteKind
+from asyncexec.framework.cooperative import STRIDE, Stage
+
+_PASSING: Final = {
+    Role.NORMAL: RouteKind.PASS_ON,
+    Role.NEXT_ITERATION: RouteKind.NEXT_ITERATION,
+    Role.EXIT: RouteKind.EXIT,
+}
+_FETCH: Final = int(RouteKind.FETCH)
+_NO_SLOT: Final = -1
+
+
+class Routes:
+    """Makes routes of edges, once all pending counts are known."""
+
+    def __init__(self, items: Sequence[NodeItem], frames: Sequence[FrameInfo]) -> None:
+        self._items = items
+        pending = [frames[item.frame].initial_pending[item.pending_id] for item in items]
+        self._kinds = [int(_kind(item, count)) for item, count in zip(items, pending, strict=True)]
+        self._control_kinds = [int(_control_kind(item, count)) for item, count in zip(items, pending, strict=True)]
+
+    def add(self) -> Stage[None]:
+        """Give every item its routes, as a stage."""
+        for item in self._items:
+            if item.returns_tuple:
+                controls = (self.of((), item.control_edges),) if item.control_edges else ()
+                item.routes = (*map(self.of, item.output_edges), *controls)
+            else:
+                item.routes = (self.of(item.output_edges[0], item.control_edges),)
+            if not item.id % STRIDE:
+                yield
+
+    def of(self, edges: Sequence[EdgeInfo], controls: Sequence[int] = ()) -> tuple[Route, ...]:
+        """The routes that stand for *edges* and for control edges to *controls*."""
+        items, kinds = self._items, self._kinds
+        return (
+            *[
+                (_FETCH, slot, items[0]) if consumer == SINK else (kinds[consumer], slot, items[consumer])
+                for slot, consumer in edges
+            ],
+            *[(self._control_kinds[consumer], _NO_SLOT, items[consumer]) for consumer in controls],
+        )
+
+
+def _kind(item: NodeItem, pending: int) -> RouteKind:
+    """How values arrive at *item*, which at first waits for so many."""
+    if item.is_merge:
+        only_passes_on = item.action and pending == 1 and not item.output_edges[1] and not item.control_edges
+        return RouteKind.FIRST if only_passes_on else RouteKind.MERGE
+    if item.action == Action.SWITCH:
+        return RouteKind.SWITCH
+    if pending != 1:
+        return RouteKind.COUNT
+    if item.action != Action.PASS_ON or item.returns_tuple:
+        return RouteKind.SOLE
+    return _PASSING.get(Role(item.role), RouteKind.SOLE)
+
+
+def _control_kind(item: NodeItem, pending: int) -> RouteKind:
+    if item.is_merge:
+        return RouteKind.CONTROL_MERGE
+    is_constant = item.action == Action.CONSTANT and pending == 1
+    return RouteKind.CONSTANT if is_constant else RouteKind.CONTROL
