@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         ensure_shape as ensure_shape, group as group, identity as identity, identity_n as identity_n, no_op as no_op,
         placeholder as placeholder, placeholder_with_default as placeholder_with_default, print_ as print_,
         rank as rank, shape as shape, size as size, stop_gradient as stop_gradient,
+        tuple as tuple,
     )
     from asyncexec.frontend.control_flow import case as case, cond as cond, switch_case as switch_case
     from asyncexec.frontend.convert import constant as constant
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         conv3d as conv3d, depthwise_conv2d as depthwise_conv2d, max_pool as max_pool, max_pool2d as max_pool2d,
     )
     from asyncexec.frontend.create_op import convert_to_tensor as convert_to_tensor, create_op as create_op
+    from asyncexec.frontend.function import function as function
     from asyncexec.frontend.graph_io import import_graph_def as import_graph_def
     from asyncexec.frontend.image_functions import (
         resize as resize, resize_bilinear as resize_bilinear, resize_nearest_neighbor as resize_nearest_neighbor,
@@ -113,6 +115,10 @@ if TYPE_CHECKING:
         unsorted_segment_min as unsorted_segment_min, unsorted_segment_prod as unsorted_segment_prod,
         unsorted_segment_sum as unsorted_segment_sum,
     )
+    from asyncexec.frontend.session_handles import (
+        delete_session_tensor as delete_session_tensor, get_session_handle as get_session_handle,
+        get_session_tensor as get_session_tensor,
+    )
     from asyncexec.frontend.string_functions import (
         as_string as as_string, reduce_join as reduce_join, regex_full_match as regex_full_match,
         regex_replace as regex_replace, string_join as string_join, string_length as string_length,
@@ -166,7 +172,7 @@ _PUBLIC = {
     ),
     "asyncexec.frontend.basic_functions": (
         "Assert bitcast cast check_numerics ensure_shape group identity identity_n no_op placeholder "
-        "placeholder_with_default print_ rank shape size stop_gradient"
+        "placeholder_with_default print_ rank shape size stop_gradient tuple"
     ),
     "asyncexec.frontend.control_flow": "case cond switch_case",
     "asyncexec.frontend.convert": "constant",
@@ -174,6 +180,7 @@ _PUBLIC = {
         "avg_pool avg_pool2d conv2d conv2d_transpose conv3d depthwise_conv2d max_pool max_pool2d"
     ),
     "asyncexec.frontend.create_op": "convert_to_tensor create_op",
+    "asyncexec.frontend.function": "function",
     "asyncexec.frontend.graph_io": "import_graph_def",
     "asyncexec.frontend.image_functions": "resize resize_bilinear resize_nearest_neighbor",
     "asyncexec.frontend.indexing_functions": (
@@ -214,6 +221,7 @@ _PUBLIC = {
         "segment_max segment_mean segment_min segment_prod segment_sum unsorted_segment_max unsorted_segment_min "
         "unsorted_segment_prod unsorted_segment_sum"
     ),
+    "asyncexec.frontend.session_handles": "delete_session_tensor get_session_handle get_session_tensor",
     "asyncexec.frontend.string_functions": (
         "as_string reduce_join regex_full_match regex_replace string_join string_length string_lower string_split "
         "string_strip string_to_hash_bucket_fast string_to_number string_upper substr"

@@ -43,9 +43,11 @@ def raw_op(
 
 
 def import_all_names() -> None:
-    """Import every module of the package: a test that runs in a loop must not read files."""
+    """Import every module of the package, and let pydantic complete models: in a loop, no test may read files."""
     for name in ax.__all__:
         getattr(ax, name)
+    ax.SessionConfig()
+    ax.RunOptions()
 
 
 async def settle(turns: int = 5) -> None:

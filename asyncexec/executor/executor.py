@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from random import Random
 from typing import Any, Final
 
 import numpy as np
 
 from asyncexec.compilation.graph_view import GraphView, NodeItem
+from asyncexec.executor.frame import TaskGroup
 from asyncexec.executor.kernel_errors import as_op_error
 from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, INLINE, PASSIVE, SIZED, KernelStats, num_bytes
 from asyncexec.executor.offload import Job, Outcome, WorkerPool
@@ -69,6 +70,7 @@ class ExecutorState:
         "_failure",
         "_jobs",
         "_loop",
+        "_num_tasks",
         "_places",
         "_pool",
         "_propagator",
@@ -99,7 +101,8 @@ class ExecutorState:
         # What the propagator says is ready: it alone knows what its entries are, apart from the item in each.
         self._ready: deque[Any] = deque()
         self._loop = asyncio.get_running_loop()
-        self._tasks: dict[Any, asyncio.Task[None]] = {}  # of async nodes, by entry
+        self._tasks: TaskGroup = {}  # of async nodes; where there are frames, each has a group of its own
+        self._num_tasks = 0  # in all groups
         self._jobs: dict[Any, Job] = {}  # of nodes on worker threads, by entry
         self._waiter: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
@@ -153,7 +156,7 @@ class ExecutorState:
     @property
     def _is_waiting(self) -> bool:
         """Whether something that was launched has not come back."""
-        return bool(self._tasks or self._jobs)
+        return bool(self._num_tasks or self._jobs)
 
     def abort(self, error: BaseException) -> None:
         """End the step with *error*, unless it has failed already."""
@@ -214,7 +217,8 @@ class ExecutorState:
             if self._places[item.id] == ASYNC:
                 task = self._loop.create_task(self._await_kernel(entry, item, item.kernel(*inputs), now))
                 if not task.done():  # an eager task may have run to the end
-                    self._tasks[entry] = task
+                    self._tasks_of(entry)[entry] = task
+                    self._num_tasks += 1
                 return
             size = num_bytes(inputs) if self._places[item.id] == SIZED else -1
             if size >= 0 and self._stats.is_quick(item.id, size):
@@ -239,7 +243,7 @@ class ExecutorState:
         """The body of an async node's task.  Ending the node here, and not in a callback, saves a turn of the loop."""
         if self._failure is not None:
             coroutine.close()
-            self._tasks.pop(entry, None)
+            self._forget_task(entry)
             self._wake()
             return
         try:
@@ -247,13 +251,24 @@ class ExecutorState:
             if item.finish is not None:
                 outputs = item.finish(outputs)
         except BaseException as error:
-            self._tasks.pop(entry, None)
+            self._forget_task(entry)
             self._finish(entry, item, None, error)
             return
-        self._tasks.pop(entry, None)
+        self._forget_task(entry)
         if self._collector is not None:
             self._collector.record(item, start, start, monotonic_ns())
         self._finish(entry, item, outputs, None)
+
+    def _tasks_of(self, entry: Any) -> TaskGroup:
+        """The group that the task of *entry* belongs to."""
+        return self._tasks
+
+    def _task_groups(self) -> Iterable[TaskGroup]:
+        return (self._tasks,)
+
+    def _forget_task(self, entry: Any) -> None:
+        if self._tasks_of(entry).pop(entry, None) is not None:  # not there where an eager task runs to the end at once
+            self._num_tasks -= 1
 
     def _on_worker_done(self, entry: Any, item: NodeItem, size: int, scheduled: int, outcome: Outcome) -> None:
         del self._jobs[entry]
@@ -297,7 +312,7 @@ class ExecutorState:
         """Cancel what is awaited, and wait for it and for the worker threads, whoever else cancels meanwhile."""
         if self._failure is None:
             self._failure = asyncio.CancelledError()  # results that still come in are dropped
-        for task in self._tasks.values():
+        for task in [task for group in self._task_groups() for task in group.values()]:
             # A task that has not begun sees the failure when it does; cancelled now, it would never run at all.
             if inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED:  # type: ignore[arg-type]
                 task.cancel()
@@ -306,9 +321,11 @@ class ExecutorState:
         await outlast(lambda: not self._is_waiting, self._wait_for_launched)
 
     async def _wait_for_launched(self) -> None:
-        if self._tasks:
-            await asyncio.wait(self._tasks.values())
-            self._tasks.clear()
+        if self._num_tasks:
+            await asyncio.wait([task for group in self._task_groups() for task in group.values()])
+            for group in self._task_groups():  # of a task that was cancelled before it began, nothing has been heard
+                group.clear()
+            self._num_tasks = 0
         else:
             await self._wait()
 
@@ -354,6 +371,13 @@ class TaggedExecutorState(ExecutorState):
                     collector.record(item, before, before, now)
                 if now > end:
                     return
+
+    def _tasks_of(self, entry: Any) -> TaskGroup:
+        group: TaskGroup = self._propagator.task_group(entry)
+        return group
+
+    def _task_groups(self) -> Iterable[TaskGroup]:
+        return list(self._propagator.task_groups())
 
     def _fail(self, entry: Any, item: NodeItem, raised: BaseException) -> None:
         error = as_op_error(raised, item.node)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias
 
 from asyncexec.compilation.graph_view import Action, FrameInfo, NodeItem, Route, RouteKind
 from asyncexec.framework.kernel import DEAD
+
+# Tasks of async nodes, by what stands for the node in the ready queue.
+TaskGroup: TypeAlias = dict[Any, "asyncio.Task[None]"]
 
 _FILLS_A_SLOT: Final = (int(RouteKind.COUNT), int(RouteKind.SWITCH))
 
@@ -88,6 +92,7 @@ class FrameState:
         initial_inputs, initial_pending: what iterations begin with.
         invariants: values of constant Enters, given to every iteration, and where they go.
         dead_exits: Exits that were dead in the last iteration.
+        tasks: what is awaited for it; None as long as nothing has been.
     """
 
     __slots__ = (
@@ -102,6 +107,7 @@ class FrameState:
         "next_iter_roots",
         "num_pending_inputs",
         "parent_iteration",
+        "tasks",
     )
 
     def __init__(self, index: int, info: FrameInfo, parent_iteration: IterationState | None) -> None:
@@ -115,6 +121,23 @@ class FrameState:
         self.next_iter_roots: list[tuple[NodeItem, Any]] = []
         self.invariants: list[tuple[Any, Sequence[Route]]] = []
         self.dead_exits: list[NodeItem] = []
+        self.tasks: TaskGroup | None = None
+
+    def task_group(self) -> TaskGroup:
+        """The frame's own, opened when it is first asked for."""
+        if self.tasks is None:
+            self.tasks = {}
+        return self.tasks
+
+    def task_groups_within(self) -> Iterator[TaskGroup]:
+        """The groups of this frame and of the frames in it: to cancel a frame is to cancel all of these."""
+        frames = [self]
+        while frames:
+            frame = frames.pop()
+            if frame.tasks:
+                yield frame.tasks
+            for iteration in frame.iterations.values():
+                frames.extend((iteration.children or {}).values())
 
     def settle_invariants(self) -> None:
         """From here on, begin iterations with loop invariants in the slots of those nodes that wait for more."""

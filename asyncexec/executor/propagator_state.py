@@ -8,8 +8,7 @@ After ``tensorflow/core/common_runtime/propagator_state.cc``.  The machine is a 
   when all its inputs are.
 * An Enter passes its input into a child frame, into iteration 0; a constant Enter into every iteration.
 * A NextIteration passes its input into the next iteration, which waits while ``parallel_iterations`` are under way.
-* An Exit passes its input to the parent frame.  One that is dead tells nothing, for the loop goes on; if it is still
-  dead when the frame ends, the parent gets a dead value.
+* An Exit passes its input to the parent frame.  If it is dead in the last iteration, the parent gets a dead value.
 * An iteration has ended when nothing in it can happen any more and the one before has ended; a frame, when all its
   Enters have arrived and all its iterations have ended.  What it held is freed then.
 
@@ -17,20 +16,20 @@ What needs no kernel (Switch, Merge, Enter, Exit, NextIteration, Identity, const
 propagator does itself, as the values come by: the executor sees only nodes whose kernels are to be called.  Such a
 cascade goes on until its budget is spent; what is left of it then waits in the ready queue as *Suspended* deliveries.
 
-An iteration cannot end while a cascade from it is under way, since the node that began it is counted until the cascade
-has ended.  The same holds for the frames around it, and for the iterations after it.
+While a cascade is under way, the node that began it is counted, so its iteration cannot end; nor can later iterations
+or the frames around it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from asyncexec.compilation.graph_view import NOTHING, Action, GraphView, NodeItem, Role, Route, RouteKind
-from asyncexec.executor.frame import FrameState, IterationState, Suspended
+from asyncexec.executor.frame import FrameState, IterationState, Suspended, TaskGroup
 from asyncexec.executor.kernel_errors import checked_outputs
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.kernel import DEAD, switch
@@ -38,20 +37,20 @@ from asyncexec.framework.kernel import DEAD, switch
 # (node, iteration, whether it is dead); the iteration knows its frame
 TaggedNode: TypeAlias = tuple[Any, IterationState, bool]
 TaggedQueue: TypeAlias = deque[TaggedNode]
-Delivery: TypeAlias = tuple[Any, Sequence[Route], Any]
 
 # A bit of a pending count that tells that one of the inputs that came is dead.
 _DEAD_BIT: Final = 1 << 40
 # Values delivered in one cascade; at some 150 ns each.
 _CASCADE_BUDGET: Final = 2048
+# Iterations without any kernel to call that are begun in one go.
+_ITERATIONS_AT_ONCE: Final = 64
 
 # The iteration before which a frame's invariants are settled: in a loop that goes round less it does not pay.
 _SETTLED: Final = 2
 
 # Members of enums as ints and names of the module: looking them up is a good part of a delivery otherwise.
 _ACT_SWITCH, _ACT_CONSTANT, _ACT_TRIGGER = int(Action.SWITCH), int(Action.CONSTANT), int(Action.TRIGGER)
-_ROLE_CONSTANT_ENTER, _ROLE_EXIT = int(Role.CONSTANT_ENTER), int(Role.EXIT)
-_ROLE_NEXT_ITERATION = int(Role.NEXT_ITERATION)
+_ROLE_CONSTANT_ENTER, _ROLE_EXIT, _ROLE_NEXT_ITERATION = map(int, list(Role)[2:])
 _COUNT, _CONTROL, _SOLE, _PASS_ON, _SWITCH, _FIRST = map(int, list(RouteKind)[:6])
 _NEXT_ITERATION, _CONSTANT, _EXIT, _MERGE, _CONTROL_MERGE, _FETCH = map(int, list(RouteKind)[6:])
 _MERGES: Final = (_FIRST, _MERGE)
@@ -65,7 +64,7 @@ class PropagatorState:
     def __init__(self, view: GraphView) -> None:
         self._view = view
         self._root = FrameState(0, view.frames[0], None).iterations[0]
-        self._work: list[Delivery] = []  # of the cascade under way
+        self._work: list[tuple[Any, Sequence[Route], Any]] = []  # of the cascade under way
         self._entered: list[FrameState] = []  # in the cascade under way
 
     def activate_roots(self, feeds: Sequence[Any], ready: TaggedQueue) -> None:
@@ -112,7 +111,7 @@ class PropagatorState:
             self._clean_up(iteration, ready)
 
     def settle(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
-        """Do away with an entry of the ready queue that needs no kernel."""
+        """Do what there is to do for an entry of the ready queue that needs no kernel."""
         item, iteration, is_dead = tagged
         if is_dead:
             self._die(item, iteration, ready)
@@ -135,14 +134,16 @@ class PropagatorState:
         """The frames and iterations that a node is in, from the outside in: ``loop 3, inner 0``; ``""`` in the root."""
         return tagged[1].location
 
-    # What comes of a value, of nodes that need no kernel, and of dead ones.
+    def task_group(self, tagged: TaggedNode) -> TaskGroup:
+        """What is awaited for the frame of a node."""
+        return tagged[1].frame.task_group()
+
+    def task_groups(self) -> Iterator[TaskGroup]:
+        """Those of all frames that have any."""
+        return self._root.frame.task_groups_within()
 
     def _cascade(self, ready: TaggedQueue) -> None:  # noqa: C901
-        """Deliver values, and what comes of them, until only nodes are left whose kernels are to be called.
-
-        One long story, and the executor's hottest: a function of its own for each kind of route would cost more than
-        what it does.
-        """
+        """Deliver values, and what comes of them.  In one piece: a call a route would cost more than what it does."""
         work, budget = self._work, _CASCADE_BUDGET
         while work:
             value, routes, target = work.pop()
@@ -315,10 +316,9 @@ class PropagatorState:
     def _die(self, item: NodeItem, iteration: IterationState, ready: TaggedQueue) -> None:
         """Tell the consumers of a node that it is dead."""
         role = item.role
-        if item.is_control_trigger:
-            self._act(item, iteration, ready)
-        elif not role:
-            self._work.extend([(DEAD, routes, iteration) for routes in item.routes])
+        if not role:
+            value = None if item.is_control_trigger else DEAD
+            self._work.extend([(value, routes, iteration) for routes in item.routes])
         elif role == _ROLE_EXIT:
             self._dead_exit(item, iteration)
         elif role != _ROLE_NEXT_ITERATION:
@@ -366,8 +366,6 @@ class PropagatorState:
             self._make_ready(item, target, ready)
         elif count == 1 and target.dead_counts is not None and target.dead_counts.get(item.id) == item.num_merged:
             self._make_dead(item, target, ready)
-
-    # Frames and iterations.
 
     def _enter(self, item: NodeItem, value: Any, iteration: IterationState, ready: TaggedQueue) -> None:
         index = self._view.child_frames[item.id]
@@ -427,13 +425,16 @@ class PropagatorState:
             iterations = frame.iterations
             if number - 1 in iterations or (not number and frame.num_pending_inputs):
                 return
-            ended = iterations.get(number)
+            ended, last = iterations.get(number), number + _ITERATIONS_AT_ONCE
             while ended is not None and not ended.outstanding_ops and not ended.outstanding_frames:
                 del iterations[number]
                 number += 1
                 if frame.next_iter_roots:
                     self._begin_iteration(frame, ready)
-                    self._cascade(ready)
+                    if number < last:
+                        self._cascade(ready)
+                    else:
+                        self._suspend(ready)
                 ended = iterations.get(number)
             if iterations or frame.num_pending_inputs:
                 return

@@ -29,7 +29,7 @@ from asyncexec.frontend.calls import (
     tensor_op,
     tensors_op,
 )
-from asyncexec.frontend.create_op import as_tensor, graph_of
+from asyncexec.frontend.create_op import as_tensor, graph_of, graph_to_use
 from asyncexec.graph.node import Tensor
 
 _RANGE_DTYPES = (types.int32, types.int64, types.float32, types.float64)
@@ -133,7 +133,7 @@ def transpose(
     (tensor,) = in_graph_of([a])
     op = "ConjugateTranspose" if conjugate and dtype_of(tensor).is_complex else "Transpose"
     if perm is None:
-        with tensor.graph:
+        with graph_to_use(tensor):
             perm = _reversed_dimensions(tensor)
     return tensor_op(op, [tensor, perm], name or "transpose")
 

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from asyncexec.framework import types
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.tensor_shape import ShapeLike, as_shape
 from asyncexec.framework.types import as_dtype
 from asyncexec.frontend.calls import DTypeLike, TensorLike, effect_op, in_graph_of, tensor_op, tensors_op
 from asyncexec.frontend.create_op import as_tensor, graph_of
-from asyncexec.graph.current_graph import as_node, control_dependencies
+from asyncexec.graph.current_graph import as_node, control_dependencies, name_scope
 from asyncexec.graph.node import Node, Tensor
 
 
@@ -56,6 +57,27 @@ def group(*inputs: Tensor | Node | Iterable[Tensor | Node], name: str | None = N
         nodes += [as_node(member)] if isinstance(member, (Tensor, Node)) else [as_node(inner) for inner in member]
     with nodes[0].graph if nodes else graph_of(()), control_dependencies(nodes):
         return effect_op("NoOp", (), name or "group_deps")
+
+
+def tuple(  # noqa: A001
+    tensors: Sequence[Any], name: str | None = None, control_inputs: Iterable[Tensor | Node] | None = None
+) -> list[Any]:
+    """*tensors*, each available only once all of them are and *control_inputs* have run; None among them stays None.
+
+    An operation among them becomes one that has run once all have.  InvalidArgumentError where there is nothing to
+    wait for: no tensor and no operation among *tensors*.
+    """
+    if all(member is None for member in tensors):
+        raise InvalidArgumentError("tuple needs a tensor or an operation to wait for")
+    with graph_of([member for member in tensors if member is not None]), name_scope(name or "tuple"):
+        found = [member if member is None or isinstance(member, Node) else as_tensor(member) for member in tensors]
+        gate = group([member for member in found if member is not None], control_inputs or ())
+        with control_dependencies([gate]):
+            return [None if member is None else _passed(member) for member in found]
+
+
+def _passed(member: Tensor | Node) -> Tensor | Node:
+    return identity(member) if isinstance(member, Tensor) else no_op()
 
 
 def cast(x: TensorLike, dtype: DTypeLike, name: str | None = None) -> Tensor:

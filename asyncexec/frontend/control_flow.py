@@ -19,7 +19,7 @@ from asyncexec.frontend.basic_functions import Assert, cast, identity
 from asyncexec.frontend.calls import TensorLike, composite, dtype_of, tensors_op
 from asyncexec.frontend.control_flow_context import BranchContext, errors_at_caller
 from asyncexec.frontend.create_op import TensorSource, as_tensor
-from asyncexec.frontend.math_functions import maximum, minimum
+from asyncexec.frontend.math_functions import add_n, less_equal, maximum, minimum
 from asyncexec.frontend.nests import flatten, flatten_like, leaves, pack
 from asyncexec.frontend.tensor_array import TensorArray
 from asyncexec.graph.current_graph import control_dependencies
@@ -100,6 +100,7 @@ def switch_case(
 def case(
     pred_fn_pairs: Mapping[Any, BranchFunction] | Sequence[tuple[TensorLike, BranchFunction]],
     default: BranchFunction | None = None,
+    exclusive: bool = False,
     name: str | None = None,
 ) -> Any:
     """What the function of the first true predicate gives, or else *default*.
@@ -108,6 +109,7 @@ def case(
         pred_fn_pairs: pairs of a bool scalar and a function as of ``cond``, or a mapping of them.
         default: what is taken when no predicate is true; without one, InvalidArgumentError is raised when that
             happens.
+        exclusive: whether InvalidArgumentError is raised, when the graph runs, where several predicates are true.
         name: the name scope of the nodes.
 
     Raises:
@@ -118,7 +120,8 @@ def case(
         if not pairs or any(not isinstance(pair, (tuple, list)) or len(pair) != 2 for pair in pairs):
             raise InvalidTypeError("case takes pairs of a predicate and a function, one at least")
         _check_callable(case=[(f"function {i}", function) for i, (_, function) in enumerate(pairs)])
-        with composite(name, "case", [pred for pred, _ in pairs]):
+        predicates = [predicate for predicate, _ in pairs]
+        with composite(name, "case", predicates), control_dependencies(_one_at_most(predicates) if exclusive else []):
             rest = default
             if rest is None:
                 predicate, function = pairs.pop()
@@ -126,6 +129,14 @@ def case(
             for predicate, function in reversed(pairs):
                 rest = _chosen(predicate, function, rest)
             return rest()
+
+
+def _one_at_most(predicates: Sequence[TensorLike]) -> list[Node]:
+    """What fails unless all of *predicates*, or all but one, are false."""
+    scalars = [scalar_bool(predicate, "a predicate of case") for predicate in predicates]
+    count = add_n([cast(scalar, types.int32) for scalar in scalars])
+    message = "case: more than one of the predicates is true, though they are to be exclusive:"
+    return [Assert(less_equal(count, 1), [message, *scalars])]
 
 
 def _chosen(predicate: TensorLike, function: BranchFunction, rest: BranchFunction) -> BranchFunction:

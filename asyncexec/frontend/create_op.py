@@ -134,9 +134,10 @@ def graph_of(values: Sequence[Any]) -> Graph:
         members = value if isinstance(value, (list, tuple)) else (value,)
         for member in members:
             if isinstance(member, (Tensor, TensorSource)):
+                graph = graph_to_use(member)
                 if found is None:
-                    found = member.graph
-                elif found is not member.graph:
+                    found = graph
+                elif found is not graph:
                     raise InvalidArgumentError(f"{member!r} is in another graph than the tensors before it")
     current = current_graph_or_none()
     if found is None:
@@ -144,6 +145,12 @@ def graph_of(values: Sequence[Any]) -> Graph:
     if current is not None and current is not found:
         raise InvalidArgumentError("these tensors are not of the graph that is being built")
     return found
+
+
+def graph_to_use(value: Tensor | TensorSource) -> Graph:
+    """The graph in which nodes that take *value* are made: a function that is being traced, or that of *value*."""
+    current = current_graph_or_none()
+    return current if current is not None and current.can_use(value.graph) else value.graph
 
 
 def _attr_value(op_def: OpDef, name: str, value: Any) -> Any:

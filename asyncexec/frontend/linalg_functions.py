@@ -29,7 +29,7 @@ from asyncexec.frontend.calls import (
     static_rank,
     tensor_op,
 )
-from asyncexec.frontend.create_op import as_tensor, graph_of
+from asyncexec.frontend.create_op import as_tensor, graph_of, graph_to_use
 from asyncexec.frontend.reduction_functions import reduce_max, reduce_min, reduce_sum
 from asyncexec.graph.node import Tensor
 
@@ -186,7 +186,7 @@ def diag(diagonal: TensorLike, name: str | None = None) -> Tensor:
 
 
 def _diag(diagonal: Tensor, num_rows: Any, num_cols: Any, name: str | None) -> Tensor:
-    with diagonal.graph:
+    with graph_to_use(diagonal):
         zero = array.zeros([], dtype_of(diagonal))
         return tensor_op("MatrixDiagV3", [diagonal, 0, num_rows, num_cols, zero], name)
 
@@ -194,7 +194,7 @@ def _diag(diagonal: Tensor, num_rows: Any, num_cols: Any, name: str | None) -> T
 def diag_part(input: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
     """The main diagonals of matrices."""
     (x,) = in_graph_of([input])
-    with x.graph:
+    with graph_to_use(x):
         return tensor_op("MatrixDiagPartV3", [x, 0, array.zeros([], dtype_of(x))], name)
 
 

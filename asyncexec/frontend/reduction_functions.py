@@ -26,6 +26,7 @@ from asyncexec.frontend.calls import (
     in_graph_of,
     tensor_op,
 )
+from asyncexec.frontend.create_op import graph_to_use
 from asyncexec.graph.node import Tensor
 
 Axis: TypeAlias = Any  # int, list of ints, integer tensor, or None
@@ -33,7 +34,7 @@ Axis: TypeAlias = Any  # int, list of ints, integer tensor, or None
 
 def _reduce(op: str, x: TensorLike, axis: Axis, keepdims: bool, name: str | None) -> Tensor:
     (tensor,) = in_graph_of([x])
-    with tensor.graph:
+    with graph_to_use(tensor):
         return tensor_op(op, [tensor, axes_of(tensor, axis)], name, keep_dims=keepdims)
 
 

@@ -6,7 +6,7 @@ with the element written; the flow tensor that each carries puts reads after the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from asyncexec.frontend.basic_functions import identity
 from asyncexec.frontend.basic_functions import shape as shape_of
 from asyncexec.frontend.calls import DTypeLike, TensorLike, composite, effect_op, tensor_op, tensors_op
 from asyncexec.frontend.control_flow_context import errors_at_caller
-from asyncexec.frontend.create_op import as_tensor
+from asyncexec.frontend.create_op import as_tensor, graph_to_use
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 
@@ -112,6 +112,17 @@ class TensorArray:
         other._elements = self._elements
         return other
 
+    def with_own_elements(self, flow: Tensor, handle: Tensor) -> TensorArray:
+        """The TensorArray of *handle* after *flow*; what is learned of its elements is not learned of those of this."""
+        other = self.with_state(flow, handle)
+        other._elements = replace(self._elements)
+        return other
+
+    @property
+    def elements_key(self) -> tuple[DType, TensorShape, bool]:
+        """What is known of its elements: dtype, shape, and whether all are of one shape."""
+        return self._elements.dtype, self._elements.shape, self._elements.is_inferred
+
     def read(self, index: TensorLike, name: str | None = None) -> Tensor:
         """The element at *index*."""
         value = tensor_op("TensorArrayReadV3", [self.handle, index, self.flow], name, dtype=self.dtype)
@@ -121,7 +132,7 @@ class TensorArray:
 
     def write(self, index: TensorLike, value: TensorLike, name: str | None = None) -> TensorArray:
         """With *value* at *index*."""
-        with self.graph:
+        with graph_to_use(self.handle):
             element = as_tensor(value, self.dtype)
         self._elements.check(element.shape)
         return self.with_state(tensor_op("TensorArrayWriteV3", [self.handle, index, element, self.flow], name))
@@ -155,7 +166,7 @@ class TensorArray:
 
     def scatter(self, indices: TensorLike, value: TensorLike, name: str | None = None) -> TensorArray:
         """With the parts of *value* along its first dimension at *indices*, an int32 vector."""
-        with self.graph:
+        with graph_to_use(self.handle):
             whole = as_tensor(value, self.dtype)
         if whole.shape.rank:
             self._elements.check(whole.shape[1:])
@@ -164,7 +175,7 @@ class TensorArray:
     def split(self, value: TensorLike, lengths: TensorLike, name: str | None = None) -> TensorArray:
         """With pieces of *value*, of *lengths* along its first dimension, as elements."""
         self._require_arrays("split")
-        with self.graph:
+        with graph_to_use(self.handle):
             whole = as_tensor(value, self.dtype)
             sizes = as_tensor(np.asarray(lengths, np.int64)) if isinstance(lengths, (list, tuple)) else lengths
         return self.with_state(tensor_op("TensorArraySplitV3", [self.handle, whole, sizes, self.flow], name))

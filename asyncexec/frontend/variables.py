@@ -12,7 +12,7 @@ from asyncexec.framework.tensor_shape import ShapeLike, TensorShape, as_shape
 from asyncexec.framework.types import DType
 from asyncexec.frontend.basic_functions import group
 from asyncexec.frontend.calls import DTypeLike, TensorLike, dtype_of, effect_op, tensor_op
-from asyncexec.frontend.create_op import TensorSource, as_tensor
+from asyncexec.frontend.create_op import TensorSource, as_tensor, graph_to_use
 from asyncexec.graph.current_graph import control_dependencies, current_graph
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
@@ -110,7 +110,7 @@ class Variable(TensorSource):
         return self._update("AssignSubVariableOp", delta, name)
 
     def _update(self, op: str, value: TensorLike, name: str | None) -> Node:
-        with self.graph:
+        with graph_to_use(self.handle):
             tensor = as_tensor(value, self._dtype)
         if not self._shape.is_compatible_with(tensor.shape):
             raise InvalidArgumentError(

@@ -21,6 +21,7 @@ from asyncexec.graph.graph_to_def import CURRENT_VERSIONS, graph_to_def
 from asyncexec.graph.names import nearest
 from asyncexec.graph.node import Node, NodeProperties, SourceLine, Tensor
 from asyncexec.graph.shape_refiner import ShapeRefiner
+from asyncexec.graph.traced_functions import TracedFunctions
 
 
 class Graph(GraphContext):
@@ -39,8 +40,9 @@ class Graph(GraphContext):
         self._names_used: dict[str, int] = {}
         self._is_finalized = False
         self.refiner = ShapeRefiner()
-        # Functions of imported GraphDefs, by name.
+        # The function library: what was imported, and what was traced here.
         self.functions: dict[str, FunctionDef] = {}
+        self.traced = TracedFunctions()
         # What all that was imported asks for of a reader, and is allowed to reach outside of the graph.
         self.versions = CURRENT_VERSIONS
         self.allowed_ops: frozenset[str] = frozenset()
@@ -68,6 +70,10 @@ class Graph(GraphContext):
     @property
     def is_finalized(self) -> bool:
         return self._is_finalized
+
+    def can_use(self, graph: Graph) -> bool:
+        """Whether nodes in here may take tensors of *graph*."""
+        return graph is self
 
     def finalize(self) -> None:
         """Allow no more nodes: adding one raises FailedPreconditionError."""

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import DEAD, Kernel, OpKernelConstruction, do_nothing, pass_on, switch
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -97,6 +100,9 @@ def _switch_n(construction: OpKernelConstruction) -> Kernel:
     count: int = construction.attr("num_outs")
 
     def switch_n(data: Any, index: Any) -> tuple[Any, ...]:
+        if np.ndim(index):
+            shape = TensorShape(np.shape(index))
+            raise InvalidArgumentError(f"The second input must be a scalar, but it has shape {shape}")
         chosen = int(index) if 0 <= index < count else count - 1
         return tuple(data if i == chosen else DEAD for i in range(count))
 

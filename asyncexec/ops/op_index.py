@@ -26,6 +26,10 @@ OPS: Final = {
     "bitwise": "BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift PopulationCount RightShift",
     "broadcasting": "BroadcastArgs BroadcastTo Tile",
     "cast": "Bitcast Cast",
+    "collective": (
+        "CollectiveBcastRecv CollectiveBcastRecvV2 CollectiveBcastSend CollectiveBcastSendV2 CollectiveGather "
+        "CollectiveGatherV2 CollectiveReduce CollectiveReduceV2"
+    ),
     "comparison": "ApproximateEqual Equal Greater GreaterEqual Less LessEqual LogicalAnd LogicalNot LogicalOr NotEqual",
     "complex_math": "Angle Complex ComplexAbs Conj Imag Real",
     "concat_split": "Concat ConcatOffset ConcatV2 Pack ParallelConcat Split SplitV Unpack",
@@ -136,6 +140,7 @@ OPS: Final = {
     ),
     "select": "Select SelectV2",
     "sequence": "BroadcastGradientArgs Cross LinSpace Range",
+    "session_state": "DeleteSessionTensor GetSessionHandle GetSessionHandleV2 GetSessionTensor",
     "slicing": "Slice StridedSlice StridedSliceGrad TensorStridedSliceUpdate",
     "space_batch": "BatchToSpace BatchToSpaceND DepthToSpace SpaceToBatch SpaceToBatchND SpaceToDepth",
     "sparse_array": "SparseFillEmptyRows SparseReorder SparseReshape SparseSlice SparseTensorDenseMatMul SparseToDense",
@@ -149,7 +154,7 @@ OPS: Final = {
         "BesselY1 Betainc Dawsn Digamma Erf Erfc Erfinv Expint FresnelCos FresnelSin Igamma Igammac Lgamma Ndtri "
         "Polygamma Spence Zeta"
     ),
-    "stack": "StackCloseV2 StackPopV2 StackPushV2 StackV2",
+    "stack": "Stack StackClose StackCloseV2 StackPop StackPopV2 StackPush StackPushV2 StackV2",
     "string": "StringJoin StringLength StringLower StringStrip StringUpper Substr",
     "string_convert": "AsString DecodeBase64 DecodePaddedRaw DecodeRaw EncodeBase64 StringToNumber",
     "string_format": "StringFormat",

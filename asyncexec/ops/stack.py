@@ -1,12 +1,15 @@
 """Stacks, which carry values of a loop to the loop of its gradient: StackV2, StackPushV2, StackPopV2, StackCloseV2.
 
-Rules from ``tensorflow/core/ops/data_flow_ops.cc`` and ``core/kernels/stack.cc``.  A handle is the stack itself.
+Rules from ``tensorflow/core/ops/data_flow_ops.cc`` and ``core/kernels/stack.cc``.  A handle is the stack itself, in the
+reference form of the ops (Stack, StackPush, ...) as in the resource form: a stack is its step's own, whatever its name,
+and goes with the step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import count
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +21,8 @@ from asyncexec.framework.shape_inference import InferenceContext, no_outputs
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 
+_numbers: Final = count()
+
 
 class Stack:
     """Last in, first out; *max_size* elements at most, or any number when it is negative."""
@@ -25,7 +30,7 @@ class Stack:
     __slots__ = ("dtype", "elements", "is_closed", "max_size", "name")
 
     def __init__(self, name: str, dtype: DType, max_size: int) -> None:
-        self.name = name
+        self.name = f"{name}_{next(_numbers)}"
         self.dtype = dtype
         self.max_size = max_size
         self.is_closed = False
@@ -50,6 +55,10 @@ class Stack:
         self.is_closed = True
         self.elements = []
 
+    def read(self) -> Any:
+        """The handle as a string tensor, which is what is seen of it from outside."""
+        return np.array([b"_stacks", self.name.encode()], object)
+
     def _require_open(self) -> None:
         if self.is_closed:
             raise InvalidArgumentError(f"Stack[{self.name}] has already been closed.")
@@ -64,30 +73,32 @@ def _push_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return [c.input(1)]
 
 
-register_op(
-    "StackV2",
-    "max_size: int32 -> handle: resource",
-    "elem_type: type; stack_name: string = ''",
-    shape=_handle_shape,
-    is_stateful=True,
-)
-register_op(
-    "StackPushV2",
-    "handle: resource, elem: T -> output: T",
-    "T: type; swap_memory: bool = False",
-    shape=_push_shape,
-    is_stateful=True,
-)
-register_op("StackPopV2", "handle: resource -> elem: elem_type", "elem_type: type", is_stateful=True)
-register_op("StackCloseV2", "handle: resource ->", shape=no_outputs, is_stateful=True)
+def _ref_handle_shape(c: InferenceContext) -> Sequence[TensorShape]:
+    return [TensorShape([2])]
 
 
-@register_kernel("StackV2")
+_ELEMENT = "elem_type: type; stack_name: string = ''"
+register_op("Stack", "-> handle: Ref(string)", _ELEMENT, shape=_ref_handle_shape, is_stateful=True)
+register_op("StackV2", "max_size: int32 -> handle: resource", _ELEMENT, shape=_handle_shape, is_stateful=True)
+for _handle, _version in (("Ref(string)", ""), ("resource", "V2")):
+    _is_new = _version == "V2"
+    register_op(
+        "StackPush" + _version,
+        f"handle: {_handle}, elem: T -> output: T",
+        "T: type; swap_memory: bool = False",
+        shape=_push_shape,
+        is_stateful=_is_new,
+    )
+    register_op("StackPop" + _version, f"handle: {_handle} -> elem: elem_type", "elem_type: type", is_stateful=_is_new)
+    register_op("StackClose" + _version, f"handle: {_handle} ->", shape=no_outputs, is_stateful=_is_new)
+
+
+@register_kernel("Stack", "StackV2")
 def _create(construction: OpKernelConstruction) -> Kernel:
     name = construction.attr("stack_name").decode("utf-8", "replace") or construction.name
     dtype = construction.attr("elem_type")
 
-    def create(max_size: Any) -> Stack:
+    def create(max_size: Any = -1) -> Stack:
         if np.ndim(max_size):
             raise InvalidArgumentError(f"Stack size must be a scalar, not of shape {TensorShape(np.shape(max_size))}")
         return Stack(name, dtype, int(max_size))
@@ -95,7 +106,7 @@ def _create(construction: OpKernelConstruction) -> Kernel:
     return create
 
 
-@register_kernel("StackPushV2")
+@register_kernel("StackPush", "StackPushV2")
 def _push(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("T")
 
@@ -117,5 +128,5 @@ def _close(stack: Stack) -> tuple[()]:
     return ()
 
 
-register_function("StackPopV2", function=_pop)
-register_function("StackCloseV2", function=_close)
+register_function("StackPop", "StackPopV2", function=_pop)
+register_function("StackClose", "StackCloseV2", function=_close)

@@ -105,7 +105,9 @@ def _destroy_temporary_variable(construction: OpKernelConstruction) -> Kernel:
     def destroy(variable: Variable) -> Any:
         if variable.name != name:
             raise NotFoundError(f"the temporary variable is {variable.name!r}, not {name!r}")
-        return variable.read()
+        value = variable.lookup()
+        variable.destroy()
+        return value
 
     return destroy
 

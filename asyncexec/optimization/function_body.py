@@ -22,6 +22,7 @@ from asyncexec.graph.function_library import function_registration
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_constructor import GraphConstructor
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.graph.traced_functions import TracedFunction
 from asyncexec.optimization.function_graph import FunctionGraph
 
 FUNCTIONAL_OPS: Final = frozenset(
@@ -79,11 +80,17 @@ class FunctionBodies:
         key = _key(function)
         body = self._bodies.get(key)
         if body is None:
-            found = self._graph.functions.get(function.name)
-            if found is None:
-                raise InvalidArgumentError(f"Failed to find function {function.name!r} in function library")
-            body = self._bodies[key] = self._instantiate(found, function.attrs)
+            body = self._bodies[key] = self._make(function)
         return body
+
+    def _make(self, function: NameAttrList) -> FunctionBody:
+        traced = self._graph.traced.find(function.name)
+        if traced is not None:
+            return _traced_body(traced)
+        found = self._graph.functions.get(function.name)
+        if found is None:
+            raise InvalidArgumentError(f"Failed to find function {function.name!r} in function library")
+        return self._instantiate(found, function.attrs)
 
     def _instantiate(self, function: FunctionDef, attrs: Mapping[str, Any]) -> FunctionBody:
         op_def = function_registration(function).op_def
@@ -114,6 +121,11 @@ class FunctionBodies:
         constructor = GraphConstructor(graph, versioned, allowed_ops=self._graph.allowed_ops)
         constructor.construct()
         return {node.name: node for node in graph.operations}
+
+
+def _traced_body(function: TracedFunction) -> FunctionBody:
+    returns = tuple(map(_source, function.returns))
+    return _body(function.name, function.args, returns, function.controls, function.graph.operations)
 
 
 def _body(

@@ -88,12 +88,22 @@ class FunctionGraph:
         return made
 
     def _bind(self, node_def: NodeDef) -> NodeDef:
+        self._check_attrs(node_def)
         attr = {
             name: _substituted(value, self._own, node_def)
             for name, value in node_def.attr.items()
             if name not in _DROPPED
         }
         return NodeDef.from_fields(node_def.__dict__ | {"attr": attr})
+
+    def _check_attrs(self, node_def: NodeDef) -> None:
+        try:
+            op_def = self._op_def_of(node_def.op)
+        except NotFoundError as error:
+            raise error.located(node_def.name, node_def.op) from None
+        for name, attr in op_def.attrs.items():
+            if attr.default is REQUIRED and name not in node_def.attr:
+                raise NotFoundError(f"NodeDef missing attr {name!r} from {op_def}", node=node_def.name, op=node_def.op)
 
     def _with_inputs(self, node_def: NodeDef) -> NodeDef:
         inputs = tuple(text for source in node_def.input for text in self._input(source, node_def))
@@ -149,10 +159,6 @@ def _attrs_of_outputs(op_def: OpDef, node_def: NodeDef) -> Mapping[str, Any]:
                 continue
             value = node_def.attr.get(name)
             attrs[name] = op_def.attrs[name].default if value is None else decode_attr_value(value)
-            if attrs[name] is REQUIRED:
-                raise InvalidArgumentError(
-                    f"NodeDef missing attr {name!r} from {op_def}", node=node_def.name, op=node_def.op
-                )
             op_def.attrs[name].check(attrs[name])
     return attrs
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.op_def import NameAttrList
 from asyncexec.framework.tensor_shape import SCALAR
 from asyncexec.framework.types import as_dtype
@@ -17,9 +18,23 @@ from asyncexec.optimization.expansion import Call, Expansion, Inlining, Lowering
 from asyncexec.optimization.private_nodes import PrivateNodes
 
 
-def predicate(nodes: PrivateNodes, tensor: Tensor, name: str, *after: Node | None) -> Tensor:
-    """*tensor* as a scalar bool that can decide, once *after* have run."""
-    if tensor.dtype.base_dtype is as_dtype("bool") and not tensor.shape.rank:
+def predicate(nodes: PrivateNodes, call: Call, tensor: Tensor, name: str, *after: Node | None) -> Tensor:
+    """*tensor* as a scalar bool that can decide, once *after* have run.
+
+    A call that TensorFlow lowers takes a scalar bool, here as there (of any other shape the Switch complains).  To the
+    kernels of the others a number is true that is not 0, a string that is not empty, a tensor that has elements.
+
+    Raises:
+        InvalidArgumentError: *call* is one that TensorFlow lowers, and *tensor* is known to be no scalar bool.
+    """
+    is_bool = tensor.dtype.base_dtype is as_dtype("bool")
+    is_lowered = bool(call.template.attrs.get("_lower_using_switch_merge"))
+    if is_lowered and (not is_bool or tensor.shape.rank):
+        raise InvalidArgumentError(
+            f"the predicate must be a scalar bool, but is {tensor.dtype.base_dtype.name} of shape {tensor.shape}",
+            node=call,
+        )
+    if is_bool and (is_lowered or tensor.shape.rank == 0):
         return tensor if not any(after) else nodes.identity(tensor, name, *after)
     attrs = {"T": tensor.dtype.base_dtype}
     return nodes.add("ToBool", name, [tensor], after, attrs=attrs, shapes=[SCALAR]).outputs[0]
@@ -28,7 +43,7 @@ def predicate(nodes: PrivateNodes, tensor: Tensor, name: str, *after: Node | Non
 def lower_if(lowering: Lowering, call: Call) -> Task:
     """Replace an If or StatelessIf."""
     after, _ = lowering.entry(call)
-    decides = predicate(lowering.nodes, call.inputs[0], f"{call.name}/predicate", after)
+    decides = predicate(lowering.nodes, call, call.inputs[0], f"{call.name}/predicate", after)
     # A Switch gives on output 0 what is for false.
     branches = {"else": call.attr("else_branch"), "then": call.attr("then_branch")}
     return _Branches(lowering, call, decides, branches).run()

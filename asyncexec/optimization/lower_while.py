@@ -44,6 +44,7 @@ class _Frame:
 
     def __init__(self, nodes: PrivateNodes, call: Call, after: Node | None, parallel_iterations: int) -> None:
         self._nodes = nodes
+        self._call = call
         self._name = call.name
         self._after = after
         frame = nodes.frame_name(call.name).encode()
@@ -71,8 +72,8 @@ class _Frame:
     def decide(self, condition: Tensor, after: Node | None) -> Node:
         """Go on while *condition*; the pivot of the body."""
         nodes, name = self._nodes, self._name
-        decides = predicate(nodes, condition, f"{name}/predicate", after)
-        loop_cond = nodes.add("LoopCond", f"{name}/loop_cond", [decides], shapes=[SCALAR]).outputs[0]
+        decides = predicate(nodes, self._call, condition, f"{name}/predicate", after)
+        loop_cond = nodes.add("LoopCond", f"{name}/loop_cond", [decides], shapes=[decides.shape]).outputs[0]
         for merge in self.merges:
             value = merge.outputs[0]
             switch = nodes.add("Switch", f"{name}/switch", [value, loop_cond], attrs={"T": value.dtype})

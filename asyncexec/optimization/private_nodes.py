@@ -67,8 +67,12 @@ class PrivateNodes:
         attrs: Mapping[str, Any] | None = None,
         shapes: Sequence[TensorShape] | None = None,
     ) -> Node:
-        """Make a node of *op*; None among *controls* counts for nothing, unknown *shapes* need not be told."""
-        return self.make(self._cache.get(op, attrs or {}), name, inputs, controls, shapes=shapes)
+        """Make a node of *op* where its first input is asked to be.
+
+        None among *controls* counts for nothing, unknown *shapes* need not be told.
+        """
+        device = inputs[0].op.device if inputs else ""
+        return self.make(self._cache.get(op, attrs or {}), name, inputs, controls, device=device, shapes=shapes)
 
     def make(
         self,

@@ -12,6 +12,7 @@ from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, N
 from asyncexec.frontend.create_op import TensorSource
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.ops.session_state import SESSION_HANDLES, kept
 
 Build: TypeAlias = Callable[[Sequence[Any]], Any]
 _LEAVES: Final = (Tensor, Node, str, TensorSource)
@@ -62,6 +63,8 @@ class FetchMapper:
             self.targets.append(found)
             return lambda _: None
         position = self._positions.setdefault(found, len(self._positions))
+        if found.op.op in SESSION_HANDLES:
+            return lambda values: kept(values[position])
         return lambda values: values[position]
 
 

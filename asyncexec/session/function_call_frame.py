@@ -13,6 +13,7 @@ from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, O
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.frontend.convert import as_tensor_value
 from asyncexec.graph.node import Tensor
+from asyncexec.ops.session_state import TensorHandle
 
 Converter: TypeAlias = Callable[[Any], Any]
 
@@ -53,6 +54,20 @@ def _checked_object(tensor: Tensor, value: Any) -> Any:
     return value
 
 
+def _kept_tensor(tensor: Tensor, handle: TensorHandle) -> Any:
+    """What the session keeps under *handle*, for feeding *tensor*."""
+    wanted, kept = tensor.dtype.base_dtype, handle.tensor_dtype
+    if kept is not wanted:
+        raise InvalidArgumentError(
+            f"{tensor.name!r} is of {wanted.name}, but handle {handle.handle!r} is of a {kept.name} tensor",
+            node=tensor.op,
+        )
+    try:
+        return handle.read()
+    except OpError as error:
+        raise error.locate(tensor.op) from None
+
+
 class _SlowConverter:
     """Any value, checked in full."""
 
@@ -71,6 +86,8 @@ class _SlowConverter:
             return self._scalar_type(value)
         tensor = self._tensor
         _checked_object(tensor, value)
+        if isinstance(value, TensorHandle) and self._dtype is not types.string:
+            value = _kept_tensor(tensor, value)
         if self._dtype.is_integer and isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "f":
             with np.errstate(invalid="ignore"):
                 value = value.astype(self._dtype.as_numpy_dtype)  # as TensorFlow's session: arrays are truncated

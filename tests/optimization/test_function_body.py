@@ -118,7 +118,7 @@ BAD: dict[str, tuple[FunctionDef, dict[str, Any], type[OpError], str]] = {
     "list attr missing": (
         function("F(x: float32) -> y: float32", node("y", "IdentityN", "x"), ret="y=y:output:0"),
         {},
-        InvalidArgumentError,
+        NotFoundError,
         "missing attr 'T'",
     ),
     "too many returns": (

@@ -76,8 +76,9 @@ async def run(parts: tuple[NodeDef | FunctionDef, ...], *fetches: str, **feeds: 
         return await session.run(list(fetches), {f"{name}:0": value for name, value in feeds.items()})
 
 
-IF = node("if", "If", "pred x", Tcond=B, Tin=[I], Tout=[I], then_branch="Double", else_branch="SquareOf")
-WHILE = node("while", "While", "x", T=[I], cond="UpTo8", body="Double", parallel_iterations=100)
+LOWERED = {"_lower_using_switch_merge": True}
+IF = node("if", "If", "pred x", Tcond=B, Tin=[I], Tout=[I], then_branch="Double", else_branch="SquareOf", **LOWERED)
+WHILE = node("while", "While", "x", T=[I], cond="UpTo8", body="Double", parallel_iterations=100, **LOWERED)
 
 
 def test_a_graph_without_functions_is_left_alone() -> None:

@@ -1,0 +1,129 @@
+"""CancellationManager: tells whoever asks, on whatever thread, that work is to stop, and calls back who registered.
+
+After ``tensorflow/core/framework/cancellation.h`` and ``cancellation.cc``: a callback is called at most once, outside
+of the lock, by the thread that cancels; registering after that is refused, and the caller then cancels for itself.
+Cancelling a manager cancels its children, never its parent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+from weakref import WeakSet
+
+from asyncexec.framework.errors import InvalidArgumentError
+
+CancellationToken: TypeAlias = int
+CancelCallback: TypeAlias = Callable[[], object]
+
+
+class CancellationManager:
+    """One thing that can be cancelled, once.  Every method may be called from any thread.
+
+    A child of a *parent* is cancelled with it.  The parent does not keep its children alive.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_callbacks",
+        "_cancelling_thread",
+        "_children",
+        "_ended",
+        "_is_cancelled",
+        "_lock",
+        "_next_token",
+    )
+
+    def __init__(self, parent: CancellationManager | None = None) -> None:
+        self._lock = threading.Lock()
+        self._callbacks: dict[CancellationToken, CancelCallback] = {}
+        self._children: WeakSet[CancellationManager] = WeakSet()
+        self._next_token: CancellationToken = 0
+        self._cancelling_thread: int | None = None
+        self._ended = threading.Event()  # set when the last callback has returned
+        self._is_cancelled = False
+        if parent is not None and not parent._register_child(self):
+            self.start_cancel()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether ``start_cancel`` has called every callback; a kernel may ask in a loop, it takes no lock."""
+        return self._is_cancelled
+
+    @property
+    def is_cancelling(self) -> bool:
+        """Whether ``start_cancel`` is calling the callbacks just now."""
+        return self._cancelling_thread is not None and not self._is_cancelled
+
+    def get_cancellation_token(self) -> CancellationToken:
+        """A token of its own for one callback."""
+        with self._lock:
+            token = self._next_token
+            self._next_token += 1
+            return token
+
+    def register_callback(self, token: CancellationToken, callback: CancelCallback) -> bool:
+        """Have *callback* called on cancel; False, and it will never be called, when the cancel has begun.
+
+        Raises:
+            InvalidArgumentError: *token* is none that this manager gave out.
+        """
+        with self._lock:
+            if not 0 <= token < self._next_token:
+                raise InvalidArgumentError(f"cancellation token {token} was not given out by this manager")
+            if self._has_begun:
+                return False
+            self._callbacks[token] = callback
+            return True
+
+    def deregister_callback(self, token: CancellationToken) -> bool:
+        """Forget the callback of *token*; False when the cancel has begun: then all callbacks have returned by now.
+
+        It waits for them if another thread is calling them, so in an event loop call ``try_deregister_callback``.
+        """
+        is_gone = self.try_deregister_callback(token)
+        if not is_gone and self._cancelling_thread != threading.get_ident():
+            self._ended.wait()
+        return is_gone
+
+    def try_deregister_callback(self, token: CancellationToken) -> bool:
+        """Forget the callback of *token*; False when the cancel has begun: then it may be running, and nobody waits."""
+        with self._lock:
+            if self._has_begun:
+                return False
+            self._callbacks.pop(token, None)
+            return True
+
+    def start_cancel(self) -> None:
+        """Call every callback, then cancel the children; after the first time it does nothing.
+
+        What a callback raises is raised here, the first of it, when all have been called.
+        """
+        with self._lock:
+            if self._has_begun:
+                return
+            self._cancelling_thread = threading.get_ident()
+            callbacks, self._callbacks = self._callbacks, {}
+            children = list(self._children)
+        errors: list[BaseException] = []
+        for callback in [*callbacks.values(), *(child.start_cancel for child in children)]:
+            try:
+                callback()
+            except BaseException as error:
+                errors.append(error)
+        self._is_cancelled = True
+        self._ended.set()
+        if errors:
+            raise errors[0]
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._cancelling_thread is not None
+
+    def _register_child(self, child: CancellationManager) -> bool:
+        with self._lock:
+            if self._has_begun:
+                return False
+            self._children.add(child)
+            return True

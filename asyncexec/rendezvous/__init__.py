@@ -1,0 +1,1 @@
+"""Where Send meets Recv: one rendezvous a step."""
