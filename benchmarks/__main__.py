@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from asyncexec.framework.errors import MissingExtraError
 from asyncexec.framework.extras import is_installed
-from benchmarks import async_ops, event_loop, first_runs, memory, runs, start_up, tensorflow_session
+from benchmarks import async_ops, control_flow, event_loop, first_runs, memory, runs, start_up, tensorflow_session
 from benchmarks.measure import Settings
 from benchmarks.report import Benchmark, Row, print_table, write_json
 
@@ -29,6 +29,7 @@ TRACEBACK_LINES: Final = 3  # of a row that fails
 BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     *start_up.BENCHMARKS,
     *runs.BENCHMARKS,
+    *control_flow.BENCHMARKS,
     *async_ops.BENCHMARKS,
     *event_loop.BENCHMARKS,
     *first_runs.BENCHMARKS,

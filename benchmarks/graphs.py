@@ -51,10 +51,14 @@ class TimedGraph:
 def from_file(name: str) -> TimedGraph:
     """The graph file *name*; a single fetch stands for itself, several are a list."""
     meta = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    feeds = {key: np.float32(spec["value"]) for key, spec in meta["feeds"].items()}
+    feeds = {key: _scalar(spec["value"]) for key, spec in meta["feeds"].items()}
     fetches = meta["fetches"]
     graph_def = ax.load_graph_def(FOLDER / f"{name}.pb")
     return TimedGraph(graph_def, feeds, fetches if len(fetches) > 1 else fetches[0])
+
+
+def _scalar(value: Any) -> Any:
+    return np.bool_(value) if isinstance(value, bool) else np.float32(value)
 
 
 def chain(num_nodes: int) -> TimedGraph:

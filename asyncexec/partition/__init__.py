@@ -1,0 +1,1 @@
+"""ClientGraph -> one graph a device, joined by Send and Recv."""

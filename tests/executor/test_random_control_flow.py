@@ -1,0 +1,195 @@
+"""Random graphs with control flow give what the plain evaluator says, bit for bit, in whatever order they run.
+
+Some of their nodes run as coroutines, which take virtual time and so end in an order of their own, some on worker
+threads; ready nodes are taken in an order drawn from a seed.  With TensorFlow installed (mark ``oracle``) it is asked
+too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
+from typing import Any, Literal, NamedTuple
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import asyncexec as ax
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.kernel import KernelKind
+from asyncexec.framework.kernel_registry import KernelRegistration
+from asyncexec.framework.kernel_registry import registry as kernel_registry
+from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.shape_inference import unchanged
+from asyncexec.graph.evaluate import evaluate
+from asyncexec.importers.graph_formats import format_graph_def
+from asyncexec.testing import VirtualClockLoop
+from asyncexec.testing.graph_strategies import Program, programs, raw_programs
+from benchmarks import tensorflow_session
+
+AWAITED, WORKED = "RandomControlFlowAwaited", "RandomControlFlowWorked"
+NO_VALUE, NO_VALUE_IN_TENSORFLOW = "does not have a value", "does not have value"
+
+
+class Delays:
+    """The seconds that awaited nodes take, one after the other, over and over."""
+
+    seconds: Iterator[float] = cycle([0.0])
+
+
+async def awaited(value: Any) -> Any:
+    await asyncio.sleep(next(Delays.seconds))
+    return value
+
+
+def register(op: str, kernel: Callable[[Any], Any], kind: KernelKind, *, is_expensive: bool | None = None) -> None:
+    register_op(op, "input: T -> output: T", "T: type", shape=unchanged, is_stateful=True)
+    kernel_registry.register(op, "CPU", KernelRegistration(lambda _: kernel, kind, is_expensive=is_expensive))
+
+
+register(AWAITED, awaited, KernelKind.ASYNC)
+register(WORKED, lambda value: value, KernelKind.EXPENSIVE, is_expensive=True)
+
+
+class Case(NamedTuple):
+    """A program, which of its calls are of which op, and what the order of execution comes from."""
+
+    program: Program
+    replacements: Mapping[str, str] = {}
+    delays: tuple[float, ...] = (0.0,)
+    schedule_seed: int | None = None
+    optimization: Literal["on", "off"] = "on"
+    debug: bool = False
+
+
+@st.composite
+def cases(draw: st.DrawFn, drawn_programs: st.SearchStrategy[Program]) -> Case:
+    program = draw(drawn_programs)
+    ops = {call: draw(st.sampled_from([None, AWAITED, AWAITED, WORKED])) for call in program.calls}
+    return Case(
+        program,
+        {call: op for call, op in ops.items() if op},
+        tuple(draw(st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0, 9.0]), min_size=1, max_size=8))),
+        draw(st.none() | st.integers(0, 2**16)),
+        draw(st.sampled_from(["on", "off"])),
+        draw(st.booleans()),
+    )
+
+
+async def check(case: Case) -> None:
+    """Hold a session to the plain evaluator: all fetches at once; and those that have a value, if not all do."""
+    program = case.program
+    plain, placed = program.graph(), program.graph(case.replacements)
+    live = [fetch for fetch in program.fetches if has_value(plain, fetch, program.feeds)]
+    Delays.seconds = cycle(case.delays)
+    config = ax.SessionConfig(
+        schedule_seed=case.schedule_seed, optimization=case.optimization, num_worker_threads=2, debug=case.debug
+    )
+    async with ax.Session(placed, config) as session:
+        if len(live) < len(program.fetches):
+            with pytest.raises(InvalidArgumentError, match=NO_VALUE):
+                evaluate(plain, program.fetches, program.feeds)
+            with pytest.raises(InvalidArgumentError, match=NO_VALUE):
+                await session.run(list(program.fetches), program.feeds)
+        got, expected = await session.run(live, program.feeds), evaluate(plain, live, program.feeds)
+    assert list(map(type, got)) == list(map(type, expected))
+    assert_same(got, expected)
+
+
+def has_value(graph: ax.Graph, fetch: str, feeds: Mapping[str, Any]) -> bool:
+    try:
+        evaluate(graph, [fetch], feeds)
+    except InvalidArgumentError as error:
+        if NO_VALUE in error.message:
+            return False
+        raise
+    return True
+
+
+def assert_same(got: list[Any], expected: list[Any]) -> None:
+    """Bit for bit, but for which NaN it is."""
+    for one, other in zip(map(np.asarray, got), map(np.asarray, expected), strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(np.signbit(one) & (one == one), np.signbit(other) & (other == other))
+
+
+def examples(count: int) -> settings:
+    """Building a graph takes longer than hypothesis likes."""
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+    return settings(max_examples=count, deadline=None, suppress_health_check=checks)
+
+
+@pytest.mark.virtual_clock
+@examples(60)
+@given(cases(programs(dead_fetches=True)))
+async def test_programs(case: Case) -> None:
+    await check(case)
+
+
+@pytest.mark.virtual_clock
+@examples(150)
+@given(cases(raw_programs()))
+async def test_raw_programs(case: Case) -> None:
+    await check(case)
+
+
+@pytest.mark.deep
+@pytest.mark.virtual_clock
+@examples(2000)
+@given(cases(programs(max_statements=8, dead_fetches=True)))
+async def test_many_programs(case: Case) -> None:
+    await check(case)
+
+
+@pytest.mark.deep
+@pytest.mark.virtual_clock
+@examples(3000)
+@given(cases(raw_programs(max_statements=30)))
+async def test_many_raw_programs(case: Case) -> None:
+    await check(case)
+
+
+def in_tensorflow(program: Program, fetches: list[str]) -> list[Any] | None:
+    """What TensorFlow gives; None when it says that a fetch has no value."""
+    tf = tensorflow_session.tensorflow()
+    wire = format_graph_def(program.graph_def, "pb")
+    with tensorflow_session.open_session(tensorflow_session.read(wire), is_optimizing=False) as session:
+        try:
+            return list(session.run(fetches, program.feeds))
+        except tf.errors.InvalidArgumentError as error:
+            if NO_VALUE_IN_TENSORFLOW in error.message:
+                return None
+            raise
+
+
+def hold_to_tensorflow(program: Program) -> None:
+    graph, fetches = program.graph(), list(program.fetches)
+    live = [fetch for fetch in fetches if has_value(graph, fetch, program.feeds)]
+    if len(live) < len(fetches):
+        assert in_tensorflow(program, fetches) is None
+    for fetch in set(fetches) - set(live):
+        assert in_tensorflow(program, [fetch]) is None
+    if live:
+        expected = in_tensorflow(program, live)
+        assert expected is not None
+        assert_same(evaluate(graph, live, program.feeds), expected)
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        runner.run(check(Case(program)))
+
+
+@pytest.mark.oracle
+@examples(50)
+@given(programs(dead_fetches=True))
+def test_programs_in_tensorflow(program: Program) -> None:
+    hold_to_tensorflow(program)
+
+
+@pytest.mark.oracle
+@examples(50)
+@given(raw_programs())
+def test_raw_programs_in_tensorflow(program: Program) -> None:
+    hold_to_tensorflow(program)
