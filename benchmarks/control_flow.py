@@ -51,7 +51,7 @@ async def _race(timed: TimedGraph, floor: Callable[[], Any], settings: Settings)
 def loop() -> Any:
     """What while_10000 computes: a counter to 10,000, and a value that is multiplied and added to."""
     i, x, n = np.float32(0), np.float32(0), np.float32(ITERATIONS)
-    one, factor = np.float32(1), np.float32(0.5)
+    one, factor = np.float32(1), np.float32(1.0001)
     while i < n:
         i, x = i + one, x * factor + i
     return x
@@ -61,7 +61,7 @@ def nested_loop() -> Any:
     """What while_nested_100x100 computes."""
     outer, inner, x = np.float32(0), np.float32(0), np.float32(0)
     n = np.float32(100)
-    one, factor = np.float32(1), np.float32(0.5)
+    one, factor = np.float32(1), np.float32(1.0001)
     while outer < n:
         inner = np.float32(0)
         while inner < n:

@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from asyncexec.framework.device import AllocatorAttributes, Device
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
 from asyncexec.framework.kernel import DEAD, AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.kernel_registry import registry as kernel_registry
+from asyncexec.framework.rendezvous import NO_ARGS, ROOT_FRAME, RendezvousArgs, args_on, full_key
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.graph.node import Node, NodeProperties
+from asyncexec.partition.send_recv import RECVS, SENDS, rendezvous_key
+
+TRANSFERS: Final = SENDS | RECVS
+_ON_HOST: Final = frozenset({"_HostSend", "_HostRecv"})
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What a Send or a Recv does.
+
+    Attributes:
+        prefix: its key but for frame and iteration; root_key: its key outside of all loops.
+        args: the memory that the value is in, or is wanted in.
+        reads: whether it gets a reference to a variable, and sends the value.
+    """
+
+    is_send: bool
+    prefix: str
+    root_key: str
+    args: RendezvousArgs
+    reads: bool = False
 
 
 class BoundKernel(NamedTuple):
@@ -21,14 +46,17 @@ class BoundKernel(NamedTuple):
     kernel: Kernel
     kind: KernelKind
     is_expensive: bool | None = None  # what the user said of a sync kernel
-    finish: Callable[[Any], Any] | None = None  # makes outputs of an async kernel's result
+    finish: Callable[[Any], Any] | None = None  # makes outputs of an async kernel's result, or of a Recv's
+    transfer: Transfer | None = None  # what a Send or Recv does instead
 
 
 class KernelBinder:
     """Binds the kernels of one session; nodes of a stateless op with the same attrs and shapes share theirs."""
 
-    def __init__(self, resource_mgr: ResourceMgr, *, debug: bool = False) -> None:
+    def __init__(self, resource_mgr: ResourceMgr, device: Device | None = None, *, debug: bool = False) -> None:
         self._resource_mgr = resource_mgr
+        self._device = device
+        self._device_type = "CPU" if device is None else device.device_type
         self._debug = debug
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
@@ -41,6 +69,8 @@ class KernelBinder:
             OpError: the node's attrs are such that the kernel refuses them.
         """
         properties = node.properties
+        if properties.registration.op_def.name in TRANSFERS:
+            return self._bind_transfer(node)
         key = (properties, tuple([shape.dims for shape in node.output_shapes]))  # factories may look at the shapes
         bound = self._shared.get(key)
         if bound is None:
@@ -53,6 +83,15 @@ class KernelBinder:
             bound = bound._replace(kernel=reading(bound.kernel, references))
         return _checked(bound, node) if self._debug else bound
 
+    def _bind_transfer(self, node: Node) -> BoundKernel:
+        prefix = rendezvous_key(node.attrs)
+        on_host = AllocatorAttributes(on_host=node.op in _ON_HOST)
+        args = NO_ARGS if self._device is None else args_on(self._device, on_host)
+        finish = partial(check_outputs, node) if self._debug and node.op in RECVS else None
+        reads = bool(reference_inputs(node))
+        transfer = Transfer(node.op in SENDS, prefix, full_key(prefix, ROOT_FRAME), args, reads)
+        return BoundKernel(_never_called, KernelKind.CHEAP, False, finish, transfer)
+
     def _make(self, node: Node) -> BoundKernel:
         properties = node.properties
         construction = OpKernelConstruction(
@@ -63,10 +102,11 @@ class KernelBinder:
             properties.output_dtypes,
             self._resource_mgr,
             node.output_shapes,
+            "" if self._device is None else self._device.name,
         )
         try:
             found: KernelRegistration = properties.registration.kernel or kernel_registry.lookup(
-                node.op, "CPU", properties.attrs
+                node.op, self._device_type, properties.attrs
             )
             kernel = found.factory(construction)
         except OpError as error:
@@ -74,6 +114,10 @@ class KernelBinder:
         if isinstance(kernel, AsyncKernel):
             return BoundKernel(kernel.start, found.kind, found.is_expensive, kernel.finish)
         return BoundKernel(kernel, found.kind, found.is_expensive)
+
+
+def _never_called(*inputs: Any) -> Any:
+    raise InternalError("a Send or Recv is the executor's to do")
 
 
 def reference_inputs(node: Node, fed: Container[tuple[Node, int]] = ()) -> tuple[int, ...]:

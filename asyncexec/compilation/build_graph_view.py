@@ -28,13 +28,20 @@ from asyncexec.pruning.prune import ClientGraph
 _MAX_FAN_OUT: Final = 1024
 
 
-def build_graph_view(graph: ClientGraph, binder: KernelBinder) -> Stage[GraphView]:
+def build_graph_view(
+    graph: ClientGraph, binder: KernelBinder, *, has_control_flow: bool | None = None
+) -> Stage[GraphView]:
     """Lay out *graph* with kernels bound by *binder*, as a stage.
+
+    *has_control_flow*, where it is known, tells whether anything may be dead: in a partition without control flow,
+    what it receives may be.
 
     Raises:
         InvalidArgumentError: an op has no kernel, or the frames of the graph do not fit together.
     """
-    return _Builder(graph, binder).build()
+    if has_control_flow is None:
+        has_control_flow = any(node.op in CONTROL_FLOW_OPS for node in graph.nodes)
+    return _Builder(graph, binder, has_control_flow).build()
 
 
 class _FrameLayout:
@@ -51,7 +58,7 @@ class _FrameLayout:
 
 
 class _Builder:
-    def __init__(self, graph: ClientGraph, binder: KernelBinder) -> None:
+    def __init__(self, graph: ClientGraph, binder: KernelBinder, has_control_flow: bool = False) -> None:
         self._graph = graph
         self._binder = binder
         self._fed = frozenset((tensor.op, tensor.index) for tensor in graph.feeds)
@@ -61,7 +68,7 @@ class _Builder:
         self._edges: dict[tuple[Node, int], list[EdgeInfo]] = {}
         self._controls: dict[Node, list[int]] = {}
         self._guards: dict[Node, Node] = {}
-        self._has_control_flow = any(node.op in CONTROL_FLOW_OPS for node in graph.nodes)
+        self._has_control_flow = has_control_flow
         self._flow = ControlFlowInfo(graph.nodes if self._has_control_flow else (), self._fed)
         self._layouts = [_FrameLayout(frame) for frame in self._flow.frames]
         self._index = {layout.frame: i for i, layout in enumerate(self._layouts)}

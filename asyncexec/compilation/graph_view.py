@@ -96,6 +96,7 @@ class NodeItem:
         output_edges: for each output, where its value goes.
         control_edges: ids of nodes that wait for it without taking a value.
         returns_tuple: whether the kernel returns a tuple of outputs instead of the only one.
+        transfer: of a Send or Recv, what it does in place of a kernel; else None.
         guarded: constants that run when it has, without being items.
         action: what the propagator does itself, so that the kernel need not be called; value: of a constant.
         routes: both kinds of edges as the propagator of frames wants them.  Control routes are with those of the
@@ -130,6 +131,7 @@ class NodeItem:
         "returns_tuple",
         "role",
         "routes",
+        "transfer",
         "value",
     )
 
@@ -140,7 +142,7 @@ class NodeItem:
         self.pending_id = pending_id
         self.frame = frame
         self.node = node
-        kernel, self.kind, self.is_expensive, self.finish = bound
+        kernel, self.kind, self.is_expensive, self.finish, self.transfer = bound
         self.kernel: Kernel = kernel
         self.check: Callable[..., None] | None = None
         if isinstance(kernel, CheckedKernel):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 from asyncexec.compilation.graph_view import Action, FrameInfo, NodeItem, Route, RouteKind
 from asyncexec.framework.kernel import DEAD
+from asyncexec.framework.rendezvous import FrameAndIter
 
 # Tasks of async nodes, by what stands for the node in the ready queue.
 TaskGroup: TypeAlias = dict[Any, "asyncio.Task[None]"]
@@ -71,6 +73,11 @@ class IterationState:
         return frame
 
     @property
+    def frame_iter(self) -> FrameAndIter:
+        """What tells this iteration from all others of the step, on every device that has a part of the loop."""
+        return FrameAndIter(self.frame.frame_id, self.number)
+
+    @property
     def location(self) -> str:
         """The frames and iterations around, from the outside in: ``loop 3, inner 0``; ``""`` in the root."""
         parts: list[str] = []
@@ -93,10 +100,12 @@ class FrameState:
         invariants: values of constant Enters, given to every iteration, and where they go.
         dead_exits: Exits that were dead in the last iteration.
         tasks: what is awaited for it; None as long as nothing has been.
+        hashed_id: its frame_id, once it has been asked for.
     """
 
     __slots__ = (
         "dead_exits",
+        "hashed_id",
         "index",
         "info",
         "initial_inputs",
@@ -122,6 +131,18 @@ class FrameState:
         self.invariants: list[tuple[Any, Sequence[Route]]] = []
         self.dead_exits: list[NodeItem] = []
         self.tasks: TaskGroup | None = None
+        self.hashed_id = 0
+
+    @property
+    def frame_id(self) -> int:
+        """A hash of its name and of the iterations that it is in; the root's is 0."""
+        parent = self.parent_iteration
+        if parent is None:
+            return 0
+        if not self.hashed_id:
+            text = f"{parent.frame_iter} {self.info.name}"
+            self.hashed_id = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") or 1
+        return self.hashed_id
 
     def task_group(self) -> TaskGroup:
         """The frame's own, opened when it is first asked for."""

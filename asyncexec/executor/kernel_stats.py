@@ -17,6 +17,7 @@ WORKER: Final = 1
 ASYNC: Final = 2
 SIZED: Final = 3  # inline or on a worker, by the size of the inputs
 PASSIVE: Final = 4  # nowhere: the propagator does what there is to do
+TRANSFER: Final = 5  # nowhere either: a Send or Recv, which the executor does itself
 
 # A hop to a thread and back costs 100-200 microseconds; below this a worker does not pay.
 EXPENSIVE_NS: Final = NS_PER_MS // 2
@@ -28,7 +29,7 @@ _SAMPLE_CAP_NS: Final = 8 * EXPENSIVE_NS
 class KernelStats:
     """Moving averages of one executor, shared by its steps.
 
-    ``places[item.id]`` is INLINE, WORKER, ASYNC, SIZED or PASSIVE.  An op that is known to be expensive on large inputs
+    ``places[item.id]`` is INLINE, WORKER, ASYNC, SIZED, PASSIVE or TRANSFER.  An op that is known to be expensive on large inputs
     (a matrix product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
     """
 
@@ -37,6 +38,9 @@ class KernelStats:
     def __init__(self, items: Sequence[NodeItem], *, has_control_flow: bool = False) -> None:
         first = {key: _first_place(*key) for key in itertools.product(KernelKind, (None, True, False))}
         self.places = [first[item.kind, item.is_expensive] for item in items]
+        for item in items:
+            if item.transfer is not None:
+                self.places[item.id] = TRANSFER
         if has_control_flow:
             self.places = [PASSIVE if item.action else place for item, place in zip(items, self.places, strict=True)]
             self.places.append(PASSIVE)  # of suspended deliveries

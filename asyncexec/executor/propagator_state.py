@@ -28,11 +28,13 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import NOTHING, Action, GraphView, NodeItem, Role, Route, RouteKind
 from asyncexec.executor.frame import FrameState, IterationState, Suspended, TaskGroup
 from asyncexec.executor.kernel_errors import checked_outputs
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.kernel import DEAD, switch
+from asyncexec.framework.rendezvous import full_key
 
 # (node, iteration, whether it is dead); the iteration knows its frame
 TaggedNode: TypeAlias = tuple[Any, IterationState, bool]
@@ -134,6 +136,11 @@ class PropagatorState:
         """The frames and iterations that a node is in, from the outside in: ``loop 3, inner 0``; ``""`` in the root."""
         return tagged[1].location
 
+    def rendezvous_key(self, tagged: TaggedNode, transfer: Transfer) -> str:
+        """The key that a Send or Recv uses in its iteration."""
+        iteration = tagged[1]
+        return full_key(transfer.prefix, iteration.frame_iter) if iteration.frame.index else transfer.root_key
+
     def task_group(self, tagged: TaggedNode) -> TaskGroup:
         """What is awaited for the frame of a node."""
         return tagged[1].frame.task_group()
@@ -169,7 +176,7 @@ class PropagatorState:
                             target.outstanding_ops += 1
                             ready.append((item, target, False))
                     elif count == _DEAD_BIT:
-                        self._die(item, target, ready)
+                        self._make_dead(item, target, ready)
                 elif kind == _SOLE:
                     inputs[slot] = value
                     if item.action:
@@ -186,7 +193,7 @@ class PropagatorState:
                     if not count:
                         self._switch(item, target, ready)
                     elif count == _DEAD_BIT:
-                        self._die(item, target, ready)
+                        self._make_dead(item, target, ready)
                 elif kind == _FIRST:
                     if pending[item.pending_id]:
                         pending[item.pending_id] = 0
@@ -324,7 +331,12 @@ class PropagatorState:
         elif role != _ROLE_NEXT_ITERATION:
             self._enter(item, DEAD, iteration, ready)
 
-    _make_dead = _die  # at once; a subclass may postpone it
+    def _make_dead(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
+        if item.transfer is None:
+            self._die(item, target, ready)
+        else:  # to tell the other side
+            target.outstanding_ops += 1
+            ready.append((item, target, True))
 
     def _dead_exit(self, item: NodeItem, iteration: IterationState) -> None:
         if iteration.number == iteration.frame.iteration_count:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import NOTHING, GraphView, NodeItem
 from asyncexec.executor.kernel_errors import checked_outputs
 
@@ -85,6 +86,10 @@ class SimplePropagatorState:
             pending[consumer] = count
             if not count:
                 ready.append(self._items[consumer])
+
+    def rendezvous_key(self, item: NodeItem, transfer: Transfer) -> str:
+        """The key that a Send or Recv uses in this step."""
+        return transfer.root_key
 
     def fetched(self) -> list[Any]:
         """The values of the fetches; NOTHING where none has arrived."""

@@ -90,6 +90,7 @@ class OpKernelConstruction:
     output_dtypes: tuple[DType, ...] = ()
     resource_mgr: ResourceMgr = field(default_factory=ResourceMgr)
     output_shapes: tuple[TensorShape, ...] = ()
+    device: str = ""  # the full name of the one it runs on
 
     @property
     def op(self) -> str:

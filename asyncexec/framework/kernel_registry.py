@@ -1,4 +1,8 @@
-"""Kernels by (op, device type, dtype)."""
+"""Kernels by (op, device type, dtype).
+
+An op may have kernels for several types of device; which of them a node can run on, and which it is best at, is what
+the placer asks (``SupportedDeviceTypesForNode`` in ``tensorflow/core/framework/op_kernel.cc``).
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,18 @@ F = TypeVar("F", bound=KernelFactory)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelRegistration:
-    """A kernel factory and what it is for.  ``constraints`` maps a type attr to the dtypes the kernel takes."""
+    """A kernel factory and what it is for.
+
+    ``constraints`` maps a type attr to the dtypes the kernel takes; of an op's kernels on several types of device those
+    with the highest ``priority`` are preferred.
+    """
 
     factory: KernelFactory
     kind: KernelKind = KernelKind.CHEAP
     constraints: Mapping[str, frozenset[DType]] = field(default_factory=dict)
     # None: whether it pays to run a sync kernel on a worker thread is measured; True or False: the user said so.
     is_expensive: bool | None = None
+    priority: int = 0
 
     def accepts(self, attrs: Mapping[str, Any]) -> bool:
         return all(attrs.get(name) in dtypes for name, dtypes in self.constraints.items())
@@ -32,10 +41,14 @@ class KernelRegistry:
 
     def __init__(self) -> None:
         self._kernels: dict[tuple[str, str], list[KernelRegistration]] = {}
+        self._device_types: dict[str, list[str]] = {}  # of each op, in order of registration
 
     def register(self, op: str, device_type: str, registration: KernelRegistration, *, replace: bool = False) -> None:
         if replace:
             self._kernels.pop((op, device_type), None)
+        device_types = self._device_types.setdefault(op, [])
+        if device_type not in device_types:
+            device_types.append(device_type)
         self._kernels.setdefault((op, device_type), []).append(registration)
 
     def lookup(self, op: str, device_type: str, attrs: Mapping[str, Any]) -> KernelRegistration:
@@ -44,10 +57,9 @@ class KernelRegistry:
         Raises:
             InvalidArgumentError: there is none; the message lists what there is.
         """
-        found = self._kernels.get((op, device_type), ())
-        for registration in found:
-            if registration.accepts(attrs):
-                return registration
+        found = self.find(op, device_type, attrs)
+        if found is not None:
+            return found
         raise InvalidArgumentError(
             f"No OpKernel was registered to support Op {op!r} on {device_type} with these attrs: "
             + (", ".join(f"{k}={v.name}" for k, v in attrs.items() if isinstance(v, DType)) or "none"),
@@ -55,22 +67,43 @@ class KernelRegistry:
             hint="registered for this op: " + (self.describe(op) or "no kernel at all"),
         )
 
+    def find(self, op: str, device_type: str, attrs: Mapping[str, Any]) -> KernelRegistration | None:
+        """``lookup``, with None for what is not there."""
+        for registration in self._kernels.get((op, device_type), ()):
+            if registration.accepts(attrs):
+                return registration
+        return None
+
     def device_types(self, op: str) -> list[str]:
         """Device types that *op* has a kernel for."""
-        return [device_type for name, device_type in self._kernels if name == op]
+        return list(self._device_types.get(op, ()))
+
+    def constrained_attrs(self, op: str) -> tuple[str, ...]:
+        """The attrs that decide which kernels of *op* a node can have."""
+        registrations = (r for kind in self._device_types.get(op, ()) for r in self._kernels[op, kind])
+        return tuple(sorted({name for registration in registrations for name in registration.constraints}))
 
     def describe(self, op: str) -> str:
         """The kernels of *op* in one line."""
         return "; ".join(
-            device_type
-            + "".join(
-                f" {name} in ({', '.join(sorted(d.name for d in dtypes))})"
-                for name, dtypes in registration.constraints.items()
-            )
-            for (name_, device_type), registrations in self._kernels.items()
-            if name_ == op
-            for registration in registrations
+            device_type + "".join(f" {name} in ({_names(dtypes)})" for name, dtypes in registration.constraints.items())
+            for device_type in self._device_types.get(op, ())
+            for registration in self._kernels[op, device_type]
         )
+
+    def registered_kernels(self, op: str) -> str:
+        """The kernels of *op*, a line each (``KernelsRegisteredForOp`` in TensorFlow)."""
+        lines = [
+            f"  device={device_type!r}"
+            + "".join(f"; {name} in [{_names(dtypes)}]" for name, dtypes in registration.constraints.items())
+            for device_type in self._device_types.get(op, ())
+            for registration in self._kernels[op, device_type]
+        ]
+        return "\n".join(lines) or "  <no registered kernels>"
+
+
+def _names(dtypes: Collection[DType]) -> str:
+    return ", ".join(sorted(dtype.name for dtype in dtypes))
 
 
 registry = KernelRegistry()
@@ -81,13 +114,14 @@ def register_kernel(
     kind: KernelKind = KernelKind.CHEAP,
     device_type: str = "CPU",
     dtypes: Mapping[str, Collection[DType]] | None = None,
+    priority: int = 0,
 ) -> Callable[[F], F]:
     """Decorator: the function is the kernel factory of *ops*: it gets an OpKernelConstruction, returns the kernel."""
     constraints = {name: frozenset(allowed) for name, allowed in (dtypes or {}).items()}
 
     def decorate(factory: F) -> F:
         for op in ops:
-            registry.register(op, device_type, KernelRegistration(factory, kind, constraints))
+            registry.register(op, device_type, KernelRegistration(factory, kind, constraints, priority=priority))
         return factory
 
     return decorate

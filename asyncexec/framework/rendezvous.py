@@ -186,6 +186,11 @@ class Rendezvous(Protocol):
         """What it was aborted with, or None."""
         ...
 
+    @property
+    def has_in_flight(self) -> bool:
+        """Whether something may still come although nobody here does anything: a copy is under way, say."""
+        ...
+
     def statistics(self) -> RendezvousStatistics: ...
 
     def unreceived(self) -> list[str]:

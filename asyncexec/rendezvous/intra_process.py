@@ -39,6 +39,11 @@ class IntraProcessRendezvous(LocalRendezvous):
         super().__init__()
         self.copying: set[CopyingWaiter] = set()
 
+    @property
+    def has_in_flight(self) -> bool:
+        """Whether a copy is under way."""
+        return bool(self.copying)
+
     def recv_nowait(self, key: Hashable, args: RendezvousArgs = NO_ARGS) -> Received:
         """The next value sent on *key*; ``anyio.WouldBlock`` when there is none yet, or it has to be copied."""
         found = self.peek(key)

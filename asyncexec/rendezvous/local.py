@@ -99,6 +99,11 @@ class LocalRendezvous:
     def error(self) -> OpError | None:
         return self._error
 
+    @property
+    def has_in_flight(self) -> bool:
+        """Whether something may still come although nobody here does anything."""
+        return False
+
     def send(self, key: Hashable, args: RendezvousArgs, value: Any, is_dead: bool) -> None:
         """Give *value* to the first who waits for *key*, or keep it; raises the abort's error after one."""
         if self._error is not None:

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias
 
-from asyncexec.executor.executor import ExecutorState
-from asyncexec.executor.offload import WorkerPool
+from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework import types
 from asyncexec.framework.cooperative import run_in_slices
@@ -24,7 +23,6 @@ from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.frontend.graph_io import import_into
 from asyncexec.graph.graph import Graph
-from asyncexec.graph.graph_to_def import graph_to_def
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.pruning.prune import path_to
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys
@@ -59,11 +57,10 @@ class Session:
         self.graph = graph
         self.config = config or SessionConfig()
         self._resource_mgr = ResourceMgr()
-        self._pool = WorkerPool(self.config.num_worker_threads)
-        self._state = GraphExecutionState(graph, self.config, self._resource_mgr, self._pool)
+        self._state = GraphExecutionState(graph, self.config, self._resource_mgr)
         self._cache: dict[Any, ExecutorsAndKeys] = {}
         self._build_lock = asyncio.Lock()
-        self._steps: set[ExecutorState] = set()
+        self._steps: set[StepScope] = set()
         self._idle: asyncio.Event | None = None
         self._is_closed = False
 
@@ -169,7 +166,7 @@ class Session:
 
     def list_devices(self) -> list[str]:
         """The names of the session's devices."""
-        return [str(device) for device in self._state.devices.devices]
+        return [device.name for device in self._state.devices]
 
     async def close(self) -> None:
         """End the steps under way (their callers get CancelledError), the worker threads and all resources."""
@@ -181,7 +178,7 @@ class Session:
         finally:
             self._resource_mgr.close()
             self._cache.clear()
-            await self._pool.close()
+            await self._state.close()
 
     async def _wait_idle(self) -> None:
         if self._idle is None:
@@ -215,12 +212,12 @@ class Session:
         tensors = tuple(mapper.tensors)
         fed = {(tensor.op, tensor.index) for tensor in feeds}
         with paused_gc():
-            client_graph, executor = await run_in_slices(self._state.build_executor(feeds, tensors, nodes))
+            graph = await run_in_slices(self._state.prepare(feeds, tensors, nodes))
         return ExecutorsAndKeys(
-            client_graph,
+            graph,
             feeds,
             tuple(feed_converter(tensor) for tensor in feeds),
-            executor,
+            graph.executor,
             tuple(
                 i for i, tensor in enumerate(tensors) if tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed
             ),
@@ -267,11 +264,11 @@ class Session:
         options: RunOptions | None,
     ) -> None:
         if collector is not None:
-            metadata.step_stats = collector.step_stats(lambda node: str(self._state.placer.device_of(node)))
+            metadata.step_stats = collector.step_stats(prepared.graph.node_devices())
         if options is not None and options.output_partition_graphs:
-            metadata.partition_graphs = [graph_to_def(prepared.client_graph.nodes)]
+            metadata.partition_graphs = [part.as_graph_def() for part in prepared.graph.partitions.values()]
 
-    async def _finish_step(self, step: ExecutorState) -> None:
+    async def _finish_step(self, step: StepScope) -> None:
         self._steps.add(step)
         try:
             await step.run()

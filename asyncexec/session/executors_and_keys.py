@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.executor.executor import Executor
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
 from asyncexec.graph.node import Tensor
 from asyncexec.pruning.prune import ClientGraph
 from asyncexec.session.dead_fetches import why_dead
 from asyncexec.session.fetch_mapper import Build
 from asyncexec.session.function_call_frame import Converter
+from asyncexec.session.graph_execution_state import AnyExecutor, PreparedGraph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,6 +21,7 @@ class ExecutorsAndKeys:
     """One signature, ready to be run.
 
     Attributes:
+        graph: what was made of it, stage by stage.
         feeds: the tensors fed, in the order of the values.
         converters: one for each feed.
         executor: runs the steps.
@@ -28,12 +29,16 @@ class ExecutorsAndKeys:
         build: puts the values of the fetches together.
     """
 
-    client_graph: ClientGraph
+    graph: PreparedGraph
     feeds: tuple[Tensor, ...]
     converters: tuple[Converter, ...]
-    executor: Executor
+    executor: AnyExecutor
     references: tuple[int, ...]
     build: Build
+
+    @property
+    def client_graph(self) -> ClientGraph:
+        return self.graph.client_graph
 
     def result(self, values: list[Any]) -> Any:
         """The caller's nest, from the *values* that a step fetched."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 import asyncexec as ax
 from asyncexec.framework.errors import Code, error_class
+from asyncexec.framework.graph_def import GraphDef
 
 FOLDER = Path(__file__).parents[1] / "golden" / "tf"
 
@@ -43,10 +45,15 @@ class OracleCase:
             return array.astype(object)
         return array.reshape(spec["shape"])
 
-    def load(self) -> ax.Graph:
+    def config(self, **settings: Any) -> ax.SessionConfig:
+        """The session's settings that the case asks for, and *settings*."""
+        return ax.SessionConfig(**(self.meta["session_config"] | settings))
+
+    def load(self, change: Callable[[GraphDef], GraphDef] = lambda graph_def: graph_def) -> ax.Graph:
+        """The graph, after *change* of its GraphDef."""
         graph_def = ax.load_graph_def(FOLDER / self.name / "graph.pb")
         with ax.Graph() as graph:
-            ax.import_graph_def(graph_def)
+            ax.import_graph_def(change(graph_def))
         return graph
 
 
@@ -60,13 +67,24 @@ def expected_error(error: dict[str, Any]) -> type[BaseException] | tuple[type[Ba
     return {"ValueError": ValueError, "TypeError": TypeError}[error["class"]]
 
 
-def node_counts(metadata: ax.RunMetadata) -> dict[str, int]:
-    """How often each node ran, by its entries in StepStats."""
+def node_counts(metadata: ax.RunMetadata, graph: ax.Graph) -> dict[str, int]:
+    """How often each node of *graph* ran, by its entries in StepStats."""
     counts: dict[str, int] = {}
     for device in metadata.step_stats.dev_stats:
         for stats in device.node_stats:
-            counts[stats.node_name] = counts.get(stats.node_name, 0) + 1
+            if graph.find_operation(stats.node_name) is not None:
+                counts[stats.node_name] = counts.get(stats.node_name, 0) + 1
     return counts
+
+
+def node_devices(metadata: ax.RunMetadata, graph: ax.Graph) -> dict[str, str]:
+    """Where each node of *graph* ran, as ``CPU:1``."""
+    return {
+        stats.node_name: device.device.rpartition("device:")[2]
+        for device in metadata.step_stats.dev_stats
+        for stats in device.node_stats
+        if graph.find_operation(stats.node_name) is not None
+    }
 
 
 def assert_same(got: Any, expected: Any, dtype: str, rtol: float, atol: float) -> None:

@@ -7,16 +7,14 @@ from typing import Final
 import pytest
 
 import asyncexec as ax
-from tests.oracle.oracle_case import ALL_CASES, FOLDER, OracleCase
-from tests.oracle.test_oracle import check_run
-from tests.oracle.waiting import REFUSED_AT_LOAD, WAITING_FAMILIES
+from asyncexec.framework.graph_def import GraphDef
+from tests.oracle.oracle_case import OracleCase
+from tests.oracle.test_oracle import RUNS, check_run
 
-ORDERED: Final = frozenset({"cond", "while", "rawcf", "dead", "control", "tensorarray", "state", "model", "func"})
-CASES: Final = [
-    case
-    for case in ALL_CASES
-    if case.family in ORDERED - WAITING_FAMILIES and case.name not in REFUSED_AT_LOAD and not case.meta["import_error"]
-]
+ORDERED: Final = frozenset(
+    {"cond", "while", "rawcf", "dead", "control", "tensorarray", "state", "model", "func", "device"}
+)
+CASES: Final = [case for case in RUNS if case.family in ORDERED]
 PARALLEL_ITERATIONS: Final = (1, 10, 32)
 # Made for parallel_iterations=1, which alone orders what their iterations do to one variable, and their pops from one
 # stack (a pop waits for the loop's counter, and the counter for no pop): with more they race in TensorFlow too.
@@ -25,14 +23,15 @@ ONE_AT_A_TIME: Final = frozenset({"control_deps_in_while_order", "while_gradient
 
 def with_parallel_iterations(case: OracleCase, count: int) -> ax.Graph:
     """The case's graph with *count* iterations of every loop at once."""
-    graph_def = ax.load_graph_def(FOLDER / case.name / "graph.pb")
-    data = graph_def.model_dump(mode="json", by_alias=True, exclude_none=True)
-    for node in data["node"]:
-        if "parallel_iterations" in node.get("attr", {}):
-            node["attr"]["parallel_iterations"] = {"i": str(count)}
-    with ax.Graph() as graph:
-        ax.import_graph_def(ax.GraphDef.model_validate(data))
-    return graph
+
+    def change(graph_def: GraphDef) -> GraphDef:
+        data = graph_def.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for node in data["node"]:
+            if "parallel_iterations" in node.get("attr", {}):
+                node["attr"]["parallel_iterations"] = {"i": str(count)}
+        return GraphDef.model_validate(data)
+
+    return case.load(change)
 
 
 @pytest.fixture(params=PARALLEL_ITERATIONS, ids=lambda count: f"parallel{count}")
@@ -43,7 +42,7 @@ def graph(request: pytest.FixtureRequest, case: OracleCase) -> ax.Graph:
 
 async def check_seeds(case: OracleCase, graph: ax.Graph, seeds: range) -> None:
     for seed in [None, *seeds]:
-        async with ax.Session(graph, config=ax.SessionConfig(schedule_seed=seed)) as session:
+        async with ax.Session(graph, config=case.config(schedule_seed=seed)) as session:
             for run in case.meta["runs"]:
                 await check_run(session, case, run)
 

@@ -1,0 +1,181 @@
+"""A step over partitions: one executor each, all in one step (``ExecutorBarrier`` in TensorFlow's ``executor.h``).
+
+All partitions run in one event loop, and one scope drives them in turns: what one sends is there for the other in the
+same turn, without a task and without waking anybody.  The first failure ends all of them, and aborts the rendezvous
+once; what fails because of the abort is not reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor, ExecutorState
+from asyncexec.executor.step_scope import StepScope
+from asyncexec.executor.step_stats_collector import StepStatsCollector
+from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.errors import CancelledError, InternalError, OpError
+from asyncexec.framework.rendezvous import Rendezvous
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionExecutor:
+    """The executor of one partition, and which of the step's feeds and fetches are its own."""
+
+    executor: Executor
+    feed_indices: tuple[int, ...]
+    fetch_indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepChannels:
+    """What the partitions of one step have in common.
+
+    Attributes:
+        rendezvous: where Sends meet Recvs.
+        context: what async kernels run in, or None for the caller's.
+        abort: tells others of the step's failure.
+    """
+
+    rendezvous: Rendezvous
+    context: Context | None = None
+    abort: Callable[[OpError], None] | None = None
+
+
+class PartitionedExecutor:
+    """What the steps of one signature share, where its graph is in several partitions or sends something.
+
+    Args:
+        partitions: one executor each.
+        num_fetches: of the whole graph.
+        open_channels: makes what the partitions of a step meet in.
+        slice_ns: how long the step may hold the event loop.
+        debug: let a step fail in which something was sent that nobody received.
+    """
+
+    __slots__ = ("_debug", "_num_fetches", "_open_channels", "_partitions", "_slice_ns")
+
+    def __init__(
+        self,
+        partitions: Sequence[PartitionExecutor],
+        num_fetches: int,
+        open_channels: Callable[[], StepChannels],
+        slice_ns: int = DEFAULT_SLICE_NS,
+        *,
+        debug: bool = False,
+    ) -> None:
+        self._partitions = partitions
+        self._num_fetches = num_fetches
+        self._open_channels = open_channels
+        self._slice_ns = slice_ns
+        self._debug = debug
+
+    def start(self, feeds: Sequence[Any], collector: StepStatsCollector | None = None) -> ExecutorBarrier:
+        """A step with the values of *feeds*; nothing has run yet."""
+        channels = self._open_channels()
+        states = [
+            part.executor.start([feeds[i] for i in part.feed_indices], collector, channels.rendezvous, channels.context)
+            for part in self._partitions
+        ]
+        fetch_indices = [part.fetch_indices for part in self._partitions]
+        return ExecutorBarrier(states, fetch_indices, self._num_fetches, channels, self._slice_ns, debug=self._debug)
+
+
+class ExecutorBarrier(StepScope):
+    """One step of a PartitionedExecutor.  When it has run, ``fetched()`` has the values."""
+
+    __slots__ = ("_channels", "_debug", "_fetch_indices", "_num_fetches", "_slice_ns", "_states")
+
+    def __init__(
+        self,
+        states: Sequence[ExecutorState],
+        fetch_indices: Sequence[Sequence[int]],
+        num_fetches: int,
+        channels: StepChannels,
+        slice_ns: int,
+        *,
+        debug: bool = False,
+    ) -> None:
+        super().__init__()
+        self._states = states
+        self._fetch_indices = fetch_indices
+        self._num_fetches = num_fetches
+        self._channels = channels
+        self._slice_ns = slice_ns
+        self._debug = debug
+        for state in states:
+            state.scope = self
+
+    @property
+    def has_ready(self) -> bool:
+        return any(state.has_ready for state in self._states)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._channels.rendezvous.has_in_flight or any(state.is_waiting for state in self._states)
+
+    def fetched(self) -> list[Any]:
+        """The values of the fetches, after the step has ended."""
+        values = [NOTHING] * self._num_fetches
+        for state, indices in zip(self._states, self._fetch_indices, strict=True):
+            for index, value in zip(indices, state.fetched(), strict=True):
+                values[index] = value
+        return values
+
+    def _drain(self) -> None:
+        states = self._states
+        with np.errstate(all="ignore"):
+            now = monotonic_ns()
+            end = now + self._slice_ns
+            while self._failure is None and now <= end:
+                has_run = False
+                for state in states:
+                    if state.has_ready:
+                        state.run_ready(now, end)
+                        has_run = True
+                        now = monotonic_ns()
+                if not has_run:
+                    return
+
+    def _stop(self, error: BaseException) -> None:
+        for state in self._states:
+            state.halt(error)
+        reason = error if isinstance(error, OpError) else CancelledError("the step has ended")
+        self._channels.rendezvous.start_abort(reason)
+        if self._channels.abort is not None:
+            self._channels.abort(reason)
+
+    def _check_complete(self) -> None:
+        if self._failure is not None:
+            return
+        waiting = [name for state in self._states for name in state.waiting_recvs()]
+        if waiting:
+            self.abort(
+                InternalError(
+                    f"{', '.join(waiting[:5])} of {len(waiting)} waiting Recvs will get no value: nothing else runs",
+                    hint="a loop over several devices must give each of its Merges a value in every iteration",
+                )
+            )
+        elif self._debug and (unreceived := self._channels.rendezvous.unreceived()):
+            self.abort(InternalError(f"sent, but never received: {', '.join(unreceived[:5])}"))
+
+    def _raise_failure(self) -> None:
+        for state in self._states:  # the step has ended: what holds each other would keep tensors alive
+            state.scope = None
+        super()._raise_failure()
+
+    def _cancel_launched(self) -> None:
+        for state in self._states:
+            state._cancel_launched()
+
+    async def _wait_for_launched(self) -> None:
+        for state in self._states:
+            if state.is_waiting:
+                await state._wait_for_launched()
+                return
+        await self._wait()
