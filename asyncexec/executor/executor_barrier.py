@@ -7,15 +7,17 @@ once; what fails because of the abort is not reported.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor, ExecutorState
+from asyncexec.compilation.graph_view import NOTHING, NodeItem
+from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
+from asyncexec.executor.executor_state import ExecutorState
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import monotonic_ns
@@ -58,7 +60,7 @@ class PartitionedExecutor:
         debug: let a step fail in which something was sent that nobody received.
     """
 
-    __slots__ = ("_debug", "_num_fetches", "_open_channels", "_partitions", "_slice_ns")
+    __slots__ = ("_debug", "_num_fetches", "_open_channels", "_partitions", "_slice_ns", "_standing")
 
     def __init__(
         self,
@@ -69,6 +71,7 @@ class PartitionedExecutor:
         *,
         debug: bool = False,
     ) -> None:
+        self._standing = _find_standing([part.executor for part in partitions])
         self._partitions = partitions
         self._num_fetches = num_fetches
         self._open_channels = open_channels
@@ -82,14 +85,50 @@ class PartitionedExecutor:
             part.executor.start([feeds[i] for i in part.feed_indices], collector, channels.rendezvous, channels.context)
             for part in self._partitions
         ]
+        standing = {key: (recv, states[index]) for key, (recv, index) in self._standing.items()}
+        for state in states:
+            state.standing = standing
         fetch_indices = [part.fetch_indices for part in self._partitions]
         return ExecutorBarrier(states, fetch_indices, self._num_fetches, channels, self._slice_ns, debug=self._debug)
+
+
+def _find_standing(executors: Sequence[Executor]) -> dict[str, tuple[NodeItem, int]]:
+    """Recvs that need not run, by key, with the executor of each: they are no roots any more.
+
+    Such a one is ready from the start, outside of all loops, its value needs no copy, and no other has its key.  The
+    Send gives it the value without going by the rendezvous, which would have cost more than all else.
+    """
+    sends = Counter(
+        item.transfer.root_key
+        for executor in executors
+        for item in executor.view.items
+        if item.transfer is not None and item.transfer.is_send and not item.frame and item.transfer.args.memory is None
+    )
+    found: dict[str, tuple[NodeItem, int]] = {}
+    for index, executor in enumerate(executors):
+        roots: list[NodeItem] = []
+        for item in executor.view.roots:
+            key = _key_of_recv(item)
+            if key is not None and sends[key] == 1 and key not in found:
+                found[key] = item, index
+            else:
+                roots.append(item)
+        executor.view = replace(executor.view, roots=tuple(roots))
+    return found
+
+
+def _key_of_recv(item: NodeItem) -> str | None:
+    """The key of a Recv that takes values as they are; None for any other node."""
+    transfer = item.transfer
+    if transfer is None or transfer.is_send or transfer.args.memory is not None:
+        return None
+    return transfer.root_key
 
 
 class ExecutorBarrier(StepScope):
     """One step of a PartitionedExecutor.  When it has run, ``fetched()`` has the values."""
 
-    __slots__ = ("_channels", "_debug", "_fetch_indices", "_num_fetches", "_slice_ns", "_states")
+    __slots__ = ("_channels", "_debug", "_fetch_indices", "_num_fetches", "_slice_ns", "_standing", "_states")
 
     def __init__(
         self,
@@ -108,6 +147,7 @@ class ExecutorBarrier(StepScope):
         self._channels = channels
         self._slice_ns = slice_ns
         self._debug = debug
+        self._standing = states[0].standing
         for state in states:
             state.scope = self
 
@@ -135,7 +175,7 @@ class ExecutorBarrier(StepScope):
             while self._failure is None and now <= end:
                 has_run = False
                 for state in states:
-                    if state.has_ready:
+                    if state.ready:
                         state.run_ready(now, end)
                         has_run = True
                         now = monotonic_ns()
@@ -154,6 +194,7 @@ class ExecutorBarrier(StepScope):
         if self._failure is not None:
             return
         waiting = [name for state in self._states for name in state.waiting_recvs()]
+        waiting += [recv.node.name for recv, _ in self._standing.values()]
         if waiting:
             self.abort(
                 InternalError(
@@ -167,6 +208,7 @@ class ExecutorBarrier(StepScope):
     def _raise_failure(self) -> None:
         for state in self._states:  # the step has ended: what holds each other would keep tensors alive
             state.scope = None
+        self._standing.clear()
         super()._raise_failure()
 
     def _cancel_launched(self) -> None:

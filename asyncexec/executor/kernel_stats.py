@@ -29,8 +29,8 @@ _SAMPLE_CAP_NS: Final = 8 * EXPENSIVE_NS
 class KernelStats:
     """Moving averages of one executor, shared by its steps.
 
-    ``places[item.id]`` is INLINE, WORKER, ASYNC, SIZED, PASSIVE or TRANSFER.  An op that is known to be expensive on large inputs
-    (a matrix product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
+    ``places[item.id]`` is INLINE, WORKER, ASYNC, SIZED, PASSIVE or TRANSFER.  An op that is known to be expensive on
+    large inputs (a matrix product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
     """
 
     __slots__ = ("_costs_ns", "_items", "_ns_per_byte", "places")

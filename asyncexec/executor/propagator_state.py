@@ -32,6 +32,7 @@ from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import NOTHING, Action, GraphView, NodeItem, Role, Route, RouteKind
 from asyncexec.executor.frame import FrameState, IterationState, Suspended, TaskGroup
 from asyncexec.executor.kernel_errors import checked_outputs
+from asyncexec.executor.slots import take_inputs
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.kernel import DEAD, switch
 from asyncexec.framework.rendezvous import full_key
@@ -81,22 +82,7 @@ class PropagatorState:
 
     def take_inputs(self, tagged: TaggedNode) -> list[Any]:
         """The values of the inputs of a live node; the state lets go of them."""
-        item, iteration, _ = tagged
-        inputs, start, count = iteration.inputs, item.input_start, item.num_inputs
-        if count == 1:
-            values = [inputs[start]]
-            inputs[start] = NOTHING
-        elif count == 2:
-            second = start + 1
-            values = [inputs[start], inputs[second]]
-            inputs[start] = inputs[second] = NOTHING
-        elif not count:
-            values = []
-        else:
-            end = start + count
-            values = inputs[start:end]
-            inputs[start:end] = [NOTHING] * count
-        return values
+        return take_inputs(tagged[1].inputs, tagged[0])
 
     def propagate_outputs(self, tagged: TaggedNode, outputs: Any, ready: TaggedQueue) -> None:
         """Deliver what the kernel of a live node gave; add to *ready* what can run now."""
@@ -111,6 +97,10 @@ class PropagatorState:
         iteration.outstanding_ops -= 1
         if not iteration.outstanding_ops:
             self._clean_up(iteration, ready)
+
+    def propagate_sent(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
+        """Go on after a Send, which gives nothing."""
+        self.propagate_outputs(tagged, (), ready)
 
     def settle(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
         """Do what there is to do for an entry of the ready queue that needs no kernel."""
@@ -132,18 +122,15 @@ class PropagatorState:
         """The values of the fetches; NOTHING where none has arrived."""
         return self._root.inputs[self._view.fetch_slots]
 
-    def location(self, tagged: TaggedNode) -> str:
-        """The frames and iterations that a node is in, from the outside in: ``loop 3, inner 0``; ``""`` in the root."""
-        return tagged[1].location
+    def root_entry(self, item: NodeItem) -> TaggedNode:
+        """What stands for a node of the root that nobody has put into the ready queue."""
+        self._root.outstanding_ops += 1
+        return item, self._root, False
 
     def rendezvous_key(self, tagged: TaggedNode, transfer: Transfer) -> str:
         """The key that a Send or Recv uses in its iteration."""
         iteration = tagged[1]
         return full_key(transfer.prefix, iteration.frame_iter) if iteration.frame.index else transfer.root_key
-
-    def task_group(self, tagged: TaggedNode) -> TaskGroup:
-        """What is awaited for the frame of a node."""
-        return tagged[1].frame.task_group()
 
     def task_groups(self) -> Iterator[TaskGroup]:
         """Those of all frames that have any."""

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from asyncexec.compilation.bind_kernel import Transfer
-from asyncexec.compilation.graph_view import NOTHING, GraphView, NodeItem
+from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.kernel_errors import checked_outputs
+from asyncexec.executor.slots import take_inputs
 
 ReadyQueue: TypeAlias = deque[NodeItem]
 
@@ -16,13 +17,13 @@ ReadyQueue: TypeAlias = deque[NodeItem]
 class SimplePropagatorState:
     """Decides what runs next.  Never awaits, never calls a kernel, never reads a clock."""
 
-    __slots__ = ("_inputs", "_items", "_pending", "_view")
+    __slots__ = ("_items", "_pending", "_view", "inputs")
 
     def __init__(self, view: GraphView) -> None:
         self._view = view
         self._items = view.items
         root = view.frames[0]
-        self._inputs = root.initial_inputs.copy()
+        self.inputs = root.initial_inputs.copy()
         self._pending = root.initial_pending.copy()
 
     def activate_roots(self, feeds: Sequence[Any], ready: ReadyQueue) -> None:
@@ -36,21 +37,7 @@ class SimplePropagatorState:
 
     def take_inputs(self, item: NodeItem) -> list[Any]:
         """The values of *item*'s inputs; the state lets go of them."""
-        inputs = self._inputs
-        start = item.input_start
-        count = item.num_inputs
-        if count == 1:
-            values = [inputs[start]]
-            inputs[start] = NOTHING
-        elif count == 2:
-            second = start + 1
-            values = [inputs[start], inputs[second]]
-            inputs[start] = inputs[second] = NOTHING
-        else:
-            end = start + count
-            values = inputs[start:end]
-            inputs[start:end] = [NOTHING] * count
-        return values
+        return take_inputs(self.inputs, item)
 
     def propagate_outputs(self, item: NodeItem, outputs: Any, ready: ReadyQueue) -> None:
         """Deliver what *item*'s kernel gave along its out-edges; add to *ready* what can run now."""
@@ -60,7 +47,7 @@ class SimplePropagatorState:
             for value, edges in zip(outputs, item.output_edges, strict=True):
                 self._deliver(value, edges, ready)
         else:
-            inputs, pending = self._inputs, self._pending
+            inputs, pending = self.inputs, self._pending
             for slot, consumer in item.output_edges[0]:
                 inputs[slot] = outputs
                 count = pending[consumer] - 1
@@ -70,8 +57,13 @@ class SimplePropagatorState:
         if item.control_edges:
             self._release(item.control_edges, ready)
 
+    def propagate_sent(self, item: NodeItem, ready: ReadyQueue) -> None:
+        """Go on after a Send, which gives nothing."""
+        if item.control_edges:
+            self._release(item.control_edges, ready)
+
     def _deliver(self, value: Any, edges: Sequence[tuple[int, int]], ready: ReadyQueue) -> None:
-        inputs, pending = self._inputs, self._pending
+        inputs, pending = self.inputs, self._pending
         for slot, consumer in edges:
             inputs[slot] = value
             count = pending[consumer] - 1
@@ -87,10 +79,14 @@ class SimplePropagatorState:
             if not count:
                 ready.append(self._items[consumer])
 
+    def root_entry(self, item: NodeItem) -> NodeItem:
+        """What stands for a node that nobody has put into the ready queue."""
+        return item
+
     def rendezvous_key(self, item: NodeItem, transfer: Transfer) -> str:
         """The key that a Send or Recv uses in this step."""
         return transfer.root_key
 
     def fetched(self) -> list[Any]:
         """The values of the fetches; NOTHING where none has arrived."""
-        return self._inputs[self._view.fetch_slots]
+        return self.inputs[self._view.fetch_slots]

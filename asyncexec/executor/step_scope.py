@@ -47,6 +47,7 @@ class StepScope(ABC):
     async def _wait_for_launched(self) -> None:
         """Wait for some of what was launched, after a failure."""
 
+    @abstractmethod
     def _check_complete(self) -> None:
         """Abort the step if nothing can happen any more in it, and yet it is not done."""
 

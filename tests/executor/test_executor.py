@@ -159,7 +159,7 @@ async def test_loop_gets_turns_between_slices(monkeypatch: pytest.MonkeyPatch, n
     """20,000 nodes of so many microseconds each, in slices of a millisecond."""
     async with ax.Session(chain(20_000)) as session:
         await session.run("last:0", {"x:0": 1.0})
-        monkeypatch.setattr("asyncexec.executor.executor.monotonic_ns", SteppingClock(node_us * 1000))
+        monkeypatch.setattr("asyncexec.executor.executor_state.monotonic_ns", SteppingClock(node_us * 1000))
         async with Turns() as turns:
             assert await session.run("last:0", {"x:0": 2.0}) == 2.0
     assert least <= turns.count <= least * 1.2 + 3
@@ -168,7 +168,7 @@ async def test_loop_gets_turns_between_slices(monkeypatch: pytest.MonkeyPatch, n
 async def test_slice_is_as_long_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     async with ax.Session(chain(1000), ax.SessionConfig(slice_ms=10)) as session:
         await session.run("last:0", {"x:0": 1.0})
-        monkeypatch.setattr("asyncexec.executor.executor.monotonic_ns", SteppingClock(100_000))
+        monkeypatch.setattr("asyncexec.executor.executor_state.monotonic_ns", SteppingClock(100_000))
         async with Turns() as turns:
             await session.run("last:0", {"x:0": 2.0})
     assert 9 <= turns.count <= 13
@@ -269,7 +269,7 @@ async def test_a_slow_kernel_moves_to_a_worker(monkeypatch: pytest.MonkeyPatch) 
     async with ax.Session(graph) as session:
         await session.run(node)
         with monkeypatch.context() as patch:
-            patch.setattr("asyncexec.executor.executor.monotonic_ns", SteppingClock(3_000_000))
+            patch.setattr("asyncexec.executor.executor_state.monotonic_ns", SteppingClock(3_000_000))
             await session.run(node)
         await session.run(node)
     here = threading.get_ident()
