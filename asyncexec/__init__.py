@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from asyncexec.framework import errors as errors
     from asyncexec.framework.graph_def import GraphDef as GraphDef, NodeDef as NodeDef
     from asyncexec.framework.limiter import Limiter as Limiter
+    from asyncexec.framework.retry import Retry as Retry
     from asyncexec.framework.step_stats import RunMetadata as RunMetadata, StepStats as StepStats
     from asyncexec.framework.tensor_shape import TensorShape as TensorShape
     from asyncexec.framework.types import (
@@ -159,6 +160,7 @@ _PUBLIC = {
     "asyncexec.framework": "errors",
     "asyncexec.framework.graph_def": "GraphDef NodeDef",
     "asyncexec.framework.limiter": "Limiter",
+    "asyncexec.framework.retry": "Retry",
     "asyncexec.framework.step_stats": "RunMetadata StepStats",
     "asyncexec.framework.tensor_shape": "TensorShape",
     "asyncexec.framework.types": (

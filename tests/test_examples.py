@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -75,3 +77,43 @@ def test_crawler() -> None:
     assert re.search(r"^120 pages found by 120 calls, up to 1[0-6] at a time$", output, re.MULTILINE)
     assert re.search(r"^ranks that sum to 1\.000000 after \d\d rounds$", output, re.MULTILINE)
     assert "best: /page/6, /page/4, /page/5" in output
+
+
+def test_client_gone() -> None:
+    lines = output_of("client_gone.py").splitlines()
+    assert lines[1] == "who waits gets {'answer': 'The answer is yhw.'}"
+    assert lines[2:5] == [
+        "under way: ['everything']",
+        "  the seat of 'everything' is free again",  # by the finally of the kernel that was cancelled
+        "after the client has gone: []",
+    ]
+    assert lines[5:7] == ["  the seat of 'everything' is free again", "a connection that is closed: status 499 and []"]
+    assert lines[-1] == "the service goes on: {'answer': 'The answer is woh.'}"
+
+
+def test_rate_limited_api() -> None:
+    output = output_of("rate_limited_api.py")
+    assert "Accra: 21.0 degrees, by 2 calls" in output
+    assert "Dhaka: 21.0 degrees, by 3 calls" in output  # of which one failed
+    assert "Essen: position failed: BusyError: 503" in output
+    assert (
+        len(re.findall(r"^  attempt [12] of 3: BusyError: 503 .*; tried again after 0\.0\d+ s$", output, re.MULTILINE))
+        == 2
+    )
+    assert re.search(r"^  attempt 3 of 3: BusyError: 503 for /position/Essen$", output, re.MULTILINE)
+    assert re.search(r"^Atlantis: position failed: .*404", output, re.MULTILINE)  # tried once
+    assert "23 calls, 3 at a time, never refused" in output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an event loop takes no signals there")
+def test_queue_worker() -> None:
+    output = output_of("queue_worker.py")
+    under_way = re.search(r"^SIGTERM: jobs \[(.*)\] are under way$", output, re.MULTILINE)
+    counts = re.search(r"^taken (\d+), stored (\d+), failed 1, left (\d+)$", output, re.MULTILINE)
+    assert under_way is not None
+    assert counts is not None
+    taken, stored, left = map(int, counts.groups())
+    assert "5" in under_way[1].split(", ")
+    assert stored == taken - 1  # all that was begun, but the one that fails
+    assert (taken + left, left > 0) == (12, True)
+    assert "failed: load: ValueError: job 2 has no data" in output

@@ -22,6 +22,7 @@ EXTRAS = {
     "google.protobuf",
     "httpx",
     "PIL",
+    "tenacity",
     "starlette",
     "uvicorn",
 }

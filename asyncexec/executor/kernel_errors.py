@@ -46,6 +46,8 @@ def as_op_error(raised: BaseException, node: Node) -> BaseException:
     chosen = next((ours for theirs, ours in _CLASSES if isinstance(raised, theirs)), UnknownError)
     error = chosen(_text_of(raised), node=node)
     error.__cause__ = raised
+    for note in getattr(raised, "__notes__", ()):
+        error.add_note(note)
     return error
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.framework.clock import epoch_offset_ns, monotonic_ns
-from asyncexec.framework.step_stats import DeviceStepStats, NodeExecStats, StepStats
+from asyncexec.framework.kernel import KernelKind
+from asyncexec.framework.step_stats import CallStats, DeviceStepStats, NodeExecStats, StepStats, ended_call
 from asyncexec.graph.node import Node
 
 
@@ -18,19 +19,20 @@ class StepStatsCollector:
 
     def __init__(self) -> None:
         self._offset_ns = epoch_offset_ns()
-        self._records: list[tuple[Node, int, int, int, int]] = []
+        self._records: list[tuple[Node, int, int, int, int, CallStats | None]] = []
 
     def record(self, item: NodeItem, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int = 0) -> None:
         """An execution of *item*, and of the constants that it guards; times by ``monotonic_ns``."""
-        self._records.append((item.node, scheduled_ns, start_ns, end_ns, thread_id))
+        counts = ended_call() if item.kind is KernelKind.ASYNC else None
+        self._records.append((item.node, scheduled_ns, start_ns, end_ns, thread_id, counts))
         for node in item.guarded:
-            self._records.append((node, end_ns, end_ns, end_ns, 0))
+            self._records.append((node, end_ns, end_ns, end_ns, 0, None))
 
     def record_constants(self, nodes: Iterable[Node]) -> None:
         """Constants whose values were there from the start."""
         now = monotonic_ns()
         for node in nodes:
-            self._records.append((node, now, now, now, 0))
+            self._records.append((node, now, now, now, 0, None))
 
     def step_stats(self, device_of: Callable[[Node], str]) -> StepStats:
         """All entries, device by device, by the time they started."""
@@ -43,7 +45,14 @@ class StepStatsCollector:
         )
 
     def _node_stats(
-        self, node: Node, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int, main: int
+        self,
+        node: Node,
+        scheduled_ns: int,
+        start_ns: int,
+        end_ns: int,
+        thread_id: int,
+        counts: CallStats | None,
+        main: int,
     ) -> NodeExecStats:
         start, elapsed = start_ns + self._offset_ns, end_ns - start_ns
         scheduled = scheduled_ns + self._offset_ns
@@ -60,6 +69,17 @@ class StepStatsCollector:
             all_end_rel_nanos=elapsed,
             scheduled_micros=scheduled // 1000,
             scheduled_nanos=scheduled,
-            timeline_label=f"{node.name} = {node.op}({sources})",
+            timeline_label=f"{node.name} = {node.op}({sources}){_remark(counts)}",
             thread_id=thread_id or main,
+            attempts=counts.attempts if counts else 0,
+            limiter_wait_micros=counts.limiter_wait_micros if counts else 0,
         )
+
+
+def _remark(counts: CallStats | None) -> str:
+    """What a timeline says of a call that was not plain."""
+    if counts is None:
+        return ""
+    attempts = f" in {counts.attempts} attempts" if counts.attempts > 1 else ""
+    waited = counts.limiter_wait_micros
+    return attempts + (f", {waited} us in line for its limiter" if waited else "")

@@ -1,22 +1,90 @@
-"""Named concurrency limits, shared by all nodes, steps and sessions that use them."""
+"""Named concurrency limits, shared by all nodes, steps and sessions that use them.
+
+First come, first served: who finds no slot free stands in a line, and a slot that is given back goes straight to the
+first in it, so that no newcomer gets ahead.  Who is cancelled leaves the line; if a slot had been given to it just
+then, the next one has it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from asyncexec.framework.errors import InvalidArgumentError
 
 
-class Limiter:
-    """At most *total* async kernels under it run at once in one event loop.
+@dataclass(frozen=True, slots=True)
+class LimiterStatistics:
+    """How a limiter stands in one event loop."""
 
-    ``Limiter(32, name="api")`` can be named elsewhere by ``limiter="api"``.  An event loop has slots of its own, since
-    a waiter can only be woken in the loop it waits in.
+    total: int
+    inside: int
+    waiting: int
+
+
+class Line:
+    """The slots of a limiter in one event loop, and who waits for one."""
+
+    __slots__ = ("_free", "_num_waking", "_waiters")
+
+    def __init__(self, total: int) -> None:
+        self._free = total
+        self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._num_waking = 0  # who have been given a slot, and have not run since
+
+    @property
+    def free(self) -> int:
+        return self._free
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiters)
+
+    async def acquire(self) -> None:
+        """Take a slot, as soon as those who came before have had theirs."""
+        if self._free and not self._num_waking and not self._waiters:
+            self._free -= 1
+            return
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._waiters[waiter] = None
+        if self._free:
+            loop.call_soon(self._let_in)  # after those who are waking up
+        try:
+            await waiter
+        except BaseException:  # cancelled; or closed, with its loop
+            if self._waiters.pop(waiter, waiter) is waiter and not waiter.cancelled():
+                self._num_waking -= 1
+                self.release()  # it was given a slot, and has not seen it
+            raise
+        self._num_waking -= 1
+
+    def release(self) -> None:
+        """Give a slot back: to the first in the line."""
+        self._free += 1
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._free and self._waiters:
+            waiter, _ = self._waiters.popitem(last=False)
+            if not waiter.done():  # else it is cancelled, and has not run since
+                waiter.set_result(None)
+                self._free -= 1
+                self._num_waking += 1
+
+
+class Limiter:
+    """At most *total* calls under it run at once in one event loop; the others wait in the order they came.
+
+    ``Limiter(32, name="api")`` can be named elsewhere by ``limiter="api"``.  Code outside of graphs takes a slot by
+    ``async with limiter:``.  An event loop has slots of its own, since a waiter can only be woken in the loop it waits
+    in.
 
     Raises:
-        InvalidArgumentError: *total* is below 1, or the name is taken by a limiter of another size.
+        InvalidArgumentError: *total* is no number of 1 or more, or the name is taken by a limiter of another size.
     """
 
     total: int
@@ -24,36 +92,54 @@ class Limiter:
     _by_name: ClassVar[dict[str, Limiter]] = {}
 
     def __init__(self, total: int, *, name: str | None = None) -> None:
-        if total < 1:
-            raise InvalidArgumentError(f"a limiter lets at least 1 through, not {total}")
+        if type(total) is not int or total < 1:
+            raise InvalidArgumentError(f"a limiter lets at least 1 through, not {total!r}")
         known = self._by_name.get(name) if name is not None else None
         if known is not None and known.total != total:
             raise InvalidArgumentError(f"there is already a limiter {name!r}, of {known.total}")
         self.total = total
         self.name = name
+        # Whoever makes a limiter of a name that is known shares its slots.
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = (
+            known._lines if known is not None else WeakKeyDictionary()
+        )
         if name is not None:
             self._by_name.setdefault(name, self)
-        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     @classmethod
     def get(cls, limiter: Limiter | int | str) -> Limiter:
-        """The limiter meant: itself, the one of that name, or a new one of that size."""
+        """The limiter meant: itself, the one of that name, or a new one of that size.
+
+        Raises:
+            InvalidArgumentError: nothing of the kind, or no limiter has that name.
+        """
         if isinstance(limiter, Limiter):
             return limiter
-        if isinstance(limiter, int):
+        if not isinstance(limiter, str):
             return cls(limiter)
         found = cls._by_name.get(limiter)
         if found is None:
             raise InvalidArgumentError(f"there is no limiter {limiter!r}", hint="make one: ax.Limiter(32, name=...)")
         return found
 
-    def slots(self) -> asyncio.Semaphore:
-        """The semaphore of the running event loop."""
+    def line(self) -> Line:
+        """The slots in the running event loop."""
         loop = asyncio.get_running_loop()
-        found = self._slots.get(loop)
+        found = self._lines.get(loop)
         if found is None:
-            found = self._slots[loop] = asyncio.Semaphore(self.total)
+            found = self._lines[loop] = Line(self.total)
         return found
+
+    def statistics(self) -> LimiterStatistics:
+        """How many are inside and how many wait, in the running event loop."""
+        line = self.line()
+        return LimiterStatistics(self.total, self.total - line.free, line.waiting)
+
+    async def __aenter__(self) -> None:
+        await self.line().acquire()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.line().release()
 
     def __repr__(self) -> str:
         return f"<ax.Limiter {self.name or ''} of {self.total}>"

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import weakref
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from asyncexec.framework.graph_def import GraphDef
@@ -12,7 +18,10 @@ class _Record(BaseModel):
 
 
 class NodeExecStats(_Record):
-    """One live execution of a node.  ``..._rel_...`` counts from ``all_start``; ``all_start`` is since 1970."""
+    """One live execution of a node.  ``..._rel_...`` counts from ``all_start``; ``all_start`` is since 1970.
+
+    The last two TensorFlow does not have; they are 0 but for ops with a timeout, retries or a limiter.
+    """
 
     node_name: str
     all_start_micros: int
@@ -27,6 +36,8 @@ class NodeExecStats(_Record):
     scheduled_nanos: int = 0
     timeline_label: str = ""
     thread_id: int = 0
+    attempts: int = 0  # calls that were made until one succeeded
+    limiter_wait_micros: int = 0  # in the line of the limiter, before all attempts together; by the loop's clock
 
 
 class DeviceStepStats(_Record):
@@ -52,3 +63,41 @@ class RunMetadata(_Record):
 
     step_stats: StepStats = Field(default_factory=StepStats)
     partition_graphs: list[GraphDef] = Field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CallStats:
+    """What the kernel of an async node counts while it is called, besides times.
+
+    The kernel says ``begin_call()``; whoever records the execution asks ``ended_call()`` in the same task afterwards.
+    """
+
+    task: weakref.ref[asyncio.Task[Any]] | None = None
+    attempts: int = 0
+    limiter_wait_s: float = 0.0
+
+    @property
+    def limiter_wait_micros(self) -> int:
+        return round(self.limiter_wait_s * 1e6)
+
+
+_CURRENT: Final[ContextVar[CallStats | None]] = ContextVar("asyncexec_call_stats", default=None)
+
+
+def begin_call() -> CallStats:
+    """The counts of the call that the running task makes, all 0."""
+    task = asyncio.current_task()
+    stats = CallStats(None if task is None else weakref.ref(task))
+    _CURRENT.set(stats)
+    return stats
+
+
+def ended_call() -> CallStats | None:
+    """The counts of the call that the running task has made, if its kernel counts any.
+
+    A task started by that kernel, such as one of a run inside of it, inherits them, and is not told.
+    """
+    stats = _CURRENT.get()
+    if stats is None or stats.task is None or stats.task() is not asyncio.current_task():
+        return None
+    return stats

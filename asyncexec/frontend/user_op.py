@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
-import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from asyncexec.framework import types
-from asyncexec.framework.errors import (
-    DeadlineExceededError,
-    InternalError,
-    InvalidArgumentError,
-    InvalidTypeError,
-)
+from asyncexec.framework.errors import InternalError, InvalidArgumentError, InvalidTypeError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.limiter import Limiter
 from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.retry import Retry
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.frontend.convert import const_node
 from asyncexec.frontend.create_op import TensorSource, add_op, as_tensor, graph_of, holds_tensor
+from asyncexec.frontend.user_op_policies import OPTION_NAMES, OpOptions, in_loop, on_workers, with_policies
 from asyncexec.frontend.user_op_values import (
     LISTS,
     LISTS_AND_CONTAINERS,
@@ -38,27 +34,11 @@ from asyncexec.frontend.user_op_values import (
     result_dtypes,
     type_hints,
 )
+from asyncexec.frontend.user_op_workers import op_workers
 from asyncexec.graph.node import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# Back-off before attempt n+1: uniformly between half and all of FIRST_DELAY_S * 2**n, at most MAX_DELAY_S.
-FIRST_DELAY_S: Final = 0.05
-MAX_DELAY_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class OpOptions:
-    """How the nodes of an op run; each can be set for the op and for one node."""
-
-    timeout: float | None = None  # seconds an attempt may take
-    retries: int = 0  # attempts after the first
-    limiter: Limiter | None = None
-    name: str | None = None
-
-
-_OPTION_NAMES: Final = ("timeout", "retries", "limiter", "name")
 
 
 class UserOp(Generic[P, R]):
@@ -83,18 +63,21 @@ class UserOp(Generic[P, R]):
         self._function = function
         self._signature = inspect.signature(function)
         self._is_async = inspect.iscoroutinefunction(function)
-        self._options = options
-        self.name = name or getattr(function, "__name__", "op").strip("<>_") or "op"
-        _check_options(options, self._is_async, self.name)
+        self.name = name or _name_of(function)
+        self._expensive = expensive
+        self._options = self._checked(options)
         hints = type_hints(function)
         dtypes = [as_dtype(dtype) for dtype in outputs] if outputs is not None else result_dtypes(hints.get("return"))
         # Names of the parameters that get str for bytes.
         self._texts = frozenset(name for name, hint in hints.items() if is_text_hint(hint))
-        self.registration = self._register(tuple(dtypes), shapes, expensive)
+        self.registration = self._register(tuple(dtypes), shapes)
+        self._registrations: dict[OpOptions, OpRegistration] = {OpOptions(): self.registration}  # by policies
 
-    def _register(
-        self, dtypes: tuple[DType, ...], shapes: Sequence[Any] | None, expensive: bool | None
-    ) -> OpRegistration:
+    def _checked(self, options: OpOptions) -> OpOptions:
+        options.check(self.name, never_on_worker=not self._is_async and self._expensive is False)
+        return options
+
+    def _register(self, dtypes: tuple[DType, ...], shapes: Sequence[Any] | None) -> OpRegistration:
         op_def = OpDef(
             self.name,
             (ArgDef("args", type_list_attr="Tin"),),
@@ -111,31 +94,46 @@ class UserOp(Generic[P, R]):
         def shape_function(_: InferenceContext) -> Sequence[TensorShape]:
             return static
 
-        kind = KernelKind.ASYNC if self._is_async else KernelKind.EXPENSIVE if expensive else KernelKind.CHEAP
-        kernel = KernelRegistration(self._make_kernel, kind, is_expensive=expensive)
-        registration = OpRegistration(op_def, shape_function, kernel)
+        registration = OpRegistration(op_def, shape_function, self._kernel_registration(OpOptions()))
         op_registry.register(registration, replace=True)
         return registration
+
+    def _kernel_registration(self, options: OpOptions) -> KernelRegistration:
+        if self._is_async or options.has_policies:
+            return KernelRegistration(partial(self._make_kernel, options=options), KernelKind.ASYNC)
+        kind = KernelKind.EXPENSIVE if self._expensive else KernelKind.CHEAP
+        return KernelRegistration(partial(self._make_kernel, options=options), kind, is_expensive=self._expensive)
+
+    def _registration_for(self, options: OpOptions) -> OpRegistration:
+        """The op, with a kernel that is called as *options* say."""
+        policies = replace(options, name=None)
+        found = self._registrations.get(policies)
+        if found is None:
+            found = replace(self.registration, kernel=self._kernel_registration(policies))
+            self._registrations[policies] = found
+        return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not contains_tensor([*args, *kwargs.values()], LISTS_AND_CONTAINERS):
             return self._function(*args, **kwargs)
         given: dict[str, Any] = {
-            key: kwargs.pop(key) for key in _OPTION_NAMES if key in kwargs and key not in self._signature.parameters
+            key: kwargs.pop(key) for key in OPTION_NAMES if key in kwargs and key not in self._signature.parameters
         }
-        return self._add_node(args, kwargs, _options(self._options, given))
+        return self._add_node(args, kwargs, self._options.changed(self.name, given))
 
     def options(
         self,
         *,
         timeout: float | None = None,
-        retries: int | None = None,
+        retries: Retry | int | None = None,
         limiter: Limiter | int | str | None = None,
         name: str | None = None,
     ) -> Callable[..., Any]:
         """The same op with other options for the nodes made through what this returns."""
         given = {"timeout": timeout, "retries": retries, "limiter": limiter, "name": name}
-        options = _options(self._options, {key: value for key, value in given.items() if value is not None})
+        options = self._checked(
+            self._options.changed(self.name, {key: value for key, value in given.items() if value is not None})
+        )
 
         def add_node(*args: Any, **kwargs: Any) -> Any:
             return self._add_node(args, kwargs, options)
@@ -143,7 +141,7 @@ class UserOp(Generic[P, R]):
         return add_node
 
     def _add_node(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: OpOptions) -> Any:
-        _check_options(options, self._is_async, self.name)
+        self._checked(options).load_libraries()
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -156,14 +154,8 @@ class UserOp(Generic[P, R]):
                 as_tensor(value) if is_one else const_node(graph, value, types.object, "arg").outputs[0]
                 for value, is_one in zip((*positional, *named.values()), is_tensor, strict=True)
             ]
-        attrs: dict[str, Any] = {"_arg_names": tuple(key.encode() for key in named)}
-        if options.timeout is not None:
-            attrs["_timeout_s"] = float(options.timeout)
-        if options.retries:
-            attrs["_retries"] = options.retries
-        if options.limiter is not None:
-            attrs["_limiter"] = options.limiter
-        return add_op(self.registration, [inputs], attrs, options.name or self.name)
+        attrs = {"_arg_names": tuple(key.encode() for key in named), **options.attrs()}
+        return add_op(self._registration_for(options), [inputs], attrs, options.name or self.name)
 
     def _is_tensor_argument(self, value: Any) -> bool:
         """Whether *value* is made an input; InvalidTypeError if it hides tensors where they would not be found."""
@@ -178,24 +170,33 @@ class UserOp(Generic[P, R]):
             hint="pass tensors as arguments, or in a list",
         )
 
-    def _make_kernel(self, construction: OpKernelConstruction) -> Kernel | AsyncKernel:
+    def _make_kernel(self, construction: OpKernelConstruction, options: OpOptions) -> Kernel | AsyncKernel:
         names = [name.decode() for name in construction.attrs.get("_arg_names", ())]
         call = _with_names(self._function, names, construction.num_inputs)
         call = self._with_texts(call, names, construction)
         give = result_converter(self.name, construction.output_dtypes, self._shapes)
         if self._is_async:
-            return _async_kernel(call, give, construction.attrs)
+            return AsyncKernel(with_policies(call, options), give)
+        checked = self._without_coroutines(call)
+        if not options.has_policies:
+            return lambda *inputs: give(checked(*inputs))
+        if self._expensive is False:
+            return AsyncKernel(with_policies(in_loop(checked), options), give)
+        return AsyncKernel(on_workers(checked, options, op_workers(construction.resource_mgr)), give)
 
-        def kernel(*inputs: Any) -> Any:
+    def _without_coroutines(self, call: Kernel) -> Kernel:
+        """*call*, but a coroutine that it returns is refused."""
+
+        def checked(*inputs: Any) -> Any:
             result = call(*inputs)
             if inspect.iscoroutine(result):
                 result.close()
                 raise InternalError(
                     f"op {self.name!r} returned a coroutine", hint="define it with 'async def', so that it is awaited"
                 )
-            return give(result)
+            return result
 
-        return kernel
+        return checked
 
     def _with_texts(self, call: Kernel, names: list[str], construction: OpKernelConstruction) -> Kernel:
         """Give ``str`` to parameters annotated so: string tensors hold bytes."""
@@ -217,6 +218,10 @@ class UserOp(Generic[P, R]):
         return f"<ax.op {self.name}({', '.join(self._signature.parameters)}) -> {outputs or 'nothing'}>"
 
 
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", "op").strip("<>_") or "op"
+
+
 def _with_names(function: Callable[..., Any], names: list[str], num_inputs: int) -> Kernel:
     if not names:
         return function
@@ -226,61 +231,6 @@ def _with_names(function: Callable[..., Any], names: list[str], num_inputs: int)
         return function(*inputs[:first], **dict(zip(names, inputs[first:], strict=True)))
 
     return call
-
-
-def _async_kernel(call: Kernel, give: Callable[[Any], Any], attrs: Mapping[str, Any]) -> AsyncKernel:
-    timeout_s, retries, limiter = attrs.get("_timeout_s"), attrs.get("_retries", 0), attrs.get("_limiter")
-
-    async def attempt(*inputs: Any) -> Any:
-        if timeout_s is None:
-            return await call(*inputs)
-        try:
-            async with asyncio.timeout(timeout_s) as scope:
-                return await call(*inputs)
-        except TimeoutError as error:
-            if not scope.expired():
-                raise
-            raise DeadlineExceededError(f"the op took more than its timeout of {timeout_s:g} s") from error
-
-    async def limited(*inputs: Any) -> Any:
-        assert limiter is not None
-        async with limiter.slots():
-            return await attempt(*inputs)
-
-    once = attempt if limiter is None else limited
-    if timeout_s is None and limiter is None:
-        once = call
-
-    async def retrying(*inputs: Any) -> Any:
-        return await _retried(once, inputs, retries)
-
-    return AsyncKernel(retrying if retries else once, give)
-
-
-async def _retried(once: Callable[..., Awaitable[Any]], inputs: Sequence[Any], retries: int) -> Any:
-    for attempt in range(retries):
-        try:
-            return await once(*inputs)
-        except Exception:
-            delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2**attempt)
-            await asyncio.sleep(random.uniform(delay_s / 2, delay_s))
-    return await once(*inputs)
-
-
-def _options(base: OpOptions, given: Mapping[str, Any]) -> OpOptions:
-    changes = dict(given)
-    if changes.get("limiter") is not None:
-        changes["limiter"] = Limiter.get(changes["limiter"])
-    return replace(base, **changes)
-
-
-def _check_options(options: OpOptions, is_async: bool, name: str) -> None:
-    if options.timeout is not None and not options.timeout > 0:
-        raise InvalidArgumentError(f"op {name!r}: a timeout is more than 0 seconds, not {options.timeout!r}")
-    if options.retries < 0:
-        raise InvalidArgumentError(f"op {name!r}: retries cannot be negative")
-    if not is_async and (options.timeout is not None or options.retries or options.limiter is not None):
-        raise InvalidArgumentError(f"op {name!r} is a plain function: timeout, retries and limiter are for 'async def'")
 
 
 @overload
@@ -293,7 +243,7 @@ def op(
     shapes: Sequence[Any] | None = None,
     expensive: bool | None = None,
     timeout: float | None = None,
-    retries: int = 0,
+    retries: Retry | int | None = None,
     limiter: Limiter | int | str | None = None,
 ) -> Callable[[Callable[P, R]], UserOp[P, R]]: ...
 def op(
@@ -305,7 +255,7 @@ def op(
     shapes: Sequence[Any] | None = None,
     expensive: bool | None = None,
     timeout: float | None = None,
-    retries: int = 0,
+    retries: Retry | int | None = None,
     limiter: Limiter | int | str | None = None,
 ) -> Any:
     """Make an op of a function: ``@ax.op``, or ``@ax.op(expensive=True, outputs=[ax.float32])``.
@@ -321,23 +271,30 @@ def op(
             else is ``object``: any Python value, passed on untouched.
         shapes: what is known of the shapes of the results.
         expensive: whether it always goes to a worker thread (True), never does (False), or as measured (None).
-        timeout: seconds an attempt of an async op may take, else DeadlineExceededError.
-        retries: how often a failed async op is tried again, with exponential back-off.
-        limiter: how many nodes of an async op run at once: a number, an ``ax.Limiter``, or the name of one.
+        timeout: seconds an attempt may take, else it fails with DeadlineExceededError; what a run may take in all is
+            ``RunOptions.timeout``.  A plain function cannot be ended: it is then left to its worker thread, whose
+            result is dropped, and the step goes on without it.
+        retries: how often it is tried again after an error that may be gone by then, with exponential back-off: a
+            number, or an ``ax.Retry``, which says what is tried again by default.  The error of the last attempt has a
+            note on each of them.  It needs ``pip install "asyncexec[retry]"``.
+        limiter: how many nodes run at once: a number, an ``ax.Limiter``, or the name of one, in the order they come.
+            Nobody holds a slot while waiting for the next attempt.
+
+    A plain function with a timeout, retries or a limiter always runs on a worker thread, unless *expensive* is False.
 
     A parameter annotated ``str`` or ``str | None`` gets str where the tensor holds bytes, one annotated ``list[str]``
     a list of str.
     """
 
     def make(made_of: Callable[P, R]) -> UserOp[P, R]:
-        resolved = None if limiter is None else Limiter.get(limiter)
+        policies = {"timeout": timeout, "retries": retries, "limiter": limiter}
         return UserOp(
             made_of,
             name=name,
             outputs=outputs,
             shapes=shapes,
             expensive=expensive,
-            options=OpOptions(timeout, retries, resolved),
+            options=OpOptions().changed(name or _name_of(made_of), policies),
         )
 
     return make if function is None else make(function)

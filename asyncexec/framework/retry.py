@@ -1,0 +1,219 @@
+"""Retry: which failures are worth another attempt, and how long to wait before it; by the library tenacity.
+
+What is retried by default goes by the status code.  TensorFlow tries its file systems again after UNAVAILABLE,
+DEADLINE_EXCEEDED and UNKNOWN (``tensorflow/tsl/platform/retrying_utils.cc``), and not after ABORTED, which is what
+a call gets there whose retries are over.  RESOURCE_EXHAUSTED is added: it is the answer of a service that limits calls.
+
+Of tenacity comes the loop, the stop and the exponential wait.  Four things are ours, since its own would not do here:
+
+- it sleeps by ``asyncio.sleep``, so by the clock of the loop;
+- the jitter is drawn from a ``Random`` that can be seeded: tenacity's comes from the global one;
+- an attempt gives its error as a value.  Raised through tenacity, it would be held by the state of the call, and that
+  by the error's traceback: a cycle that keeps the inputs of the kernel alive until the garbage collector comes;
+- each call has a copy of the ``AsyncRetrying``, which keeps what it is about to do in itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from asyncexec.framework.errors import CancelledError, Code, InvalidArgumentError, OpError
+from asyncexec.framework.extras import require
+
+TRANSIENT_CODES: Final = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.UNKNOWN, Code.RESOURCE_EXHAUSTED})
+# Exceptions that come again however often the call is made: mistakes in the code or in what it was given.
+LASTING: Final = (
+    ArithmeticError, AssertionError, AttributeError, FileExistsError, FileNotFoundError, ImportError, IsADirectoryError,
+    LookupError, NameError, NotADirectoryError, NotImplementedError, PermissionError, RecursionError, SyntaxError,
+    TypeError, ValueError,
+)  # fmt: skip
+_LONGEST_TEXT: Final = 200  # of an error in the list of attempts
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How a call that failed is made again.
+
+    Before attempt n+1 it waits ``min(wait_max_s, wait_initial_s * 2**(n-1))`` seconds, less a random part of it of at
+    most *jitter*: 0 waits exactly as long, 1 anything from nothing at all.
+
+    Args:
+        attempts: how many in all, the first one included.
+        wait_initial_s: seconds before the second attempt, without jitter.
+        wait_max_s: what the wait grows to.
+        jitter: from 0 to 1.
+        on: classes of exceptions to try again after.  None: OSError (ConnectionError, TimeoutError, ...), the errors of
+            libraries that derive from Exception alone, and ``ax.errors`` of the codes UNAVAILABLE, DEADLINE_EXCEEDED,
+            UNKNOWN and RESOURCE_EXHAUSTED; but not what tells of a mistake: ValueError, TypeError,
+            LookupError, FileNotFoundError, PermissionError, ... (``asyncexec.framework.retry.LASTING``).  A
+            cancellation is never tried again.
+        seed: makes the jitter of each node a series that can be repeated.
+
+    Raises:
+        InvalidArgumentError: a value is out of range, or *on* is not exception classes.
+    """
+
+    attempts: int = 3
+    wait_initial_s: float = 0.05
+    wait_max_s: float = 5.0
+    jitter: float = 0.5
+    on: type[Exception] | tuple[type[Exception], ...] | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not _is_int(self.attempts) or self.attempts < 1:
+            raise InvalidArgumentError(f"Retry: attempts is a number of 1 or more, not {self.attempts!r}")
+        for name in ("wait_initial_s", "wait_max_s"):
+            _check_between(name, getattr(self, name), math.inf)
+        _check_between("jitter", self.jitter, 1)
+        if self.wait_max_s < self.wait_initial_s:
+            raise InvalidArgumentError(
+                f"Retry: wait_max_s={self.wait_max_s!r} is less than wait_initial_s={self.wait_initial_s!r}"
+            )
+        if self.on is not None:
+            classes = self.on if isinstance(self.on, (tuple, list)) else (self.on,)
+            for one in classes:
+                _check_class(one)
+            object.__setattr__(self, "on", tuple(classes))
+
+    @classmethod
+    def of(cls, retries: Retry | int | None) -> Retry | None:
+        """The Retry meant by *retries*, where a number counts attempts after the first; None for no second attempt."""
+        if retries is None:
+            return None
+        if isinstance(retries, Retry):
+            return retries if retries.attempts > 1 else None
+        if not _is_int(retries) or retries < 0:
+            raise InvalidArgumentError(f"retries is a number of 0 or more, or an ax.Retry, not {retries!r}")
+        return cls(attempts=retries + 1) if retries else None
+
+    def is_worth_another(self, error: BaseException) -> bool:
+        """Whether to try again after *error*."""
+        if isinstance(error, CancelledError) or not isinstance(error, Exception):
+            return False
+        if self.on is not None:
+            return isinstance(error, self.on)
+        if isinstance(error, OpError):
+            return error.code in TRANSIENT_CODES
+        return not isinstance(error, LASTING)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_between(name: str, value: object, most: float) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= most or value == math.inf:  # type: ignore[operator]
+        allowed = f"from 0 to {most:g}" if most < math.inf else "of 0 or more"
+        raise InvalidArgumentError(f"Retry: {name} is a number {allowed}, not {value!r}")
+
+
+def _check_class(one: object) -> None:
+    if not isinstance(one, type) or not issubclass(one, Exception):
+        hint = "a cancellation is never tried again" if one is asyncio.CancelledError else None
+        raise InvalidArgumentError(f"Retry: on= holds classes of exceptions, not {one!r}", hint=hint)
+
+
+class AttemptNote(str):
+    """A line on one attempt, among the ``__notes__`` of the error that the last attempt ended with."""
+
+    __slots__ = ()
+
+
+class Outcome(NamedTuple):
+    """What an attempt gave, or what it raised."""
+
+    result: Any
+    error: BaseException | None
+
+
+async def outcome_of(call: Awaitable[Any]) -> Outcome:
+    """What *call* gives or raises; KeyboardInterrupt and the like are not for us to keep."""
+    try:
+        return Outcome(await call, None)
+    except (Exception, asyncio.CancelledError) as error:
+        return Outcome(None, error)
+
+
+class Retrying:
+    """Makes calls as a Retry says; it belongs to one kernel, whose calls draw their jitter from the same series.
+
+    Raises:
+        MissingExtraError: tenacity is not installed.
+    """
+
+    __slots__ = ("_retry", "_retrying", "_tenacity")
+
+    def __init__(self, retry: Retry) -> None:
+        tenacity = require_tenacity()
+        random, longest = Random(retry.seed), tenacity.wait_exponential(retry.wait_initial_s, retry.wait_max_s)
+
+        def wait(state: Any) -> float:
+            return float(longest(state)) * (1 - retry.jitter * random.random())
+
+        self._retry = retry
+        self._retrying = tenacity.AsyncRetrying(
+            sleep=asyncio.sleep,
+            stop=tenacity.stop_after_attempt(retry.attempts),
+            wait=wait,
+            retry=tenacity.retry_if_result(self._failed_for_now),
+            retry_error_callback=lambda state: state.outcome.result(),
+        )
+
+    def _failed_for_now(self, outcome: Outcome) -> bool:
+        return outcome.error is not None and self._retry.is_worth_another(outcome.error)
+
+    async def __call__(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+        """The result of *attempt*, called until it succeeds, or fails for good, or for the last time.
+
+        What the last attempt raised is raised, with a note for each attempt when there was more than one.
+        """
+        notes: list[AttemptNote] = []
+        retrying = self._retrying.copy(before_sleep=lambda state: notes.append(self._note(state)))
+        outcome: Outcome = await retrying(_attempted, attempt)
+        if outcome.error is None:
+            return outcome.result
+        try:
+            if notes and not isinstance(outcome.error, asyncio.CancelledError):
+                notes.append(self._text(len(notes) + 1, outcome.error))
+                _add_notes(outcome.error, notes)
+            raise outcome.error
+        finally:
+            del outcome  # the error's traceback holds this frame
+
+    def _note(self, state: Any) -> AttemptNote:
+        note = self._text(state.attempt_number, state.outcome.result().error)
+        return AttemptNote(f"{note}; tried again after {state.upcoming_sleep:.3g} s")
+
+    def _text(self, number: int, error: BaseException) -> AttemptNote:
+        return AttemptNote(f"attempt {number} of {self._retry.attempts}: {_line(error)}")
+
+
+def require_tenacity() -> Any:
+    """The library; MissingExtraError with the install command when it is not there."""
+    return require("tenacity", extra="retry")
+
+
+async def _attempted(attempt: Callable[[], Awaitable[Any]]) -> Outcome:
+    return await outcome_of(attempt())
+
+
+def _line(error: BaseException) -> str:
+    try:
+        text = " ".join((error.message if isinstance(error, OpError) else str(error)).split())
+    except Exception:  # an exception that cannot even be shown
+        text = ""
+    shown = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
+    return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
+
+
+def _add_notes(error: BaseException, notes: list[AttemptNote]) -> None:
+    """Put *notes* in place of those of a former call: a kernel may raise one instance again and again."""
+    others = [note for note in getattr(error, "__notes__", ()) if not isinstance(note, AttemptNote)]
+    error.__notes__ = [*others, *notes]

@@ -1,0 +1,176 @@
+"""How the calls of a user op are made: within a time, again when they fail, so many at once.
+
+An attempt first waits in the line of the limiter, then has its timeout, and gives the slot back when it ends; so
+neither counts the line towards the timeout, nor does back-off hold a slot.  All of it happens in the node's own task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
+from asyncexec.framework.kernel import do_nothing
+from asyncexec.framework.limiter import Limiter, Line
+from asyncexec.framework.retry import Retry, Retrying, require_tenacity
+from asyncexec.framework.step_stats import CallStats, begin_call
+from asyncexec.frontend.user_op_workers import WorkerCall, WorkerThreads
+
+AsyncCall: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
+
+OPTION_NAMES: Final = ("timeout", "retries", "limiter", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class OpOptions:
+    """How the nodes of an op run; each can be set for the op and for one node."""
+
+    timeout: float | None = None  # seconds an attempt may take
+    retries: Retry | None = None  # None: the first attempt is the last
+    limiter: Limiter | None = None
+    name: str | None = None
+
+    @property
+    def has_policies(self) -> bool:
+        return self.timeout is not None or self.retries is not None or self.limiter is not None
+
+    def changed(self, op: str, given: Mapping[str, Any]) -> OpOptions:
+        """These options with those in *given* instead.
+
+        Raises:
+            InvalidArgumentError: one is not what it should be.
+            MissingExtraError: tenacity is needed for retries and not installed.
+        """
+        changes = dict(given)
+        try:
+            if changes.get("timeout") is not None:
+                changes["timeout"] = _seconds(changes["timeout"])
+            if "retries" in changes:
+                changes["retries"] = Retry.of(changes["retries"])
+            if changes.get("limiter") is not None:
+                changes["limiter"] = Limiter.get(changes["limiter"])
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"op {op!r}: {error.message}", hint=error.hint) from None
+        return replace(self, **changes)
+
+    def check(self, op: str, *, never_on_worker: bool) -> None:
+        """Raise InvalidArgumentError where the function of the op cannot be run so."""
+        if never_on_worker and self.timeout is not None:
+            raise InvalidArgumentError(
+                f"op {op!r} has a timeout, but a plain function that runs in the event loop cannot be ended",
+                hint="leave out expensive=False, or define it with 'async def'",
+            )
+
+    def load_libraries(self) -> None:
+        """Import what is needed, before an event loop has to wait for it; MissingExtraError where it is not there."""
+        if self.retries is not None:
+            require_tenacity()
+
+    def attrs(self) -> dict[str, Any]:
+        """What a GraphDef shows of them."""
+        shown = {
+            "_timeout_s": self.timeout,
+            "_retries": None if self.retries is None else self.retries.attempts - 1,
+            "_limiter": None if self.limiter is None else (self.limiter.name or str(self.limiter.total)).encode(),
+        }
+        return {name: value for name, value in shown.items() if value is not None}
+
+
+def _seconds(timeout: Any) -> float:
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if not is_number or not 0 < timeout < math.inf:
+        raise InvalidArgumentError(f"a timeout is a number of seconds, more than 0, not {timeout!r}")
+    return float(timeout)
+
+
+def with_policies(call: AsyncCall, options: OpOptions) -> AsyncCall:
+    """*call*, made as *options* say."""
+    return _Policies(call, options).run if options.has_policies else call
+
+
+def on_workers(call: Callable[..., Any], options: OpOptions, workers: WorkerThreads) -> AsyncCall:
+    """The plain function *call*, made on *workers* as *options* say."""
+    return _WorkerPolicies(call, options, workers).run
+
+
+def in_loop(call: Callable[..., Any]) -> AsyncCall:
+    """The plain function *call* as a coroutine function that never awaits."""
+
+    async def run(*inputs: Any) -> Any:
+        return call(*inputs)
+
+    return run
+
+
+def _too_slow(timeout_s: float, hint: str | None = None) -> DeadlineExceededError:
+    return DeadlineExceededError(f"the op took more than its timeout of {timeout_s:g} s", hint=hint)
+
+
+class _Policies:
+    """The calls of one kernel."""
+
+    __slots__ = ("_call", "_limiter", "_retrying", "_timeout_s")
+
+    def __init__(self, call: Callable[..., Any], options: OpOptions) -> None:
+        self._call = call
+        self._timeout_s = options.timeout
+        self._limiter = options.limiter
+        self._retrying = None if options.retries is None else Retrying(options.retries)
+
+    async def run(self, *inputs: Any) -> Any:
+        stats = begin_call()
+        if self._retrying is None:
+            return await self._attempt(inputs, stats)
+        return await self._retrying(partial(self._attempt, inputs, stats))
+
+    async def _attempt(self, inputs: Sequence[Any], stats: CallStats) -> Any:
+        line = await self._slot(stats)
+        try:
+            if self._timeout_s is None:
+                return await self._call(*inputs)
+            return await self._call_within(self._timeout_s, inputs)
+        finally:
+            if line is not None:
+                line.release()
+
+    async def _slot(self, stats: CallStats) -> Line | None:
+        """Wait for a slot of the limiter, if there is one; an attempt begins."""
+        line = None
+        if self._limiter is not None:
+            loop, line = asyncio.get_running_loop(), self._limiter.line()
+            begin = loop.time()
+            await line.acquire()
+            stats.limiter_wait_s += loop.time() - begin
+        stats.attempts += 1
+        return line
+
+    async def _call_within(self, timeout_s: float, inputs: Sequence[Any]) -> Any:
+        try:
+            async with asyncio.timeout(timeout_s) as scope:
+                return await self._call(*inputs)
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            raise _too_slow(timeout_s) from error
+
+
+class _WorkerPolicies(_Policies):
+    """The calls of one kernel, on worker threads."""
+
+    __slots__ = ("_workers",)
+
+    def __init__(self, call: Callable[..., Any], options: OpOptions, workers: WorkerThreads) -> None:
+        super().__init__(call, options)
+        self._workers = workers
+
+    async def _attempt(self, inputs: Sequence[Any], stats: CallStats) -> Any:
+        line = await self._slot(stats)
+        call = WorkerCall(self._workers, self._call, inputs, do_nothing if line is None else line.release)
+        if await call.wait_ended(self._timeout_s):
+            return call.result()
+        assert self._timeout_s is not None
+        raise _too_slow(self._timeout_s, "a plain function cannot be ended: its worker thread is busy until it returns")

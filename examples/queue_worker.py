@@ -1,0 +1,102 @@
+"""A worker that drains on SIGTERM: it takes no more jobs, finishes those under way, and leaves the rest in the queue.
+
+Each job is a run of the graph, a few at a time.  The signal cancels the task that takes jobs and nothing else; the task
+group ends when the last job has.  Run as a program it sends itself the signal in the middle of its work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import numpy as np
+
+import asyncexec as ax
+
+UNDER_WAY = 3  # jobs at a time
+NUM_JOBS = 12
+SIGNAL_AT = 5  # the job during which the signal comes
+BROKEN = 2  # a job that fails: it is no business of the others
+
+
+def build_graph(save: Callable[[int, float], None]) -> ax.Graph:
+    """Load the data of a job, compute, and save the result."""
+
+    @ax.op(outputs=[ax.float64], shapes=[[None]])
+    async def load(job: int) -> np.ndarray:
+        if job == SIGNAL_AT:
+            os.kill(os.getpid(), signal.SIGTERM)  # what an orchestrator does before it takes a machine away
+        await asyncio.sleep(0.005)
+        if job == BROKEN:
+            raise ValueError(f"job {job} has no data")
+        return np.arange(float(job))
+
+    @ax.op
+    async def store(job: int, value: float) -> None:
+        await asyncio.sleep(0.001)
+        save(int(job), float(value))
+
+    with ax.Graph() as graph:
+        job = ax.placeholder(ax.int64, [], name="job")
+        store(job, ax.reduce_sum(load(job)), name="stored")
+    return graph
+
+
+class Worker:
+    """Runs jobs of a queue until it is told to stop."""
+
+    def __init__(self, session: ax.Session, jobs: asyncio.Queue[int]) -> None:
+        self._session = session
+        self._jobs = jobs
+        self._slots = asyncio.Semaphore(UNDER_WAY)
+        self.taken: list[int] = []
+        self.failed: list[str] = []
+        self.under_way: set[int] = set()
+
+    async def run(self) -> None:
+        """Work until SIGTERM comes; then return, with every job that was taken at its end."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as group:
+            taking = group.create_task(self._take(group))
+            loop.add_signal_handler(signal.SIGTERM, self._stop, taking)
+        loop.remove_signal_handler(signal.SIGTERM)
+
+    async def _take(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            await self._slots.acquire()  # before the job: one that cannot begin yet is left to other workers
+            job = await self._jobs.get()
+            self.taken.append(job)
+            group.create_task(self._work(job))
+
+    def _stop(self, taking: asyncio.Task[None]) -> None:
+        print(f"SIGTERM: jobs {sorted(self.under_way)} are under way")
+        taking.cancel()
+
+    async def _work(self, job: int) -> None:
+        self.under_way.add(job)
+        try:
+            await self._session.run("stored", {"job:0": job})
+        except ax.errors.OpError as error:
+            self.failed.append(f"{error.node}: {error.message}")
+        finally:
+            self.under_way.remove(job)
+            self._slots.release()
+
+
+async def main() -> None:
+    stored: dict[int, float] = {}
+    jobs: asyncio.Queue[int] = asyncio.Queue()
+    for job in range(NUM_JOBS):
+        jobs.put_nowait(job)
+    async with ax.Session(build_graph(stored.__setitem__)) as session:
+        worker = Worker(session, jobs)
+        await worker.run()
+    print(f"taken {len(worker.taken)}, stored {len(stored)}, failed {len(worker.failed)}, left {jobs.qsize()}")
+    print("failed:", *worker.failed)
+    assert all(value == sum(range(job)) for job, value in stored.items())
+
+
+if __name__ == "__main__":
+    ax.run(main)
