@@ -31,6 +31,7 @@ class Transfer:
         prefix: its key but for frame and iteration; root_key: its key outside of all loops.
         args: the memory that the value is in, or is wanted in.
         reads: whether it gets a reference to a variable, and sends the value.
+        is_fetch: whether it sends to the client.
     """
 
     is_send: bool
@@ -38,6 +39,7 @@ class Transfer:
     root_key: str
     args: RendezvousArgs
     reads: bool = False
+    is_fetch: bool = False
 
 
 class BoundKernel(NamedTuple):
@@ -88,8 +90,9 @@ class KernelBinder:
         on_host = AllocatorAttributes(on_host=node.op in _ON_HOST)
         args = NO_ARGS if self._device is None else args_on(self._device, on_host)
         finish = partial(check_outputs, node) if self._debug and node.op in RECVS else None
-        reads = bool(reference_inputs(node))
-        transfer = Transfer(node.op in SENDS, prefix, full_key(prefix, ROOT_FRAME), args, reads)
+        is_send, reads = node.op in SENDS, bool(reference_inputs(node))
+        is_fetch = is_send and bool(node.get_attr("client_terminated"))
+        transfer = Transfer(is_send, prefix, full_key(prefix, ROOT_FRAME), args, reads, is_fetch)
         return BoundKernel(_never_called, KernelKind.CHEAP, False, finish, transfer)
 
     def _make(self, node: Node) -> BoundKernel:

@@ -127,11 +127,18 @@ class _Builder:
         """
         waited_for = {control for node in self._graph.nodes for control in node.control_inputs}
         kept = waited_for | {tensor.op for tensor in self._graph.fetches}
+        guards = {node for node in self._graph.nodes if self._runs_as_often_as_its_outputs_come(node)}
         return {
-            node: next(iter(node.control_inputs))
+            node: guard
             for node in self._graph.nodes
             if node.op == "Const" and len(node.control_inputs) == 1 and node not in kept and node not in merged
+            if (guard := next(iter(node.control_inputs))) in guards
         }
+
+    def _runs_as_often_as_its_outputs_come(self, node: Node) -> bool:
+        """Not so a constant, which is no item, a constant Enter, or what is fed."""
+        is_constant = node.op == "Const" or (node.op in ENTERS and bool(node.attrs.get("is_constant")))
+        return not is_constant and not any((node, i) in self._fed for i in range(len(node.outputs)))
 
     def _add_items(self) -> Stage[None]:
         merged = {tensor.op for node in self._graph.nodes if node.op in MERGES for tensor in node.inputs}

@@ -14,6 +14,7 @@ from asyncexec.framework.rendezvous import FrameAndIter
 # Tasks of async nodes, by what stands for the node in the ready queue.
 TaskGroup: TypeAlias = dict[Any, "asyncio.Task[None]"]
 
+_MAX_FRAMES_TOLD: Final = 8
 _FILLS_A_SLOT: Final = (int(RouteKind.COUNT), int(RouteKind.SWITCH))
 
 
@@ -85,6 +86,8 @@ class IterationState:
         while (parent := iteration.frame.parent_iteration) is not None:
             parts.append(f"{iteration.frame.info.name} {iteration.number}")
             iteration = parent
+        if len(parts) > _MAX_FRAMES_TOLD:
+            parts[_MAX_FRAMES_TOLD // 2 : -_MAX_FRAMES_TOLD // 2] = ["..."]
         return ", ".join(reversed(parts))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from asyncexec.compilation.graph_view import NodeItem, RouteKind
+from asyncexec.executor.cascade import TaggedQueue
 from asyncexec.executor.frame import IterationState
-from asyncexec.executor.propagator_state import PropagatorState, TaggedQueue
+from asyncexec.executor.propagator_state import PropagatorState
 from asyncexec.framework.kernel import DEAD
 
 _MERGES = (int(RouteKind.FIRST), int(RouteKind.MERGE))

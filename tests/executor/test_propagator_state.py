@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from typing import Any
 
@@ -15,7 +16,7 @@ from asyncexec.executor.frame import FrameState, Suspended
 from asyncexec.executor.propagator_state import PropagatorState
 from asyncexec.graph.graph_text import parse_graph_text
 from tests.compilation.test_graph_view import view_of
-from tests.running import started
+from tests.running import raw_op, started
 
 MANY = 20_000
 
@@ -115,3 +116,86 @@ def test_each_frame_has_a_group_of_tasks() -> None:
     assert [list(group) for group in inner.task_groups_within()] == [["inner task"]]
     assert len(list(root.task_groups_within())) == 3
     assert items["inner"].frame == 2
+
+
+def three_loops(parallel_iterations: int) -> tuple[ax.Graph, ax.Tensor]:
+    """Loops in loops whose predicates are loop variables; the innermost has nothing to call a kernel for."""
+    with ax.Graph() as graph:
+        n = ax.placeholder(ax.int32, [], name="n")
+
+        def loop(predicate: Any, body: Any, *variables: Any) -> Any:
+            return ax.while_loop(predicate, body, list(variables), parallel_iterations=parallel_iterations)
+
+        def inner(x: Any) -> Any:
+            return loop(lambda q, y: q, lambda q, y: (ax.constant(value=False), y), ax.constant(value=True), x)[1]
+
+        def outer(x: Any) -> Any:
+            return loop(lambda p, x: p, lambda p, x: (ax.less(x, 3), inner(x + 1)), ax.constant(value=True), x)[1]
+
+        true = ax.constant(value=True)
+        last = loop(lambda a, b, x: a, lambda a, b, x: (b, ax.constant(value=False), outer(x)), true, true, n)[2]
+    return graph, last
+
+
+@pytest.mark.parametrize("parallel_iterations", [1, 2, 10])
+async def test_frames_entered_while_iterations_end(parallel_iterations: int) -> None:
+    """An iteration that waited for another to end may enter frames that end at once."""
+    graph, last = three_loops(parallel_iterations)
+    async with ax.Session(graph) as session:
+        assert await session.run(last, {"n:0": 0}) == 5  # as in TensorFlow
+
+
+def dead_loop(num_merges: int) -> ax.Graph:
+    """A loop that is never entered, with one Enter for many Merges."""
+    lines = ["x: Placeholder[int32, []]", "b: Placeholder[bool, []]", "sw: Switch(x, b)", "pf: Switch(b, b)"]
+    lines += ["e: Enter[frame_name='f'](sw:1)", "pe: Enter[frame_name='f'](pf:1)", "pm: Merge(pe, pn)"]
+    lines += ["lc: LoopCond(pm)", "ps: Switch(pm, lc)", "not: LogicalNot(ps:1)", "pn: NextIteration(not)"]
+    for i in range(num_merges):
+        lines += [
+            f"m{i}: Merge(e, n{i})",
+            f"s{i}: Switch(m{i}, lc)",
+            f"n{i}: NextIteration(s{i}:1)",
+            f"q{i}: Exit(s{i})",
+        ]
+    lines.append("ct: ControlTrigger(" + ", ".join(f"^q{i}" for i in range(num_merges)) + ")")
+    lines.append("fin: Identity(x, ^ct)")
+    with ax.Graph() as graph:
+        ax.import_graph_def(parse_graph_text("\n".join(lines)))
+    return graph
+
+
+@pytest.fixture(scope="module")
+def large_dead_loop() -> ax.Graph:
+    return dead_loop(1100)
+
+
+async def test_dead_enter_with_more_consumers_than_are_told_in_one_go(large_dead_loop: ax.Graph) -> None:
+    async with ax.Session(large_dead_loop) as session:
+        assert await session.run("fin:0", {"x:0": 3, "b:0": False}) == 3
+
+
+async def test_dead_node_lets_go_of_its_live_inputs() -> None:
+    alive: list[bool] = []
+    made: list[weakref.ref[Any]] = []
+
+    def make() -> Any:
+        array = np.ones(1000, np.float32)
+        made.append(weakref.ref(array))
+        return array
+
+    def look(_: Any) -> float:
+        alive.append(made[0]() is not None)
+        return 1.0
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        source = raw_op("Make", make, dtype=ax.float32)(name="source")
+        _, dead = ax.create_op("Switch", [x, ax.placeholder(ax.bool, [], name="b")])
+        unused = source + dead
+        with ax.control_dependencies([source]):
+            first = raw_op("Look", look, dtype=ax.float32)(x)
+        second = raw_op("Look", look, dtype=ax.float32)(first)
+        merged = ax.create_op("Merge", [[unused, second]])[0]
+    async with ax.Session(graph) as session:
+        assert await session.run(merged, {"x:0": 1.0, "b:0": False}) == 1.0
+    assert alive[-1] is False
