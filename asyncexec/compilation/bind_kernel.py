@@ -59,7 +59,8 @@ class KernelBinder:
         self._resource_mgr = resource_mgr
         self._device = device
         self._device_type = "CPU" if device is None else device.device_type
-        self._debug = debug
+        self._shares_host_memory = device is None or device.shares_host_memory
+        self._debug = debug and self._shares_host_memory  # what is checked are numpy's arrays
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
     def bind(self, node: Node, fed: Container[tuple[Node, int]] = ()) -> BoundKernel:
@@ -84,6 +85,10 @@ class KernelBinder:
             reading = _reading_merged if properties.op_def.name == "Merge" else _reading
             bound = bound._replace(kernel=reading(bound.kernel, references))
         return _checked(bound, node) if self._debug else bound
+
+    def constant(self, node: Node) -> Any:
+        """The value of a Const, in the memory of the device."""
+        return node.attrs["value"] if self._shares_host_memory else self.bind(node).kernel()
 
     def _bind_transfer(self, node: Node) -> BoundKernel:
         prefix = rendezvous_key(node.attrs)

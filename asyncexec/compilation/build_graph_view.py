@@ -145,7 +145,7 @@ class _Builder:
         self._guards = self._find_guarded(merged) if self._has_control_flow else {}
         for count, node in enumerate(self._graph.nodes):
             if node.op == "Const" and not node.control_inputs and node not in merged:
-                self._values[node] = node.attrs["value"]
+                self._values[node] = self._binder.constant(node)
                 continue
             if node in self._guards:
                 continue
@@ -169,7 +169,7 @@ class _Builder:
             value = self._constant(tensor)
             guard = self._guards.get(tensor.op) if value is NOTHING and self._guards else None
             if guard is not None:
-                value = tensor.op.attrs["value"]
+                value = self._binder.constant(tensor.op)
                 guards.add(guard)
             elif value is NOTHING:
                 self._edges.setdefault((tensor.op, tensor.index), []).append((len(inputs), item.id))

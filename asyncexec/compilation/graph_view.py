@@ -148,7 +148,7 @@ class NodeItem:
         if isinstance(kernel, CheckedKernel):
             self.kernel, self.check = kernel.function, kernel.check
         self.action = int(_action(node, bound))
-        self.value = node.attrs["value"] if self.action == Action.CONSTANT else None
+        self.value = kernel() if self.action == Action.CONSTANT else None
         self.input_start = input_start
         self.is_merge = node.op in MERGES
         self.num_merged = len(node.inputs)

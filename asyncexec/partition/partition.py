@@ -28,6 +28,7 @@ from asyncexec.partition.send_recv import (
     PartitionOptions,
     Transfers,
     check_channels,
+    identity,
     with_incarnation,
 )
 from asyncexec.pruning.prune import ClientGraph
@@ -69,6 +70,7 @@ class _Partitioner:
         self._remade: dict[tuple[Node, PartitionDraft], Node] = {}
         self._loops: ControlLoops | None = None
         self._transfers = Transfers(options)
+        self._stand_ins: dict[tuple[Node, int], Tensor] = {}  # of feeds, on the first device
 
     def run(self) -> Stage[dict[str, PartitionedGraph]]:
         options = self._options
@@ -78,6 +80,8 @@ class _Partitioner:
                 return self._whole(options.devices[0])
             self._channels.clear()
         yield from self._assign()
+        if options.own_memory:
+            yield from self._bridge_memory()
         incarnations = self._check_channels()
         if len(self._drafts) == 1 and not (incarnations or options.has_device_memory or options.start_time):
             return self._whole(next(iter(self._drafts)))
@@ -131,6 +135,55 @@ class _Partitioner:
         if not drafts and self._options.devices:
             self._draft(self._options.devices[0])
 
+    def _bridge_memory(self) -> Stage[None]:
+        """Let feeds and fetches that are in a device's own memory go through host memory, on the first device."""
+        graph, options = self._graph, self._options
+        for start in range(0, len(graph.nodes), STRIDE):
+            for node in graph.nodes[start : start + STRIDE]:
+                if self._draft_of[node].device in options.own_memory:
+                    for slot, tensor in enumerate(node.inputs):
+                        if self._is_fed(tensor) and not options.is_input_on_host(node, slot):
+                            self._stand_in(tensor)
+            yield
+        fetches = tuple(
+            tensor if self._is_in_host_memory(tensor) else self._on_first_device(tensor) for tensor in graph.fetches
+        )
+        bridges = [fetch.op for fetch, tensor in zip(fetches, graph.fetches, strict=True) if fetch is not tensor]
+        nodes = (*(tensor.op for tensor in self._stand_ins.values()), *graph.nodes, *bridges)
+        self._graph = ClientGraph(nodes, graph.feeds, fetches, graph.targets)
+
+    def _is_fed(self, tensor: Tensor) -> bool:
+        return tensor.op in self._fed_nodes and (tensor.op, tensor.index) in self._feeds
+
+    def _is_in_host_memory(self, tensor: Tensor) -> bool:
+        if self._is_fed(tensor) or self._draft_of[tensor.op].device not in self._options.own_memory:
+            return True
+        return self._options.is_output_on_host(tensor)
+
+    def _stand_in(self, feed: Tensor) -> Tensor:
+        key = feed.op, feed.index
+        if key not in self._stand_ins:
+            self._stand_ins[key] = self._on_first_device(feed)
+        return self._stand_ins[key]
+
+    def _on_first_device(self, tensor: Tensor) -> Tensor:
+        """*tensor*, given again by a node on the first device, whose memory is the host's."""
+        draft = self._draft(self._options.devices[0])
+        like = tensor.op
+        node = Node(
+            like.graph, self._transfers.new_name(like), identity(tensor.dtype.base_dtype), (tensor,), (), draft.device
+        )
+        node.source_line = like.source_line
+        node.output_shapes = (like.output_shapes[tensor.index],)
+        self._draft_of[node] = draft
+        return node.outputs[0]
+
+    def _taken(self, tensor: Tensor, node: Node, slot: int, draft: PartitionDraft) -> Tensor:
+        """What *node* on *draft* takes for its input *slot*, before Sends and Recvs: a feed's stand-in, or *tensor*."""
+        if draft.device not in self._options.own_memory or self._options.is_input_on_host(node, slot):
+            return tensor
+        return self._stand_ins.get((tensor.op, tensor.index), tensor)
+
     def _first_of(self, device: str, node: Node) -> PartitionDraft:
         if not device:
             devices = ", ".join(self._options.devices)
@@ -162,7 +215,8 @@ class _Partitioner:
         for start in range(0, len(nodes), STRIDE):
             for node in nodes[start : start + STRIDE]:
                 draft = draft_of[node]
-                for slot, tensor in enumerate(node.inputs):
+                for slot, given in enumerate(node.inputs):
+                    tensor = self._taken(given, node, slot, draft) if has_memory else given
                     source = tensor.op
                     if source in fed_nodes and (source, tensor.index) in self._feeds:
                         draft.feeds.add(self._feeds[source, tensor.index])
@@ -229,7 +283,8 @@ class _Partitioner:
         copies, draft_of = self._copies, self._draft_of
         inputs: list[Tensor] = []
         is_same = True
-        for slot, tensor in enumerate(node.inputs):
+        for slot, given in enumerate(node.inputs):
+            tensor = self._taken(given, node, slot, draft) if has_memory else given
             source = tensor.op
             is_here = draft_of.get(source) is draft
             is_fed = source in self._fed_nodes and (source, tensor.index) in self._feeds

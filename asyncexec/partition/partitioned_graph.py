@@ -36,10 +36,15 @@ class PartitionedGraph:
     fetch_indices: tuple[int, ...]
 
     def as_graph_def(self) -> GraphDef:
-        """The partition as a GraphDef with the functions that it reaches; feeds are _Arg nodes, fetches _Retval."""
+        """The partition as a GraphDef with the functions that it reaches.
+
+        Feeds are _Arg nodes, but for those that nobody takes; fetches are _Retval nodes.
+        """
         graph = self.graph
         owner = graph.nodes[0].graph if graph.nodes else None
-        nodes = (*self._args(), *self._body(), *self._retvals())
+        takers = (*self._body(), *self._retvals())
+        taken = {text.removeprefix("^") for node in takers for text in node.input}
+        nodes = (*(arg for arg in self._args() if arg.name in taken), *takers)
         functions = reachable_functions(nodes, owner.functions if owner is not None else {})
         return GraphDef.model_construct(
             node=nodes,

@@ -41,6 +41,7 @@ class PartitionOptions:
         incarnations: of each device, a number that changes when it is started anew; 0 where unknown.
         output_on_host, input_on_host: whether a slot of a node is in host memory although its device has its own; to
             be False for nodes on devices whose memory is that of the host.  None: no device has memory of its own.
+        own_memory: the devices that have memory of their own.  Feeds and fetches are on the first, in host memory.
         start_time: when a node is to start; Recvs wait for their time where this is given.
     """
 
@@ -48,6 +49,7 @@ class PartitionOptions:
     incarnations: Mapping[str, int] = field(default_factory=dict)
     output_on_host: Callable[[Node, int], bool] | None = None
     input_on_host: Callable[[Node, int], bool] | None = None
+    own_memory: frozenset[str] = frozenset()
     start_time: Callable[[Node], int] | None = None
 
     @property
@@ -157,7 +159,7 @@ class Transfers:
         dummy = self._make(source, crossing.origin, empty_const(), (), (crossing.sent,), (_EMPTY_SHAPE,), "/ctrl")
         self._note_time(dummy, source)
         recv = self._pair(crossing, dummy.outputs[0], float32, from_host=False, to_host=False)
-        received = self._make(source, crossing.destination, _identity(float32), (recv,), (), (_EMPTY_SHAPE,))
+        received = self._make(source, crossing.destination, identity(float32), (recv,), (), (_EMPTY_SHAPE,))
         self._note_time(received, crossing.consumer)
         self._controls[source, crossing.destination] = received
         return received
@@ -256,7 +258,7 @@ def empty_const() -> NodeProperties:
 
 
 @cache
-def _identity(dtype: DType) -> NodeProperties:
+def identity(dtype: DType) -> NodeProperties:
     return properties_of(op_registry.lookup("Identity"), {"T": dtype})
 
 

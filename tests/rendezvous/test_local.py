@@ -246,11 +246,13 @@ ACTIONS = st.lists(
 async def play(rendezvous: Rendezvous, actions: list[tuple[str, Any]], *, aborts: bool) -> None:
     """Receives in tasks, cancelled at any time: each value goes to one receive, those of a key in their order."""
     sent: dict[str, list[int]] = defaultdict(list)
-    received: dict[str, list[int]] = defaultdict(list)
+    places: dict[str, list[list[int]]] = defaultdict(list)  # one for each receive, in the order in which they began
     tasks: list[asyncio.Task[None]] = []
 
     async def recv(key: str) -> None:
-        received[key].append((await rendezvous.recv(key))[0])
+        place: list[int] = []
+        places[key].append(place)
+        place.append((await rendezvous.recv(key))[0])
 
     for number, (action, argument) in enumerate(actions):
         if action == "send":
@@ -260,7 +262,7 @@ async def play(rendezvous: Rendezvous, actions: list[tuple[str, Any]], *, aborts
             tasks.append(asyncio.ensure_future(recv(argument)))
         elif action == "nowait" and rendezvous.statistics().num_waiters == 0:
             try:
-                received[argument].append(rendezvous.recv_nowait(argument)[0])
+                places[argument].append([rendezvous.recv_nowait(argument)[0]])
             except WouldBlock:
                 assert argument not in rendezvous.unreceived()
         elif action == "cancel" and argument < len(tasks):
@@ -268,12 +270,13 @@ async def play(rendezvous: Rendezvous, actions: list[tuple[str, Any]], *, aborts
         elif action == "turn":
             await settle(argument)
     await settle()
+    received = {key: [value for place in found for value in place] for key, found in places.items()}
     if not any(action == "cancel" for action, _ in actions):
         assert all(values == sent[key][: len(values)] for key, values in received.items())
     if not aborts:
         for key in ("a", "b"):
             while key in rendezvous.unreceived():
-                received[key].append(rendezvous.recv_nowait(key)[0])
+                received.setdefault(key, []).append(rendezvous.recv_nowait(key)[0])
         assert {key: sorted(values) for key, values in received.items() if values} == {
             key: values for key, values in sent.items() if values
         }
