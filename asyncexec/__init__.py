@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from asyncexec.framework import errors as errors
     from asyncexec.framework.graph_def import GraphDef as GraphDef, NodeDef as NodeDef
+    from asyncexec.framework.kernel_warning import KernelWarning as KernelWarning
     from asyncexec.framework.limiter import Limiter as Limiter
     from asyncexec.framework.retry import Retry as Retry
     from asyncexec.framework.step_stats import RunMetadata as RunMetadata, StepStats as StepStats
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         rank as rank, shape as shape, size as size, stop_gradient as stop_gradient,
         tuple as tuple,
     )
+    from asyncexec.frontend.batch import batch as batch
     from asyncexec.frontend.control_flow import case as case, cond as cond, switch_case as switch_case
     from asyncexec.frontend.convert import constant as constant
     from asyncexec.frontend.convolution_functions import (
@@ -120,6 +122,9 @@ if TYPE_CHECKING:
         delete_session_tensor as delete_session_tensor, get_session_handle as get_session_handle,
         get_session_tensor as get_session_tensor,
     )
+    from asyncexec.frontend.stream_functions import (
+        StreamState as StreamState, source as source, stream_state as stream_state,
+    )
     from asyncexec.frontend.string_functions import (
         as_string as as_string, reduce_join as reduce_join, regex_full_match as regex_full_match,
         regex_replace as regex_replace, string_join as string_join, string_length as string_length,
@@ -151,14 +156,18 @@ if TYPE_CHECKING:
     from asyncexec.importers.saved_model import load_saved_model as load_saved_model
     from asyncexec.importers.tf_graph_def import load_graph_def as load_graph_def, save_graph_def as save_graph_def
     from asyncexec.session.direct_session import Session as Session
+    from asyncexec.session.partial_run import PartialRun as PartialRun
     from asyncexec.session.running import BlockingSession as BlockingSession, run as run
     from asyncexec.session.session_config import RunOptions as RunOptions, SessionConfig as SessionConfig
+    from asyncexec.session.statistics import SessionStatistics as SessionStatistics
+    from asyncexec.session.stream_session import Stream as Stream, StreamMap as StreamMap
 # fmt: on
 
 # Public names by module.
 _PUBLIC = {
     "asyncexec.framework": "errors",
     "asyncexec.framework.graph_def": "GraphDef NodeDef",
+    "asyncexec.framework.kernel_warning": "KernelWarning",
     "asyncexec.framework.limiter": "Limiter",
     "asyncexec.framework.retry": "Retry",
     "asyncexec.framework.step_stats": "RunMetadata StepStats",
@@ -176,6 +185,7 @@ _PUBLIC = {
         "Assert bitcast cast check_numerics ensure_shape group identity identity_n no_op placeholder "
         "placeholder_with_default print_ rank shape size stop_gradient tuple"
     ),
+    "asyncexec.frontend.batch": "batch",
     "asyncexec.frontend.control_flow": "case cond switch_case",
     "asyncexec.frontend.convert": "constant",
     "asyncexec.frontend.convolution_functions": (
@@ -224,6 +234,7 @@ _PUBLIC = {
         "unsorted_segment_prod unsorted_segment_sum"
     ),
     "asyncexec.frontend.session_handles": "delete_session_tensor get_session_handle get_session_tensor",
+    "asyncexec.frontend.stream_functions": "StreamState source stream_state",
     "asyncexec.frontend.string_functions": (
         "as_string reduce_join regex_full_match regex_replace string_join string_length string_lower string_split "
         "string_strip string_to_hash_bucket_fast string_to_number string_upper substr"
@@ -242,8 +253,11 @@ _PUBLIC = {
     "asyncexec.importers.saved_model": "load_saved_model",
     "asyncexec.importers.tf_graph_def": "load_graph_def save_graph_def",
     "asyncexec.session.direct_session": "Session",
+    "asyncexec.session.partial_run": "PartialRun",
     "asyncexec.session.running": "BlockingSession run",
     "asyncexec.session.session_config": "RunOptions SessionConfig",
+    "asyncexec.session.statistics": "SessionStatistics",
+    "asyncexec.session.stream_session": "Stream StreamMap",
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 

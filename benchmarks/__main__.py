@@ -20,7 +20,20 @@ from typing import Any, Final
 
 from asyncexec.framework.errors import MissingExtraError
 from asyncexec.framework.extras import is_installed
-from benchmarks import async_ops, control_flow, event_loop, first_runs, memory, runs, start_up, tensorflow_session
+from benchmarks import (
+    async_ops,
+    batching,
+    control_flow,
+    devices,
+    event_loop,
+    first_runs,
+    memory,
+    mixed_load,
+    runs,
+    start_up,
+    streams,
+    tensorflow_session,
+)
 from benchmarks.measure import Settings
 from benchmarks.report import Benchmark, Row, print_table, write_json
 
@@ -30,8 +43,12 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     *start_up.BENCHMARKS,
     *runs.BENCHMARKS,
     *control_flow.BENCHMARKS,
+    *devices.BENCHMARKS,
     *async_ops.BENCHMARKS,
+    *batching.BENCHMARKS,
+    *streams.BENCHMARKS,
     *event_loop.BENCHMARKS,
+    *mixed_load.BENCHMARKS,
     *first_runs.BENCHMARKS,
     *memory.BENCHMARKS,
 )

@@ -31,17 +31,17 @@ def read(wire: bytes) -> Any:
     return tensorflow().compat.v1.GraphDef.FromString(wire)
 
 
-def open_session(graph_def: Any, *, is_optimizing: bool = True) -> Any:
+def open_session(graph_def: Any, *, is_optimizing: bool = True, device_count: Mapping[str, int] | None = None) -> Any:
     """A session with a fresh graph into which *graph_def* has been imported."""
     tf = tensorflow()
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(graph_def, name="")
-    return tf.compat.v1.Session(graph=graph, config=_config(is_optimizing))
+    return tf.compat.v1.Session(graph=graph, config=_config(is_optimizing, device_count or {}))
 
 
-def _config(is_optimizing: bool) -> Any:
-    config = tensorflow().compat.v1.ConfigProto()
+def _config(is_optimizing: bool, device_count: Mapping[str, int]) -> Any:
+    config = tensorflow().compat.v1.ConfigProto(device_count=device_count)
     if not is_optimizing:
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         config.graph_options.optimizer_options.opt_level = -1  # L0

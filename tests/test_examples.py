@@ -117,3 +117,11 @@ def test_queue_worker() -> None:
     assert stored == taken - 1  # all that was begun, but the one that fails
     assert (taken + left, left > 0) == (12, True)
     assert "failed: load: ValueError: job 2 has no data" in output
+
+
+def test_sensor_stream() -> None:
+    output = output_of("sensor_stream.py")
+    anomalies = re.findall(r"^message (\d+): sensor [ab] at \d+\.\d, score \d+\.\d$", output, re.MULTILINE)
+    assert anomalies == ["150", "280", "281"]
+    assert re.search(r"^item 200: JSONDecodeError: .*, at read_message$", output, re.MULTILINE)
+    assert "400 messages, 3 anomalies, 1 unreadable" in output

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from asyncexec.framework.device import AllocatorAttributes, Device
-from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
+from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.kernel import DEAD, AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.kernel_registry import registry as kernel_registry
@@ -18,6 +18,7 @@ from asyncexec.framework.rendezvous import NO_ARGS, ROOT_FRAME, RendezvousArgs, 
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.graph.node import Node, NodeProperties
 from asyncexec.partition.send_recv import RECVS, SENDS, rendezvous_key
+from asyncexec.pruning.feed_errors import fed_reference
 
 TRANSFERS: Final = SENDS | RECVS
 _ON_HOST: Final = frozenset({"_HostSend", "_HostRecv"})
@@ -140,9 +141,7 @@ def reference_inputs(node: Node, fed: Container[tuple[Node, int]] = ()) -> tuple
         if tensor.op.properties.output_dtypes[tensor.index].is_ref:
             is_fed = (tensor.op, tensor.index) in fed
             if is_fed and wanted[slot].is_ref:
-                raise InvalidArgumentError(
-                    f"input {slot} takes a reference to a variable, but a value is fed for {tensor.name!r}", node=node
-                )
+                raise fed_reference(node, slot)
             if not is_fed and not wanted[slot].is_ref:
                 found.append(slot)
     return tuple(found)

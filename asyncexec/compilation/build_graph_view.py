@@ -22,6 +22,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, do_nothing, pass_on
 from asyncexec.graph.control_flow_info import ENTERS, MERGES, ControlFlowInfo, Frame
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.pruning.feed_errors import fed_inside_loop
 from asyncexec.pruning.prune import ClientGraph
 
 # Deliveries made in one go; more are split up, so that others get their turn in between.
@@ -275,10 +276,7 @@ class _Builder:
         edges = self._edges.get((tensor.op, tensor.index), ())
         for _, consumer in edges:
             if consumer != SINK and self._items[consumer].frame:
-                node = self._items[consumer].node
-                raise InvalidArgumentError(
-                    f"{tensor.name!r} is fed, but {node.name!r}, which takes it, is inside a loop", node=node
-                )
+                raise fed_inside_loop(self._items[consumer].node, tensor)
         return edges
 
     def _feed_controls(self, tensor: Tensor) -> Sequence[int]:

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from asyncexec.compilation.graph_view import GraphView
 from asyncexec.executor.executor_state import ExecutorState
-from asyncexec.executor.kernel_stats import (
-    KernelStats,
-)
+from asyncexec.executor.kernel_stats import KernelStats
+from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.executor.tagged_executor_state import TaggedExecutorState
@@ -30,24 +29,30 @@ class Executor:
     __slots__ = ("_pool", "_schedule_seed", "_slice_ns", "stats", "view")
 
     def __init__(
-        self, view: GraphView, pool: WorkerPool, slice_ns: int = DEFAULT_SLICE_NS, schedule_seed: int | None = None
+        self,
+        view: GraphView,
+        pool: WorkerPool,
+        slice_ns: int = DEFAULT_SLICE_NS,
+        schedule_seed: int | None = None,
+        holds: LoopHolds | None = None,
     ) -> None:
         self.view = view
-        self.stats = KernelStats(view.items, has_control_flow=view.has_control_flow)
+        self.stats = KernelStats(view.items, has_control_flow=view.has_control_flow, holds=holds)
         self._pool = pool
         self._slice_ns = slice_ns
         self._schedule_seed = schedule_seed
 
     def start(
         self,
-        feeds: Sequence[Any],
+        feeds: Sequence[Any] | None,
         collector: StepStatsCollector | None = None,
         rendezvous: Rendezvous | None = None,
         context: Context | None = None,
     ) -> ExecutorState:
         """A step with the values of *feeds*, or the part of one that meets others in *rendezvous*; nothing has run yet.
 
-        Async kernels run in *context*, where one is given.
+        Where *feeds* is None, they come one by one through ``deliver_feed``.  Async kernels run in *context*, where
+        one is given.
         """
         order = None if self._schedule_seed is None else Random(self._schedule_seed)
         kind = TaggedExecutorState if self.view.has_control_flow else ExecutorState

@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
+from asyncexec.executor.client_end import ClientEnd, ClientKeys
 from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
 from asyncexec.executor.executor_state import ExecutorState
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.collective import CollectiveExecutor
+from asyncexec.framework.derived import without_frames
 from asyncexec.framework.errors import CancelledError, InternalError, OpError
 from asyncexec.framework.rendezvous import Rendezvous
 
@@ -41,12 +44,12 @@ class StepChannels:
     Attributes:
         rendezvous: where Sends meet Recvs.
         context: what async kernels run in, or None for the caller's.
-        abort: tells others of the step's failure.
+        collectives: where collectives meet, if there are any.
     """
 
     rendezvous: Rendezvous
     context: Context | None = None
-    abort: Callable[[OpError], None] | None = None
+    collectives: CollectiveExecutor | None = None
 
 
 class PartitionedExecutor:
@@ -58,9 +61,19 @@ class PartitionedExecutor:
         open_channels: makes what the partitions of a step meet in.
         slice_ns: how long the step may hold the event loop.
         debug: let a step fail in which something was sent that nobody received.
+        client_keys: where feeds and fetches travel by the rendezvous, the keys that they have there.
     """
 
-    __slots__ = ("_debug", "_num_fetches", "_open_channels", "_partitions", "_slice_ns", "_standing")
+    __slots__ = (
+        "_client_keys",
+        "_debug",
+        "_num_fetches",
+        "_open_channels",
+        "_partitions",
+        "_sent_again",
+        "_slice_ns",
+        "_standing",
+    )
 
     def __init__(
         self,
@@ -70,6 +83,7 @@ class PartitionedExecutor:
         slice_ns: int = DEFAULT_SLICE_NS,
         *,
         debug: bool = False,
+        client_keys: ClientKeys | None = None,
     ) -> None:
         self._standing = _find_standing([part.executor for part in partitions])
         self._partitions = partitions
@@ -77,19 +91,31 @@ class PartitionedExecutor:
         self._open_channels = open_channels
         self._slice_ns = slice_ns
         self._debug = debug
+        self._client_keys = client_keys
+        self._sent_again = frozenset() if client_keys is None else _fetched_in_loops(partitions)
 
-    def start(self, feeds: Sequence[Any], collector: StepStatsCollector | None = None) -> ExecutorBarrier:
-        """A step with the values of *feeds*; nothing has run yet."""
+    def start(self, feeds: Sequence[Any] | None, collector: StepStatsCollector | None = None) -> ExecutorBarrier:
+        """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
         channels = self._open_channels()
         states = [
-            part.executor.start([feeds[i] for i in part.feed_indices], collector, channels.rendezvous, channels.context)
+            part.executor.start(
+                None if feeds is None else [feeds[i] for i in part.feed_indices],
+                collector,
+                channels.rendezvous,
+                channels.context,
+            )
             for part in self._partitions
         ]
         standing = {key: (recv, states[index]) for key, (recv, index) in self._standing.items()}
         for state in states:
             state.standing = standing
         fetch_indices = [part.fetch_indices for part in self._partitions]
-        return ExecutorBarrier(states, fetch_indices, self._num_fetches, channels, self._slice_ns, debug=self._debug)
+        step = ExecutorBarrier(states, fetch_indices, self._num_fetches, channels, self._slice_ns, debug=self._debug)
+        if feeds is None:
+            step.feed_indices = [part.feed_indices for part in self._partitions]
+        if self._client_keys is not None:
+            step.client = ClientEnd(self._client_keys, self._sent_again, feeds, channels.rendezvous, step)
+        return step
 
 
 def _find_standing(executors: Sequence[Executor]) -> dict[str, tuple[NodeItem, int]]:
@@ -117,6 +143,16 @@ def _find_standing(executors: Sequence[Executor]) -> dict[str, tuple[NodeItem, i
     return found
 
 
+def _fetched_in_loops(partitions: Sequence[PartitionExecutor]) -> frozenset[str]:
+    """The keys of fetches that may have a value in each iteration of a loop."""
+    return frozenset(
+        item.transfer.root_key
+        for part in partitions
+        for item in part.executor.view.items
+        if item.frame and item.transfer is not None and item.transfer.is_fetch
+    )
+
+
 def _key_of_recv(item: NodeItem) -> str | None:
     """The key of a Recv that takes values as they are; None for any other node."""
     transfer = item.transfer
@@ -128,7 +164,17 @@ def _key_of_recv(item: NodeItem) -> str | None:
 class ExecutorBarrier(StepScope):
     """One step of a PartitionedExecutor.  When it has run, ``fetched()`` has the values."""
 
-    __slots__ = ("_channels", "_debug", "_fetch_indices", "_num_fetches", "_slice_ns", "_standing", "_states")
+    __slots__ = (
+        "_channels",
+        "_debug",
+        "_fetch_indices",
+        "_num_fetches",
+        "_slice_ns",
+        "_standing",
+        "_states",
+        "client",
+        "feed_indices",
+    )
 
     def __init__(
         self,
@@ -148,8 +194,12 @@ class ExecutorBarrier(StepScope):
         self._slice_ns = slice_ns
         self._debug = debug
         self._standing = states[0].standing
+        self.client: ClientEnd | None = None  # where feeds and fetches travel by the rendezvous
+        self.feed_indices: Sequence[Sequence[int]] = ()  # of each partition, where feeds come one by one
         for state in states:
             state.scope = self
+        if channels.collectives is not None:
+            channels.collectives.on_wait(self.wake)
 
     @property
     def has_ready(self) -> bool:
@@ -159,8 +209,19 @@ class ExecutorBarrier(StepScope):
     def is_waiting(self) -> bool:
         return self._channels.rendezvous.has_in_flight or any(state.is_waiting for state in self._states)
 
+    def deliver_feed(self, index: int, value: Any) -> None:
+        """Take the value of one feed, in a step that was started without feeds."""
+        if self.client is not None and self._failure is None:
+            self.client.send_feed(index, value)
+        for state, indices in zip(self._states, self.feed_indices, strict=True):
+            if index in indices:
+                state.deliver_feed(indices.index(index), value)
+        self.wake()
+
     def fetched(self) -> list[Any]:
         """The values of the fetches, after the step has ended."""
+        if self.client is not None:
+            return self.client.fetched()
         values = [NOTHING] * self._num_fetches
         for state, indices in zip(self._states, self._fetch_indices, strict=True):
             for index, value in zip(indices, state.fetched(), strict=True):
@@ -168,27 +229,57 @@ class ExecutorBarrier(StepScope):
         return values
 
     def _drain(self) -> None:
-        states = self._states
         with np.errstate(all="ignore"):
-            now = monotonic_ns()
-            end = now + self._slice_ns
-            while self._failure is None and now <= end:
-                has_run = False
-                for state in states:
-                    if state.ready:
-                        state.run_ready(now, end)
-                        has_run = True
-                        now = monotonic_ns()
-                if not has_run:
-                    return
+            start = monotonic_ns()
+            elapsed = self.run_ready(start, start + self._slice_ns) - start
+        holds = self._states[0].holds
+        if elapsed > holds.longest_slice_ns:
+            holds.longest_slice_ns = elapsed
+
+    def run_ready(self, now: int, end: int) -> int:
+        """Run ready nodes of all partitions until there are none, the time *end* has come, or one fails.
+
+        Returns the time that it is then.
+        """
+        states = self._states
+        while self._failure is None and now <= end:
+            has_run = False
+            for state in states:
+                if state.ready:
+                    now = state.run_ready(now, end)
+                    has_run = True
+            if not has_run:
+                break
+        return now
 
     def _stop(self, error: BaseException) -> None:
         for state in self._states:
             state.halt(error)
-        reason = error if isinstance(error, OpError) else CancelledError("the step has ended")
+        # Channels keep what they are aborted with: it must not hold the step, which holds them.
+        reason = without_frames(error) if isinstance(error, OpError) else CancelledError("the step has ended")
         self._channels.rendezvous.start_abort(reason)
-        if self._channels.abort is not None:
-            self._channels.abort(reason)
+        if self._channels.collectives is not None:
+            self._channels.collectives.start_abort(reason)
+
+    def _check_progress(self) -> None:
+        collectives = self._channels.collectives
+        if (
+            collectives is None
+            or self._channels.rendezvous.has_in_flight
+            or any(state.has_jobs for state in self._states)
+        ):
+            return
+        stuck = collectives.stuck()
+        if stuck and len(stuck) == sum(state.num_tasks for state in self._states):
+            shown = ", ".join(
+                f"{member.node} (group {member.group_key}, instance {member.instance_key})" for member in stuck[:5]
+            )
+            self.abort(
+                InternalError(
+                    f"{shown} of {len(stuck)} waiting collectives will never be met: nothing else runs",
+                    hint="all devices of a group must begin its collectives in the same order, and in each step",
+                )
+            )
 
     def _check_complete(self) -> None:
         if self._failure is not None:
@@ -196,20 +287,30 @@ class ExecutorBarrier(StepScope):
         waiting = [name for state in self._states for name in state.waiting_recvs()]
         waiting += [recv.node.name for recv, _ in self._standing.values()]
         if waiting:
+            names = list(dict.fromkeys(waiting))
             self.abort(
                 InternalError(
-                    f"{', '.join(waiting[:5])} of {len(waiting)} waiting Recvs will get no value: nothing else runs",
+                    f"{', '.join(names[:5])} of {len(waiting)} waiting Recvs will get no value: nothing else runs",
                     hint="a loop over several devices must give each of its Merges a value in every iteration",
                 )
             )
-        elif self._debug and (unreceived := self._channels.rendezvous.unreceived()):
+        elif self._debug and (unreceived := self._unreceived()):
             self.abort(InternalError(f"sent, but never received: {', '.join(unreceived[:5])}"))
 
-    def _raise_failure(self) -> None:
+    def _unreceived(self) -> list[str]:
+        keys = self._channels.rendezvous.unreceived()
+        return keys if self.client is None else [key for key in keys if not self.client.may_ignore(key)]
+
+    def take_failure(self) -> BaseException | None:
         for state in self._states:  # the step has ended: what holds each other would keep tensors alive
             state.scope = None
+            state.take_failure()
         self._standing.clear()
-        super()._raise_failure()
+        if self._channels.collectives is not None:
+            self._channels.collectives.on_wait(None)
+        if self.client is not None:
+            self.client.close()
+        return super().take_failure()
 
     def _cancel_launched(self) -> None:
         for state in self._states:

@@ -21,6 +21,7 @@ import numpy as np
 
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import GraphView, NodeItem
+from asyncexec.executor.ending import EndedPropagatorState, Ending
 from asyncexec.executor.frame import TaskGroup
 from asyncexec.executor.kernel_errors import as_op_error
 from asyncexec.executor.kernel_stats import (
@@ -63,6 +64,7 @@ class ExecutorState(StepScope):
 
     __slots__ = (
         "_collector",
+        "_ending",
         "_jobs",
         "_num_tasks",
         "_places",
@@ -74,6 +76,7 @@ class ExecutorState(StepScope):
         "_stats",
         "_tasks",
         "context",
+        "holds",
         "ready",
         "rendezvous",
         "scope",
@@ -85,7 +88,7 @@ class ExecutorState(StepScope):
         plan: ExecutionPlan,
         pool: WorkerPool,
         slice_ns: int,
-        feeds: Sequence[Any],
+        feeds: Sequence[Any] | None,
         collector: StepStatsCollector | None,
         order: Random | None,
     ) -> None:
@@ -95,6 +98,7 @@ class ExecutorState(StepScope):
         self.standing: dict[str, Standing] = {}  # of the whole step: Recvs that Sends may hand values to, by key
         self.context: Context | None = None
         self._stats = plan.stats
+        self.holds = plan.stats.holds
         self._places = plan.stats.places
         self._pool = pool
         self._slice_ns = slice_ns
@@ -106,6 +110,7 @@ class ExecutorState(StepScope):
         self._tasks: TaskGroup = {}  # of async nodes; where there are frames, each has a group of its own
         self._num_tasks = 0  # in all groups
         self._jobs: dict[Any, Job] = {}  # of nodes on worker threads, by entry
+        self._ending: Ending | None = None
         self._recvs: dict[Any, NodeItem] = {}  # that wait in the rendezvous, by entry
         if collector is not None:
             collector.record_constants(plan.view.constants)
@@ -119,6 +124,34 @@ class ExecutorState(StepScope):
     def is_waiting(self) -> bool:
         return bool(self._num_tasks or self._jobs)
 
+    def deliver_feed(self, index: int, value: Any) -> None:
+        """Take the value of one feed, in a step that was started without feeds."""
+        if self._failure is None:
+            try:
+                self._propagator.deliver_feed(index, value, self.ready)
+            except OpError as raised:  # a Switch, say, that takes the feed
+                self.abort(raised)
+        self.wake()
+
+    def rest(self) -> None:
+        """Let go of all values, when this, a step of its own without control flow, has ended well."""
+        self._waiter = None
+        self._propagator.reset()
+
+    def restart(self, feeds: Sequence[Any] | None) -> None:
+        """Be the next step of the same plan, after ``rest``: that is cheaper than to make another."""
+        self._propagator.activate_roots(feeds, self.ready)
+
+    @property
+    def num_tasks(self) -> int:
+        """How many async nodes are awaited."""
+        return self._num_tasks
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether anything is with worker threads."""
+        return bool(self._jobs)
+
     def waiting_recvs(self) -> list[str]:
         """The names of the Recvs that wait for a value."""
         return [item.node.name for item in self._recvs.values()]
@@ -130,8 +163,10 @@ class ExecutorState(StepScope):
             self.scope.abort(error)
 
     def wake(self) -> None:
-        if self.scope is None:
-            super().wake()
+        if self.scope is None:  # as the base does, without another call
+            waiter = self._waiter
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
         else:
             self.scope.wake()
 
@@ -140,6 +175,9 @@ class ExecutorState(StepScope):
 
     def _check_complete(self) -> None:
         """A step that runs alone is done when nothing is left to do."""
+
+    def _check_progress(self) -> None:
+        """What a step that runs alone waits for comes from elsewhere."""
 
     def halt(self, error: BaseException) -> None:
         """Run nothing more: the step that this is a part of has failed with *error*."""
@@ -157,11 +195,13 @@ class ExecutorState(StepScope):
 
     def _drain(self) -> None:
         with np.errstate(all="ignore"):
-            now = monotonic_ns()
-            self.run_ready(now, now + self._slice_ns)
+            start = monotonic_ns()
+            elapsed = self.run_ready(start, start + self._slice_ns) - start
+        if elapsed > self.holds.longest_slice_ns:
+            self.holds.longest_slice_ns = elapsed
 
-    def run_ready(self, now: int, end: int) -> None:
-        """Run ready nodes until there are none, the time *end* has come, or one fails."""
+    def run_ready(self, now: int, end: int) -> int:
+        """Run ready nodes until there are none, the time *end* has come, or one fails; the time that it is then."""
         ready, places, collector = self.ready, self._places, self._collector
         slots, propagate_outputs = self._propagator.inputs, self._propagator.propagate_outputs
         take_next = ready.popleft if self._random is None else self._take_any
@@ -174,21 +214,22 @@ class ExecutorState(StepScope):
                     self._launch(item, item, now)
                 now = monotonic_ns()
                 if now > end:
-                    return
+                    return now
                 continue
             inputs = take_inputs(slots, item)
             try:
                 propagate_outputs(item, item.kernel(*inputs), ready)
             except CATCHABLE as raised:
                 self._fail(item, item, explained(raised, item, inputs))
-                return
+                return now
             before, now = now, monotonic_ns()
             if now - before > EXPENSIVE_NS:
-                self._stats.update(item.id, now - before)
+                self._stats.update_inline(item.id, now - before)
             if collector is not None and not item.is_relay:
                 collector.record(item, before, before, now)
             if now > end:
-                return
+                return now
+        return now
 
     def _take_any(self) -> Any:
         assert self._random is not None
@@ -282,7 +323,10 @@ class ExecutorState(StepScope):
                 self._run_sized(entry, item, inputs, size)
             else:
                 self._jobs[entry] = self._pool.submit(
-                    item.checked_kernel, inputs, lambda outcome: self._on_worker_done(entry, item, size, now, outcome)
+                    item.checked_kernel,
+                    inputs,
+                    lambda outcome: self._on_worker_done(entry, item, size, now, outcome),
+                    item.node.name,
                 )
         except CATCHABLE as raised:
             self._fail(entry, item, raised)
@@ -293,6 +337,8 @@ class ExecutorState(StepScope):
         self._propagator.propagate_outputs(entry, outputs, self.ready)
         end = monotonic_ns()
         self._stats.update_sized(item.id, size, end - start)
+        if end - start > EXPENSIVE_NS:
+            self.holds.note(item.node, end - start)
         if self._collector is not None:
             self._collector.record(item, start, start, end)
 
@@ -304,7 +350,7 @@ class ExecutorState(StepScope):
             self.wake()
             return
         try:
-            outputs = await coroutine
+            outputs = await self._stats.watch(item.id, coroutine)
             if item.finish is not None:
                 outputs = item.finish(outputs)
         except BaseException as error:
@@ -353,6 +399,7 @@ class ExecutorState(StepScope):
         self.wake()
 
     def _cancel_launched(self) -> None:
+        self._ending = Ending(self._pool, self._loop)
         for task in [task for group in self._task_groups() for task in group.values()]:
             # A task that has not begun sees the failure when it does; cancelled now, it would never run at all.
             if inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED:  # type: ignore[arg-type]
@@ -361,13 +408,27 @@ class ExecutorState(StepScope):
             del self._jobs[entry]
 
     async def _wait_for_launched(self) -> None:
+        assert self._ending is not None  # _cancel_launched has been called
         if self._num_tasks:
-            await asyncio.wait([task for group in self._task_groups() for task in group.values()])
-            for group in self._task_groups():  # of a task that was cancelled before it began, nothing has been heard
-                group.clear()
-            self._num_tasks = 0
-        else:
-            await (self.scope or self)._wait()
+            await self._wait_for_tasks(self._ending)
+            return
+        await (self.scope or self)._wait(self._ending.workers_left_s)
+        if self._jobs and self._ending.workers_left_s == 0:
+            self._ending.abandon(self._jobs)
+            self._jobs.clear()
+
+    async def _wait_for_tasks(self, ending: Ending) -> None:
+        tasks = [task for group in self._task_groups() for task in group.values()]
+        _, late = await asyncio.wait(tasks, timeout=ending.tasks_left_s)
+        if late:
+            if ending.cancel_again(late):
+                return
+            ending.leave_tasks(self._task_groups())
+        for group in self._task_groups():  # of a task that was cancelled before it began, nothing has been heard
+            group.clear()
+        self._num_tasks = 0
+        if late:
+            self._propagator = EndedPropagatorState()
 
 
 # A Recv that is ready from the start of the step, and the partition's state that it is in.

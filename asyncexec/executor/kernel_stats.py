@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from types import CoroutineType
 from typing import Any, Final
 
 import numpy as np
 
 from asyncexec.compilation.graph_view import NodeItem
-from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.executor.loop_holds import LoopHolds, watched
+from asyncexec.framework.clock import NS_PER_MS, NS_PER_S, monotonic_ns
 from asyncexec.framework.kernel import KernelKind
 
 INLINE: Final = 0
@@ -24,6 +26,9 @@ EXPENSIVE_NS: Final = NS_PER_MS // 2
 # One sample counts for a quarter, and never for more than this: one pause of the machine is soon forgotten,
 # while a kernel that takes milliseconds is moved after its first run.
 _SAMPLE_CAP_NS: Final = 8 * EXPENSIVE_NS
+# Inline, only runs that were not cheap are samples: to note the others would cost more than they do.  What those would
+# have done to the average, time does; else pauses of the machine, hours apart, would add up.
+_HALF_LIFE_NS: Final = NS_PER_S
 
 
 class KernelStats:
@@ -33,9 +38,12 @@ class KernelStats:
     large inputs (a matrix product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
     """
 
-    __slots__ = ("_costs_ns", "_items", "_ns_per_byte", "places")
+    __slots__ = ("_costs_ns", "_items", "_ns_per_byte", "_num_awaited", "_sampled_at_ns", "holds", "places")
 
-    def __init__(self, items: Sequence[NodeItem], *, has_control_flow: bool = False) -> None:
+    def __init__(
+        self, items: Sequence[NodeItem], *, has_control_flow: bool = False, holds: LoopHolds | None = None
+    ) -> None:
+        self.holds = holds or LoopHolds()
         first = {key: _first_place(*key) for key in itertools.product(KernelKind, (None, True, False))}
         self.places = [first[item.kind, item.is_expensive] for item in items]
         for item in items:
@@ -45,15 +53,34 @@ class KernelStats:
             self.places = [PASSIVE if item.action else place for item, place in zip(items, self.places, strict=True)]
             self.places.append(PASSIVE)  # of suspended deliveries
         self._costs_ns: list[int] = [0] * len(items)
+        self._num_awaited: list[int] = [0] * len(items)  # calls of async kernels
+        self._sampled_at_ns: list[int] = [0] * len(items)
         self._items = items
         self._ns_per_byte: dict[int, float] = {}  # of those SIZED that have run
 
-    def update(self, item_id: int, elapsed_ns: int) -> None:
-        """Take a sample of a sync kernel into account."""
+    def watch(self, item_id: int, coroutine: Awaitable[Any]) -> Awaitable[Any]:
+        """*coroutine*, a call of an async kernel; timed, if it is the first or one in 16: that costs a microsecond."""
+        count = self._num_awaited[item_id]
+        self._num_awaited[item_id] = count + 1
+        if count & 15 or not isinstance(coroutine, CoroutineType):
+            return coroutine
+        return watched(coroutine, self._items[item_id].node, self.holds)
+
+    def update_inline(self, item_id: int, elapsed_ns: int) -> None:
+        """Take a sample of a sync kernel that ran inline, and was not cheap, into account."""
+        self.holds.note(self._items[item_id].node, elapsed_ns)
+        self.update(item_id, elapsed_ns)
+
+    def update(self, item_id: int, elapsed_ns: int, now_ns: int | None = None) -> None:
+        """Take a sample of a sync kernel into account; *now_ns* is by ``monotonic_ns``."""
         item = self._items[item_id]
         if item.is_expensive is not None or item.kind is not KernelKind.CHEAP:
             return  # not for measurements to decide
         cost = self._costs_ns[item_id]
+        now_ns = monotonic_ns() if now_ns is None else now_ns
+        if self.places[item_id] == INLINE:
+            cost = int(cost * 0.5 ** ((now_ns - self._sampled_at_ns[item_id]) / _HALF_LIFE_NS))
+        self._sampled_at_ns[item_id] = now_ns
         cost += (min(elapsed_ns, _SAMPLE_CAP_NS) - cost) // 4
         self._costs_ns[item_id] = cost
         self.places[item_id] = WORKER if cost > EXPENSIVE_NS else INLINE

@@ -110,6 +110,17 @@ class PropagatorState(Cascade):
         self._root.outstanding_ops += 1
         return item, self._root, False
 
+    def close(self) -> None:
+        """Undo the cycles of frames and iterations, which would keep values alive; ``fetched()`` works as before."""
+        frames = [self._root.frame]
+        while frames:
+            frame = frames.pop()
+            for iteration in frame.iterations.values():
+                if iteration.children:
+                    frames.extend(iteration.children.values())
+                    iteration.children = None
+            frame.iterations.clear()
+
     def rendezvous_key(self, tagged: TaggedNode, transfer: Transfer) -> str:
         """The key that a Send or Recv uses in its iteration; the client waits for a fetch of whichever iteration."""
         _, iteration, is_dead = tagged

@@ -26,14 +26,27 @@ class SimplePropagatorState:
         self.inputs = root.initial_inputs.copy()
         self._pending = root.initial_pending.copy()
 
-    def activate_roots(self, feeds: Sequence[Any], ready: ReadyQueue) -> None:
-        """Add to *ready* what can run at once, with the values of *feeds* delivered."""
+    def reset(self) -> None:
+        """Begin anew, with no value in it."""
+        root = self._view.frames[0]
+        self.inputs[:] = root.initial_inputs
+        self._pending[:] = root.initial_pending
+
+    def activate_roots(self, feeds: Sequence[Any] | None, ready: ReadyQueue) -> None:
+        """Add to *ready* what can run at once, with the values of *feeds* delivered; None if they come later."""
         view = self._view
         ready.extend(view.roots)
+        if feeds is None:
+            return
         for value, edges, controls in zip(feeds, view.feed_edges, view.feed_controls, strict=True):
             self._deliver(value, edges, ready)
             if controls:
                 self._release(controls, ready)
+
+    def deliver_feed(self, index: int, value: Any, ready: ReadyQueue) -> None:
+        """Deliver the value of one feed, which was not there when the step began."""
+        self._deliver(value, self._view.feed_edges[index], ready)
+        self._release(self._view.feed_controls[index], ready)
 
     def take_inputs(self, item: NodeItem) -> list[Any]:
         """The values of *item*'s inputs; the state lets go of them."""

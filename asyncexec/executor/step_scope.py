@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol
 
 from asyncexec.framework.cooperative import outlast
+
+
+class Waiter(Protocol):
+    """What is told once that something has come back; a Future is one."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: None, /) -> None: ...
 
 
 class StepScope(ABC):
@@ -19,7 +29,7 @@ class StepScope(ABC):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._failure: BaseException | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: Waiter | None = None
 
     @property
     @abstractmethod
@@ -51,6 +61,10 @@ class StepScope(ABC):
     def _check_complete(self) -> None:
         """Abort the step if nothing can happen any more in it, and yet it is not done."""
 
+    @abstractmethod
+    def _check_progress(self) -> None:
+        """Abort the step if it waits for what only itself could bring about."""
+
     def run_inline(self) -> bool:
         """Run what is ready until a slice is spent; whether the step has ended.  Raises the step's failure."""
         try:
@@ -64,15 +78,21 @@ class StepScope(ABC):
         self._raise_failure()
         return True
 
-    async def run(self) -> None:
-        """Run to the end.  Whatever happens, nothing that the step started outlives this."""
+    async def run(self, look: Callable[[], bool] | None = None) -> None:
+        """Run to the end.  Whatever happens, nothing that the step started outlives this.
+
+        Args:
+            look: called whenever something has run; as long as it says True, more feeds may come, and the step goes on.
+        """
         try:
             try:
-                await self._run_while_nothing_fails()
+                await (self._run_while_nothing_fails() if look is None else self._run_while_open(look))
             finally:
                 if self.is_waiting:
                     await self._end_launched()
         except BaseException as raised:  # the caller's cancellation comes before what a kernel raised
+            if self._failure is None:
+                self._stop(raised)  # cancelled where nothing had been launched
             self._failure = raised
         self._raise_failure()
 
@@ -81,20 +101,39 @@ class StepScope(ABC):
             if self.has_ready:
                 await asyncio.sleep(0)
             elif self.is_waiting:
-                await self._wait()
+                self._check_progress()
+                if self._failure is None:
+                    await self._wait()
             else:
                 self._check_complete()
                 return
             self._drain()
 
+    async def _run_while_open(self, look: Callable[[], bool]) -> None:
+        self._drain()
+        while self._failure is None and look():
+            await (asyncio.sleep(0) if self.has_ready else self._wait())
+            self._drain()
+        await self._run_while_nothing_fails()
+
     def _raise_failure(self) -> None:
         # An error whose traceback holds this state must not be held by it in turn: the cycle would keep tensors alive.
-        failure, self._failure = self._failure, None
+        failure = self.take_failure()
         if failure is not None:
             try:
                 raise failure
             finally:
                 del failure
+
+    def take_failure(self) -> BaseException | None:
+        """What the step has failed with, once it has ended; nothing in it holds another part of it any more."""
+        failure, self._failure = self._failure, None
+        self._waiter = None
+        return failure
+
+    def watch(self, waiter: Waiter) -> None:
+        """Tell *waiter* whatever comes back, where somebody else than ``run()`` drives the step."""
+        self._waiter = waiter
 
     def abort(self, error: BaseException) -> None:
         """End the step with *error*, unless it has failed already."""
@@ -109,13 +148,16 @@ class StepScope(ABC):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    async def _wait(self) -> None:
-        """Wait until something that was launched has come back, or the step is aborted."""
-        self._waiter = self._loop.create_future()
+    async def _wait(self, timeout_s: float | None = None) -> None:
+        """Wait until something that was launched has come back, the step is aborted, or the time is over."""
+        self._waiter = future = self._loop.create_future()
+        timer = None if timeout_s is None else self._loop.call_later(timeout_s, self.wake)
         try:
-            await self._waiter
+            await future
         finally:
             self._waiter = None
+            if timer is not None:
+                timer.cancel()
 
     async def _end_launched(self) -> None:
         """Cancel what is awaited, and wait for it and for the worker threads, whoever else cancels meanwhile."""

@@ -31,7 +31,7 @@ class TaggedExecutorState(ExecutorState):
         one_by_one = self._collector is not None or self._random is not None
         return OneByOnePropagatorState(view) if one_by_one else PropagatorState(view)
 
-    def run_ready(self, now: int, end: int) -> None:
+    def run_ready(self, now: int, end: int) -> int:
         """The base's loop over TaggedNodes, written out again: a call more for each node would cost a tenth."""
         ready, places, collector = self.ready, self._places, self._collector
         propagator: PropagatorState = self._propagator
@@ -54,14 +54,19 @@ class TaggedExecutorState(ExecutorState):
                     self._launch(tagged, item, now)
             except CATCHABLE as raised:
                 self._fail(tagged, item, explained(raised, item, inputs))
-                return
+                return now
             before, now = now, monotonic_ns()
             if now - before > EXPENSIVE_NS and place == INLINE:
-                self._stats.update(item.id, now - before)
+                self._stats.update_inline(item.id, now - before)
             if collector is not None and place in ON_THE_SPOT and not (is_dead or item.is_relay):
                 collector.record(item, before, before, now)
             if now > end:
-                return
+                return now
+        return now
+
+    def take_failure(self) -> BaseException | None:
+        self._propagator.close()
+        return super().take_failure()
 
     def _tasks_of(self, entry: Any) -> TaskGroup:
         iteration: IterationState = entry[1]

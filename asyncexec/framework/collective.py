@@ -7,7 +7,7 @@ their names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
@@ -28,6 +28,7 @@ class CollectiveMember:
     instance_key: int
     group_size: int
     timeout_s: float = 0.0  # how long it waits for the others; 0: as long as it takes
+    node: str = ""  # that takes part
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,6 @@ class CollectiveExecutor(Protocol):
     every later call: the error of that member, for the others marked as derived.  What a call returns belongs to the
     caller.
     """
-
-    def device_of(self, node: str) -> str:
-        """The device that a node of the step is on."""
-        ...
 
     async def all_reduce(self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> Any:
         """The values of all members merged, in the order of the ranks; with ``Div``, divided by the group's size."""
@@ -75,6 +72,14 @@ class CollectiveExecutor(Protocol):
 
     def start_abort(self, error: OpError) -> None:
         """Wake every member with *error*, and refuse what comes later with it; the first abort's error stays."""
+        ...
+
+    def stuck(self) -> Sequence[CollectiveMember]:
+        """The members that wait, without a timeout, until others come."""
+        ...
+
+    def on_wait(self, call: Callable[[], None] | None) -> None:
+        """Have *call*, and no other any more, called whenever a member begins to wait."""
         ...
 
     def statistics(self) -> CollectiveStatistics: ...

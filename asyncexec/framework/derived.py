@@ -24,6 +24,13 @@ def make_derived(error: E) -> E:
     return copy
 
 
+def without_frames(error: OpError) -> OpError:
+    """What *error* says, for who keeps it: a copy that holds no traceback, and so nothing of a step."""
+    copy = make_derived(error)
+    copy.__cause__ = None
+    return copy
+
+
 def is_derived(error: BaseException) -> bool:
     """Whether *error* was marked by ``make_derived``; copies of it that name a node are too."""
     return bool(getattr(error, _MARK, False))

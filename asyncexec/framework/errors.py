@@ -100,7 +100,7 @@ class OpError(Exception):
         """
         return self if self.node is not None else self.located(node.name, node.op, node.user_line)
 
-    def located(self, node: str, op: str | None, user_line: str | None = None) -> Self:
+    def located(self, node: str | None, op: str | None, user_line: str | None = None) -> Self:
         """A copy of this error that names *node*, with the same cause and traceback."""
         error = type(self).__new__(type(self), *self.args)
         error.__dict__.update(self.__dict__)

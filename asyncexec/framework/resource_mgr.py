@@ -6,14 +6,22 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.function_runtime import FunctionRuntime
+from asyncexec.framework.process_calls import ProcessCalls
 
 R = TypeVar("R")
 
 
 class ResourceMgr:
-    """What outlives a step.  A resource handle that travels along an edge is the resource object itself."""
+    """What outlives a step.  A resource handle that travels along an edge is the resource object itself.
+
+    Where there is a session, *processes* makes calls in its worker processes, and *functions* runs functions of its
+    graph.
+    """
 
     def __init__(self) -> None:
+        self.processes: ProcessCalls | None = None
+        self.functions: FunctionRuntime | None = None
         self._resources: dict[tuple[str, str], Any] = {}
 
     def lookup_or_create(self, kind: type[R], container: str, name: str, create: Callable[[], R]) -> R:

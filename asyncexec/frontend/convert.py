@@ -203,7 +203,7 @@ def check_name(name: Any) -> None:
 def const_node(graph: Graph, value: Any, dtype: DType, name: str | None = None) -> Node:
     """Add a Const node of a value that is already as it travels along edges."""
     check_name(name)
-    registration, attrs = op_registry.lookup("Const"), {"value": value, "dtype": dtype}
+    registration, attrs = op_registry.lookup("Const"), {"value": value, "dtype": dtype, **graph.colocation_attrs()}
     if dtype is types.object:  # any Python value, which no attr of a GraphDef can have
         properties = NodeProperties(registration, attrs, (), (dtype,))
     else:
@@ -213,6 +213,6 @@ def const_node(graph: Graph, value: Any, dtype: DType, name: str | None = None) 
         graph.unique_name(name or "Const"),
         properties,
         control_inputs=graph.current_control_inputs,
-        device=graph.current_device,
+        device=graph.device_of_new_node(),
         source_line=caller_line(),
     )

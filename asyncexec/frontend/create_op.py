@@ -90,16 +90,13 @@ def add_op(
         graph = graph_of(inputs)
         given = {key: _attr_value(op_def, key, value) for key, value in attrs.items() if value is not None}
         tensors = _InputConverter(graph, op_def, given).convert(inputs)
-        properties = properties_of(registration, given)
-        if graph.current_colocation:
-            given["_class"] = tuple(b"loc:@" + other.encode() for other in graph.current_colocation)
-            properties = properties_of(registration, given)
+        properties = properties_of(registration, given | graph.colocation_attrs())
         node = graph.add_node(
             graph.unique_name(name or op_def.name),
             properties,
             tensors,
             _control_inputs(graph, tensors),
-            graph.current_device,
+            graph.device_of_new_node(),
             line,
         )
     except OpError as error:

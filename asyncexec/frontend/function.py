@@ -201,16 +201,15 @@ def _call(graph: Graph, traced: TracedFunction, name: str, tensors: Sequence[Ten
         "Tin": tuple(map(dtype_of, inputs)),
         "Tout": tuple(map(dtype_of, traced.returns)),
         "f": NameAttrList(traced.name),
+        **graph.colocation_attrs(),
     }
-    if graph.current_colocation:
-        attrs["_class"] = tuple(b"loc:@" + other.encode() for other in graph.current_colocation)
     op = "StatefulPartitionedCall" if traced.is_stateful else "PartitionedCall"
     call = graph.add_node(
         graph.unique_name(name),
         properties_of(op_registry.lookup(op), attrs),
         inputs,
         tuple(dict.fromkeys((*graph.current_control_inputs, *traced.control_captures))),
-        graph.current_device,
+        graph.device_of_new_node(),
         caller_line(),
     )
     call.output_shapes = tuple(tensor.shape for tensor in traced.returns)

@@ -7,16 +7,17 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from asyncexec.framework import types
-from asyncexec.framework.errors import InternalError, InvalidArgumentError, InvalidTypeError
+from asyncexec.framework.errors import FailedPreconditionError, InternalError, InvalidArgumentError, InvalidTypeError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.limiter import Limiter
 from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.process_calls import check_importable, reference_to
 from asyncexec.framework.retry import Retry
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
@@ -57,6 +58,7 @@ class UserOp(Generic[P, R]):
         outputs: Sequence[Any] | None,
         shapes: Sequence[Any] | None,
         expensive: bool | None,
+        executor: str | None,
         options: OpOptions,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -65,6 +67,7 @@ class UserOp(Generic[P, R]):
         self._is_async = inspect.iscoroutinefunction(function)
         self.name = name or _name_of(function)
         self._expensive = expensive
+        self._is_in_process = self._checked_executor(executor)
         self._options = self._checked(options)
         hints = type_hints(function)
         dtypes = [as_dtype(dtype) for dtype in outputs] if outputs is not None else result_dtypes(hints.get("return"))
@@ -73,8 +76,22 @@ class UserOp(Generic[P, R]):
         self.registration = self._register(tuple(dtypes), shapes)
         self._registrations: dict[OpOptions, OpRegistration] = {OpOptions(): self.registration}  # by policies
 
+    def _checked_executor(self, executor: str | None) -> bool:
+        """Whether the function runs in processes."""
+        if executor is None:
+            return False
+        if executor != "process":
+            raise InvalidArgumentError(f"op {self.name!r}: there is no executor {executor!r}", hint="'process' or None")
+        if self._is_async:
+            raise InvalidArgumentError(
+                f"op {self.name!r} is an async function, which runs in the event loop and not in a process"
+            )
+        check_importable(self._function, self.name)
+        return True
+
     def _checked(self, options: OpOptions) -> OpOptions:
-        options.check(self.name, never_on_worker=not self._is_async and self._expensive is False)
+        runs_in_loop = self._expensive is False and not self._is_in_process
+        options.check(self.name, never_on_worker=not self._is_async and runs_in_loop)
         return options
 
     def _register(self, dtypes: tuple[DType, ...], shapes: Sequence[Any] | None) -> OpRegistration:
@@ -99,7 +116,7 @@ class UserOp(Generic[P, R]):
         return registration
 
     def _kernel_registration(self, options: OpOptions) -> KernelRegistration:
-        if self._is_async or options.has_policies:
+        if self._is_async or self._is_in_process or options.has_policies:
             return KernelRegistration(partial(self._make_kernel, options=options), KernelKind.ASYNC)
         kind = KernelKind.EXPENSIVE if self._expensive else KernelKind.CHEAP
         return KernelRegistration(partial(self._make_kernel, options=options), kind, is_expensive=self._expensive)
@@ -172,10 +189,11 @@ class UserOp(Generic[P, R]):
 
     def _make_kernel(self, construction: OpKernelConstruction, options: OpOptions) -> Kernel | AsyncKernel:
         names = [name.decode() for name in construction.attrs.get("_arg_names", ())]
-        call = _with_names(self._function, names, construction.num_inputs)
+        function = self._process_call(construction) if self._is_in_process else self._function
+        call = _with_names(function, names, construction.num_inputs)
         call = self._with_texts(call, names, construction)
         give = result_converter(self.name, construction.output_dtypes, self._shapes)
-        if self._is_async:
+        if self._is_async or self._is_in_process:
             return AsyncKernel(with_policies(call, options), give)
         checked = self._without_coroutines(call)
         if not options.has_policies:
@@ -183,6 +201,14 @@ class UserOp(Generic[P, R]):
         if self._expensive is False:
             return AsyncKernel(with_policies(in_loop(checked), options), give)
         return AsyncKernel(on_workers(checked, options, op_workers(construction.resource_mgr)), give)
+
+    def _process_call(self, construction: OpKernelConstruction) -> Callable[..., Any]:
+        """A coroutine function that calls the function in a process of the session."""
+        processes, name = construction.resource_mgr.processes, construction.name
+        if processes is None:
+            raise FailedPreconditionError(f"op {self.name!r} runs in a process, but there is no session that has any")
+        reference = reference_to(self._function, self, self.name)
+        return lambda *args, **kwargs: processes.call(reference, args, kwargs, name)
 
     def _without_coroutines(self, call: Kernel) -> Kernel:
         """*call*, but a coroutine that it returns is refused."""
@@ -242,6 +268,7 @@ def op(
     outputs: Sequence[Any] | None = None,
     shapes: Sequence[Any] | None = None,
     expensive: bool | None = None,
+    executor: Literal["process"] | None = None,
     timeout: float | None = None,
     retries: Retry | int | None = None,
     limiter: Limiter | int | str | None = None,
@@ -254,6 +281,7 @@ def op(
     outputs: Sequence[Any] | None = None,
     shapes: Sequence[Any] | None = None,
     expensive: bool | None = None,
+    executor: Literal["process"] | None = None,
     timeout: float | None = None,
     retries: Retry | int | None = None,
     limiter: Limiter | int | str | None = None,
@@ -271,6 +299,10 @@ def op(
             else is ``object``: any Python value, passed on untouched.
         shapes: what is known of the shapes of the results.
         expensive: whether it always goes to a worker thread (True), never does (False), or as measured (None).
+        executor: "process" lets a plain function run in a process of its own, for pure Python that would hold the GIL.
+            The process imports the function by name, so it must stand at the top level of a module, and what goes in
+            and comes out must be picklable; large arrays travel in shared memory, and arrive read-only.  Context
+            variables are not there.  On a free-threaded build it is called on a thread.
         timeout: seconds an attempt may take, else it fails with DeadlineExceededError; what a run may take in all is
             ``RunOptions.timeout``.  A plain function cannot be ended: it is then left to its worker thread, whose
             result is dropped, and the step goes on without it.
@@ -294,6 +326,7 @@ def op(
             outputs=outputs,
             shapes=shapes,
             expensive=expensive,
+            executor=executor,
             options=OpOptions().changed(name or _name_of(made_of), policies),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from asyncexec.framework.device_name import merge_device_names
 from asyncexec.framework.errors import FailedPreconditionError, InvalidTypeError
@@ -15,6 +15,7 @@ from asyncexec.graph.node import Node, Tensor
 if TYPE_CHECKING:
     from asyncexec.graph.graph import Graph
 
+_COLOCATION: Final = b"loc:@"  # of an entry of attr _class that names a node
 _current: ContextVar[GraphContext | None] = ContextVar("asyncexec_current_graph", default=None)
 
 
@@ -26,7 +27,7 @@ class GraphContext:
         self._name_scopes: list[str] = [""]
         self._devices: list[str] = [""]
         self._control: list[tuple[Node, ...]] = [()]
-        self._colocation: list[tuple[str, ...]] = [()]
+        self._colocation: list[tuple[Node, ...]] = [()]
         self._flow: list[ControlFlowContext | None] = [None]
         self._flow_of: dict[Node, ControlFlowContext] = {}
 
@@ -51,8 +52,8 @@ class GraphContext:
         return self._control[-1]
 
     @property
-    def current_colocation(self) -> tuple[str, ...]:
-        """Names of the nodes that new ones are placed with."""
+    def current_colocation(self) -> tuple[Node, ...]:
+        """The nodes that new ones are placed with, the innermost first."""
         return self._colocation[-1]
 
     @property
@@ -82,6 +83,15 @@ class GraphContext:
             self._control.pop()
             self._flow.pop()
 
+    def colocation_attrs(self) -> dict[str, Any]:
+        """The attr that tells what a new node is placed with; none where it is placed freely."""
+        groups = {group for node in self._colocation[-1] for group in colocation_groups(node)}
+        return {"_class": tuple(sorted(groups))} if groups else {}
+
+    def device_of_new_node(self) -> str:
+        """The device of the first colocated node that has one, else that of the device scope."""
+        return next((node.device for node in self._colocation[-1] if node.device), self._devices[-1])
+
     @contextmanager
     def placed_with(self, node: Node) -> Iterator[None]:
         """Ask for the nodes made inside just what *node* asks for, whatever the scopes say."""
@@ -103,6 +113,12 @@ class GraphContext:
                 inside = self._flow_of.get(source)
                 if inside is not None and not (is_way_out(node, inside) and inside.outer is None):
                     raise unreachable(source, inside)
+
+
+def colocation_groups(node: Node) -> tuple[bytes, ...]:
+    """The groups that *node* is in, as attr ``_class`` spells them: those that it names, or one of its own."""
+    named = tuple(entry for entry in node.attrs.get("_class", ()) if entry.startswith(_COLOCATION))
+    return named or (_COLOCATION + node.name.encode(),)
 
 
 def is_way_out(node: Node, inside: ControlFlowContext) -> bool:
@@ -175,12 +191,14 @@ def control_dependencies(control_inputs: Iterable[Tensor | Node] | None) -> Iter
 
 @contextmanager
 def colocate_with(op: Tensor | Node) -> Iterator[None]:
-    """Place the nodes made inside on the device of *op*."""
+    """Place the nodes made inside on the device of *op*, whatever device scopes are around this."""
     graph = current_graph()
-    graph._colocation.append((*graph.current_colocation, as_node(op).name))
+    graph._colocation.append((as_node(op), *graph.current_colocation))
+    graph._devices.append("")
     try:
         yield
     finally:
+        graph._devices.pop()
         graph._colocation.pop()
 
 

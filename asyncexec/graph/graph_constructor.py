@@ -127,6 +127,11 @@ class GraphConstructor:
         graph.allowed_ops |= self._allowed_ops
         return {name: node for name, node in zip(self._index, self._built, strict=True) if node is not None}
 
+    @property
+    def has_colocation(self) -> bool:
+        """Whether any node names others in attr ``_class``."""
+        return bool(self._colocated)
+
     def _check_input_map(self) -> None:
         missing = [
             str(TensorId(name, slot))

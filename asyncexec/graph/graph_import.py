@@ -10,6 +10,7 @@ from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.tensor_id import CONTROL_SLOT, TensorId, parse_tensor_name
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_constructor import GraphConstructor
+from asyncexec.graph.import_checks import colocated_with
 from asyncexec.graph.node import Node, SourceLine, Tensor
 
 
@@ -48,6 +49,8 @@ def import_graph_def(
     )
     with paused_gc():
         nodes = constructor.construct()
+    if constructor.has_colocation:
+        _place_colocated(graph, nodes.values())
     if base:
         graph.unique_name(base)
     if return_elements is None:
@@ -64,6 +67,24 @@ def _check_own(mapped: Mapping[TensorId, Tensor | Node], after: Iterable[Node], 
             raise InvalidArgumentError(f"input_map[{str(key)!r}] is in another graph")
         if isinstance(value, Node) != (key.slot == CONTROL_SLOT) and key.slot != CONTROL_SLOT:
             raise InvalidArgumentError(f"input_map[{str(key)!r}] must be a tensor")
+
+
+def _place_colocated(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Let each node that is colocated with others ask for what the first of these that asks for a device does.
+
+    What it asked for itself does not count, nor does the device scope.
+    """
+    others = {node: [name for name in _colocated_with(node) if name != node.name] for node in nodes}
+    colocated = sorted((node for node in others if others[node]), key=lambda node: node.id)
+    for node in colocated:
+        node.device = ""
+    for node in colocated:
+        found = map(graph.find_operation, others[node])
+        node.device = next((other.device for other in found if other is not None and other.device), "")
+
+
+def _colocated_with(node: Node) -> list[str]:
+    return colocated_with(node.attrs["_class"]) if "_class" in node.attrs else []
 
 
 def _let_in(

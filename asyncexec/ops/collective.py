@@ -124,6 +124,7 @@ class _Participant:
     """What all kernels do first: find the executor of the step, and tell who takes part."""
 
     node: str
+    device: str
     timeout_s: float
 
     def join(self, size: Any, group: Any, instance: Any) -> tuple[CollectiveExecutor, CollectiveMember]:
@@ -134,12 +135,11 @@ class _Participant:
         executor = current_collective_executor.get()
         if executor is None:
             raise InternalError(f"Failed to get CollectiveExecutor from OpKernelContext for Op {self.node}")
-        device = executor.device_of(self.node)
-        return executor, CollectiveMember(device, int(group), int(instance), int(size), self.timeout_s)
+        return executor, CollectiveMember(self.device, int(group), int(instance), int(size), self.timeout_s, self.node)
 
 
 def _participant(construction: OpKernelConstruction) -> _Participant:
-    return _Participant(construction.name, construction.attr("timeout_seconds"))
+    return _Participant(construction.name, construction.device, construction.attr("timeout_seconds"))
 
 
 def _keys(construction: OpKernelConstruction) -> tuple[int, int, int]:

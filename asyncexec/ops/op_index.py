@@ -18,6 +18,7 @@ OPS: Final = {
         "EnsureShape ExpandDims Fill GuaranteeConst InvertPermutation OnesLike Rank Reshape Shape ShapeN Size Snapshot "
         "Squeeze ZerosLike"
     ),
+    "batching": "BatchFunction",
     "bias": "BiasAdd BiasAddGrad BiasAddV1",
     "binary_math": (
         "AccumulateNV2 Add AddN AddV2 Atan2 ClipByValue DivNoNan Maximum Minimum Mul MulNoNan NextAfter Pow "
@@ -155,6 +156,7 @@ OPS: Final = {
         "Polygamma Spence Zeta"
     ),
     "stack": "Stack StackClose StackCloseV2 StackPop StackPopV2 StackPush StackPushV2 StackV2",
+    "stream": "StreamSource StreamStateRead StreamStateWrite",
     "string": "StringJoin StringLength StringLower StringStrip StringUpper Substr",
     "string_convert": "AsString DecodeBase64 DecodePaddedRaw DecodeRaw EncodeBase64 StringToNumber",
     "string_format": "StringFormat",

@@ -24,7 +24,6 @@ from asyncexec.framework.types import DType
 from asyncexec.ops.variable_state import frozen
 
 SESSION_HANDLES: Final = frozenset({"GetSessionHandle", "GetSessionHandleV2"})
-_DEVICE: Final = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 class SessionState:
@@ -34,9 +33,9 @@ class SessionState:
         self._tensors: dict[bytes, tuple[DType, Any]] = {}
         self._ids = count()
 
-    def new_handle(self, node: str, dtype: DType, value: Any) -> TensorHandle:
-        """A handle of *value*, which is not kept yet."""
-        return TensorHandle(self, f"{node};{next(self._ids)};{_DEVICE}", dtype, value)
+    def new_handle(self, node: str, device: str, dtype: DType, value: Any) -> TensorHandle:
+        """A handle of *value*, which *node* got on *device*; it is not kept yet."""
+        return TensorHandle(self, f"{node};{next(self._ids)};{device}", dtype, value)
 
     def keep(self, handle: TensorHandle, value: Any) -> None:
         """Keep *value* under *handle*."""
@@ -136,10 +135,11 @@ def _require_scalar(handle: Any) -> None:
 
 @register_kernel(*sorted(SESSION_HANDLES))
 def _get_handle(construction: OpKernelConstruction) -> Kernel:
-    state, name, dtype = _session_state(construction), construction.name, construction.attr("T")
+    state, name, device = _session_state(construction), construction.name, construction.device
+    dtype = construction.attr("T")
 
     def get_handle(value: Any) -> TensorHandle:
-        return state.new_handle(name, dtype, value)
+        return state.new_handle(name, device, dtype, value)
 
     return get_handle
 

@@ -396,6 +396,8 @@ class _Partitioner:
             targets.setdefault(self._draft_of[node], []).append(self._copies.get(node, node))
         drafts = list(self._drafts.values())
         used = [draft for draft in drafts if draft.nodes or draft in fetches]
+        if len(used) == 1:  # where control flow has brought all nodes together: it has the whole signature
+            used[0].feeds.update(range(len(self._graph.feeds)))
         return {
             draft.device: draft.finish(self._local_feeds(draft), fetches.get(draft, {}), targets.get(draft, ()))
             for draft in used or drafts[:1]

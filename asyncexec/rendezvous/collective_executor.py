@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from asyncexec.framework.collective import CollectiveMember, CollectiveStatistics, FinalOp, MergeOp
-from asyncexec.framework.derived import make_derived
+from asyncexec.framework.derived import make_derived, without_frames
 from asyncexec.framework.device_name import parse_device_name
 from asyncexec.framework.errors import (
     CancelledError,
@@ -60,6 +60,7 @@ class _Operation:
 class _Part:
     """What one member brings to an instance."""
 
+    member: CollectiveMember
     value: Any
     is_source: bool  # of a broadcast, or the root of a reduction
     result: asyncio.Future[Any]
@@ -85,27 +86,16 @@ class _Group:
 
 
 class LocalCollectiveExecutor:
-    """The collectives of one step.
+    """The collectives of one step; *offload* keeps the merging of large values out of the event loop."""
 
-    *devices* tells the device of each node that takes part; *offload* keeps the merging of large values out of the
-    event loop.
-    """
+    __slots__ = ("_error", "_groups", "_instances", "_offload", "_on_wait")
 
-    __slots__ = ("_devices", "_error", "_groups", "_instances", "_offload")
-
-    def __init__(self, devices: Mapping[str, str] | None = None, offload: Offload | None = None) -> None:
-        self._devices = devices or {}
+    def __init__(self, offload: Offload | None = None) -> None:
         self._groups: dict[int, _Group] = {}
         self._instances: dict[tuple[int, int], list[_Instance]] = {}
         self._offload = offload
+        self._on_wait: Callable[[], None] | None = None
         self._error: OpError | None = None
-
-    def device_of(self, node: str) -> str:
-        """The device that a node of the step is on; InternalError for one that the step does not know."""
-        found = self._devices.get(node)
-        if found is None:
-            raise InternalError(f"the step has no collective on a node {node!r}")
-        return found
 
     async def all_reduce(self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> Any:
         """The values of all members merged, in the order of the ranks."""
@@ -144,12 +134,27 @@ class LocalCollectiveExecutor:
         """Wake every member with *error*, and refuse what comes later."""
         if self._error is not None:
             return
-        self._error = error
+        self._error = without_frames(error)
         instances, self._instances = self._instances, {}
         for part in (part for begun in instances.values() for instance in begun for part in instance.parts.values()):
             if not part.result.done():
                 part.result.set_exception(make_derived(error))
                 part.result.exception()  # whose error it is raises it, and does not ask for this one
+
+    def stuck(self) -> list[CollectiveMember]:
+        """The members that wait, without a timeout, until others come."""
+        return [
+            part.member
+            for (group, _), begun in self._instances.items()
+            for instance in begun
+            if len(instance.parts) < self._groups[group].size
+            for part in instance.parts.values()
+            if part.member.timeout_s <= 0
+        ]
+
+    def on_wait(self, call: Callable[[], None] | None) -> None:
+        """Have *call*, and no other any more, called whenever a member begins to wait."""
+        self._on_wait = call
 
     def statistics(self) -> CollectiveStatistics:
         """How many groups there are, and how many members wait in how many instances."""
@@ -161,12 +166,14 @@ class LocalCollectiveExecutor:
     ) -> Any:
         if self._error is not None:
             raise make_derived(self._error)
-        part = _Part(value, is_source, asyncio.get_running_loop().create_future())
+        part = _Part(member, value, is_source, asyncio.get_running_loop().create_future())
         try:
             self._join_group(member)
             instance = self._join_instance(member, operation, part)
             if len(instance.parts) == member.group_size:
                 await self._complete(member, instance)
+            elif self._on_wait is not None:
+                self._on_wait()
             return await _wait_for_result(part, member.timeout_s)
         except asyncio.CancelledError:
             self.start_abort(CancelledError(f"a collective was cancelled on {member.device}"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias
 
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
-from asyncexec.framework import types
+from asyncexec.executor.stream_scope import StreamScope
+from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.cooperative import run_in_slices
 from asyncexec.framework.errors import (
     CancelledError,
@@ -24,12 +26,18 @@ from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.frontend.graph_io import import_into
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.pruning.prune import path_to
-from asyncexec.session.executors_and_keys import ExecutorsAndKeys
+from asyncexec.session.call_arguments import as_feed_keys, as_tuple, bad_call
+from asyncexec.session.door import Door
+from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.fetch_mapper import FetchMapper, element, structure_key
-from asyncexec.session.function_call_frame import feed_converter
+from asyncexec.session.function_call_frame import fed_tensor, feed_converter
+from asyncexec.session.function_runtime import SessionFunctionRuntime
 from asyncexec.session.graph_execution_state import GraphExecutionState
+from asyncexec.session.partial_run import PartialRun, check_partial
 from asyncexec.session.session_config import RunOptions, SessionConfig
+from asyncexec.session.statistics import SessionStatistics
+from asyncexec.session.stream_plan import StreamHost
+from asyncexec.session.stream_session import OnError, Stream, StreamMap
 
 Fetches: TypeAlias = Any
 Feeds: TypeAlias = Mapping[Any, Any]  # of tensors and names; the keys of a Mapping are invariant
@@ -60,9 +68,14 @@ class Session:
         self._state = GraphExecutionState(graph, self.config, self._resource_mgr)
         self._cache: dict[Any, ExecutorsAndKeys] = {}
         self._build_lock = asyncio.Lock()
-        self._steps: set[StepScope] = set()
+        self._resource_mgr.functions = SessionFunctionRuntime(graph, self._state, self._build_lock)
+        self._steps: set[StepScope | StreamScope] = set()
         self._idle: asyncio.Event | None = None
-        self._is_closed = False
+        self._door = Door(self.config.max_concurrent_steps, self.config.max_queued_steps)
+        # Whether every call goes by the door; else only those do that have to be prepared.
+        self._is_guarded = self.config.max_concurrent_steps is not None or self.config.drain_timeout_s != 0
+        self._num_completed = 0
+        self._num_failed = 0
 
     async def __aenter__(self) -> Self:
         self._check_open()
@@ -107,15 +120,36 @@ class Session:
             if targets is _NO_TARGETS:
                 key = (structure_key(fetches), *feeds)
             else:
-                targets = _as_tuple(targets)
+                targets = as_tuple(targets)
                 key = (structure_key(fetches), *feeds, _TARGETS, *map(structure_key, targets))
         except (AttributeError, RecursionError) as error:
-            raise _bad_call(feeds, error) from None
+            raise bad_call(feeds, error) from None
         prepared = self._cache.get(key)
-        if prepared is None or self._is_closed:
+        if prepared is None or self._is_guarded:
             self._check_open()
-            prepared = await self._prepare(key, FetchMapper(self.graph, fetches), tuple(feeds), targets)
+            known = prepared or FetchMapper(self.graph, fetches)
+            return await self._run_by_the_door(key, known, tuple(feeds), targets, tuple(values), options, metadata)
         return await self._run_step(prepared, prepared.convert(values), options, metadata)
+
+    async def _run_by_the_door(
+        self,
+        key: Any,
+        known: ExecutorsAndKeys | FetchMapper,
+        feed_keys: Sequence[Any],
+        targets: Iterable[Any],
+        values: Sequence[Any],
+        options: RunOptions | None = None,
+        metadata: RunMetadata | None = None,
+    ) -> Any:
+        """Run when there is room, and prepare the signature if *known* is only what it asks for."""
+        admission = await self._door.enter()
+        try:
+            prepared = known
+            if isinstance(prepared, FetchMapper):
+                prepared = await self._prepare(key, prepared, feed_keys, targets)
+            return await self._run_step(prepared, prepared.convert(values), options, metadata)
+        finally:
+            self._door.leave(admission)
 
     async def _run_within(
         self,
@@ -126,13 +160,17 @@ class Session:
         metadata: RunMetadata | None,
     ) -> Any:
         untimed = options.model_copy(update={"timeout": None})
+        scope = asyncio.timeout(options.timeout)
         try:
-            async with asyncio.timeout(options.timeout) as scope:
+            async with scope:
                 return await self.run(fetches, feeds, targets=targets, options=untimed, metadata=metadata)
         except TimeoutError as error:
             if not scope.expired() or isinstance(error, OpError):
                 raise
-            raise DeadlineExceededError(f"the run took more than its timeout of {options.timeout:g} s") from None
+        finally:
+            del scope  # it holds the task, which holds the error, whose traceback holds this frame
+        # Out here it has no context, which would hold the same.
+        raise DeadlineExceededError(f"the run took more than its timeout of {options.timeout:g} s")
 
     def make_callable(
         self, fetches: Fetches, feed_list: Sequence[Tensor | str] = (), targets: Iterable[Node | Tensor | str] = ()
@@ -142,7 +180,7 @@ class Session:
         The quickest way to run one signature many times.  Errors as of run().
         """
         self._check_open()
-        wanted = _as_tuple(targets)
+        wanted = as_tuple(targets)
         mapper = FetchMapper(self.graph, fetches)  # of the nest as it is now
         feed_keys = tuple(feed_list)
         self._feed_tensors(feed_keys)
@@ -153,11 +191,53 @@ class Session:
             if len(values) != len(feed_keys):
                 raise InvalidArgumentError(f"this callable takes {len(feed_keys)} values, not {len(values)}")
             prepared = self._cache.get(key)
-            if prepared is None or self._is_closed:
-                prepared = await self._prepare(key, mapper, feed_keys, wanted)
+            if prepared is None or self._is_guarded:
+                return await self._run_by_the_door(key, prepared or mapper, feed_keys, wanted, values)
             return await self._run_step(prepared, prepared.convert(values))
 
         return call
+
+    @contextlib.asynccontextmanager
+    async def partial_run(
+        self,
+        fetches: Fetches,
+        feeds: Iterable[Tensor | str] = (),
+        *,
+        targets: Iterable[Node | Tensor | str] = _NO_TARGETS,
+    ) -> AsyncIterator[PartialRun]:
+        """One step that is fed and fetched from bit by bit, in any order; each node runs once.
+
+        ``async with session.partial_run([y, z], [x, w]) as step:``, then ``await step.feed({x: 1})`` and
+        ``await step.fetch(y)``.  Leaving the block ends the step: when all has been fed and fetched, it runs to its
+        end, targets included; else what is still running in it is cancelled.
+
+        Args:
+            fetches: what may be fetched, as run() takes it.
+            feeds: the tensors that may be fed.
+            targets: operations to run as soon as their inputs are there.
+
+        Raises:
+            OpError: the step failed, and nobody has been told of it before.  Errors of feeding and fetching: see
+                PartialRun.
+        """
+        self._check_open()
+        mapper, feed_keys, wanted = FetchMapper(self.graph, fetches), as_feed_keys(feeds), as_tuple(targets)
+        check_partial(mapper, self._feed_tensors(feed_keys), self._target_nodes(wanted))
+        key = (structure_key(fetches), *feed_keys, _TARGETS, *map(structure_key, wanted))
+        admission = await self._door.enter()
+        try:
+            prepared = self._cache.get(key) or await self._prepare(key, mapper, feed_keys, wanted)
+            step = PartialRun(self.graph, prepared, mapper.tensors, self._discard)
+            self._steps.add(step.scope)
+            async with step:
+                yield step
+        except BaseException:
+            self._num_failed += 1
+            raise
+        else:
+            self._num_completed += 1
+        finally:
+            self._door.leave(admission)
 
     async def extend(self, graph_def: GraphDef) -> None:
         """Add the nodes of *graph_def* to the session's graph; its inputs may name nodes that are there already."""
@@ -168,9 +248,82 @@ class Session:
         """The names of the session's devices."""
         return [device.name for device in self._state.devices]
 
+    def stream(
+        self, fetches: Fetches, *, window: int = 32, ordered: bool = True, on_error: OnError = "raise"
+    ) -> Stream:
+        """A stream of items, each a run of *fetches* with feeds of its own: ``async with session.stream(y) as stream``.
+
+        Args:
+            fetches: as run() takes it, for every item; what only sources (``ax.source``) feed needs no ``send``.
+            window: items at most between their being sent and their result being taken.
+            ordered: whether results come in the order of the items, or as they complete.
+            on_error: an item that fails ends the stream, and its error names the item's number ("raise"); or the
+                OpError takes the item's place in the output ("yield").
+        """
+        return Stream(self._stream_host(), fetches, window, ordered, on_error)
+
+    def map(
+        self,
+        fetches: Fetches,
+        items: Iterable[Feeds] | AsyncIterable[Feeds],
+        *,
+        window: int = 32,
+        ordered: bool = True,
+        on_error: OnError = "raise",
+    ) -> StreamMap:
+        """The results of *fetches* for each of *items*, feeds as run() takes them: ``async for y in session.map(...)``.
+
+        Items are drawn as there is room in the window; what *items* raises comes out behind the results of the items
+        before.  All feed the same tensors.  The rest is as in stream().
+        """
+        return StreamMap(self._stream_host(), fetches, items, window, ordered, on_error)
+
+    def _stream_host(self) -> StreamHost:
+        self._check_open()
+
+        async def prepare(key: Any, mapper: FetchMapper, feed_keys: Sequence[Any]) -> ExecutorsAndKeys:
+            return self._cache.get(key) or await self._prepare(key, mapper, feed_keys, _NO_TARGETS)
+
+        slice_ns = int(self.config.slice_ms * NS_PER_MS)
+        return StreamHost(self.graph, prepare, self.run, self._steps.add, self._discard, slice_ns, self._state.holds)
+
+    def statistics(self) -> SessionStatistics:
+        """How the session is doing just now."""
+        holds = self._state.holds
+        return SessionStatistics(
+            running_steps=len(self._steps),
+            queued_steps=self._door.waiting,
+            completed_steps=self._num_completed,
+            failed_steps=self._num_failed,
+            longest_node=holds.longest_node,
+            longest_node_ms=holds.longest_node_ns / NS_PER_MS,
+            longest_slice_ms=holds.longest_slice_ns / NS_PER_MS,
+            cached_signatures=len(self._cache),
+            worker_pools={device: pool.statistics() for device, pool in self._state.pools.items()},
+        )
+
     async def close(self) -> None:
-        """End the steps under way (their callers get CancelledError), the worker threads and all resources."""
-        self._is_closed = True
+        """End the steps under way, the worker threads and all resources.
+
+        No call is let in any more.  Those that were have ``SessionConfig.drain_timeout_s`` to come to their end; then
+        their callers get CancelledError.
+        """
+        self._is_guarded = True
+        self._door.close()
+        try:
+            await self._drain()
+        finally:
+            self._door.lock()
+            await self._end()
+
+    async def _drain(self) -> None:
+        timeout_s = self.config.drain_timeout_s
+        if timeout_s != 0 and not self._door.is_inside:  # a step that closes its session would wait for itself
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._door.wait_until_all_have_left()
+
+    async def _end(self) -> None:
         for step in list(self._steps):
             step.abort(CancelledError("Session has been closed."))
         try:
@@ -187,8 +340,7 @@ class Session:
             await self._idle.wait()
 
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise CancelledError("Session has been closed.")
+        self._door.check_open()
 
     async def _prepare(
         self, key: Any, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Iterable[Any]
@@ -211,6 +363,7 @@ class Session:
         nodes = [*mapper.targets, *self._target_nodes(targets)]
         tensors = tuple(mapper.tensors)
         fed = {(tensor.op, tensor.index) for tensor in feeds}
+        brings_references = self.config.feed_fetch_medium == "call_frame"  # the rendezvous has what a _Send has read
         with paused_gc():
             graph = await run_in_slices(self._state.prepare(feeds, tensors, nodes))
         return ExecutorsAndKeys(
@@ -219,7 +372,9 @@ class Session:
             tuple(feed_converter(tensor) for tensor in feeds),
             graph.executor,
             tuple(
-                i for i, tensor in enumerate(tensors) if tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed
+                i
+                for i, tensor in enumerate(tensors)
+                if brings_references and tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed
             ),
             mapper.build,
         )
@@ -227,7 +382,7 @@ class Session:
     def _feed_tensors(self, feed_keys: Sequence[Any]) -> tuple[Tensor, ...]:
         feeds: dict[tuple[Node, int], Tensor] = {}
         for key in feed_keys:
-            tensor = _fed_tensor(self.graph, key)
+            tensor = fed_tensor(self.graph, key)
             if (tensor.op, tensor.index) in feeds:
                 raise InvalidArgumentError(f"tensor {tensor.name!r} is fed more than once", node=tensor.op)
             feeds[tensor.op, tensor.index] = tensor
@@ -250,10 +405,15 @@ class Session:
             if not step.run_inline():
                 await self._finish_step(step)
         except OpError as error:
-            raise _explained(error, prepared) from error.__cause__
+            self._num_failed += 1
+            raise explained(error, prepared) from error.__cause__
+        except BaseException:
+            self._num_failed += 1
+            raise
         finally:
             if metadata is not None:
                 self._fill(metadata, prepared, collector, options)
+        self._num_completed += 1
         return prepared.result(step.fetched())
 
     def _fill(
@@ -273,48 +433,9 @@ class Session:
         try:
             await step.run()
         finally:
-            self._steps.discard(step)
-            if not self._steps and self._idle is not None:
-                self._idle.set()
+            self._discard(step)
 
-
-def _as_tuple(targets: Any) -> tuple[Any, ...]:
-    if isinstance(targets, (str, Tensor, Node)):
-        return (targets,)
-    try:
-        return tuple(targets)
-    except TypeError:
-        raise InvalidTypeError(f"targets is {type(targets).__name__} {targets!r}, not a list of operations") from None
-
-
-def _bad_call(feeds: Any, error: Exception) -> OpError:
-    """What is wrong with a call of run() whose arguments are not what they look like."""
-    if isinstance(error, RecursionError):
-        return InvalidArgumentError("the fetches are nested too deeply")
-    return InvalidTypeError(f"feeds is {type(feeds).__name__} {feeds!r}, not a mapping of tensors to values")
-
-
-def _fed_tensor(graph: Graph, key: Any) -> Tensor:
-    if isinstance(key, Node) or (isinstance(key, str) and ":" not in key):
-        name = key if isinstance(key, str) else key.name
-        raise InvalidTypeError(f"feed key {name!r} names an operation, not a tensor", hint=f"feed {name + ':0'!r}")
-    try:
-        tensor = element(graph, key, "feed")
-    except InvalidArgumentError as error:
-        raise InvalidTypeError(error.message, hint=error.hint) from None
-    assert isinstance(tensor, Tensor)  # a key with a colon is no operation
-    if tensor.dtype.is_opaque and tensor.dtype is not types.object:
-        raise InvalidArgumentError(f"tensor {tensor.name!r} is a {tensor.dtype.name} and cannot be fed", node=tensor.op)
-    return tensor
-
-
-def _explained(error: OpError, prepared: ExecutorsAndKeys) -> OpError:
-    """Where a placeholder was not fed, say which fetch or target needs it."""
-    if error.op in ("Placeholder", "PlaceholderV2") and error.hint is None:
-        node = next((node for node in prepared.client_graph.nodes if node.name == error.node), None)
-        if node is not None:
-            path = [step.name for step in path_to(node, prepared.client_graph)]
-            shown = path if len(path) <= 8 else [*path[:4], "...", *path[-3:]]
-            error.hint = f"it is needed by way of {' -> '.join(shown)}"
-            error.args = (str(error),)
-    return error
+    def _discard(self, step: StepScope | StreamScope) -> None:
+        self._steps.discard(step)
+        if not self._steps and self._idle is not None:
+            self._idle.set()

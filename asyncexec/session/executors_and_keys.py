@@ -9,7 +9,7 @@ from typing import Any
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
 from asyncexec.graph.node import Tensor
-from asyncexec.pruning.prune import ClientGraph
+from asyncexec.pruning.prune import ClientGraph, path_to
 from asyncexec.session.dead_fetches import why_dead
 from asyncexec.session.fetch_mapper import Build
 from asyncexec.session.function_call_frame import Converter
@@ -44,18 +44,26 @@ class ExecutorsAndKeys:
         """The caller's nest, from the *values* that a step fetched."""
         for position, value in enumerate(values):
             if value is NOTHING:
-                self._raise_missing(position)
+                raise self.missing_fetch(position)
         for position in self.references:
             values[position] = self._read(position, values[position])
         return self.build(values)
 
-    def _raise_missing(self, position: int) -> None:
+    def missing_fetch(self, position: int) -> InvalidArgumentError:
+        """The error that says why the fetch at *position* has no value."""
         tensor = self.client_graph.fetches[position]
-        raise InvalidArgumentError(
+        return InvalidArgumentError(
             f"fetch {tensor.name!r} does not have a value: {why_dead(tensor, self.client_graph)}",
             node=tensor.op,
             hint="fetch what cond or while_loop returns",
         )
+
+    def read_references(self, positions: Sequence[int], values: Sequence[Any]) -> list[Any]:
+        """The *values* of the fetches at *positions*, where they are references what these refer to."""
+        return [
+            self._read(position, value) if position in self.references else value
+            for position, value in zip(positions, values, strict=True)
+        ]
 
     def _read(self, position: int, variable: Any) -> Any:
         tensor = self.client_graph.fetches[position]
@@ -69,3 +77,18 @@ class ExecutorsAndKeys:
     def convert(self, values: Sequence[Any]) -> list[Any]:
         """The values fed, as they travel along edges."""
         return [convert(value) for convert, value in zip(self.converters, values, strict=True)]
+
+
+def explained(error: OpError, prepared: ExecutorsAndKeys) -> OpError:
+    """Where a placeholder was not fed, say which fetch or target needs it; name no nodes but the user's."""
+    stand_in = prepared.graph.stand_ins.get(error.node or "")
+    if stand_in is not None:
+        return error.located(stand_in.name, stand_in.op, stand_in.user_line)
+    if error.op in ("Placeholder", "PlaceholderV2") and error.hint is None:
+        node = next((node for node in prepared.client_graph.nodes if node.name == error.node), None)
+        if node is not None:
+            path = [step.name for step in path_to(node, prepared.client_graph)]
+            shown = path if len(path) <= 8 else [*path[:4], "...", *path[-3:]]
+            error.hint = f"it is needed by way of {' -> '.join(shown)}"
+            error.args = (str(error),)
+    return error

@@ -37,6 +37,10 @@ class FetchMapper:
     def tensors(self) -> list[Tensor]:
         return list(self._positions)
 
+    def position_of(self, tensor: Tensor) -> int:
+        """Where the value of *tensor* stands among those of ``tensors``, which it is one of from now on."""
+        return self._positions.setdefault(tensor, len(self._positions))
+
     def _map(self, fetches: Any, where: str) -> Build:
         if isinstance(fetches, _LEAVES):
             return self._map_leaf(fetches)
@@ -62,7 +66,7 @@ class FetchMapper:
         if isinstance(found, Node):
             self.targets.append(found)
             return lambda _: None
-        position = self._positions.setdefault(found, len(self._positions))
+        position = self.position_of(found)
         if found.op.op in SESSION_HANDLES:
             return lambda values: kept(values[position])
         return lambda values: values[position]

@@ -12,8 +12,10 @@ from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.frontend.convert import as_tensor_value
-from asyncexec.graph.node import Tensor
+from asyncexec.graph.graph import Graph
+from asyncexec.graph.node import Node, Tensor
 from asyncexec.ops.session_state import TensorHandle
+from asyncexec.session.fetch_mapper import element
 
 Converter: TypeAlias = Callable[[Any], Any]
 
@@ -43,6 +45,26 @@ def feed_converter(tensor: Tensor) -> Converter:
         return slow(value)
 
     return convert
+
+
+def fed_tensor(graph: Graph, key: Any) -> Tensor:
+    """The tensor of *graph* that *key*, a key of feeds, means.
+
+    Raises:
+        InvalidTypeError: it means none.
+        InvalidArgumentError: the tensor is one that cannot be fed.
+    """
+    if isinstance(key, Node) or (isinstance(key, str) and ":" not in key):
+        name = key if isinstance(key, str) else key.name
+        raise InvalidTypeError(f"feed key {name!r} names an operation, not a tensor", hint=f"feed {name + ':0'!r}")
+    try:
+        tensor = element(graph, key, "feed")
+    except InvalidArgumentError as error:
+        raise InvalidTypeError(error.message, hint=error.hint) from None
+    assert isinstance(tensor, Tensor)  # a key with a colon is no operation
+    if tensor.dtype.is_opaque and tensor.dtype is not types.object:
+        raise InvalidArgumentError(f"tensor {tensor.name!r} is a {tensor.dtype.name} and cannot be fed", node=tensor.op)
+    return tensor
 
 
 def _checked_object(tensor: Tensor, value: Any) -> Any:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
+import asyncexec.devices  # noqa: F401 - registers the types of devices
 from asyncexec.compilation.bind_kernel import TRANSFERS, KernelBinder
 from asyncexec.compilation.build_graph_view import build_graph_view
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
+from asyncexec.devices.memory_types import MemoryTypes, memory_types
+from asyncexec.executor.client_end import ClientKeys
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor, PartitionExecutor, StepChannels
-from asyncexec.executor.offload import WorkerPool
+from asyncexec.executor.loop_holds import LoopHolds
+from asyncexec.executor.offload import Grace, WorkerPool
+from asyncexec.executor.process_pool import ProcessPool
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.collective import current_collective_executor
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import STRIDE, Stage, outlast
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.graph.graph import Graph
@@ -27,9 +33,11 @@ from asyncexec.partition.send_recv import PartitionOptions
 from asyncexec.placement.device_set import DeviceSet
 from asyncexec.placement.placement_rules import PlacementRules
 from asyncexec.placement.placer import Placer
+from asyncexec.pruning.feed_fetch_rewrite import ChannelDevices
 from asyncexec.pruning.prune import ClientGraph, prune
 from asyncexec.rendezvous.collective_executor import LocalCollectiveExecutor
 from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
+from asyncexec.session.client_channels import connect_client
 from asyncexec.session.session_config import SessionConfig
 
 AnyExecutor: TypeAlias = Executor | PartitionedExecutor
@@ -38,11 +46,18 @@ _COLLECTIVE: Final = "Collective"  # what the names of collective ops begin with
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedGraph:
-    """What the stages make of a signature."""
+    """What the stages make of a signature.
+
+    Attributes:
+        client_graph: with its feeds and fetches, by whichever medium they travel.
+        partitions: by device.
+        stand_ins: by the name of a node that was made for a feed or fetch, the node that errors name in its place.
+    """
 
     client_graph: ClientGraph
-    partitions: Mapping[str, PartitionedGraph]  # by device
+    partitions: Mapping[str, PartitionedGraph]
     executor: AnyExecutor
+    stand_ins: Mapping[str, Node] = field(default_factory=dict)
 
     def node_devices(self) -> Callable[[Node], str]:
         """A function that gives the device that a node of one of the partitions runs on."""
@@ -68,9 +83,13 @@ class GraphExecutionState:
     def __init__(self, graph: Graph, config: SessionConfig, resource_mgr: ResourceMgr) -> None:
         self.devices = DeviceSet(create_devices(DeviceOptions(config.device_count)))
         self.devices.client_device = self.devices.devices[0]
+        grace = Grace(config.worker_grace_s, config.async_grace_s)
         self.pools = {
-            device.name: WorkerPool(device.num_workers or config.num_worker_threads) for device in self.devices
+            device.name: WorkerPool(device.num_workers or config.num_worker_threads, grace) for device in self.devices
         }
+        slow_ms = config.slow_inline_ms
+        self.holds = LoopHolds(None if slow_ms is None else int(slow_ms * NS_PER_MS))
+        self.processes = resource_mgr.processes = ProcessPool(config.num_processes, grace)
         rules = PlacementRules(
             self.devices,
             allow_soft_placement=config.allow_soft_placement,
@@ -83,9 +102,11 @@ class GraphExecutionState:
         self._slice_ns = int(config.slice_ms * NS_PER_MS)
         self._schedule_seed = config.schedule_seed
         self._debug = config.debug
+        self._uses_rendezvous = config.feed_fetch_medium == "rendezvous"
         self._partition_options = PartitionOptions(
             tuple(device.name for device in self.devices),
             {device.name: device.incarnation for device in self.devices},
+            own_memory=frozenset(device.name for device in self.devices if not device.shares_host_memory),
         )
 
     def prepare(
@@ -96,55 +117,94 @@ class GraphExecutionState:
         client_graph = yield from prune(feeds, fetches, targets)
         client_graph = yield from self._lower_functional_ops.run(client_graph)
         placement = yield from self.placer.place_nodes(client_graph.nodes)
-        partitions = yield from partition(
-            client_graph, lambda node: placement.device_of(node).name, self._partition_options
-        )
+
+        def device_of(node: Node) -> str:
+            return placement.device_of(node).name
+
+        if self._uses_rendezvous:
+            return (yield from self._prepare_channels(client_graph, device_of))
+        partitions = yield from partition(client_graph, device_of, self._options_for(device_of))
         executor = yield from self._compile(client_graph, partitions)
         return PreparedGraph(client_graph, partitions, executor)
 
-    async def close(self) -> None:
-        """End the worker threads of all devices, and wait for them."""
-        for pool in self.pools.values():
-            await pool.close()
+    def _prepare_channels(self, client_graph: ClientGraph, device_of: Callable[[Node], str]) -> Stage[PreparedGraph]:
+        """Partition and compile, with feeds and fetches by the rendezvous."""
+        client = self.devices.devices[0].name
+        devices = ChannelDevices(client, self._device_of_feed, device_of, self._partition_options.incarnation_of)
+        channels = yield from connect_client(client_graph, devices)
+        partitions = yield from partition(channels.graph, channels.device_of, self._options_for(channels.device_of))
+        executor = yield from self._compile(client_graph, partitions, channels.keys)
+        return PreparedGraph(client_graph, partitions, executor, channels.stand_ins)
 
-    def _compile(self, client_graph: ClientGraph, partitions: Mapping[str, PartitionedGraph]) -> Stage[AnyExecutor]:
+    def _options_for(self, device_of: Callable[[Node], str]) -> PartitionOptions:
+        """The partitioner's options, with what is in host memory on devices that have their own."""
+        options = self._partition_options
+        if not options.own_memory:
+            return options
+
+        def types_of(node: Node) -> MemoryTypes | None:
+            # What the partitioner makes has the name of its device, and has not been placed.
+            device = node.device if node.device in options.incarnations else device_of(node)
+            return memory_types(node.op_def, node.attrs) if device in options.own_memory else None
+
+        def input_on_host(node: Node, slot: int) -> bool:
+            types = types_of(node)
+            return types is not None and types.inputs_on_host[slot]
+
+        def output_on_host(node: Node, slot: int) -> bool:
+            types = types_of(node)
+            return types is not None and types.outputs_on_host[slot]
+
+        return replace(options, input_on_host=input_on_host, output_on_host=output_on_host)
+
+    def _device_of_feed(self, tensor: Tensor) -> str:
+        """Where what is fed was to be computed: its node need not run, and is in no client graph then."""
+        node = self.placer.placed_node(tensor.op.name)
+        return self.placer.device_of(node or tensor.op).name
+
+    async def close(self) -> None:
+        """End the worker processes and the threads of all devices, and wait for them."""
+        closing = asyncio.gather(self.processes.close(), *(pool.close() for pool in self.pools.values()))
+        await outlast(closing.done, lambda: asyncio.wait([closing]))
+        closing.result()
+
+    def _compile(
+        self,
+        client_graph: ClientGraph,
+        partitions: Mapping[str, PartitionedGraph],
+        client_keys: ClientKeys | None = None,
+    ) -> Stage[AnyExecutor]:
         traits = yield from _traits_of(partitions.values())
         executors: list[PartitionExecutor] = []
         for device, part in partitions.items():
             view = yield from build_graph_view(
                 part.graph, self._binders[device], has_control_flow=traits.has_control_flow
             )
-            executor = Executor(view, self.pools[device], self._slice_ns, self._schedule_seed)
+            executor = Executor(view, self.pools[device], self._slice_ns, self._schedule_seed, self.holds)
             executors.append(PartitionExecutor(executor, part.feed_indices, part.fetch_indices))
-        if len(executors) == 1 and not traits.has_transfers and not traits.has_collectives:
+        has_channels = client_keys is not None or traits.has_transfers or traits.has_collectives
+        if len(executors) == 1 and not has_channels:
             return executors[0].executor
         return PartitionedExecutor(
             executors,
             len(client_graph.fetches),
-            self._channels(partitions, has_collectives=traits.has_collectives),
+            _open_channels_with_collectives if traits.has_collectives else _open_channels,
             self._slice_ns,
             debug=self._debug,
+            client_keys=client_keys,
         )
 
-    @staticmethod
-    def _channels(partitions: Mapping[str, PartitionedGraph], *, has_collectives: bool) -> Callable[[], StepChannels]:
-        """A function that makes what the partitions of one step meet in."""
-        if not has_collectives:
-            return lambda: StepChannels(IntraProcessRendezvous())
-        devices = {
-            node.name: name
-            for name, part in partitions.items()
-            for node in part.graph.nodes
-            if node.op.startswith(_COLLECTIVE)
-        }
 
-        def open_channels() -> StepChannels:
-            collectives = LocalCollectiveExecutor(devices)
-            context = copy_context()
-            context.run(current_collective_executor.set, collectives)
-            return StepChannels(IntraProcessRendezvous(), context, collectives.start_abort)
+def _open_channels() -> StepChannels:
+    """What the partitions of one step meet in."""
+    return StepChannels(IntraProcessRendezvous())
 
-        return open_channels
+
+def _open_channels_with_collectives() -> StepChannels:
+    collectives = LocalCollectiveExecutor()
+    context = copy_context()
+    context.run(current_collective_executor.set, collectives)
+    return StepChannels(IntraProcessRendezvous(), context, collectives)
 
 
 def _traits_of(partitions: Iterable[PartitionedGraph]) -> Stage[_Traits]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -17,6 +17,7 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.session.direct_session import Feeds, Fetches, Session
 from asyncexec.session.session_config import RunOptions, SessionConfig
+from asyncexec.session.stream_session import OnError, StreamMap
 
 T = TypeVar("T")
 
@@ -94,6 +95,32 @@ class BlockingSession:
             return await self._session.run(fetches, feeds, targets=targets, options=options, metadata=metadata)
 
         return self._open_portal().call(call)
+
+    def map(
+        self,
+        fetches: Fetches,
+        items: Iterable[Feeds],
+        *,
+        window: int = 32,
+        ordered: bool = True,
+        on_error: OnError = "raise",
+    ) -> Iterator[Any]:
+        """``Session.map``, as a generator; *items* are drawn in the loop's thread."""
+        portal = self._open_portal()
+        end = object()
+
+        async def begin() -> StreamMap:
+            return self._session.map(fetches, items, window=window, ordered=ordered, on_error=on_error)
+
+        async def take() -> Any:
+            return await anext(outputs, end)
+
+        outputs = portal.call(begin)
+        try:
+            while (out := portal.call(take)) is not end:
+                yield out
+        finally:
+            portal.call(outputs.aclose)
 
     def make_callable(
         self, fetches: Fetches, feed_list: Sequence[Tensor | str] = (), targets: Iterable[Node | Tensor | str] = ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class SessionConfig(BaseModel):
@@ -18,7 +18,19 @@ class SessionConfig(BaseModel):
         executor_type: which executor runs them; ``""`` leaves the choice to the session.
         schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
         num_worker_threads: threads for expensive kernels, by default one a core.
+        num_processes: worker processes for ops with ``executor="process"``, by default one a core.
+        worker_grace_s: seconds that a step which has ended waits for calls on worker threads, and then leaves them to
+            their threads, with a warning; calls in worker processes are killed then.  None is for ever.
+        async_grace_s: seconds that it waits for async kernels to clean up after their cancellation.
         slice_ms: milliseconds that cheap kernels may hold the event loop at a stretch.
+        feed_fetch_medium: how feeds and fetches travel: in a call frame, or as those between devices do, through the
+            rendezvous of the step by ``_Recv`` and ``_Send`` nodes.  Results are the same; a call frame is quicker.
+        max_concurrent_steps: calls that may be under way at once; the others wait in line, first come, first served.
+            What a step calls itself counts as a part of it, and does not queue.
+        max_queued_steps: calls that may wait in that line; past it there is ResourceExhaustedError.
+        drain_timeout_s: seconds that ``close`` leaves to calls under way and in line before it ends them; None is for
+            ever.
+        slow_inline_ms: warn (KernelWarning, once a node) of kernels that hold the event loop longer; None for never.
         debug: check what every kernel gives against its op's promise.
     """
 
@@ -31,8 +43,22 @@ class SessionConfig(BaseModel):
     executor_type: Literal["", "TAGGED_TOKEN"] = ""
     schedule_seed: int | None = None
     num_worker_threads: int | None = Field(default=None, ge=1)
+    num_processes: int | None = Field(default=None, ge=1)
+    worker_grace_s: float | None = Field(default=5.0, ge=0)
+    async_grace_s: float | None = Field(default=30.0, ge=0)
     slice_ms: float = Field(default=1.0, gt=0)
+    feed_fetch_medium: Literal["call_frame", "rendezvous"] = "call_frame"
+    max_concurrent_steps: int | None = Field(default=None, ge=1)
+    max_queued_steps: int | None = Field(default=None, ge=0)
+    drain_timeout_s: float | None = Field(default=0.0, ge=0)
+    slow_inline_ms: float | None = Field(default=100.0, gt=0)
     debug: bool = False
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        if self.max_queued_steps is not None and self.max_concurrent_steps is None:
+            raise ValueError("max_queued_steps needs max_concurrent_steps: without it nobody waits in line")
+        return self
 
 
 class RunOptions(BaseModel):

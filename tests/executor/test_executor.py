@@ -2,15 +2,16 @@
 
 TensorFlow's case                       here
 --------------------------------------  -------------------------------------------------------------------
-SimpleAdd                               test_add (feeds and fetches stand for its Recv and Send)
+SimpleAdd                               test_add; by Recv and Send: test_tf_executor_cases.py
 SelfAdd                                 test_self_add
 RandomTree                              test_random_tree
 ConcurrentAddAssign                     test_concurrent_assign_add
 NoInputTensors                          test_graph_of_sources_only
 StepStatsNumerical                      test_step_stats.py: test_times_are_in_order
-RecvInvalidDtype                        tests/session/test_direct_session.py: test_debug_checks_what_kernels_give
-SimpleSwitchLive, SimpleSwitchDead      tests/executor of control flow
-Abort, RecvInvalidRefDtype              wait for Send and Recv; ending a step: tests/session/test_structured_steps.py
+SimpleSwitchLive, SimpleSwitchDead      test_tf_executor_cases.py: test_the_side_of_a_switch_that_is_sent
+Abort                                   test_tf_executor_cases.py: test_an_abort_while_recvs_wait
+RecvInvalidDtype                        test_tf_executor_cases.py: test_a_received_value_of_another_dtype_...
+RecvInvalidRefDtype                     test_tf_executor_cases.py: test_a_sent_reference_of_another_dtype_...
 benchmarks                              benchmarks/
 """
 

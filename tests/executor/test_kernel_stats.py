@@ -9,6 +9,7 @@ import asyncexec as ax
 from asyncexec.compilation.bind_kernel import BoundKernel
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, INLINE, SIZED, WORKER, KernelStats, num_bytes
+from asyncexec.framework.clock import NS_PER_S
 from asyncexec.framework.kernel import KernelKind
 
 
@@ -52,6 +53,25 @@ def test_one_pause_is_soon_forgotten(node: ax.Operation) -> None:
         stats.update(0, 1000)
         runs += 1
     assert runs <= 3
+
+
+def test_pauses_far_apart_do_not_add_up(node: ax.Operation) -> None:
+    """The cheap runs between them are not sampled; time stands for them."""
+    stats = stats_of(node, KernelKind.CHEAP)
+    for i in range(1, 1000):
+        stats.update(0, 3 * EXPENSIVE_NS, now_ns=i * 10 * NS_PER_S)
+        assert stats.places == [INLINE]
+    for i in range(5):
+        stats.update(0, 3 * EXPENSIVE_NS, now_ns=10_000 * NS_PER_S + i)
+    assert stats.places == [WORKER]
+
+
+def test_on_a_worker_every_run_is_seen_and_time_changes_nothing(node: ax.Operation) -> None:
+    stats = stats_of(node, KernelKind.CHEAP)
+    stats.update(0, 10**12, now_ns=0)
+    for i in range(1, 10):
+        stats.update(0, 2 * EXPENSIVE_NS, now_ns=i * 3600 * NS_PER_S)
+        assert stats.places == [WORKER]
 
 
 def test_a_kernel_just_above_the_limit_moves_in_time(node: ax.Operation) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asyncexec.executor.offload import Outcome, WorkerPool
+from asyncexec.executor import offload
+from asyncexec.executor.offload import Outcome, PoolStatistics, WorkerPool
+from asyncexec.framework.errors import FailedPreconditionError
 from tests.running import settle, started
 
 
@@ -129,6 +131,59 @@ async def test_close_lets_what_was_submitted_end_first() -> None:
     gate.set()
     await closing
     assert [(await running).result for running in calls] == [True, 3]
+
+
+async def test_statistics() -> None:
+    pool, gate = WorkerPool(2), threading.Event()
+    assert pool.statistics() == PoolStatistics(threads=0, busy=0, abandoned=0, queued=0, completed=0)
+    calls = [await started(call(pool, gate.wait, 10)) for _ in range(3)]
+    while pool.statistics().busy < 2:  # noqa: ASYNC110 - a thread tells nobody that it has begun
+        await asyncio.sleep(0)
+    assert pool.statistics() == PoolStatistics(threads=2, busy=2, abandoned=0, queued=1, completed=0)
+    gate.set()
+    await asyncio.gather(*calls)
+    assert pool.statistics().completed == 3
+    await pool.close()
+
+
+async def test_a_batch_lets_the_loop_go_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results that take long to hand on are handed on in several turns of the loop."""
+    pool, turns, handed_on = WorkerPool(1), [0], list[int]()
+    now = iter(range(0, 10**15, 10**7))
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def count() -> None:
+        turns[0] += 1
+        if not done.is_set():
+            loop.call_soon(count)
+
+    def note(_: Outcome) -> None:
+        handed_on.append(turns[0])
+        if len(handed_on) == 200:
+            done.set()
+
+    monkeypatch.setattr(offload, "monotonic_ns", lambda: next(now))
+    jobs = [pool.submit(len, ("",), note) for _ in range(200)]
+    while len(pool._results) < len(jobs):  # without giving the loop a turn
+        pass
+    loop.call_soon(count)
+    await done.wait()
+    assert len(set(handed_on)) == 7  # 32 a turn
+    await pool.close()
+
+
+async def test_calls_of_two_loops_do_not_mix() -> None:
+    pool, gate = WorkerPool(1), threading.Event()
+    running = await started(call(pool, gate.wait, 10))
+
+    async def use() -> None:
+        with pytest.raises(FailedPreconditionError, match="another event loop"):
+            await call(pool, len, "")
+
+    await asyncio.to_thread(asyncio.run, use())
+    gate.set()
+    await running
+    await pool.close()
 
 
 async def test_close_of_a_pool_that_was_never_used() -> None:

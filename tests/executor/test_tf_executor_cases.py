@@ -1,6 +1,6 @@
-"""The cases of TensorFlow's executor_test.cc, with feeds and fetches for what its Recv and Send nodes bring and take.
+"""The cases of TensorFlow's executor_test.cc, by Recv and Send nodes that meet the test in a rendezvous.
 
-``CASES`` tells for each case which test has its meaning.
+``CASES`` tells for each case which test has its meaning; those that feed and fetch instead are here and there too.
 """
 
 from __future__ import annotations
@@ -12,25 +12,31 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.framework import types
+from asyncexec.framework.derived import is_derived
+from asyncexec.framework.rendezvous import NO_ARGS
+from asyncexec.rendezvous.local import LocalRendezvous
 from tests.case_table import missing_tests
+from tests.executor.channels import OpenRendezvous, full, recv, run_partition, send
 from tests.graph.testing_ops import load
 from tests.running import raw_op, settle, started
 
 _EXECUTOR: Final = "tests.executor.test_executor"
 CASES: Final[dict[str, str]] = {
-    "SimpleAdd": f"{_EXECUTOR}:test_add",
+    "SimpleAdd": "test_add_what_is_received",
     "StepStatsNumerical": "tests.executor.test_step_stats:test_times_are_in_order",
     "SelfAdd": f"{_EXECUTOR}:test_self_add",
     "RandomTree": f"{_EXECUTOR}:test_random_tree",
     "ConcurrentAddAssign": "test_concurrent_additions_to_a_variable_of_any_interleaving",
-    "SimpleSwitchLive": "test_the_side_of_a_switch_that_is_taken",
-    "SimpleSwitchDead": "test_the_side_of_a_switch_that_is_not_taken_tells_that_it_is_dead",
-    "Abort": "test_an_abort_among_inputs_that_come_late",
-    "RecvInvalidDtype": "test_a_value_of_another_dtype_than_was_declared",
-    "RecvInvalidRefDtype": "waits for Send and Recv, which alone can give a reference of another dtype than declared",
+    "SimpleSwitchLive": "test_the_side_of_a_switch_that_is_sent",
+    "SimpleSwitchDead": "test_the_side_of_a_switch_that_is_sent",
+    "Abort": "test_an_abort_while_recvs_wait",
+    "RecvInvalidDtype": "test_a_received_value_of_another_dtype_than_was_declared",
+    "RecvInvalidRefDtype": "test_a_sent_reference_of_another_dtype_than_was_declared",
     "NoInputTensors": f"{_EXECUTOR}:test_graph_of_sources_only",
 }
 
+FLOAT: Final = types.float32
 SWITCH = "x: Placeholder[float32, []]\np: Placeholder[bool, []]\ns: Switch(x, p)\nside: Identity(s)"
 
 
@@ -49,6 +55,80 @@ async def test_concurrent_additions_to_a_variable_of_any_interleaving(seed: int 
     async with ax.Session(load("\n".join(lines)), ax.SessionConfig(schedule_seed=seed)) as session:
         for _ in range(4):
             assert 2.0 <= await session.run("out:0") <= count + 1
+
+
+async def test_add_what_is_received() -> None:
+    """c = a + b; what is sent twice is received twice."""
+    with ax.Graph() as graph:
+        sent = send(ax.add(recv(FLOAT, "a"), recv(FLOAT, "b")), "c")
+    rendezvous = LocalRendezvous()
+    for a, b in ((1.0, 2.0), (3.0, 4.0)):
+        rendezvous.send(full("a"), NO_ARGS, np.float32(a), False)
+        rendezvous.send(full("b"), NO_ARGS, np.float32(b), False)
+        await run_partition(graph, [sent], rendezvous)
+        value, is_dead, _ = rendezvous.recv_nowait(full("c"))
+        assert (value, is_dead) == (a + b, False)
+
+
+@pytest.mark.parametrize("pred", [False, True])
+async def test_the_side_of_a_switch_that_is_sent(pred: bool) -> None:
+    with ax.Graph() as graph:
+        side = ax.create_op("Switch", [recv(FLOAT, "a"), ax.constant(pred)])[0]
+        sent = send(ax.identity(side), "c")
+    rendezvous = LocalRendezvous()
+    rendezvous.send(full("a"), NO_ARGS, np.float32(1), False)
+    await run_partition(graph, [sent], rendezvous)
+    value, is_dead, _ = rendezvous.recv_nowait(full("c"))
+    assert is_dead == pred
+    assert value == (None if pred else 1.0)
+
+
+async def test_an_abort_while_recvs_wait() -> None:
+    """Three of four values come, one after the other, and then an abort: the step ends with its error."""
+    with ax.Graph() as graph:
+        a, b, c, d = (recv(FLOAT, key) for key in "abcd")
+        sent = send((a + b) + (c + d), "e")
+    rendezvous = OpenRendezvous()
+    run = await started(run_partition(graph, [sent], rendezvous))
+    for key in "abc":
+        assert not run.done()
+        rendezvous.send(full(key), NO_ARGS, np.float32(1), False)
+        await settle()
+    rendezvous.start_abort(ax.errors.AbortedError("the peer is gone"))
+    with pytest.raises(ax.errors.AbortedError, match="the peer is gone") as caught:
+        await run
+    assert is_derived(caught.value)  # the cause is elsewhere
+    with pytest.raises(ax.errors.AbortedError):
+        rendezvous.recv_nowait(full("e"))
+
+
+@pytest.mark.parametrize("value", [np.float64(1), np.array([1.0]), b"text"], ids=["scalar", "array", "string"])
+async def test_a_received_value_of_another_dtype_than_was_declared(value: Any) -> None:
+    with ax.Graph() as graph:
+        sent = send(ax.identity(recv(FLOAT, "a", name="one")), "b")
+    rendezvous = LocalRendezvous()
+    rendezvous.send(full("a"), NO_ARGS, value, False)
+    with pytest.raises(ax.errors.InternalError, match="not float32") as caught:
+        await run_partition(graph, [sent], rendezvous)
+    assert caught.value.node == "one"
+
+
+async def test_a_sent_reference_of_another_dtype_than_was_declared() -> None:
+    """The reader of the reference is on another device: it is told what came, by the Recv."""
+
+    class Reference:
+        def read(self) -> Any:
+            return np.float64(1)
+
+    with ax.Graph() as graph:
+        bad = raw_op("InvalidRef", Reference, dtype=types.as_dtype("float32_ref"))(name="bad")
+        with ax.device("/cpu:1"):
+            total = ax.negative(bad)
+    config = ax.SessionConfig(device_count={"CPU": 2}, debug=True)
+    async with ax.Session(graph, config) as session:
+        with pytest.raises(ax.errors.InternalError, match="float64, not float32") as caught:
+            await session.run(total)
+    assert caught.value.op == "_Recv"
 
 
 async def test_the_side_of_a_switch_that_is_taken() -> None:

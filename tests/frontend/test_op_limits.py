@@ -292,7 +292,7 @@ async def test_attempts_and_waiting_are_counted(graph: ax.Graph) -> None:
 
 async def test_a_run_inside_a_kernel_does_not_inherit_its_counts(graph: ax.Graph) -> None:
     with ax.Graph() as inner_graph:
-        inner = ax.op(name="Inner")(settle_once)(ax.placeholder(ax.object, [], name="x"), name="inner")
+        inner = ax.op(name="LimitedInner")(settle_once)(ax.placeholder(ax.object, [], name="x"), name="inner")
         ax.op(name="Sync")(lambda x: x)(inner_graph["x:0"], name="sync")
     metadata = ax.RunMetadata()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import asyncexec.ops  # noqa: F401 - registers the ops
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
@@ -14,6 +14,8 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from tests.ops.op_runner import decode_attr
 
+CPU: Final = "/job:localhost/replica:0/task:0/device:CPU:0"
+
 
 class KernelBench:
     """A session's resources, and kernels made of op name and attrs."""
@@ -21,7 +23,7 @@ class KernelBench:
     def __init__(self) -> None:
         self.resource_mgr = ResourceMgr()
 
-    def kernel(self, op: str, *, name: str = "", **attrs: Any) -> Kernel:
+    def kernel(self, op: str, *, name: str = "", device: str = CPU, **attrs: Any) -> Kernel:
         """The kernel of one node; attrs as in an OpCase."""
         op_def = op_registry.lookup(op).op_def
         complete = op_def.complete_attrs({key: decode_attr(op_def.attrs[key].kind, v) for key, v in attrs.items()})
@@ -32,12 +34,13 @@ class KernelBench:
             op_def.input_dtypes(complete),
             op_def.output_dtypes(complete),
             self.resource_mgr,
+            device=device,
         )
         return kernel_registry.lookup(op, "CPU", complete).factory(construction)
 
-    def run(self, op: str, *inputs: Any, name: str = "", **attrs: Any) -> Any:
+    def run(self, op: str, *inputs: Any, name: str = "", device: str = CPU, **attrs: Any) -> Any:
         """What one node gives; a coroutine for an async op."""
-        return self.kernel(op, name=name, **attrs)(*inputs)
+        return self.kernel(op, name=name, device=device, **attrs)(*inputs)
 
 
 def infer(op: str, *shapes: Sequence[int | None] | None, values: Sequence[Any] = (), **attrs: Any) -> list[Any]:

@@ -171,6 +171,12 @@ FED = """
 """
 
 
+def test_where_control_flow_brings_all_nodes_together_all_feeds_are_taken() -> None:
+    graph = "Au: Placeholder[bool, []]\nAx: Placeholder[float32, []]\nAp: Placeholder[bool, []]\nBx: Identity(Ax)"
+    parts = split(f"{graph}\nAs: Switch(Bx, Ap)", feeds="Au:0 Ax:0 Ap:0", fetches="As:1")
+    assert [(part.device, part.feed_indices, part.fetch_indices) for part in parts.values()] == [("B", (0, 1, 2), (0,))]
+
+
 def test_feeds_and_fetches_stay_where_their_nodes_are() -> None:
     parts = split(FED, feeds="By:0 Ax:0", fetches="A1:0 B1:0 Ax:0", targets="B2")
     assert text_of(parts["A"]) == lines("""

@@ -18,6 +18,7 @@ from asyncexec.framework.op_def import parse_op_def
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.shape_inference import unknown
+from asyncexec.graph.graph_constructor import GraphConstructor
 from asyncexec.graph.graph_text import parse_graph_text
 from asyncexec.graph.node import Node
 from asyncexec.placement.device_set import DeviceSet
@@ -104,9 +105,9 @@ def fake_devices(count: int = 10) -> DeviceSet:
 
 
 def load(text: str) -> ax.Graph:
-    """The graph that *text* spells."""
-    with ax.Graph() as graph:
-        ax.import_graph_def(parse_graph_text(text))
+    """The graph that *text* spells, as it stands there: an import would give colocated nodes other devices."""
+    graph = ax.Graph()
+    GraphConstructor(graph, parse_graph_text(text)).construct()
     return graph
 
 

@@ -1,8 +1,7 @@
 """The cases of TensorFlow's subgraph_test.cc: what runs for given feeds, fetches and targets.
 
-TensorFlow puts a node in place of each feed and behind each fetch (_Recv and _Send, or _Arg and _Retval); here a
-ClientGraph lists them, so that both conventions are one.  A tensor that is both fed and fetched, which its C++ refuses
-and its Python hands back, is handed back.  Names that are not found, and a run of nothing: tests of the session.
+TensorFlow puts a node in place of each feed and behind each fetch (_Recv and _Send, or _Arg and _Retval); a ClientGraph
+lists them instead.  Both conventions, and the table of the cases: test_feed_fetch_rewrite.py.
 """
 
 from __future__ import annotations

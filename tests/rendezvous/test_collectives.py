@@ -282,6 +282,19 @@ async def test_who_is_cancelled_ends_it_for_the_others(executor: LocalCollective
     assert tasks[0].cancelled()
 
 
+async def test_who_is_stuck_and_when_to_ask(executor: LocalCollectiveExecutor) -> None:
+    """Members with a timeout help themselves; those whose last member has come are not stuck."""
+    asked: list[int] = []
+    executor.on_wait(lambda: asked.append(len(executor.stuck())))
+    first, timed = member(0, node="first"), member(1, timeout_s=30, node="timed")
+    tasks = [await started(executor.all_reduce(who, floats(1), "Add", "Id")) for who in (first, timed)]
+    assert executor.stuck() == [first]
+    tasks.append(await started(executor.all_reduce(member(2), floats(1), "Add", "Id")))
+    assert [(await task).tolist() for task in tasks] == [[3.0]] * 3
+    assert executor.stuck() == []
+    assert asked == [1, 1]
+
+
 @pytest.mark.virtual_clock
 async def test_who_waits_too_long_gives_up(executor: LocalCollectiveExecutor) -> None:
     patient = await started(executor.all_reduce(member(0), floats(1), "Add", "Id"))
@@ -328,19 +341,19 @@ async def test_an_abort_while_values_are_merged_elsewhere() -> None:
 
 
 class Collectives(KernelBench):
-    """The kernels of nodes named by their device's number."""
+    """The kernels of nodes, one a device."""
 
     def node(self, op: str, device: int, *inputs: Any, keys: bool = True, **attrs: Any) -> Any:
         if keys and op.endswith("V2"):
             inputs = (*inputs, np.int32(2), np.int32(1), np.int32(7))
         elif keys:
             attrs |= {"group_size": 2, "group_key": 1, "instance_key": 7}
-        return self.run(op, *inputs, name=f"n{device}", **({"T": "float32"} | attrs))
+        return self.run(op, *inputs, name=f"n{device}", device=f"{DEVICE}{device}", **({"T": "float32"} | attrs))
 
 
 @pytest.fixture
 def nodes() -> Iterator[Collectives]:
-    token = current_collective_executor.set(LocalCollectiveExecutor({f"n{d}": f"{DEVICE}{d}" for d in range(3)}))
+    token = current_collective_executor.set(LocalCollectiveExecutor())
     yield Collectives()
     current_collective_executor.reset(token)
 
@@ -389,8 +402,6 @@ async def test_nodes_that_are_wrong_in_themselves(nodes: Collectives) -> None:
         await nodes.node("CollectiveBcastRecvV2", 0, *keys, np.array([-1]), keys=False)
     with pytest.raises(InvalidArgumentError, match="group_size must be positive integer but got 0"):
         nodes.kernel("CollectiveGather", T="float32", shape=[2], group_size=0, group_key=1, instance_key=7)
-    with pytest.raises(InternalError, match="no collective on a node 'n7'"):
-        await nodes.node("CollectiveReduceV2", 7, floats(1), **REDUCE)
 
 
 async def test_nodes_without_an_executor() -> None:

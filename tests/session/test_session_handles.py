@@ -39,6 +39,20 @@ async def test_a_tensor_is_kept_between_runs() -> None:
             assert (await session.run(y, {holder: given})).tolist() == [3, 5]
 
 
+async def test_a_handle_names_the_device_and_is_read_there() -> None:
+    with ax.Graph() as graph:
+        with ax.device("/cpu:1"):
+            x = ax.constant([1.0, 2.0])
+        handle = ax.get_session_handle(x)
+    async with ax.Session(graph, ax.SessionConfig(device_count={"CPU": 2})) as session:
+        got = await session.run(handle)
+        assert str(got) == f"GetSessionHandle;0;{CPU.replace('CPU:0', 'CPU:1')}"
+        with graph:
+            holder, kept = ax.get_session_tensor(got, ax.float32)
+        assert kept.op.device == holder.op.device == CPU.replace("CPU:0", "CPU:1")
+        assert (await session.run(kept, {holder: got})).tolist() == [1.0, 2.0]
+
+
 async def test_handle_and_value_in_one_run() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.int32, [])

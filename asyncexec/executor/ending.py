@@ -1,0 +1,98 @@
+"""Ending: the patience of a step that has ended with what it has launched.
+
+Calls on worker threads get ``Grace.worker_s``, and are then abandoned.  Async kernels have been cancelled, and get
+``Grace.async_s`` to clean up; one that is still there has swallowed its cancellation, is cancelled a few times more,
+and then left behind.  Either is named in a warning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.executor.frame import TaskGroup
+from asyncexec.executor.offload import Grace, Job, WorkerPool, warn_of_abandoned
+from asyncexec.framework.kernel_warning import warn_of_kernel
+
+_REPEATS: Final = 3  # how often a task is cancelled again
+_REPEAT_S: Final = 0.01  # between two of these
+
+_left_behind: set[asyncio.Task[None]] = set()  # a loop does not hold on to its tasks
+
+
+class Ending:
+    """How long a step still waits."""
+
+    __slots__ = ("_grace", "_loop", "_pool", "_repeats", "_start_s", "_tasks_until_s")
+
+    def __init__(self, pool: WorkerPool, loop: asyncio.AbstractEventLoop) -> None:
+        self._pool = pool
+        self._loop = loop
+        self._grace: Grace = pool.grace
+        self._start_s = loop.time()
+        self._tasks_until_s = None if self._grace.async_s is None else self._start_s + self._grace.async_s
+        self._repeats = 0
+
+    @property
+    def workers_left_s(self) -> float | None:
+        """Seconds until calls on worker threads are abandoned."""
+        return None if self._grace.worker_s is None else self._left(self._start_s + self._grace.worker_s)
+
+    @property
+    def tasks_left_s(self) -> float | None:
+        """Seconds until something is done about tasks."""
+        return None if self._tasks_until_s is None else self._left(self._tasks_until_s)
+
+    def _left(self, until_s: float) -> float:
+        return max(0.0, until_s - self._loop.time())
+
+    def cancel_again(self, tasks: Collection[asyncio.Task[None]]) -> bool:
+        """Cancel *tasks* once more; False when that has been done often enough."""
+        if self._repeats == _REPEATS:
+            return False
+        self._repeats += 1
+        self._tasks_until_s = self._loop.time() + _REPEAT_S
+        for task in tasks:
+            task.cancel()
+        return True
+
+    def leave_tasks(self, groups: Iterable[TaskGroup]) -> None:
+        """Leave the tasks in *groups* to themselves."""
+        tasks = {task: _name_of(entry) for group in groups for entry, task in group.items() if not task.done()}
+        for task in tasks:
+            _left_behind.add(task)
+            task.add_done_callback(_left_behind.discard)
+        names = ", ".join(sorted(map(repr, tasks.values())))
+        warn_of_kernel(
+            f"the kernel of node {names} swallows its cancellation: it was cancelled {_REPEATS + 1} times and has not"
+            f" ended within {self._grace.async_s:g} s; the step has ended without it"
+        )
+
+    def abandon(self, jobs: Mapping[Any, Job]) -> None:
+        """Leave calls that are under way to their threads."""
+        for job in jobs.values():
+            self._pool.abandon(job)
+        warn_of_abandoned(list(jobs.values()), self._grace.worker_s)
+
+
+class EndedPropagatorState:
+    """Stands for the propagator of a step that has ended before its kernels have: drops what they give."""
+
+    __slots__ = ()
+
+    def propagate_outputs(self, *_: object) -> None:
+        """Nothing becomes ready."""
+
+    def task_groups(self) -> tuple[TaskGroup, ...]:
+        """No task is waited for."""
+        return ()
+
+    def close(self) -> None:
+        """There is nothing to undo."""
+
+
+def _name_of(entry: Any) -> str:
+    item: NodeItem = entry if isinstance(entry, NodeItem) else entry[0]
+    return item.node.name

@@ -1,0 +1,70 @@
+"""LoopHolds: who held the event loop for long, over all steps of a session."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Coroutine, Generator
+from typing import Any, Final
+
+from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
+from asyncexec.framework.kernel_warning import warn_of_kernel
+from asyncexec.graph.node import Node
+
+_LONG_NS: Final = NS_PER_MS // 2  # what it takes to be worth telling of
+
+
+class LoopHolds:
+    """The longest time that one node, and one slice, held the loop.
+
+    The executor tells of a node only where its kernel took more than half a millisecond: to take less is no fault, and
+    to tell of it would cost more than it tells.
+
+    Args:
+        slow_ns: nodes that hold the loop longer are warned of, once each; None for never.
+    """
+
+    __slots__ = ("_slow_ns", "_warned", "longest_node", "longest_node_ns", "longest_slice_ns")
+
+    def __init__(self, slow_ns: int | None = None) -> None:
+        self.longest_node: str | None = None
+        self.longest_node_ns = 0
+        self.longest_slice_ns = 0
+        self._slow_ns = slow_ns
+        self._warned: set[str] = set()
+
+    def note(self, node: Node, elapsed_ns: int) -> None:
+        """*node* has held the loop for so long."""
+        if elapsed_ns > self.longest_node_ns:
+            self.longest_node, self.longest_node_ns = node.name, elapsed_ns
+        if self._slow_ns is not None and elapsed_ns > self._slow_ns and node.name not in self._warned:
+            self._warned.add(node.name)
+            warn_of_kernel(
+                f"node {node.name!r} ({node.op}) held the event loop for {elapsed_ns / NS_PER_MS:.0f} ms, more "
+                f"than slow_inline_ms={self._slow_ns / NS_PER_MS:g}: nothing else ran meanwhile; mark its op "
+                "expensive=True, or await what it waits for"
+            )
+
+
+@types.coroutine
+def watched(coroutine: Coroutine[Any, Any, Any], node: Node, holds: LoopHolds) -> Generator[Any, Any, Any]:
+    """What *coroutine* returns, awaited in the way of ``await``; each stretch for which it holds the loop is timed."""
+    error: BaseException | None = None
+    value: Any = None
+    while True:
+        start = monotonic_ns()
+        try:
+            awaited = coroutine.send(value) if error is None else coroutine.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            error = None  # its traceback holds this frame
+            elapsed = monotonic_ns() - start
+            if elapsed > _LONG_NS:
+                holds.note(node, elapsed)
+        try:
+            value = yield awaited
+        except GeneratorExit:
+            coroutine.close()
+            raise
+        except BaseException as thrown:
+            error = thrown

@@ -1,0 +1,260 @@
+"""StreamDriver: drives a step for each item of a stream that is in flight.
+
+There is no task for an item besides those of its async kernels.  What comes back puts the item in a queue, and one
+callback of the loop looks after all items in it, under the slice budget: with many items in flight, one turn of the
+loop serves all that came back in the turn before.  Where a step has failed with something still under way, a task
+waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
+from asyncexec.executor.executor_barrier import ExecutorBarrier, PartitionedExecutor
+from asyncexec.executor.executor_state import ExecutorState
+from asyncexec.executor.loop_holds import LoopHolds
+from asyncexec.executor.stream_item import StateCell, StateSlot, StreamItem
+from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.errors import OpError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamPlan:
+    """What the items of a stream have in common.
+
+    Attributes:
+        executor: makes their steps.
+        convert: makes feeds of what was sent; an OpError where that cannot be.
+        result: makes of the values that a step fetched what the user gets; an OpError where one is missing.
+        explained: the error to show for one of a step.
+        holds: is told how long the event loop was held.
+        states: those carried from item to item.
+    """
+
+    executor: Executor | PartitionedExecutor
+    convert: Callable[[Any], list[Any]]
+    result: Callable[[list[Any]], Any]
+    explained: Callable[[OpError], OpError]
+    holds: LoopHolds
+    states: tuple[StateSlot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a stream behaves.
+
+    Attributes:
+        window: items at most between their being sent and their result being taken.
+        ordered: whether results come in the order of the items, or as they complete.
+        yields_errors: whether an item's failure takes its place in the output, instead of ending the stream.
+        slice_ns: how long the event loop is held at a stretch.
+    """
+
+    window: int = 32
+    ordered: bool = True
+    yields_errors: bool = False
+    slice_ns: int = DEFAULT_SLICE_NS
+
+
+class StreamDriver(ABC):
+    """The items of one stream, from when they begin until they are done."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()  # what kernels run in, whoever sends
+        self._options = options
+        self._plan: StreamPlan | None = None
+        self._inbox: deque[Any] = deque()  # sent, and not begun
+        self._active: deque[StreamItem] = deque()  # that have something to do
+        self._in_flight: dict[StreamItem, None] = {}
+        self._results: deque[StreamItem] = deque()  # not taken: all that have begun if ordered, else those done
+        self._endings: set[asyncio.Task[None]] = set()
+        self._at_rest: list[ExecutorState] = []  # as many as have been under way at once
+        self._cells: list[StateCell] = []  # behind the last item
+        self._number = 0
+        self._schedule_drive = self._schedule  # one for all items
+        self._drive_is_due = False
+
+    @abstractmethod
+    def abort(self, error: BaseException) -> None:
+        """Cancel and drop everything; who takes results gets *error*."""
+
+    @abstractmethod
+    def _fill_inbox(self, end: int) -> bool:
+        """Draw items from a source, until the time *end*; whether there is more, and room for it."""
+
+    @abstractmethod
+    def _end_item(self, item: StreamItem, error: BaseException | None) -> None:
+        """Take what became of *item*."""
+
+    @abstractmethod
+    def _settle_end(self) -> None:
+        """See whether nothing is in flight any more."""
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._endings.add(task)
+        task.add_done_callback(self._on_ending_done)
+
+    def _schedule(self) -> None:
+        if not self._drive_is_due:
+            self._drive_is_due = True
+            self._loop.call_soon(self._drive, context=self._context)
+
+    def _drive(self) -> None:
+        """Look after all items that something has come back for, and begin others."""
+        try:
+            self._drive_for_a_slice()
+        except BaseException as raised:  # nobody else would be told
+            self._drive_is_due = False
+            self.abort(raised)
+
+    def _drive_for_a_slice(self) -> None:
+        start = now = monotonic_ns()
+        end = start + self._options.slice_ns
+        is_more_to_come = self._fill_inbox(end)
+        active, inbox = self._active, self._inbox
+        with np.errstate(all="ignore"):
+            while now <= end:
+                if active:
+                    now = self._advance(active.popleft(), now, end)
+                elif inbox:
+                    now = self._begin(inbox.popleft(), now, end)
+                else:
+                    break
+        if self._plan is not None and now - start > self._plan.holds.longest_slice_ns:
+            self._plan.holds.longest_slice_ns = now - start
+        self._drive_is_due = False
+        if active or inbox or is_more_to_come:
+            self._schedule()
+
+    def _begin(self, feeds: Any, now: int, end: int) -> int:
+        plan = self._plan
+        assert plan is not None  # who sends opens it
+        item = StreamItem(self._number, self._active, self._schedule_drive)
+        self._number += 1
+        self._in_flight[item] = None
+        if self._options.ordered:
+            self._results.append(item)
+        try:
+            values = plan.convert(feeds)
+            step = self._start_with_states(item, plan, values) if plan.states else self._start(plan, values)
+        except Exception as error:
+            self._end_item(item, error)
+            return monotonic_ns()
+        item.step = step
+        step.watch(item)
+        item.is_queued = True
+        return self._advance(item, now, end)
+
+    def _start(self, plan: StreamPlan, values: list[Any] | None) -> ExecutorState | ExecutorBarrier:
+        """A step; that of an item which is done, where one can be used again."""
+        if not self._at_rest:
+            return plan.executor.start(values)
+        step = self._at_rest.pop()
+        step.restart(values)
+        return step
+
+    def _start_with_states(
+        self, item: StreamItem, plan: StreamPlan, values: list[Any]
+    ) -> ExecutorState | ExecutorBarrier:
+        """Start with what of the states is there; the rest is delivered when it comes."""
+        item.read = self._cells
+        self._cells = item.written = [StateCell() for _ in plan.states]
+        values += [NOTHING] * len(plan.states)
+        for slot, cell in zip(plan.states, item.read, strict=True):
+            values[slot.feed] = cell.value
+            if cell.value is NOTHING:
+                item.num_awaited += 1
+                cell.reader = item, slot.feed
+        if not item.num_awaited:
+            return self._start(plan, values)
+        step = self._start(plan, None)
+        for index, value in enumerate(values):
+            if value is not NOTHING:
+                step.deliver_feed(index, value)
+        return step
+
+    def _advance(self, item: StreamItem, now: int, end: int) -> int:
+        """Run what is ready of *item*; the time that it is then."""
+        step = item.step
+        if step is None:
+            return now
+        try:
+            now = step.run_ready(now, end)
+        except BaseException as raised:  # a KeyboardInterrupt, say
+            step.abort(raised)
+        item.is_queued = False
+        if step._failure is not None:
+            self._fail(item, step)
+        elif step.has_ready:
+            item.set_result(None)
+        elif item.num_awaited or step.is_waiting:
+            if item.written and not self._options.yields_errors:
+                self._hand_on(item, step.fetched())
+        else:
+            self._complete(item, step)
+        return now
+
+    def _complete(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+        plan = self._plan
+        assert plan is not None
+        error: BaseException | None = None
+        is_plain = type(step) is ExecutorState  # without control flow, and on one device
+        if not is_plain:
+            step._check_complete()
+            error = step.take_failure()
+        if error is None:
+            values = step.fetched()
+            try:
+                item.value = plan.result(values)
+            except Exception as raised:
+                error = raised
+            else:
+                if item.written:
+                    self._hand_on(item, values)
+            if is_plain and isinstance(step, ExecutorState):
+                step.rest()
+                self._at_rest.append(step)
+        self._end_item(item, error)
+
+    def _hand_on(self, item: StreamItem, values: Sequence[Any]) -> None:
+        """Let the next item have what this one has written."""
+        assert self._plan is not None
+        for slot, cell in zip(self._plan.states, item.written, strict=True):
+            value = values[slot.fetch]
+            if value is not NOTHING:
+                cell.fill(value)
+
+    def _fail(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+        if step.is_waiting:
+            item.step = None  # nobody is to look at it any more
+            self._keep(self._loop.create_task(self._end_step(item, step)))
+        else:
+            self._end_item(item, step.take_failure())
+
+    async def _end_step(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+        """Cancel what a failed step has launched, and wait for it."""
+        error = step._failure
+        try:
+            await step._end_launched()
+        finally:
+            step.take_failure()
+            if item in self._in_flight:
+                self._end_item(item, error)
+            del error, step
+
+    def _on_ending_done(self, task: asyncio.Task[None]) -> None:
+        self._endings.discard(task)
+        if not task.cancelled():
+            task.exception()
+        self._settle_end()

@@ -1,0 +1,126 @@
+"""StreamItem and StateCell: one item of a stream while it is under way, and a state's value between two items.
+
+A state is a loop-carried edge: there is a cell between each item and the next, which the first of the two fills.  What
+an item does not write it passes on.  One that fails before it has read what it would pass on leaves an heir: the cell
+behind it is filled when the one before it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.executor.executor_barrier import ExecutorBarrier
+from asyncexec.executor.executor_state import ExecutorState
+
+
+@dataclass(frozen=True, slots=True)
+class StateSlot:
+    """Where a state of a stream comes in and goes out of the items' steps.
+
+    Attributes:
+        feed: the position among the feeds of what reads it.
+        fetch: the position among the fetches of what is written.
+        initial: what the first item reads.
+    """
+
+    feed: int
+    fetch: int
+    initial: Any
+
+
+class StateCell:
+    """What one item leaves for the next."""
+
+    __slots__ = ("heir", "reader", "value")
+
+    def __init__(self, value: Any = NOTHING) -> None:
+        self.value = value
+        self.reader: tuple[StreamItem, int] | None = None  # the item that waits for it, and the feed it is for
+        self.heir: StateCell | None = None
+
+    def fill(self, value: Any) -> None:
+        """Set the value, unless it is there; whoever waits for it goes on."""
+        cell: StateCell | None = self
+        while cell is not None and cell.value is NOTHING:
+            cell.value = value
+            reader, cell.reader = cell.reader, None
+            if reader is not None:
+                reader[0].receive(reader[1], value)
+            cell = cell.heir
+
+    def pass_to(self, heir: StateCell) -> None:
+        """Let *heir* be filled with what is in here, once that is there."""
+        self.reader = None
+        if self.value is NOTHING:
+            self.heir = heir
+        else:
+            heir.fill(self.value)
+
+
+class StreamItem:
+    """One item of a stream; its step's Waiter.
+
+    Attributes:
+        number: its place among the items, from 0.
+        step: while it is under way.
+        is_queued: whether the scope is going to look at it.
+        num_awaited: states that it waits for.
+        read, written: the cells before and behind it, one for each state.
+        is_done: whether ``value``, or ``error``, is there.
+    """
+
+    __slots__ = (
+        "_active",
+        "_schedule",
+        "error",
+        "is_done",
+        "is_queued",
+        "num_awaited",
+        "number",
+        "read",
+        "step",
+        "value",
+        "written",
+    )
+
+    def __init__(self, number: int, active: deque[StreamItem], schedule: Callable[[], None]) -> None:
+        self.number = number
+        self._active = active
+        self._schedule = schedule
+        self.step: ExecutorState | ExecutorBarrier | None = None
+        self.is_queued = False
+        self.num_awaited = 0
+        self.read: Sequence[StateCell] = ()
+        self.written: Sequence[StateCell] = ()
+        self.is_done = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def done(self) -> bool:
+        """Whether the scope knows already that something has come back."""
+        return self.is_queued
+
+    def set_result(self, result: None) -> None:
+        """Let the scope look at this item."""
+        self.is_queued = True
+        active = self._active
+        active.append(self)
+        if len(active) == 1:  # else the scope is going to look at the others anyway
+            self._schedule()
+
+    def receive(self, feed: int, value: Any) -> None:
+        """Take the value of a state that was waited for."""
+        self.num_awaited -= 1
+        if self.step is not None:
+            self.step.deliver_feed(feed, value)
+            if not self.is_queued:
+                self.set_result(None)
+
+    def let_go(self) -> None:
+        """Hold on to nothing but the outcome."""
+        self.step = None
+        self.read = self.written = ()

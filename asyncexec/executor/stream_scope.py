@@ -1,0 +1,296 @@
+"""StreamScope: one long-lived scope of many items.
+
+An item is in the *window* from when it is sent until its result is taken.  So results that nobody takes stop the
+senders, and what a stream holds is bounded by its window.
+
+The failure of an item ends that item.  Where it ends the stream too, the items sent later are cancelled; those sent
+before, in an ordered stream, run on, so that what is seen before the error does not depend on timing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any
+
+from asyncexec.executor.executor_barrier import ExecutorBarrier
+from asyncexec.executor.executor_state import ExecutorState
+from asyncexec.executor.stream_driver import StreamDriver, StreamOptions, StreamPlan
+from asyncexec.executor.stream_item import StateCell, StreamItem
+from asyncexec.executor.waiters import Waiters
+from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.cooperative import outlast
+from asyncexec.framework.errors import AbortedError, CancelledError, FailedPreconditionError, OpError
+
+
+class StreamScope(StreamDriver):
+    """The items of one stream.
+
+    Args:
+        open_plan: called with what was sent first, and awaited, once.
+        options: see StreamOptions.
+        on_end: called when nothing is in flight any more, and nothing can be sent.
+    """
+
+    def __init__(
+        self,
+        open_plan: Callable[[Any], Awaitable[StreamPlan]],
+        options: StreamOptions,
+        on_end: Callable[[StreamScope], None],
+    ) -> None:
+        super().__init__(options)
+        self._open_plan = open_plan
+        self._opening = asyncio.Lock()
+        self._on_end: Callable[[StreamScope], None] | None = on_end
+        self._source: Iterator[Any] | None = None
+        self._feeder: asyncio.Task[None] | None = None
+        self._occupied = 0
+        self._is_closed = False
+        self._failure: BaseException | None = None
+        self._senders = Waiters(self._loop)
+        self._takers = Waiters(self._loop)
+        self._drainers = Waiters(self._loop)
+
+    # Going in.
+
+    async def send(self, feeds: Any) -> None:
+        """Let *feeds* be the next item; waits while the window is full.
+
+        Raises:
+            FailedPreconditionError: the stream is closed.
+            AbortedError: it has ended by a failure.
+        """
+        if self._plan is None:
+            await self._open(feeds)
+        while self._occupied >= self._options.window and not self._is_closed:
+            await self._senders.wait()
+        self._check_open()
+        self._occupied += 1
+        self._inbox.append(feeds)
+        self._schedule()
+
+    async def draw_from(self, source: Iterator[Any]) -> None:
+        """Let the items be those of *source*, drawn as there is room for them; the stream is closed at its end."""
+        for first in source:
+            await self.send(first)
+            break
+        else:
+            self.close()
+            return
+        self._source = source
+        self._schedule()
+
+    def feed_by(self, feeder: Coroutine[Any, Any, None]) -> None:
+        """Let *feeder*, which is to send and to close, run beside the stream, and end with it."""
+        self._feeder = self._loop.create_task(feeder)
+        self._keep(self._feeder)
+
+    async def _open(self, feeds: Any) -> None:
+        async with self._opening:
+            self._check_open()
+            if self._plan is None:
+                plan = await self._open_plan(feeds)
+                self._check_open()
+                self._cells = [StateCell(state.initial) for state in plan.states]
+                self._plan = plan
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise AbortedError(f"the stream has ended: {_first_line(self._failure)}") from self._failure
+        if self._is_closed:
+            raise FailedPreconditionError("the stream is closed: nothing can be sent any more")
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Take no more items; those sent go on.  *error*, if any, is raised behind their results."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._source = None
+        if error is not None:
+            self._failure = error
+        self._stop_feeder()
+        self._senders.wake_all()
+        self._settle_end()
+
+    def _stop_feeder(self) -> None:
+        if self._feeder is not None and self._feeder is not asyncio.current_task():
+            self._feeder.cancel()
+
+    def abort(self, error: BaseException) -> None:
+        """Cancel and drop everything; who takes results gets *error*."""
+        if self._failure is None:
+            self._failure = error
+        self._results.clear()
+        self._cut(list(self._in_flight))
+
+    async def drain(self) -> None:
+        """Wait until nothing is in flight."""
+        while not self._has_drained:
+            await self._drainers.wait()
+
+    async def end(self) -> None:
+        """Cancel and drop everything, and wait for it, whoever cancels meanwhile."""
+        self.abort(CancelledError("the stream has ended"))
+        await self._outlast_endings()
+
+    async def _outlast_endings(self) -> None:
+        if self._endings:
+            await outlast(lambda: not self._endings, self._wait_for_endings)
+
+    async def _wait_for_endings(self) -> None:
+        await asyncio.wait(self._endings)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._is_closed
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is in flight any more, and nothing can be sent."""
+        return self._on_end is None
+
+    @property
+    def _has_drained(self) -> bool:
+        return not (self._inbox or self._in_flight or self._endings) and (self._source is None)
+
+    # Coming out.
+
+    async def take(self) -> Any:
+        """The next result; the error of an item in its place, where the stream goes on.
+
+        Raises:
+            StopAsyncIteration: the stream was closed, and everything has been taken.
+            OpError: the failure that has ended the stream.
+        """
+        results = self._results
+        while not (results and results[0].is_done):
+            if self._is_closed and not (results or self._in_flight or self._inbox):
+                await self._raise_end()
+            await self._takers.wait()
+        item = results.popleft()
+        if item.error is not None and not self._goes_on_after(item.error):
+            self._failure = item.error
+            del item
+            await self._raise_end()
+        self._occupied -= 1
+        if self._takers.line and results and results[0].is_done:
+            self._takers.wake_one()
+        if self._senders.line:
+            self._senders.wake_one()
+        if self._source is not None and not self._drive_is_due:
+            self._schedule()
+        return item.value if item.error is None else item.error
+
+    async def _raise_end(self) -> None:
+        """Raise what the stream has ended with, once; then, and where it was closed, StopAsyncIteration."""
+        await self._outlast_endings()
+        error, self._failure = self._failure, None
+        self._takers.wake_all()
+        if error is None:
+            raise StopAsyncIteration
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame
+
+    def _goes_on_after(self, error: BaseException) -> bool:
+        return self._options.yields_errors and isinstance(error, OpError)
+
+    def _fill_inbox(self, end: int) -> bool:
+        source, window = self._source, self._options.window
+        if source is None:
+            return False
+        try:
+            while self._occupied < window:
+                self._inbox.append(next(source))
+                self._occupied += 1
+                if monotonic_ns() > end:
+                    return self._occupied < window
+        except StopIteration:
+            self.close()
+        except BaseException as error:  # after what was drawn before
+            self.close(error)
+        return False
+
+    def _end_item(self, item: StreamItem, error: BaseException | None) -> None:
+        """Let *item* be done; what it has not written it passes on."""
+        if item.read:
+            for before, behind in zip(item.read, item.written, strict=True):
+                before.pass_to(behind)
+        item.let_go()
+        item.is_done = True
+        del self._in_flight[item]
+        if not self._options.ordered:
+            self._results.append(item)
+        if error is not None:
+            item.error = self._named(item, error)
+            if not self._goes_on_after(item.error):
+                self._end_behind(item)
+        if self._takers.line:
+            self._takers.wake_one()
+        if self._is_closed:
+            self._settle_end()
+
+    def _named(self, item: StreamItem, error: BaseException) -> BaseException:
+        if not isinstance(error, OpError):
+            return error
+        assert self._plan is not None
+        shown = self._plan.explained(error)
+        copy = shown.located(shown.node, shown.op, shown.user_line).with_traceback(None)
+        copy.message = f"item {item.number}: {shown.message}"
+        copy.args = (str(copy),)
+        copy.__context__ = None
+        return copy
+
+    def _end_behind(self, failed: StreamItem) -> None:
+        """End the stream with *failed*: what was sent after it, or if results come unordered, all else."""
+        if self._options.ordered:
+            dropped = [item for item in self._results if item.number > failed.number]
+            while self._results[-1] is not failed:
+                self._results.pop()
+            dropped = [item for item in dropped if not item.is_done]
+        else:
+            dropped = list(self._in_flight)
+        if self._failure is None or not self._options.ordered:
+            self._failure = failed.error
+        self._cut(dropped)
+
+    def _cut(self, dropped: list[StreamItem]) -> None:
+        """Take no more items, and end those that are *dropped*."""
+        self._is_closed = True
+        self._source = None
+        self._stop_feeder()
+        self._inbox.clear()
+        for item in dropped:
+            self._in_flight.pop(item, None)
+            step = item.step
+            item.let_go()
+            if step is None:
+                continue
+            item.is_queued = True  # nobody is to be told
+            step.abort(CancelledError("the stream has ended"))
+            self._end_dropped(item, step)
+        self._senders.wake_all()
+        self._takers.wake_all()
+        self._settle_end()
+
+    def _end_dropped(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+        if step.is_waiting:
+            self._keep(self._loop.create_task(self._end_step(item, step)))
+        else:
+            step.take_failure()
+
+    def _settle_end(self) -> None:
+        """Tell whoever waits for it that nothing is in flight."""
+        if self._has_drained:
+            self._drainers.wake_all()
+            if self._is_closed:
+                self._takers.wake_all()
+                on_end, self._on_end = self._on_end, None
+                if on_end is not None:
+                    on_end(self)
+
+
+def _first_line(error: BaseException) -> str:
+    return error.message if isinstance(error, OpError) else f"{type(error).__name__}: {error}"

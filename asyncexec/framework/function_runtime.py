@@ -1,0 +1,59 @@
+"""What kernels ask of a session that is to run functions of the graph's library for them.
+
+After ``FunctionLibraryRuntime`` in ``tensorflow/core/framework/function.h``: a function is instantiated once, and then
+run any number of times, each time as a step of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from asyncexec.framework.op_def import NameAttrList
+from asyncexec.framework.types import DType
+
+if TYPE_CHECKING:
+    from asyncexec.framework.op_registry import OpRegistration
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionCall:
+    """A function, as a node calls it.
+
+    Attributes:
+        name: of the node; nodes of the function's body are named below it.
+        device: of the node; what asks for none in the body runs there.
+        output_dtypes: of what the function gives.
+        gather: an op that takes one Python object, and gives the function's first inputs; its attr ``Tin`` has their
+            dtypes.  It runs as a part of the step.
+        gathered_dtypes: those dtypes.
+        other_dtypes: of the function's other inputs.
+    """
+
+    name: str
+    function: NameAttrList
+    device: str
+    output_dtypes: tuple[DType, ...]
+    gather: OpRegistration
+    gathered_dtypes: tuple[DType, ...]
+    other_dtypes: tuple[DType, ...]
+
+
+class FunctionHandle(Protocol):
+    """A function that has been instantiated."""
+
+    async def run(self, gathered: object, others: Sequence[Any]) -> list[Any]:
+        """What the function gives for what ``gather`` makes of *gathered*, and *others*: a step of its own.
+
+        Whatever happens, nothing that the step started outlives this.
+        """
+        ...
+
+
+class FunctionRuntime(Protocol):
+    """What runs functions in a session."""
+
+    def instantiate(self, call: FunctionCall) -> FunctionHandle:
+        """A handle of the function; it is compiled when it first runs, so that errors of it are errors of that run."""
+        ...

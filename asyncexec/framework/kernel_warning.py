@@ -1,0 +1,21 @@
+"""KernelWarning: what is said of a kernel that keeps others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+
+
+class KernelWarning(RuntimeWarning):
+    """A kernel holds the GIL on a worker thread, does not come back from one, or swallows its cancellation."""
+
+
+def warn_of_kernel(message: str) -> None:
+    """Warn of a kernel, from a callback of the event loop or a step that is ending.
+
+    Nobody there could take an exception: where warnings are errors, the loop's exception handler is told.
+    """
+    try:
+        warnings.warn(message, KernelWarning, stacklevel=2)
+    except KernelWarning as raised:
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": raised})

@@ -1,0 +1,128 @@
+"""Door: how many steps of a session may be under way, and the line of those that wait for their turn.
+
+What a step runs within itself (a kernel that calls ``session.run``, the body of a ``partial_run``) is a part of that
+step: it does not queue behind it, which would be to wait for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from typing import Final
+
+from asyncexec.framework.errors import CancelledError, ResourceExhaustedError
+from asyncexec.framework.limiter import Line
+
+
+class Admission:
+    """That someone was let in; good until given back."""
+
+    __slots__ = ("door", "has_slot", "is_over")
+
+    def __init__(self, door: Door, *, has_slot: bool) -> None:
+        self.door = door
+        self.has_slot = has_slot
+        self.is_over = False
+
+
+# Of the steps that the running code is a part of; they may be over.
+_admissions: Final[ContextVar[tuple[Admission, ...]]] = ContextVar("asyncexec_admissions", default=())
+
+
+class Door:
+    """Lets so many in at a time, first come, first served.
+
+    Args:
+        max_inside: how many; None for any number.
+        max_waiting: how many may stand in line; None for any number.
+    """
+
+    def __init__(self, max_inside: int | None = None, max_waiting: int | None = None) -> None:
+        self._line = None if max_inside is None else Line(max_inside)
+        self._max_inside = max_inside
+        self._max_waiting = max_waiting
+        self._num_taken = 0  # by those inside and those in the line
+        self._all_have_left: asyncio.Event | None = None
+        self._is_closed = False
+        self._is_locked = False
+
+    @property
+    def waiting(self) -> int:
+        """How many stand in line."""
+        return 0 if self._line is None else self._line.waiting
+
+    @property
+    def inside(self) -> int:
+        """How many have been let in, and have not left."""
+        return self._num_taken - self.waiting
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the running code is a part of a step that was let in."""
+        return self._parent() is not None
+
+    def close(self) -> None:
+        """Refuse all who come from now on, but for those who come from a step that is under way."""
+        self._is_closed = True
+
+    def lock(self) -> None:
+        """Refuse those in the line, too."""
+        self._is_closed = self._is_locked = True
+
+    def check_open(self) -> None:
+        """Raise CancelledError if nobody is let in any more."""
+        if self._is_locked or (self._is_closed and not self.is_inside):
+            raise CancelledError("Session has been closed.")
+
+    async def enter(self) -> Admission:
+        """Wait for one's turn; who is let in calls ``leave`` with what this gives.
+
+        Raises:
+            ResourceExhaustedError: the line is full.
+            CancelledError: the session has been closed.
+        """
+        self.check_open()
+        line = None if self.is_inside else self._line
+        if line is not None:
+            self._check_line(line)
+        self._num_taken += 1
+        try:
+            if line is not None:
+                await line.acquire()
+        except BaseException:
+            self._depart()
+            raise
+        admission = Admission(self, has_slot=line is not None)
+        if self._is_locked:  # while this waited
+            self.leave(admission)
+            raise CancelledError("Session has been closed.")
+        _admissions.set((*[known for known in _admissions.get() if not known.is_over], admission))
+        return admission
+
+    def leave(self, admission: Admission) -> None:
+        """Let the next one in."""
+        admission.is_over = True
+        if admission.has_slot and self._line is not None:
+            self._line.release()
+        self._depart()
+
+    async def wait_until_all_have_left(self) -> None:
+        """Returns when nobody is inside or in the line."""
+        if self._num_taken:
+            self._all_have_left = asyncio.Event()
+            await self._all_have_left.wait()
+
+    def _depart(self) -> None:
+        self._num_taken -= 1
+        if not self._num_taken and self._all_have_left is not None:
+            self._all_have_left.set()
+
+    def _parent(self) -> Admission | None:
+        return next((known for known in _admissions.get() if known.door is self and not known.is_over), None)
+
+    def _check_line(self, line: Line) -> None:
+        if self._max_waiting is not None and not line.free and line.waiting >= self._max_waiting:
+            raise ResourceExhaustedError(
+                f"{self._max_inside} steps are under way and {line.waiting} wait for their turn",
+                hint="call later, or raise max_concurrent_steps or max_queued_steps of the SessionConfig",
+            )

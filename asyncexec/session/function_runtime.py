@@ -1,0 +1,101 @@
+"""FunctionRuntime of a session: a function of its graph as an executor of its own, compiled once.
+
+What is compiled is a graph of one call, which the lowering writes out like any other: so a function's nodes are placed,
+partitioned, measured and offloaded as those of the session's graph are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.framework import types
+from asyncexec.framework.cooperative import run_in_slices
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.function_runtime import FunctionCall
+from asyncexec.framework.gc_pause import paused_gc
+from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.graph.graph import Graph, properties_of
+from asyncexec.graph.node import Node, Tensor
+from asyncexec.session.graph_execution_state import AnyExecutor, GraphExecutionState
+
+
+class SessionFunctionRuntime:
+    """Runs functions of *graph* in the session that *state* is of.
+
+    *build_lock* is the session's: one graph at a time is compiled.
+    """
+
+    def __init__(self, graph: Graph, state: GraphExecutionState, build_lock: asyncio.Lock) -> None:
+        self._graph = graph
+        self._state = state
+        self._build_lock = build_lock
+
+    def instantiate(self, call: FunctionCall) -> _Function:
+        """A handle of the function."""
+        return _Function(self, call)
+
+    async def compile(self, call: FunctionCall) -> AnyExecutor:
+        """An executor that is fed with the object to gather inputs from and the other inputs, and fetches the outputs.
+
+        Errors as of a session's own graphs.
+        """
+        caller = _CallGraph(self._graph, call)
+        async with self._build_lock:
+            with paused_gc():
+                stage = self._state.prepare(caller.feeds, caller.node.outputs, [caller.node])
+                prepared = await run_in_slices(stage)
+        return prepared.executor
+
+
+class _Function:
+    """A function that has been instantiated."""
+
+    __slots__ = ("_call", "_executor", "_runtime")
+
+    def __init__(self, runtime: SessionFunctionRuntime, call: FunctionCall) -> None:
+        self._runtime = runtime
+        self._call = call
+        self._executor: AnyExecutor | None = None
+
+    async def run(self, gathered: object, others: Sequence[Any]) -> list[Any]:
+        """What the function gives; see FunctionHandle."""
+        if self._executor is None:
+            self._executor = await self._runtime.compile(self._call)
+        step = self._executor.start([gathered, *others])
+        if not step.run_inline():
+            await step.run()
+        values = step.fetched()
+        if any(value is NOTHING for value in values):
+            name = self._call.function.name
+            raise InvalidArgumentError(f"function {name!r} gave no value for an output", node=self._call.name)
+        return values
+
+
+class _CallGraph:
+    """A graph that has nothing but a call of a function of *outer*, and what stands for its inputs.
+
+    Attributes:
+        node: the call.
+        feeds: the object to gather inputs from, then the other inputs.
+    """
+
+    def __init__(self, outer: Graph, call: FunctionCall) -> None:
+        graph = self._graph = Graph()
+        graph.functions, graph.traced = outer.functions, outer.traced
+        graph.versions, graph.allowed_ops = outer.versions, outer.allowed_ops
+        gathered = self._placeholder(f"{call.name}/gathered", types.object)
+        others = [self._placeholder(f"{call.name}/other_{i}", dtype) for i, dtype in enumerate(call.other_dtypes)]
+        gather = graph.add_node(
+            f"{call.name}/gather", properties_of(call.gather, {"Tin": call.gathered_dtypes}), [gathered]
+        )
+        attrs = {"Tin": (*call.gathered_dtypes, *call.other_dtypes), "Tout": call.output_dtypes, "f": call.function}
+        properties = properties_of(op_registry.lookup("StatefulPartitionedCall"), attrs)
+        self.node: Node = graph.add_node(call.name, properties, [*gather.outputs, *others], device=call.device)
+        self.feeds: list[Tensor] = [gathered, *others]
+
+    def _placeholder(self, name: str, dtype: types.DType) -> Tensor:
+        properties = properties_of(op_registry.lookup("Placeholder"), {"dtype": dtype})
+        return self._graph.add_node(name, properties).outputs[0]

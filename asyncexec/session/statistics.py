@@ -1,0 +1,36 @@
+"""SessionStatistics: how a session is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from asyncexec.executor.offload import PoolStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatistics:
+    """How a session is doing, at one moment.
+
+    Attributes:
+        running_steps: steps that have begun and wait for something.
+        queued_steps: calls that wait for their turn, where there is a limit to the steps under way.
+        completed_steps: steps that ran to their end.
+        failed_steps: steps that ended by an error or were cancelled.
+        longest_node: the name of the node whose kernel held the event loop longest at a stretch; None as long as none
+            has taken more than half a millisecond.
+        longest_node_ms: for how long that was.
+        longest_slice_ms: the longest time that a step held the loop at a stretch.
+        cached_signatures: combinations of feeds, fetches and targets that are ready to run.
+        worker_pools: of each device, by name.
+    """
+
+    running_steps: int
+    queued_steps: int
+    completed_steps: int
+    failed_steps: int
+    longest_node: str | None
+    longest_node_ms: float
+    longest_slice_ms: float
+    cached_signatures: int
+    worker_pools: Mapping[str, PoolStatistics]

@@ -1,0 +1,149 @@
+"""What a stream needs of its session: the signature of its items, its states, and the sources it draws from."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from asyncexec.executor.loop_holds import LoopHolds
+from asyncexec.executor.stream_driver import StreamPlan
+from asyncexec.executor.stream_item import StateSlot
+from asyncexec.executor.stream_scope import StreamScope
+from asyncexec.framework.cooperative import STRIDE, Stage, run_in_slices
+from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
+from asyncexec.frontend.stream_functions import values_of
+from asyncexec.graph.graph import Graph
+from asyncexec.graph.node import Node, Tensor
+from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
+from asyncexec.session.fetch_mapper import FetchMapper, element, structure_key
+
+_STREAM: Final = object()  # stands between feeds and states in the key of a signature
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamHost:
+    """What a stream needs of its session.
+
+    Attributes:
+        graph: the session's.
+        prepare: gives the executor of a signature: its key, fetches and feeds.
+        run: gives the values of tensors.
+        begin, end: tell the session of a stream, which it aborts when it is closed.
+        slice_ns: how long the event loop may be held; holds: is told how long it was.
+    """
+
+    graph: Graph
+    prepare: Callable[[Any, FetchMapper, Sequence[Any]], Awaitable[ExecutorsAndKeys]]
+    run: Callable[[Any], Awaitable[Any]]
+    begin: Callable[[StreamScope], None]
+    end: Callable[[StreamScope], None]
+    slice_ns: int
+    holds: LoopHolds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamNodes:
+    """The nodes of a graph that fetches depend on and that only a stream knows what to do with.
+
+    Attributes:
+        states: the tensor that reads each state, and the one that writes it.
+        sources: tensors that have their own source.
+    """
+
+    states: tuple[tuple[Tensor, Tensor], ...]
+    sources: tuple[Tensor, ...]
+
+
+def find_stream_nodes(graph: Graph, fetches: Sequence[Node], fed: frozenset[Node]) -> Stage[StreamNodes]:
+    """What *fetches*, and what is written to the states among it, depend on, as a stage; *fed* nodes need nothing."""
+    nodes = list(graph.operations)
+    writes = {node.inputs[0].op: node for node in nodes if node.op == "StreamStateWrite"}
+    states: list[tuple[Tensor, Tensor]] = []
+    sources: list[Tensor] = []
+    seen = set(fed)
+    ahead = list(fetches)
+    while ahead:
+        for _ in range(min(STRIDE, len(ahead))):
+            node = ahead.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node.op == "StreamStateRead" and node in writes:
+                states.append((node.outputs[0], writes[node].outputs[0]))
+                ahead.append(writes[node])
+                continue
+            if node.op == "StreamSource" and values_of(node) is not None:
+                sources.append(node.outputs[0])
+            ahead += [tensor.op for tensor in node.inputs]
+            ahead += node.control_inputs
+        yield
+    sources.sort(key=lambda tensor: tensor.op.id)
+    states.sort(key=lambda state: state[0].op.id)
+    return StreamNodes(tuple(states), tuple(sources))
+
+
+async def stream_nodes(graph: Graph, fetches: Any, feed_keys: Sequence[Any] = ()) -> StreamNodes:
+    """``find_stream_nodes`` of a nest of fetches."""
+    mapper = FetchMapper(graph, fetches)
+    wanted = [*mapper.targets, *(tensor.op for tensor in mapper.tensors)]
+    fed = frozenset(
+        found.op for key in feed_keys if isinstance(found := element(graph, key, "feed"), Tensor) and not found.index
+    )
+    return await run_in_slices(find_stream_nodes(graph, wanted, fed))
+
+
+async def open_plan(host: StreamHost, fetches: Any, first: Any) -> StreamPlan:
+    """The plan of a stream whose first item feeds *first*."""
+    keys = tuple(_checked_mapping(first))
+    nodes = await stream_nodes(host.graph, fetches, keys)
+    reads = [read for read, _ in nodes.states]
+    initial = await host.run([read.op.inputs[0] for read in reads]) if reads else []
+    mapper = FetchMapper(host.graph, fetches)
+    num_fetches = len(mapper.tensors)
+    positions = [mapper.position_of(written) for _, written in nodes.states]
+    signature = (structure_key(fetches), *keys, _STREAM, *reads)
+    prepared = await host.prepare(signature, mapper, (*keys, *reads))
+    slots = [
+        StateSlot(len(keys) + i, position, value)
+        for i, (position, value) in enumerate(zip(positions, initial, strict=True))
+    ]
+    return StreamPlan(
+        prepared.executor,
+        _converter(keys, prepared),
+        prepared.result if not slots else lambda values: prepared.result(values[:num_fetches]),
+        lambda error: explained(error, prepared),
+        host.holds,
+        tuple(slots),
+    )
+
+
+def _checked_mapping(feeds: Any) -> Mapping[Any, Any]:
+    if not isinstance(feeds, Mapping):
+        raise InvalidTypeError(f"an item is a mapping of tensors to values, not {type(feeds).__name__} {feeds!r}")
+    return feeds
+
+
+def _converter(keys: tuple[Any, ...], prepared: ExecutorsAndKeys) -> Callable[[Any], list[Any]]:
+    """A function from what was sent to the values of *keys* as they travel along edges."""
+    converters = prepared.converters[: len(keys)]
+    pairs = list(zip(keys, converters, strict=True))
+    count = len(keys)
+
+    def convert_all(feeds: Any) -> list[Any]:
+        try:
+            if len(feeds) == count:
+                return [convert(feeds[key]) for key, convert in pairs]
+        except (TypeError, LookupError) as error:
+            if isinstance(error, OpError):
+                raise
+        raise InvalidArgumentError(
+            f"it feeds {_shown(_checked_mapping(feeds))}, but the items before feed {_shown(keys)}",
+            hint="all items of a stream feed the same tensors, under the same keys",
+        )
+
+    return convert_all
+
+
+def _shown(keys: Any) -> str:
+    return ", ".join(sorted(key if isinstance(key, str) else getattr(key, "name", repr(key)) for key in keys)) or "none"

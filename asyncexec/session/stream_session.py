@@ -1,0 +1,190 @@
+"""Streams of a session: ``session.stream`` and ``session.map``.
+
+The two are handles; what there is of a stream is its StreamScope, which the session knows and ends.  A handle that is
+dropped before the end of its stream ends it, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal, Self, TypeAlias
+
+from asyncexec.executor.stream_driver import StreamOptions
+from asyncexec.executor.stream_scope import StreamScope
+from asyncexec.framework.errors import (
+    CancelledError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    InvalidTypeError,
+)
+from asyncexec.frontend.stream_functions import iterate, values_of
+from asyncexec.graph.node import Tensor
+from asyncexec.session.stream_plan import StreamHost, open_plan, stream_nodes
+
+OnError: TypeAlias = Literal["raise", "yield"]
+_NO_FEEDS: Final[Mapping[Any, Any]] = {}
+
+
+class _Handle:
+    """What a stream and a map have in common."""
+
+    def __init__(self, host: StreamHost, fetches: Any, window: int, ordered: bool, on_error: OnError) -> None:
+        if type(window) is not int or window < 1:
+            raise InvalidArgumentError(f"the window of a stream is a number of items from 1 on, not {window!r}")
+        if on_error not in ("raise", "yield"):
+            raise InvalidArgumentError(f"on_error is 'raise' or 'yield', not {on_error!r}")
+        self._host = host
+        self._fetches = fetches
+        self._options = StreamOptions(window, ordered, on_error == "yield", host.slice_ns)
+        self._scope: StreamScope | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _open_scope(self) -> StreamScope:
+        self._loop = asyncio.get_running_loop()
+        scope = self._scope = StreamScope(partial(open_plan, self._host, self._fetches), self._options, self._host.end)
+        self._host.begin(scope)
+        return scope
+
+    async def aclose(self) -> None:
+        """Cancel what is in flight, and wait for it."""
+        if self._scope is not None:
+            await self._scope.end()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        # An ``async for`` that is left early just drops its iterator, maybe on another thread.
+        scope, loop = getattr(self, "_scope", None), getattr(self, "_loop", None)
+        if scope is not None and loop is not None and not scope.has_ended and not loop.is_closed():
+            loop.call_soon_threadsafe(scope.abort, CancelledError("the stream was dropped"))
+
+
+class Stream(_Handle):
+    """Items sent on one side, and results taken on the other::
+
+        async with session.stream(y, window=32) as stream:
+            await stream.send({x: 1.0})
+            await stream.close()
+            async for out in stream: ...
+
+    Of items that were sent and whose results have not been taken there are never more than the window: *send* waits
+    until there is room.  So sending and taking are the business of two tasks, or items are few.  Where *fetches* depend
+    on sources (``ax.source``), the stream draws its items from them, and nothing is sent.
+
+    Leaving the ``async with`` cancels what is in flight.
+    """
+
+    _has_sources = False
+
+    async def __aenter__(self) -> Self:
+        if self._scope is not None:
+            raise FailedPreconditionError("this stream has been opened already")
+        nodes = await stream_nodes(self._host.graph, self._fetches)
+        scope = self._open_scope()
+        if nodes.sources:
+            self._has_sources = True
+            scope.feed_by(_send_all(scope, _joined(nodes.sources)))
+        return self
+
+    async def send(self, feeds: Mapping[Any, Any] | None = None) -> None:
+        """Let *feeds*, values by tensor or name, be the next item; waits while the window is full.
+
+        All items feed the same tensors.  What is wrong with an item is told where its result is taken.
+
+        Raises:
+            FailedPreconditionError: the stream is closed, or has its own sources.
+            AbortedError: the stream has ended by a failure, which is the cause.
+        """
+        if self._has_sources:
+            raise FailedPreconditionError("this stream draws its items from its sources")
+        await self._open().send(_NO_FEEDS if feeds is None else feeds)
+
+    async def close(self) -> None:
+        """Take no more items, and wait until all that were sent are done; their results can still be taken."""
+        scope = self._open()
+        scope.close()
+        await scope.drain()
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    def __anext__(self) -> Awaitable[Any]:
+        """The result of the next item, as of ``session.run``; with ``on_error="yield"``, its OpError if it failed."""
+        return self._open().take()
+
+    def _open(self) -> StreamScope:
+        if self._scope is None:
+            raise FailedPreconditionError("this stream is not open", hint="use it in an 'async with' block")
+        return self._scope
+
+
+class StreamMap(_Handle):
+    """The results of *items*, an async iterator; see ``Session.map``.
+
+    An ``async for`` that is left early cancels what is in flight; ``async with`` waits for that, too.
+    """
+
+    def __init__(
+        self,
+        host: StreamHost,
+        fetches: Any,
+        items: Iterable[Any] | AsyncIterable[Any],
+        window: int,
+        ordered: bool,
+        on_error: OnError,
+    ) -> None:
+        super().__init__(host, fetches, window, ordered, on_error)
+        if not isinstance(items, (Iterable, AsyncIterable)):
+            raise InvalidTypeError(f"map takes an iterable or async iterable of feeds, not {type(items).__name__}")
+        self._items: Iterable[Any] | AsyncIterable[Any] = items
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    def __anext__(self) -> Awaitable[Any]:
+        scope = self._scope
+        return self._take_first() if scope is None else scope.take()
+
+    async def _take_first(self) -> Any:
+        scope = self._open_scope()
+        items, self._items = self._items, ()
+        if isinstance(items, AsyncIterable):
+            scope.feed_by(_send_all(scope, aiter(items)))
+        else:
+            try:
+                await scope.draw_from(iter(items))
+            except BaseException as error:
+                scope.close(error)
+        return await scope.take()
+
+
+async def _send_all(scope: StreamScope, items: AsyncIterator[Any]) -> None:
+    """Send *items*; what goes wrong with them comes out behind the results of those before."""
+    try:
+        async for feeds in items:
+            await scope.send(feeds)
+    except BaseException as error:
+        scope.close(error)  # nothing, where sending has failed because the stream has ended
+        if isinstance(error, asyncio.CancelledError):
+            raise
+    else:
+        scope.close()
+
+
+async def _joined(sources: Sequence[Tensor]) -> AsyncIterator[Mapping[Tensor, Any]]:
+    """Items of a value each of *sources*, until the first of them ends."""
+    iterators = [iterate(values_of(source.op)) for source in sources]
+    while True:
+        feeds = {}
+        for source, values in zip(sources, iterators, strict=True):
+            try:
+                feeds[source] = await anext(values)
+            except StopAsyncIteration:
+                return
+        yield feeds

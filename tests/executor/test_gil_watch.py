@@ -1,0 +1,129 @@
+"""Who holds the GIL on a worker thread is found out, and who does not is left in peace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from asyncexec.executor import gil_watch
+from asyncexec.executor.gil_watch import Finding, GilWatch, gil_is_enabled
+from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.framework.kernel_warning import KernelWarning
+from tests.running import raw_op
+
+MS = NS_PER_MS
+
+
+def watch() -> GilWatch:
+    return GilWatch(lambda: ["node"])
+
+
+def busy(wall_ms: int = 100, cpu_ms: int = 100) -> Finding:
+    return Finding("node", wall_ms * MS, cpu_ms * MS)
+
+
+def watched(held_ms: int, free_ms: int) -> Finding:
+    return busy()._replace(held_ns=held_ms * MS, free_ns=free_ms * MS)
+
+
+@pytest.mark.parametrize(
+    ("findings", "verdicts"),
+    [
+        ([watched(60, 0)], [True]),
+        ([watched(30, 0), watched(30, 5)], [False, True]),
+        ([watched(60, 20)], [False]),
+        ([watched(60, 20), watched(60, 0)], [False, True]),
+        ([watched(0, 60), watched(500, 0)], [False, False]),
+        ([watched(60, 0), watched(60, 0)], [True, False]),
+        ([busy()] * 40, [False] * 40),
+    ],
+    ids=["held", "held in two calls", "doubtful", "settled later", "free once is free", "told once", "never watched"],
+)
+def test_verdicts(findings: list[Finding], verdicts: list[bool]) -> None:
+    found = watch()
+    assert [found.judge(finding) for finding in findings] == verdicts
+    assert found.is_judged("node") == (findings != [watched(60, 20)])
+
+
+def test_only_suspects_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, started = watch(), list[bool]()
+    monkeypatch.setattr(gil_watch._Probe, "start", lambda self: started.append(True))
+    monkeypatch.setattr(gil_watch._Probe, "stop", lambda self: None)
+    for finding in (busy(9, 9), busy(1000, 10)):  # short, or waiting and not computing
+        found.judge(finding)
+        _, after = found.call("node", lambda: 1)
+        assert after is not None
+        assert after.held_ns is None
+    found.judge(busy(100, 25))  # four share the GIL
+    _, after = found.call("node", lambda: 1)
+    assert after is not None
+    assert (after.held_ns, after.free_ns) == (0, 0)
+    assert started == [True]
+
+
+def test_an_error_ends_the_probe() -> None:
+    found = watch()
+    found.judge(busy())
+    with pytest.raises(ZeroDivisionError):
+        found.call("node", lambda: 1 // 0)
+    assert [thread for thread in threading.enumerate() if "gil" in thread.name] == []
+
+
+def test_free_threaded_builds_need_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gil_watch, "gil_is_enabled", lambda: False)
+    assert watch().call("node", lambda: 1) == (1, None)
+
+
+def compute_in_python(x: Any) -> int:
+    return sum(i * i for i in range(2_000_000))
+
+
+def compute_in_numpy(x: Any) -> Any:
+    array = np.ones(200_000)
+    for _ in range(100):
+        np.exp(array, out=array)
+        np.log(array, out=array)
+    return array
+
+
+def wait(x: Any) -> None:
+    threading.Event().wait(0.012)
+
+
+@pytest.mark.skipif(not gil_is_enabled(), reason="a free-threaded build has no GIL to hold")
+async def test_a_kernel_that_holds_the_gil_is_named_once() -> None:
+    with ax.Graph() as graph:
+        fetch = raw_op("InPython", compute_in_python, is_expensive=True)(ax.constant(1.0), name="selfish")
+    async with ax.Session(graph) as session:
+        (pool,) = session._state.pools.values()
+
+        async def run_until_judged() -> None:
+            while not pool._gil_watch.is_judged("selfish"):
+                await session.run(fetch)
+            for _ in range(5):
+                await session.run(fetch)
+
+        with pytest.warns(KernelWarning) as caught:
+            await run_until_judged()
+    (warning,) = caught.list
+    assert "node 'selfish' holds the GIL" in str(warning.message)
+    assert "executor='process'" in str(warning.message)
+
+
+@pytest.mark.parametrize("kernel", [compute_in_numpy, wait], ids=["computes without it", "waits"])
+async def test_a_kernel_that_lets_go_of_the_gil_is_not(kernel: Callable[..., Any]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.object, [], name="x")
+        fetch = raw_op("Fair", kernel, is_expensive=True)(x, name="fair")
+    async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=None)) as session:
+        (pool,) = session._state.pools.values()
+        runs = 0
+        while not pool._gil_watch.is_judged("fair"):
+            await session.run(fetch, {x: runs})
+            runs += 1
+        assert runs > 1
