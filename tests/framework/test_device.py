@@ -50,7 +50,7 @@ def test_an_incarnation_is_never_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     assert new_incarnation() == 5
 
 
-@pytest.mark.parametrize("count", [{"CPU": 0}, {"CPU": -1}, {"CPU": 10**6}, {"GPU": 1}, {"CPU": 1, "": 1}])
+@pytest.mark.parametrize("count", [{"CPU": 0}, {"CPU": -1}, {"CPU": 10**6}, {"TPU": 1}, {"CPU": 1, "": 1}])
 def test_devices_that_cannot_be_had(count: dict[str, int]) -> None:
     with pytest.raises(InvalidArgumentError):
         create_devices(DeviceOptions(count))

@@ -85,13 +85,16 @@ async def test_what_is_captured_is_each_callers_own() -> None:
         assert np.concatenate(await asyncio.gather(*calls)).tolist() == [2.0, 3.0, 2.0, 3.0]
 
 
-async def test_variables_can_be_used() -> None:
+@pytest.mark.parametrize("medium", ["call_frame", "rendezvous"])
+async def test_variables_can_be_used(medium: Any) -> None:
     with ax.Graph() as graph:
-        weights = ax.Variable([1.0, 2.0], name="weights")
+        with ax.device("/CPU:1"):
+            weights = ax.Variable([1.0, 2.0], name="weights")
         init = weights.initializer
         fed = placeholder(None, 2)
         result = ax.batch(max_size=8, timeout_s=0.0)(lambda rows: rows * weights)(fed)
-    async with ax.Session(graph) as session:
+    config = ax.SessionConfig(feed_fetch_medium=medium, device_count={"CPU": 2}, debug=True)
+    async with ax.Session(graph, config) as session:
         await session.run(init)
         results = await asyncio.gather(*(session.run(result, {fed: [[i, i]]}) for i in (1.0, 2.0)))
     assert [each.tolist() for each in results] == [[[1.0, 2.0]], [[2.0, 4.0]]]

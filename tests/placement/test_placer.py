@@ -185,7 +185,7 @@ def test_placement_is_logged_when_asked_for(caplog: pytest.LogCaptureFixture) ->
     ]
 
 
-@pytest.mark.parametrize("device_count", [{"CPU": 0}, {"GPU": 1}])
+@pytest.mark.parametrize("device_count", [{"CPU": 0}, {"TPU": 1}])
 def test_a_session_needs_devices_that_exist(device_count: dict[str, int]) -> None:
     with pytest.raises(ax.errors.InvalidArgumentError):
         ax.Session(ax.Graph(), config=ax.SessionConfig(device_count=device_count))

@@ -186,7 +186,7 @@ async def test_a_failure_fails_all_of_the_batch_and_names_the_node() -> None:
         assert [type(error) for error in errors] == [ax.errors.InvalidArgumentError] * 4
         assert {error.node for error in errors} == {"model/compute"}  # type: ignore[union-attr]
         assert len({id(error) for error in errors}) == 4  # each its own, with its own traceback
-        assert all(isinstance(error.__cause__, ValueError) for error in errors)  # type: ignore[union-attr]
+        assert all(isinstance(error.__cause__, ValueError) for error in errors)
         assert (await model.request(session, 4)).tolist() == [40.0]
 
 
