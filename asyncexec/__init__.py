@@ -271,8 +271,10 @@ if not TYPE_CHECKING:  # type checkers would take any name for granted
             module = _MODULES[name]
         except KeyError:
             raise AttributeError(f"module 'asyncexec' has no attribute {name!r}") from None
-        # Unlike import_module, __import__ with a fromlist finds a module in a package too.
-        found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
+        # Hundreds of modules make nothing but objects that stay; a collection in between walks them in vain.
+        with __import__("asyncexec.framework.gc_pause", fromlist=["paused_gc"]).paused_gc():
+            # Unlike import_module, __import__ with a fromlist finds a module in a package too.
+            found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
         return found
 
 

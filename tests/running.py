@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,14 @@ from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.shape_inference import unknown
 from asyncexec.frontend.create_op import add_op
+
+# Modules that sessions import when they are first needed.
+LATE = (
+    "asyncexec.pruning.feed_fetch_rewrite",
+    "asyncexec.rendezvous.collective_executor",
+    "asyncexec.session.client_channels",
+    "asyncexec.session.stream_plan",
+)
 
 
 def raw_op(
@@ -46,6 +55,8 @@ def import_all_names() -> None:
     """Import every module of the package, and let pydantic complete models: in a loop, no test may read files."""
     for name in ax.__all__:
         getattr(ax, name)
+    for module in LATE:
+        importlib.import_module(module)
     ax.SessionConfig()
     ax.RunOptions()
 

@@ -11,21 +11,26 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
-from asyncexec.executor.client_end import ClientEnd, ClientKeys
 from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
 from asyncexec.executor.executor_state import ExecutorState
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import monotonic_ns
-from asyncexec.framework.collective import CollectiveExecutor
 from asyncexec.framework.derived import without_frames
 from asyncexec.framework.errors import CancelledError, InternalError, OpError
+from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.rendezvous import Rendezvous
+
+if TYPE_CHECKING:
+    from asyncexec.executor.client_end import ClientEnd, ClientKeys
+    from asyncexec.framework.collective import CollectiveExecutor
+
+_client_end = LazyModule("asyncexec.executor.client_end")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +119,7 @@ class PartitionedExecutor:
         if feeds is None:
             step.feed_indices = [part.feed_indices for part in self._partitions]
         if self._client_keys is not None:
-            step.client = ClientEnd(self._client_keys, self._sent_again, feeds, channels.rendezvous, step)
+            step.client = _client_end.ClientEnd(self._client_keys, self._sent_again, feeds, channels.rendezvous, step)
         return step
 
 

@@ -8,7 +8,6 @@ but plain values.
 from __future__ import annotations
 
 import pickle
-import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -94,6 +93,8 @@ def discard(segment_name: str) -> None:
 
 def _has_room(size: int) -> bool:
     """Whether a segment of *size* bytes can be filled: where it cannot, that would end the process, not raise."""
+    import shutil  # which imports every kind of archive
+
     try:
         return shutil.disk_usage(_SEGMENTS).free >= size
     except OSError:  # not a system that keeps them there

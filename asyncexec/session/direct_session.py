@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
-from asyncexec.executor.stream_scope import StreamScope
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.cooperative import run_in_slices
 from asyncexec.framework.errors import (
@@ -21,6 +20,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.graph_def import GraphDef
+from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.frontend.graph_io import import_into
@@ -33,11 +33,18 @@ from asyncexec.session.fetch_mapper import FetchMapper, element, structure_key
 from asyncexec.session.function_call_frame import fed_tensor, feed_converter
 from asyncexec.session.function_runtime import SessionFunctionRuntime
 from asyncexec.session.graph_execution_state import GraphExecutionState
-from asyncexec.session.partial_run import PartialRun, check_partial
 from asyncexec.session.session_config import RunOptions, SessionConfig
 from asyncexec.session.statistics import SessionStatistics
-from asyncexec.session.stream_plan import StreamHost
-from asyncexec.session.stream_session import OnError, Stream, StreamMap
+
+if TYPE_CHECKING:
+    from asyncexec.executor.stream_scope import StreamScope
+    from asyncexec.session.partial_run import PartialRun
+    from asyncexec.session.stream_plan import StreamHost
+    from asyncexec.session.stream_session import OnError, Stream, StreamMap
+
+_partial_run = LazyModule("asyncexec.session.partial_run")
+_stream_plan = LazyModule("asyncexec.session.stream_plan")
+_stream_session = LazyModule("asyncexec.session.stream_session")
 
 Fetches: TypeAlias = Any
 Feeds: TypeAlias = Mapping[Any, Any]  # of tensors and names; the keys of a Mapping are invariant
@@ -222,12 +229,12 @@ class Session:
         """
         self._check_open()
         mapper, feed_keys, wanted = FetchMapper(self.graph, fetches), as_feed_keys(feeds), as_tuple(targets)
-        check_partial(mapper, self._feed_tensors(feed_keys), self._target_nodes(wanted))
+        _partial_run.check_partial(mapper, self._feed_tensors(feed_keys), self._target_nodes(wanted))
         key = (structure_key(fetches), *feed_keys, _TARGETS, *map(structure_key, wanted))
         admission = await self._door.enter()
         try:
             prepared = self._cache.get(key) or await self._prepare(key, mapper, feed_keys, wanted)
-            step = PartialRun(self.graph, prepared, mapper.tensors, self._discard)
+            step: PartialRun = _partial_run.PartialRun(self.graph, prepared, mapper.tensors, self._discard)
             self._steps.add(step.scope)
             async with step:
                 yield step
@@ -257,10 +264,10 @@ class Session:
             fetches: as run() takes it, for every item; what only sources (``ax.source``) feed needs no ``send``.
             window: items at most between their being sent and their result being taken.
             ordered: whether results come in the order of the items, or as they complete.
-            on_error: an item that fails ends the stream, and its error names the item's number ("raise"); or the
-                OpError takes the item's place in the output ("yield").
+            on_error: an item's error, which names its number, ends the stream ("raise") or is its output ("yield").
         """
-        return Stream(self._stream_host(), fetches, window, ordered, on_error)
+        stream: Stream = _stream_session.Stream(self._stream_host(), fetches, window, ordered, on_error)
+        return stream
 
     def map(
         self,
@@ -276,7 +283,8 @@ class Session:
         Items are drawn as there is room in the window; what *items* raises comes out behind the results of the items
         before.  All feed the same tensors.  The rest is as in stream().
         """
-        return StreamMap(self._stream_host(), fetches, items, window, ordered, on_error)
+        mapped: StreamMap = _stream_session.StreamMap(self._stream_host(), fetches, items, window, ordered, on_error)
+        return mapped
 
     def _stream_host(self) -> StreamHost:
         self._check_open()
@@ -284,8 +292,9 @@ class Session:
         async def prepare(key: Any, mapper: FetchMapper, feed_keys: Sequence[Any]) -> ExecutorsAndKeys:
             return self._cache.get(key) or await self._prepare(key, mapper, feed_keys, _NO_TARGETS)
 
-        slice_ns = int(self.config.slice_ms * NS_PER_MS)
-        return StreamHost(self.graph, prepare, self.run, self._steps.add, self._discard, slice_ns, self._state.holds)
+        rest = self._steps.add, self._discard, int(self.config.slice_ms * NS_PER_MS), self._state.holds
+        host: StreamHost = _stream_plan.StreamHost(self.graph, prepare, self.run, *rest)
+        return host
 
     def statistics(self) -> SessionStatistics:
         """How the session is doing just now."""

@@ -6,23 +6,22 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import asyncexec.devices  # noqa: F401 - registers the types of devices
 from asyncexec.compilation.bind_kernel import TRANSFERS, KernelBinder
 from asyncexec.compilation.build_graph_view import build_graph_view
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.devices.memory_types import MemoryTypes, memory_types
-from asyncexec.executor.client_end import ClientKeys
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor, PartitionExecutor, StepChannels
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import Grace, WorkerPool
 from asyncexec.executor.process_pool import ProcessPool
 from asyncexec.framework.clock import NS_PER_MS
-from asyncexec.framework.collective import current_collective_executor
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
+from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
@@ -33,12 +32,17 @@ from asyncexec.partition.send_recv import PartitionOptions
 from asyncexec.placement.device_set import DeviceSet
 from asyncexec.placement.placement_rules import PlacementRules
 from asyncexec.placement.placer import Placer
-from asyncexec.pruning.feed_fetch_rewrite import ChannelDevices
 from asyncexec.pruning.prune import ClientGraph, prune
-from asyncexec.rendezvous.collective_executor import LocalCollectiveExecutor
 from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
-from asyncexec.session.client_channels import connect_client
 from asyncexec.session.session_config import SessionConfig
+
+if TYPE_CHECKING:
+    from asyncexec.executor.client_end import ClientKeys
+
+_client_channels = LazyModule("asyncexec.session.client_channels")
+_collective = LazyModule("asyncexec.framework.collective")
+_collective_executor = LazyModule("asyncexec.rendezvous.collective_executor")
+_feed_fetch_rewrite = LazyModule("asyncexec.pruning.feed_fetch_rewrite")
 
 AnyExecutor: TypeAlias = Executor | PartitionedExecutor
 _COLLECTIVE: Final = "Collective"  # what the names of collective ops begin with
@@ -130,8 +134,10 @@ class GraphExecutionState:
     def _prepare_channels(self, client_graph: ClientGraph, device_of: Callable[[Node], str]) -> Stage[PreparedGraph]:
         """Partition and compile, with feeds and fetches by the rendezvous."""
         client = self.devices.devices[0].name
-        devices = ChannelDevices(client, self._device_of_feed, device_of, self._partition_options.incarnation_of)
-        channels = yield from connect_client(client_graph, devices)
+        devices = _feed_fetch_rewrite.ChannelDevices(
+            client, self._device_of_feed, device_of, self._partition_options.incarnation_of
+        )
+        channels = yield from _client_channels.connect_client(client_graph, devices)
         partitions = yield from partition(channels.graph, channels.device_of, self._options_for(channels.device_of))
         executor = yield from self._compile(client_graph, partitions, channels.keys)
         return PreparedGraph(client_graph, partitions, executor, channels.stand_ins)
@@ -201,9 +207,9 @@ def _open_channels() -> StepChannels:
 
 
 def _open_channels_with_collectives() -> StepChannels:
-    collectives = LocalCollectiveExecutor()
+    collectives = _collective_executor.LocalCollectiveExecutor()
     context = copy_context()
-    context.run(current_collective_executor.set, collectives)
+    context.run(_collective.current_collective_executor.set, collectives)
     return StepChannels(IntraProcessRendezvous(), context, collectives)
 
 
