@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from asyncexec.compilation.graph_view import SINK, Action, EdgeInfo, FrameInfo, NodeItem, Role, Route, RouteKind
 from asyncexec.framework.cooperative import STRIDE, Stage
@@ -40,9 +40,10 @@ class Routes:
     def of(self, edges: Sequence[EdgeInfo], controls: Sequence[int] = ()) -> tuple[Route, ...]:
         """The routes that stand for *edges* and for control edges to *controls*."""
         items, kinds = self._items, self._kinds
+        anybody: Any = items[0] if items else None  # a fetch needs no consumer
         return (
             *[
-                (_FETCH, slot, items[0]) if consumer == SINK else (kinds[consumer], slot, items[consumer])
+                (_FETCH, slot, anybody) if consumer == SINK else (kinds[consumer], slot, items[consumer])
                 for slot, consumer in edges
             ],
             *[(self._control_kinds[consumer], _NO_SLOT, items[consumer]) for consumer in controls],

@@ -296,3 +296,16 @@ async def test_a_default_may_be_fed_or_not() -> None:
     async with ax.Session(graph) as session:
         assert (await session.run(y)).tolist() == [-1, -2]
         assert (await session.run(y, {x: [5.0]})).tolist() == [-5]
+
+
+@pytest.mark.parametrize("fetched", ["fed", "placeholder"])
+async def test_what_is_fed_is_fetched_from_a_device_that_runs_nothing(fetched: str) -> None:
+    with ax.Graph() as graph:
+        x, p = ax.placeholder(ax.int32, [], name="x"), ax.placeholder(ax.bool, [], name="p")
+        y = ax.negative(x, name="y")
+        with ax.device("/cpu:1"):
+            sides = ax.create_op("Switch", [x, p])
+            merged = ax.create_op("Merge", [[sides[0], sides[1]]])[0]
+    async with ax.Session(graph, ax.SessionConfig(device_count={"CPU": 2})) as session:
+        feeds = {y: 5, x: 1, p: True}
+        assert await session.run([y if fetched == "fed" else x, merged], feeds) == [5 if fetched == "fed" else 1, 1]
