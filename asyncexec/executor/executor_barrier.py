@@ -296,7 +296,7 @@ class ExecutorBarrier(StepScope):
             self.abort(
                 InternalError(
                     f"{', '.join(names[:5])} of {len(waiting)} waiting Recvs will get no value: nothing else runs",
-                    hint="each Recv needs a Send of its own that runs, and each Merge of a loop a value in every iteration",
+                    hint="each Recv needs a Send that runs, and each Merge of a loop a value in every iteration",
                 )
             )
         elif self._debug and (unreceived := self._unreceived()):
