@@ -1,8 +1,8 @@
 """Ending: the patience of a step that has ended with what it has launched.
 
-Calls on worker threads get ``Grace.worker_s``, and are then abandoned.  Async kernels have been cancelled, and get
-``Grace.async_s`` to clean up; one that is still there has swallowed its cancellation, is cancelled a few times more,
-and then left behind.  Either is named in a warning.
+Calls on worker threads are waited for as long as the step's Patience says, and are then abandoned.  Async kernels have
+been cancelled, and get ``Grace.async_s`` to clean up; one that is still there has swallowed its cancellation, is
+cancelled a few times more, and then left behind.  Either is named in a warning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.frame import TaskGroup
-from asyncexec.executor.offload import Grace, Job, WorkerPool, warn_of_abandoned
+from asyncexec.executor.offload import Job, WorkerPool
+from asyncexec.executor.patience import Grace, Patience
 from asyncexec.framework.kernel_warning import warn_of_kernel
 
 _REPEATS: Final = 3  # how often a task is cancelled again
@@ -23,30 +24,31 @@ _left_behind: set[asyncio.Task[None]] = set()  # a loop does not hold on to its 
 
 
 class Ending:
-    """How long a step still waits."""
+    """How long a step, or one partition's part of it, still waits.
 
-    __slots__ = ("_grace", "_loop", "_pool", "_repeats", "_start_s", "_tasks_until_s")
+    Attributes:
+        patience: that of the whole step.
+    """
+
+    __slots__ = ("_grace", "_loop", "_pool", "_repeats", "_tasks_until_s", "patience")
 
     def __init__(self, pool: WorkerPool, loop: asyncio.AbstractEventLoop) -> None:
         self._pool = pool
         self._loop = loop
         self._grace: Grace = pool.grace
-        self._start_s = loop.time()
-        self._tasks_until_s = None if self._grace.async_s is None else self._start_s + self._grace.async_s
+        self.patience = Patience(loop)
+        self._tasks_until_s = None if self._grace.async_s is None else loop.time() + self._grace.async_s
         self._repeats = 0
 
     @property
     def workers_left_s(self) -> float | None:
         """Seconds until calls on worker threads are abandoned."""
-        return None if self._grace.worker_s is None else self._left(self._start_s + self._grace.worker_s)
+        return self.patience.left_s(self._grace)
 
     @property
     def tasks_left_s(self) -> float | None:
         """Seconds until something is done about tasks."""
-        return None if self._tasks_until_s is None else self._left(self._tasks_until_s)
-
-    def _left(self, until_s: float) -> float:
-        return max(0.0, until_s - self._loop.time())
+        return None if self._tasks_until_s is None else max(0.0, self._tasks_until_s - self._loop.time())
 
     def cancel_again(self, tasks: Collection[asyncio.Task[None]]) -> bool:
         """Cancel *tasks* once more; False when that has been done often enough."""
@@ -74,7 +76,7 @@ class Ending:
         """Leave calls that are under way to their threads."""
         for job in jobs.values():
             self._pool.abandon(job)
-        warn_of_abandoned(list(jobs.values()), self._grace.worker_s)
+        self._pool.warn_of_late(jobs.values(), self.patience.limit_s(self._grace))
 
 
 class EndedPropagatorState:

@@ -12,6 +12,7 @@ from asyncexec.executor.executor_state import ExecutorState
 from asyncexec.executor.kernel_stats import KernelStats
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool
+from asyncexec.executor.pipeline_state import LineMaker, PipelineState
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.executor.tagged_executor_state import TaggedExecutorState
 from asyncexec.framework.clock import NS_PER_MS
@@ -26,7 +27,7 @@ class Executor:
     A *schedule_seed* makes each step take ready nodes in an order drawn from it: results must not depend on the order.
     """
 
-    __slots__ = ("_pool", "_schedule_seed", "_slice_ns", "stats", "view")
+    __slots__ = ("_has_run", "_lines", "_pool", "_schedule_seed", "_slice_ns", "stats", "view")
 
     def __init__(
         self,
@@ -41,6 +42,8 @@ class Executor:
         self._pool = pool
         self._slice_ns = slice_ns
         self._schedule_seed = schedule_seed
+        self._lines: LineMaker | None = None  # of streams
+        self._has_run = False
 
     def start(
         self,
@@ -58,4 +61,21 @@ class Executor:
         kind = TaggedExecutorState if self.view.has_control_flow else ExecutorState
         state = kind(self, self._pool, self._slice_ns, feeds, collector, order)
         state.rendezvous, state.context = rendezvous, context
+        if not self._has_run:
+            self._has_run = True
+            state.be_careful()
         return state
+
+    @property
+    def lines(self) -> LineMaker:
+        """Where steps of a stream ask whether they can be had as straight lines."""
+        if self._lines is None:
+            self._lines = LineMaker(self)
+        return self._lines
+
+    def start_one_of_many(self, feeds: Sequence[Any]) -> ExecutorState:
+        """A step like many before it: the straight line that they have been found to be, if so."""
+        line = None if self._schedule_seed is not None else self.lines.line()
+        if line is None:
+            return self.start(feeds)
+        return PipelineState(self, line, self._pool, self._slice_ns, feeds)

@@ -8,7 +8,7 @@ once; what fails because of the abort is not reported.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
+from asyncexec.executor.ending import Ending
 from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
 from asyncexec.executor.executor_state import ExecutorState
+from asyncexec.executor.frame import TaskGroup
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
+from asyncexec.executor.transfer_scope import Standing
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.derived import without_frames
 from asyncexec.framework.errors import CancelledError, InternalError, OpError
@@ -111,7 +114,7 @@ class PartitionedExecutor:
             )
             for part in self._partitions
         ]
-        standing = {key: (recv, states[index]) for key, (recv, index) in self._standing.items()}
+        standing: dict[str, Standing] = {key: (recv, states[index]) for key, (recv, index) in self._standing.items()}
         for state in states:
             state.standing = standing
         fetch_indices = [part.fetch_indices for part in self._partitions]
@@ -205,6 +208,11 @@ class ExecutorBarrier(StepScope):
             state.scope = self
         if channels.collectives is not None:
             channels.collectives.on_wait(self.wake)
+
+    def be_careful(self) -> None:
+        """Call no kernel inline with large inputs that was never timed with such."""
+        for state in self._states:
+            state.be_careful()
 
     @property
     def has_ready(self) -> bool:
@@ -320,6 +328,12 @@ class ExecutorBarrier(StepScope):
     def _cancel_launched(self) -> None:
         for state in self._states:
             state._cancel_launched()
+
+    def _endings(self) -> Iterable[Ending]:
+        return [ending for state in self._states for ending in state._endings()]
+
+    def _task_groups(self) -> Iterable[TaskGroup]:
+        return [group for state in self._states for group in state._task_groups()]
 
     async def _wait_for_launched(self) -> None:
         for state in self._states:

@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
 from collections.abc import Coroutine, Iterable, Sequence
 from contextvars import Context
 from random import Random
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 import numpy as np
 
-from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.ending import EndedPropagatorState, Ending
 from asyncexec.executor.frame import TaskGroup
 from asyncexec.executor.kernel_errors import as_op_error
 from asyncexec.executor.kernel_stats import (
     ASYNC,
+    CAREFUL,
     EXPENSIVE_NS,
     INLINE,
     PASSIVE,
@@ -37,15 +36,12 @@ from asyncexec.executor.kernel_stats import (
 from asyncexec.executor.offload import Job, Outcome, WorkerPool
 from asyncexec.executor.simple_propagator_state import SimplePropagatorState
 from asyncexec.executor.slots import take_inputs
-from asyncexec.executor.step_scope import StepScope
+from asyncexec.executor.step_scope import StepScope, Waiter
 from asyncexec.executor.step_stats_collector import StepStatsCollector
+from asyncexec.executor.transfer_scope import CATCHABLE, TransferScope
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
-from asyncexec.framework.kernel import DEAD
-from asyncexec.framework.rendezvous import Received, Rendezvous
 
-# What a kernel may raise: a CancelledError is the caller's only where the step awaits; the rest is not ours to catch.
-CATCHABLE: Final = (Exception, asyncio.CancelledError)
 ON_THE_SPOT: Final = (INLINE, PASSIVE)
 
 
@@ -59,28 +55,22 @@ class ExecutionPlan(Protocol):
     def stats(self) -> KernelStats: ...
 
 
-class ExecutorState(StepScope):
+class ExecutorState(TransferScope):
     """One step, or one partition's part of it.  When it has run, ``fetched()`` has the values."""
 
     __slots__ = (
-        "_collector",
         "_ending",
         "_jobs",
         "_num_tasks",
         "_places",
         "_pool",
-        "_propagator",
         "_random",
-        "_recvs",
         "_slice_ns",
         "_stats",
         "_tasks",
         "context",
         "holds",
-        "ready",
-        "rendezvous",
         "scope",
-        "standing",
     )
 
     def __init__(
@@ -92,29 +82,27 @@ class ExecutorState(StepScope):
         collector: StepStatsCollector | None,
         order: Random | None,
     ) -> None:
-        super().__init__()
+        super().__init__(collector)
         self.scope: StepScope | None = None  # the whole step, where this is a part of it
-        self.rendezvous: Rendezvous | None = None
-        self.standing: dict[str, Standing] = {}  # of the whole step: Recvs that Sends may hand values to, by key
         self.context: Context | None = None
         self._stats = plan.stats
         self.holds = plan.stats.holds
         self._places = plan.stats.places
         self._pool = pool
         self._slice_ns = slice_ns
-        self._collector = collector
         self._random = order
-        self._propagator: Any = self._make_propagator(plan.view)
-        # What the propagator says is ready: it alone knows what its entries are, apart from the item in each.
-        self.ready: deque[Any] = deque()
+        self._propagator = self._make_propagator(plan.view)
         self._tasks: TaskGroup = {}  # of async nodes; where there are frames, each has a group of its own
         self._num_tasks = 0  # in all groups
         self._jobs: dict[Any, Job] = {}  # of nodes on worker threads, by entry
         self._ending: Ending | None = None
-        self._recvs: dict[Any, NodeItem] = {}  # that wait in the rendezvous, by entry
         if collector is not None:
             collector.record_constants(plan.view.constants)
         self._propagator.activate_roots(feeds, self.ready)
+
+    def be_careful(self) -> None:
+        """Call no kernel inline with large inputs that was never timed with such."""
+        self._places = self._stats.careful_places()
 
     @property
     def has_ready(self) -> bool:
@@ -133,13 +121,18 @@ class ExecutorState(StepScope):
                 self.abort(raised)
         self.wake()
 
-    def rest(self) -> None:
-        """Let go of all values, when this, a step of its own without control flow, has ended well."""
+    def rest(self) -> bool:
+        """Let go of all values, when this, a step of its own without control flow, has ended well.
+
+        Returns whether it may be used again.
+        """
         self._waiter = None
         self._propagator.reset()
+        return True
 
-    def restart(self, feeds: Sequence[Any] | None) -> None:
+    def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
         """Be the next step of the same plan, after ``rest``: that is cheaper than to make another."""
+        self._waiter = waiter
         self._propagator.activate_roots(feeds, self.ready)
 
     @property
@@ -151,10 +144,6 @@ class ExecutorState(StepScope):
     def has_jobs(self) -> bool:
         """Whether anything is with worker threads."""
         return bool(self._jobs)
-
-    def waiting_recvs(self) -> list[str]:
-        """The names of the Recvs that wait for a value."""
-        return [item.node.name for item in self._recvs.values()]
 
     def abort(self, error: BaseException) -> None:
         if self.scope is None:
@@ -239,86 +228,17 @@ class ExecutorState(StepScope):
     def _fail(self, entry: Any, item: NodeItem, raised: BaseException) -> None:
         self.abort(as_op_error(raised, item.node))
 
-    def _transfer(self, entry: Any, item: NodeItem, now: int, *, is_dead: bool = False) -> None:
-        """Send, or receive: the one kind of node that runs when it is dead."""
-        transfer = item.transfer
-        assert transfer is not None
-        try:
-            if transfer.is_send:
-                self._send(entry, item, transfer, now, is_dead=is_dead)
-            else:
-                self._recv(entry, item, transfer, now)
-        except CATCHABLE as raised:
-            self._fail(entry, item, raised)
-
-    def _send(self, entry: Any, item: NodeItem, transfer: Transfer, now: int, *, is_dead: bool) -> None:
-        propagator, value = self._propagator, DEAD
-        if not is_dead:
-            (value,) = propagator.take_inputs(entry)
-            if transfer.reads:
-                value = value.read()
-            if self._collector is not None:
-                self._collector.record(item, now, now, monotonic_ns())
-        key = propagator.rendezvous_key(entry, transfer)
-        receiver = self.standing.pop(key, None) if self.standing else None
-        if receiver is not None:
-            recv, state = receiver
-            state.receive(recv, now, value)
-        else:
-            assert self.rendezvous is not None  # who has transfers is given one
-            self.rendezvous.send(key, transfer.args, None if is_dead else value, is_dead)
-        if is_dead:
-            propagator.settle(entry, self.ready)
-        else:
-            propagator.propagate_sent(entry, self.ready)
-
-    def _recv(self, entry: Any, item: NodeItem, transfer: Transfer, now: int) -> None:
-        assert self.rendezvous is not None
-        self._recvs[entry] = item
-        self.rendezvous.recv_async(
-            self._propagator.rendezvous_key(entry, transfer),
-            transfer.args,
-            lambda error, found: self._on_received(entry, item, now, error, found),
-        )
-
-    def receive(self, recv: NodeItem, now: int, value: Any) -> None:
-        """Let a Recv that waits outside of all loops have its value, or DEAD."""
-        propagator = self._propagator
-        propagator.propagate_outputs(propagator.root_entry(recv), self._received(recv, now, value), self.ready)
-
-    def _on_received(
-        self, entry: Any, item: NodeItem, scheduled: int, error: OpError | None, found: Received | None
-    ) -> None:
-        del self._recvs[entry]
-        outputs: Any = None
-        if found is not None:
-            value, is_dead, _ = found
-            try:
-                outputs = self._received(item, scheduled, DEAD if is_dead else value)
-            except OpError as wrong:
-                error = wrong
-        self._finish(entry, item, outputs, error)
-
-    def _received(self, recv: NodeItem, scheduled: int, value: Any) -> Any:
-        """*value*, checked and recorded where that is wanted."""
-        if value is not DEAD:
-            if recv.finish is not None:
-                value = recv.finish(value)
-            if self._collector is not None:
-                self._collector.record(recv, scheduled, scheduled, monotonic_ns())
-        return value
-
     def _launch(self, entry: Any, item: NodeItem, now: int) -> None:
         inputs = self._propagator.take_inputs(entry)
+        place = self._places[item.id]
         try:
-            if self._places[item.id] == ASYNC:
-                coroutine = self._await_kernel(entry, item, item.kernel(*inputs), now)
-                task = self._loop.create_task(coroutine, context=self.context)
-                if not task.done():  # an eager task may have run to the end
-                    self._tasks_of(entry)[entry] = task
-                    self._num_tasks += 1
+            if place == ASYNC:
+                self._start_awaiting(entry, item, inputs, now)
                 return
-            size = num_bytes(inputs) if self._places[item.id] == SIZED else -1
+            if place == CAREFUL and self._stats.stays_inline(item.id, inputs):
+                self._run_inline(entry, item, inputs)
+                return
+            size = num_bytes(inputs) if place in (SIZED, CAREFUL) else -1
             if size >= 0 and self._stats.is_quick(item.id, size):
                 self._run_sized(entry, item, inputs, size)
             else:
@@ -331,6 +251,15 @@ class ExecutorState(StepScope):
         except CATCHABLE as raised:
             self._fail(entry, item, raised)
 
+    def _run_inline(self, entry: Any, item: NodeItem, inputs: list[Any]) -> None:
+        start = monotonic_ns()
+        self._propagator.propagate_outputs(entry, item.checked_kernel(*inputs), self.ready)
+        end = monotonic_ns()
+        if end - start > EXPENSIVE_NS:
+            self._stats.update_inline(item.id, end - start)
+        if self._collector is not None and not item.is_relay:
+            self._collector.record(item, start, start, end)
+
     def _run_sized(self, entry: Any, item: NodeItem, inputs: list[Any], size: int) -> None:
         start = monotonic_ns()
         outputs = item.checked_kernel(*inputs)
@@ -342,11 +271,22 @@ class ExecutorState(StepScope):
         if self._collector is not None:
             self._collector.record(item, start, start, end)
 
-    async def _await_kernel(self, entry: Any, item: NodeItem, coroutine: Coroutine[Any, Any, Any], start: int) -> None:
+    def _start_awaiting(self, entry: Any, item: NodeItem, inputs: list[Any], now: int) -> None:
+        """Call the kernel of an async node, in a task of the group that *entry* belongs to."""
+        tasks = self._tasks_of(entry)
+        coroutine = self._await_kernel(entry, item, item.kernel(*inputs), now, tasks)
+        task = self._loop.create_task(coroutine, name=item.node.name, context=self.context)
+        if not task.done():  # an eager task may have run to the end
+            tasks[entry] = task
+            self._num_tasks += 1
+
+    async def _await_kernel(
+        self, entry: Any, item: NodeItem, coroutine: Coroutine[Any, Any, Any], start: int, tasks: TaskGroup
+    ) -> None:
         """The body of an async node's task.  Ending the node here, and not in a callback, saves a turn of the loop."""
         if self._failure is not None:
             coroutine.close()
-            self._forget_task(entry)
+            self._forget(entry, tasks)
             self.wake()
             return
         try:
@@ -354,13 +294,23 @@ class ExecutorState(StepScope):
             if item.finish is not None:
                 outputs = item.finish(outputs)
         except BaseException as error:
-            self._forget_task(entry)
+            self._forget(entry, tasks)
             self._finish(entry, item, None, error)
             return
-        self._forget_task(entry)
+        if tasks.pop(entry, None) is not None:  # as _forget does, and then as _finish: calls cost more than they do
+            self._num_tasks -= 1
         if self._collector is not None:
             self._collector.record(item, start, start, monotonic_ns())
-        self._finish(entry, item, outputs, None)
+        if self._failure is None:
+            try:
+                self._propagator.propagate_outputs(entry, outputs, self.ready)
+            except Exception as raised:  # the outputs are not what the op promises
+                self._fail(entry, item, raised)
+        waiter = self._waiter
+        if self.scope is not None:
+            self.scope.wake()
+        elif waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def _tasks_of(self, entry: Any) -> TaskGroup:
         """The group that the task of *entry* belongs to."""
@@ -369,8 +319,8 @@ class ExecutorState(StepScope):
     def _task_groups(self) -> Iterable[TaskGroup]:
         return (self._tasks,)
 
-    def _forget_task(self, entry: Any) -> None:
-        if self._tasks_of(entry).pop(entry, None) is not None:  # not there where an eager task runs to the end at once
+    def _forget(self, entry: Any, tasks: TaskGroup) -> None:
+        if tasks.pop(entry, None) is not None:  # not there where an eager task runs to the end at once
             self._num_tasks -= 1
 
     def _on_worker_done(self, entry: Any, item: NodeItem, size: int, scheduled: int, outcome: Outcome) -> None:
@@ -407,6 +357,9 @@ class ExecutorState(StepScope):
         for entry in [entry for entry, job in self._jobs.items() if self._pool.cancel(job)]:
             del self._jobs[entry]
 
+    def _endings(self) -> Iterable[Ending]:
+        return () if self._ending is None else (self._ending,)
+
     async def _wait_for_launched(self) -> None:
         assert self._ending is not None  # _cancel_launched has been called
         if self._num_tasks:
@@ -429,10 +382,6 @@ class ExecutorState(StepScope):
         self._num_tasks = 0
         if late:
             self._propagator = EndedPropagatorState()
-
-
-# A Recv that is ready from the start of the step, and the partition's state that it is in.
-Standing: TypeAlias = tuple[NodeItem, ExecutorState]
 
 
 def explained(raised: BaseException, item: NodeItem, inputs: Sequence[Any]) -> BaseException:

@@ -6,6 +6,9 @@ interpreter's switch interval, five milliseconds, or by all that a call into C t
 call was busy all the while, no other node was at work in the pool, and the process used no more than one core; so
 neither a loop that is busy itself, nor a machine that is, nor a kernel that lets go of the GIL is taken for it.
 
+One call at a time is watched, and a node of which nothing is known yet has to wait while nobody is for some time: on
+a busy machine, where calls take longer than they should, all nodes may be suspects.
+
 A node is judged once: guilty, or, after enough calls or wake-ups in time, beyond suspicion.  From then on its calls
 cost nothing.
 """
@@ -31,6 +34,7 @@ _OWN_SHARE: Final = 0.7
 _ENOUGH_NS: Final = 50 * NS_PER_MS  # of evidence
 _GUILTY_RATIO: Final = 4
 _MAX_CALLS: Final = 32
+_REST_RATIO: Final = 8  # of the time in which nobody is watched to the time before, in which somebody was
 
 
 def gil_is_enabled() -> bool:
@@ -62,12 +66,14 @@ class _Evidence:
 class GilWatch:
     """The evidence on the nodes of one pool.  Worker threads find, the event loop's thread judges."""
 
-    __slots__ = ("_evidence", "_is_enabled", "_names_at_work")
+    __slots__ = ("_evidence", "_is_enabled", "_names_at_work", "_rests_until_ns", "_watching")
 
     def __init__(self, names_at_work: Callable[[], Collection[str]]) -> None:
         self._names_at_work = names_at_work
         self._evidence: dict[str, _Evidence] = {}
         self._is_enabled = gil_is_enabled()
+        self._watching = threading.Lock()
+        self._rests_until_ns = 0
 
     def is_judged(self, name: str) -> bool:
         """Whether calls of that node are no longer looked at."""
@@ -79,11 +85,22 @@ class GilWatch:
         if self.is_judged(name):
             return function(), None
         evidence = self._evidence.get(name)
-        if evidence is None or not evidence.is_suspect:
-            start, cpu = monotonic_ns(), time.thread_time_ns()
-            result = function()
-            return result, Finding(name, monotonic_ns() - start, time.thread_time_ns() - cpu)
-        return self._watched(name, function)
+        if evidence is not None and self._begins_to_watch(evidence):
+            start = monotonic_ns()
+            try:
+                return self._watched(name, function)
+            finally:
+                end = monotonic_ns()
+                self._rests_until_ns = end + _REST_RATIO * (end - start)
+                self._watching.release()
+        start, cpu = monotonic_ns(), time.thread_time_ns()
+        result = function()
+        return result, Finding(name, monotonic_ns() - start, time.thread_time_ns() - cpu)
+
+    def _begins_to_watch(self, evidence: _Evidence) -> bool:
+        if not evidence.is_suspect or (not evidence.held_ns and monotonic_ns() < self._rests_until_ns):
+            return False
+        return self._watching.acquire(blocking=False)
 
     def _watched(self, name: str, function: Callable[[], Any]) -> tuple[Any, Finding]:
         probe = _Probe(partial(self._num_at_work, name))
@@ -107,7 +124,7 @@ class GilWatch:
         evidence = self._evidence.setdefault(finding.name, _Evidence())
         if evidence.is_judged:
             return False
-        evidence.calls += 1
+        evidence.calls += not evidence.is_suspect or finding.held_ns is not None
         if finding.held_ns is None or finding.free_ns is None:
             if finding.wall_ns >= _SUSPECT_NS and finding.cpu_ns >= _SUSPECT_SHARE * finding.wall_ns:
                 evidence.is_suspect = True

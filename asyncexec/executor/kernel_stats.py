@@ -20,7 +20,10 @@ ASYNC: Final = 2
 SIZED: Final = 3  # inline or on a worker, by the size of the inputs
 PASSIVE: Final = 4  # nowhere: the propagator does what there is to do
 TRANSFER: Final = 5  # nowhere either: a Send or Recv, which the executor does itself
+CAREFUL: Final = 6  # inline, unless the inputs turn out to be large: SIZED from then on
 
+# Bytes of inputs from which on a kernel that was never timed with so many is not called inline.
+LARGE_SIZE: Final = 2**21
 # A hop to a thread and back costs 100-200 microseconds; below this a worker does not pay.
 EXPENSIVE_NS: Final = NS_PER_MS // 2
 # One sample counts for a quarter, and never for more than this: one pause of the machine is soon forgotten,
@@ -58,6 +61,23 @@ class KernelStats:
         self._items = items
         self._ns_per_byte: dict[int, float] = {}  # of those SIZED that have run
 
+    def careful_places(self) -> list[int]:
+        """The places for a step that may have inputs larger than those that the places come from."""
+        items, places = self._items, self.places
+        careful = [
+            CAREFUL if place == INLINE and item.is_expensive is None else place
+            for item, place in zip(items, places, strict=False)
+        ]
+        return careful + places[len(items) :]
+
+    def stays_inline(self, item_id: int, inputs: Sequence[Any]) -> bool:
+        """Whether a CAREFUL kernel is called inline with *inputs*; if not, it is SIZED from now on."""
+        for value in inputs:
+            if type(value) is np.ndarray and value.nbytes > LARGE_SIZE:
+                self.places[item_id] = SIZED
+                return False
+        return True
+
     def watch(self, item_id: int, coroutine: Awaitable[Any]) -> Awaitable[Any]:
         """*coroutine*, a call of an async kernel; timed, if it is the first or one in 16: that costs a microsecond."""
         count = self._num_awaited[item_id]
@@ -78,10 +98,9 @@ class KernelStats:
             return  # not for measurements to decide
         cost = self._costs_ns[item_id]
         now_ns = monotonic_ns() if now_ns is None else now_ns
-        if self.places[item_id] == INLINE:
-            cost = int(cost * 0.5 ** ((now_ns - self._sampled_at_ns[item_id]) / _HALF_LIFE_NS))
+        since_ns = now_ns - self._sampled_at_ns[item_id] if self.places[item_id] == INLINE else 0
         self._sampled_at_ns[item_id] = now_ns
-        cost += (min(elapsed_ns, _SAMPLE_CAP_NS) - cost) // 4
+        cost = moving_average(cost, elapsed_ns, since_ns)
         self._costs_ns[item_id] = cost
         self.places[item_id] = WORKER if cost > EXPENSIVE_NS else INLINE
 
@@ -91,10 +110,18 @@ class KernelStats:
         return rate is not None and rate * max(size, 1) <= EXPENSIVE_NS
 
     def update_sized(self, item_id: int, size: int, elapsed_ns: int) -> None:
-        """Take a sample of a SIZED kernel into account."""
+        """Take a sample of a SIZED kernel into account; a cheap one is so no more when inputs are small."""
+        if size < LARGE_SIZE and self._items[item_id].kind is KernelKind.CHEAP:
+            self.places[item_id] = INLINE
         sample = elapsed_ns / max(size, 1)
         rate = self._ns_per_byte.get(item_id, sample)
         self._ns_per_byte[item_id] = rate + (sample - rate) / 4
+
+
+def moving_average(cost_ns: int, elapsed_ns: int, since_ns: int) -> int:
+    """*cost_ns* after another sample, *elapsed_ns*, so long after the last one that was taken."""
+    cost_ns = int(cost_ns * 0.5 ** (since_ns / _HALF_LIFE_NS))
+    return cost_ns + (min(elapsed_ns, _SAMPLE_CAP_NS) - cost_ns) // 4
 
 
 def _first_place(kind: KernelKind, is_expensive: bool | None) -> int:

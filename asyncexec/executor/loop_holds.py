@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Final
 
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
+from asyncexec.framework.gc_watch import collected_ns, watch_collections
 from asyncexec.framework.kernel_warning import warn_of_kernel
 from asyncexec.graph.node import Node
 
+_MAX_TOLD: Final = 5
 _LONG_NS: Final = NS_PER_MS // 2  # what it takes to be worth telling of
 
 
@@ -17,25 +19,28 @@ class LoopHolds:
     """The longest time that one node, and one slice, held the loop.
 
     The executor tells of a node only where its kernel took more than half a millisecond: to take less is no fault, and
-    to tell of it would cost more than it tells.
+    to tell of it would cost more than it tells.  Full garbage collections meanwhile do not count.
 
     Args:
         slow_ns: nodes that hold the loop longer are warned of, once each; None for never.
     """
 
-    __slots__ = ("_slow_ns", "_warned", "longest_node", "longest_node_ns", "longest_slice_ns")
+    __slots__ = ("_is_one_of", "_slow_ns", "_warned", "longest_node", "longest_node_ns", "longest_slice_ns")
 
     def __init__(self, slow_ns: int | None = None) -> None:
         self.longest_node: str | None = None
         self.longest_node_ns = 0
         self.longest_slice_ns = 0
+        watch_collections()
+        self._is_one_of = False  # whether longest_node names several, of which it was one
         self._slow_ns = slow_ns
         self._warned: set[str] = set()
 
     def note(self, node: Node, elapsed_ns: int) -> None:
-        """*node* has held the loop for so long."""
-        if elapsed_ns > self.longest_node_ns:
-            self.longest_node, self.longest_node_ns = node.name, elapsed_ns
+        """*node* has held the loop for so long, just now."""
+        elapsed_ns -= collected_ns(monotonic_ns() - elapsed_ns)
+        if elapsed_ns > self.longest_node_ns or (self._is_one_of and 2 * elapsed_ns > self.longest_node_ns):
+            self.longest_node, self.longest_node_ns, self._is_one_of = node.name, elapsed_ns, False
         if self._slow_ns is not None and elapsed_ns > self._slow_ns and node.name not in self._warned:
             self._warned.add(node.name)
             warn_of_kernel(
@@ -43,6 +48,12 @@ class LoopHolds:
                 f"than slow_inline_ms={self._slow_ns / NS_PER_MS:g}: nothing else ran meanwhile; mark its op "
                 "expensive=True, or await what it waits for"
             )
+
+    def note_one_of(self, nodes: Sequence[Node], elapsed_ns: int) -> None:
+        """One of *nodes*, which ran one after the other, has held the loop for so long; it is not known which."""
+        names = ", ".join(node.name for node in nodes[:_MAX_TOLD]) + (", ..." if len(nodes) > _MAX_TOLD else "")
+        if elapsed_ns > self.longest_node_ns:
+            self.longest_node, self.longest_node_ns, self._is_one_of = names, elapsed_ns, True
 
 
 @types.coroutine
@@ -68,3 +79,5 @@ def watched(coroutine: Coroutine[Any, Any, Any], node: Node, holds: LoopHolds) -
             raise
         except BaseException as thrown:
             error = thrown
+        finally:
+            awaited = None  # a future holds what it throws, whose traceback holds this frame

@@ -14,13 +14,15 @@ import contextvars
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncexec.executor.gil_watch import Finding, GilWatch
+from asyncexec.executor.patience import Grace
+from asyncexec.framework.cancellation import CancellableCall, call_around
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError
@@ -28,7 +30,6 @@ from asyncexec.framework.kernel_warning import warn_of_kernel
 
 _BATCH: Final = 32  # results that are handed on between two looks at the clock
 _BATCH_NS: Final = NS_PER_MS
-_INTERRUPTED_S: Final = 1.0  # how long a call that was interrupted has to come back
 
 
 class Outcome(NamedTuple):
@@ -41,18 +42,6 @@ class Outcome(NamedTuple):
     thread_id: int
 
 
-class Grace(NamedTuple):
-    """Seconds that what has been launched has to end once its step has ended; None is for ever.
-
-    Attributes:
-        worker_s: for calls on worker threads, which nothing can interrupt.
-        async_s: for async kernels, which have been cancelled and may have to clean up.
-    """
-
-    worker_s: float | None = 5.0
-    async_s: float | None = 30.0
-
-
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
     """How a pool is doing.
@@ -63,6 +52,7 @@ class PoolStatistics:
         abandoned: of those, the ones whose result nobody waits for.
         queued: calls that wait for a thread.
         completed: calls that have ended.
+        given_up: calls that have been abandoned so far.
     """
 
     threads: int
@@ -70,27 +60,26 @@ class PoolStatistics:
     abandoned: int
     queued: int
     completed: int
+    given_up: int = 0
 
 
 Done: TypeAlias = Callable[[Outcome], None]
 
 
-class Job:
+class Job(CancellableCall):
     """A call that was submitted."""
 
-    __slots__ = ("call", "done", "name")
+    __slots__ = ("call", "done", "name", "on_return")
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any], done: Done, name: str) -> None:
+        super().__init__()
         # Until a thread, or who cancels it, takes that out.
         context = contextvars.copy_context()
-        context.run(_job_around.set, self)
+        context.run(call_around.set, self)
         self.call = [(context, function, args)]
         self.done: Done | None = done  # None when nobody waits any more; for the loop's thread alone
         self.name = name
-
-
-# What the running code was called by, on a thread; or what has called for it in the loop, and may wait for it.
-_job_around: Final[contextvars.ContextVar[Job | None]] = contextvars.ContextVar("asyncexec_job_around", default=None)
+        self.on_return: Callable[[], object] | None = None  # of one that is abandoned: called when it has ended
 
 
 class _Worker:
@@ -125,6 +114,8 @@ class WorkerPool:
         self._unfinished = 0
         self._abandoned = 0  # of those unfinished
         self._completed = 0
+        self._given_up = 0
+        self._warned_of: set[str] = set()  # nodes whose calls did not come back in time
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake_up_is_due = False
         self._on_exit: Callable[[], None] | None = None
@@ -138,7 +129,7 @@ class WorkerPool:
         """How the pool is doing just now."""
         busy = len(self._names_at_work())
         queued = max(0, self._unfinished - busy - len(self._results))
-        return PoolStatistics(len(self._workers), busy, self._abandoned, queued, self._completed)
+        return PoolStatistics(len(self._workers), busy, self._abandoned, queued, self._completed, self._given_up)
 
     def _names_at_work(self) -> list[str]:
         return [job.name for worker in self._workers if (job := worker.job) is not None]
@@ -153,7 +144,7 @@ class WorkerPool:
                 the threads, and all others are taken: if that waits for this, it might wait for ever.
         """
         loop = asyncio.get_running_loop()
-        around = _job_around.get()
+        around = call_around.get()
         if around is not None and self._unfinished >= self._num_threads:
             self._check_caller(around)
         if loop is not self._loop:
@@ -165,8 +156,9 @@ class WorkerPool:
         self._jobs.put(job)
         return job
 
-    def _check_caller(self, caller: Job) -> None:
-        if any(worker.job is caller for worker in self._workers):
+    def _check_caller(self, around: CancellableCall) -> None:
+        caller = next((job for worker in self._workers if (job := worker.job) is around), None)
+        if caller is not None:
             raise FailedPreconditionError(
                 f"kernel {caller.name!r} runs the graph from its worker thread, and no other thread is free: if all "
                 "wait for such runs, none ever ends",
@@ -182,62 +174,34 @@ class WorkerPool:
         self._wake_up_is_due = False  # what the other loop was to do it may never have done
 
     def cancel(self, job: Job) -> bool:
-        """Let *job* not be done, if it has not begun; whether that is so."""
+        """Let *job* not be done, if it has not begun; whether that is so.  Else its kernel is told, if it asks."""
         try:
             job.call.pop()
         except IndexError:
+            _give_up(job)
             return False
         job.done = None
         self._unfinished -= 1
         return True
 
-    def abandon(self, job: Job) -> None:
-        """Wait no more for *job*, which has begun: its thread is back in service when the call has ended."""
+    def abandon(self, job: Job, on_return: Callable[[], object] | None = None) -> None:
+        """Wait no more for *job*, which has begun: its thread is back in service when the call has ended.
+
+        *on_return* is called in the loop then.
+        """
         if job.done is not None:
             job.done = None
+            job.on_return = on_return
             self._abandoned += 1
+            self._given_up += 1
+            _give_up(job)
 
-    async def call(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any] = (),
-        name: str = "",
-        interrupt: Callable[[], None] | None = None,
-    ) -> Any:
-        """The result of ``function(*args)`` on a thread.
-
-        Who is cancelled meanwhile gets out when the call has ended, or the grace period is over and *interrupt*, which
-        is to end the call, has been called.
-        """
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        job = self.submit(function, args, future.set_result, name)
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError:
-            if not self.cancel(job):
-                await self._leave(job, future, interrupt)
-            raise
-        outcome = future.result()
-        if outcome.error is None:
-            return outcome.result
-        try:
-            raise outcome.error
-        finally:
-            del outcome, future  # the error's traceback holds this frame
-
-    async def _leave(self, job: Job, future: asyncio.Future[Outcome], interrupt: Callable[[], None] | None) -> None:
-        grace_s = self.grace.worker_s
-        try:
-            await _outlast_for(future, grace_s)
-        finally:
-            try:
-                if not future.done() and interrupt is not None:
-                    interrupt()
-                    await _outlast_for(future, _INTERRUPTED_S)
-            finally:
-                if not future.done():
-                    self.abandon(job)
-                    warn_of_abandoned([job], grace_s)
+    def warn_of_late(self, jobs: Iterable[Job], grace_s: float | None) -> None:
+        """Warn of *jobs* that have not come back within *grace_s*, once of each node."""
+        names = {job.name for job in jobs} - self._warned_of
+        if names:
+            self._warned_of |= names
+            _warn_of_late(names, grace_s)
 
     def _start_thread(self) -> None:
         worker = _Worker()
@@ -321,6 +285,7 @@ class WorkerPool:
                 done, job.done = job.done, None
                 if done is None:
                     self._abandoned -= 1
+                    _tell_of_return(job)
                 else:
                     done(outcome)
                 if finding is not None:
@@ -388,9 +353,24 @@ class WorkerPool:
         for job in running:
             done = job.done
             self.abandon(job)
-            if done is not None:
+            if done is None:
+                _tell_of_return(job)  # nobody will, when it does return
+            else:
                 done(_dropped())
-        warn_of_abandoned(running, self.grace.worker_s, "when the session was closed")
+        _warn_of_late({job.name for job in running}, self.grace.worker_s, "when the session was closed")
+
+
+def _give_up(job: Job) -> None:
+    try:
+        job.give_up()
+    except Exception as error:  # of a kernel's callback; whoever is ending a step could do nothing about it
+        warn_of_kernel(f"a cancellation callback of node {job.name!r} has failed: {type(error).__name__}: {error}")
+
+
+def _tell_of_return(job: Job) -> None:
+    on_return, job.on_return = job.on_return, None
+    if on_return is not None:
+        on_return()
 
 
 def _dropped() -> Outcome:
@@ -413,25 +393,10 @@ def _is_abandoned(job: Job | None) -> bool:
     return job is not None and job.done is None
 
 
-async def _outlast_for(future: asyncio.Future[Outcome], timeout_s: float | None) -> None:
-    """``outlast``, for *timeout_s* at most."""
-    loop = asyncio.get_running_loop()
-    end_s = None if timeout_s is None else loop.time() + timeout_s
-
-    def is_over() -> bool:
-        return future.done() or (end_s is not None and loop.time() >= end_s)
-
-    async def wait() -> None:
-        await asyncio.wait([future], timeout=None if end_s is None else max(0.0, end_s - loop.time()))
-
-    await outlast(is_over, wait)
-
-
-def warn_of_abandoned(jobs: Sequence[Job], grace_s: float | None, when: str = "") -> None:
-    """Warn of calls that did not come back in time."""
-    names = ", ".join(sorted({repr(job.name) for job in jobs}))
+def _warn_of_late(names: Iterable[str], grace_s: float | None, when: str = "") -> None:
+    shown = ", ".join(sorted(map(repr, names)))
     warn_of_kernel(
-        f"the kernel of node {names} has not come back from its worker thread within {grace_s:g} s {when}".rstrip()
+        f"the kernel of node {shown} has not come back from its worker thread within {grace_s:g} s {when}".rstrip()
         if grace_s is not None
-        else f"the kernel of node {names} was abandoned on its worker thread"
+        else f"the kernel of node {shown} was abandoned on its worker thread"
     )

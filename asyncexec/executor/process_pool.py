@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncexec.executor import process_main
 from asyncexec.executor.gil_watch import gil_is_enabled
-from asyncexec.executor.offload import Grace, Outcome, PoolStatistics, WorkerPool
+from asyncexec.executor.offload import Outcome, PoolStatistics, WorkerPool
 from asyncexec.executor.parcel import Failure, Parcel, attach, discard, pack, unpack
+from asyncexec.executor.patience import Grace
+from asyncexec.executor.worker_calls import WorkerCalls
 from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
 from asyncexec.framework.process_calls import FunctionReference
 
@@ -41,6 +43,7 @@ class ProcessPool:
 
     def __init__(self, num_processes: int | None = None, grace: Grace | None = None) -> None:
         self._threads = WorkerPool(num_processes, grace, name="asyncexec-process")
+        self._calls = WorkerCalls(self._threads)
         self._idle: list[_WorkerProcess] = []
         self._uses_processes = gil_is_enabled()
 
@@ -59,9 +62,9 @@ class ProcessPool:
             Exception: what the function raised, with a note on where.
         """
         if not self._uses_processes:
-            return await self._threads.call(partial(function.resolve(), *args, **kwargs), name=name)
+            return await self._calls.call(partial(function.resolve(), *args, **kwargs), name=name)
         lease = _Lease()
-        return await self._threads.call(self._make, (lease, function, args, kwargs), name, lease.kill)
+        return await self._calls.call(self._make, (lease, function, args, kwargs), name=name, interrupt=lease.kill)
 
     def _make(self, lease: _Lease, function: FunctionReference, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         process = self._take()

@@ -38,8 +38,14 @@ class SimplePropagatorState:
         ready.extend(view.roots)
         if feeds is None:
             return
+        inputs, pending = self.inputs, self._pending
         for value, edges, controls in zip(feeds, view.feed_edges, view.feed_controls, strict=True):
-            self._deliver(value, edges, ready)
+            for slot, consumer in edges:
+                inputs[slot] = value
+                count = pending[consumer] - 1
+                pending[consumer] = count
+                if not count:
+                    ready.append(self._items[consumer])
             if controls:
                 self._release(controls, ready)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from asyncexec.executor.ending import Ending
+from asyncexec.executor.frame import TaskGroup
+from asyncexec.executor.patience import Patience
 from asyncexec.framework.cooperative import outlast
 
 
@@ -24,11 +27,12 @@ class StepScope(ABC):
     The first failure ends the step; the caller's own cancellation comes before it.
     """
 
-    __slots__ = ("_failure", "_loop", "_waiter")
+    __slots__ = ("_failure", "_loop", "_patience", "_waiter")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._failure: BaseException | None = None
+        self._patience: Patience | None = None  # of a step that ends
         self._waiter: Waiter | None = None
 
     @property
@@ -58,12 +62,25 @@ class StepScope(ABC):
         """Wait for some of what was launched, after a failure."""
 
     @abstractmethod
+    def _task_groups(self) -> Iterable[TaskGroup]:
+        """What is awaited."""
+
+    @abstractmethod
     def _check_complete(self) -> None:
         """Abort the step if nothing can happen any more in it, and yet it is not done."""
 
     @abstractmethod
     def _check_progress(self) -> None:
         """Abort the step if it waits for what only itself could bring about."""
+
+    @abstractmethod
+    def _endings(self) -> Iterable[Ending]:
+        """What decides how long the step waits for what was launched."""
+
+    def is_stuck(self) -> bool:
+        """Whether the step waits for what only itself could bring about; it is aborted then."""
+        self._check_progress()
+        return self._failure is not None
 
     def run_inline(self) -> bool:
         """Run what is ready until a slice is spent; whether the step has ended.  Raises the step's failure."""
@@ -87,6 +104,9 @@ class StepScope(ABC):
         try:
             try:
                 await (self._run_while_nothing_fails() if look is None else self._run_while_open(look))
+            except asyncio.CancelledError:
+                self.leave()
+                raise
             finally:
                 if self.is_waiting:
                     await self._end_launched()
@@ -142,6 +162,14 @@ class StepScope(ABC):
             self._stop(error)
         self.wake()
 
+    def leave(self) -> None:
+        """Take note that nobody waits for results, only for the end: what cannot be interrupted has less time."""
+        if self._patience is None:
+            self._patience = Patience(self._loop, is_left=True)
+        else:
+            self._patience.leave()
+            self.wake()
+
     def wake(self) -> None:
         """Let the step see what has come back."""
         waiter = self._waiter
@@ -164,4 +192,16 @@ class StepScope(ABC):
         if self._failure is None:
             self.abort(asyncio.CancelledError())  # results that still come in are dropped
         self._cancel_launched()
-        await outlast(lambda: not self.is_waiting, self._wait_for_launched)
+        patience = self._patience = self._patience or Patience(self._loop)
+        for ending in self._endings():
+            ending.patience = patience
+        for group in self._task_groups():
+            patience.cover(group.values())
+        await outlast(lambda: not self.is_waiting, self._wait_or_leave)
+
+    async def _wait_or_leave(self) -> None:
+        try:
+            await self._wait_for_launched()
+        except asyncio.CancelledError:
+            self.leave()
+            raise

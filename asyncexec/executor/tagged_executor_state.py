@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from asyncexec.compilation.graph_view import GraphView, NodeItem
-from asyncexec.executor.executor_state import CATCHABLE, ON_THE_SPOT, ExecutorState, explained
+from asyncexec.executor.executor_state import ON_THE_SPOT, ExecutorState, explained
 from asyncexec.executor.frame import IterationState, TaskGroup
 from asyncexec.executor.kernel_errors import as_op_error
 from asyncexec.executor.kernel_stats import (
@@ -18,6 +18,7 @@ from asyncexec.executor.kernel_stats import (
 from asyncexec.executor.one_by_one import OneByOnePropagatorState
 from asyncexec.executor.propagator_state import PropagatorState
 from asyncexec.executor.slots import take_inputs
+from asyncexec.executor.transfer_scope import CATCHABLE
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
 

@@ -3,16 +3,19 @@
 After ``tensorflow/core/framework/cancellation.h`` and ``cancellation.cc``: a callback is called at most once, outside
 of the lock, by the thread that cancels; registering after that is refused, and the caller then cancels for itself.
 Cancelling a manager cancels its children, never its parent.
+
+A kernel on a worker thread, which nothing can interrupt, has that of its call by ``cancellation_manager()``.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
+from contextvars import ContextVar
+from typing import Final, TypeAlias
 from weakref import WeakSet
 
-from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
 
 CancellationToken: TypeAlias = int
 CancelCallback: TypeAlias = Callable[[], object]
@@ -127,3 +130,49 @@ class CancellationManager:
                 return False
             self._children.add(child)
             return True
+
+
+class CancellableCall:
+    """A call on a worker thread, whose manager is made when the kernel first asks for it."""
+
+    __slots__ = ("_is_given_up", "_manager")
+
+    def __init__(self) -> None:
+        self._is_given_up = False
+        self._manager: CancellationManager | None = None
+
+    def manager(self) -> CancellationManager:
+        """For the call itself, on its thread."""
+        if self._manager is None:
+            self._manager = CancellationManager()
+            if self._is_given_up:  # no lock: each side writes, and then reads what the other writes
+                self._manager.start_cancel()
+        return self._manager
+
+    def give_up(self) -> None:
+        """Tell the call that nobody wants its result; what its callbacks raise is raised here."""
+        self._is_given_up = True
+        if self._manager is not None:
+            self._manager.start_cancel()
+
+
+# What the running code was called by, on a thread; or what has called for it in the loop, and may wait for it.
+call_around: Final[ContextVar[CancellableCall | None]] = ContextVar("asyncexec_call_around", default=None)
+
+
+def cancellation_manager() -> CancellationManager:
+    """That of the running call of a kernel on a worker thread: cancelled when nobody wants its result any more.
+
+    The kernel asks ``is_cancelled`` now and then, or registers what is to wake it up: that is called in the thread of
+    the event loop, so it must not wait for anything.  An async kernel is cancelled by asyncio's CancelledError instead.
+
+    Raises:
+        FailedPreconditionError: this is no call on a worker thread.
+    """
+    call = call_around.get()
+    if call is None:
+        raise FailedPreconditionError(
+            "only a call on a worker thread has a cancellation manager",
+            hint="@ax.op(expensive=True) has a plain function called there; an async one gets asyncio.CancelledError",
+        )
+    return call.manager()

@@ -3,17 +3,21 @@
 First come, first served: who finds no slot free stands in a line, and a slot that is given back goes straight to the
 first in it, so that no newcomer gets ahead.  Who is cancelled leaves the line; if a slot had been given to it just
 then, the next one has it.
+
+A call that holds a slot, and runs a graph whose nodes want one of the same limiter, might wait for ever for itself, or
+for others that do the same.  It is refused where there is none free.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 from weakref import WeakKeyDictionary
 
-from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,21 @@ class Line:
     def waiting(self) -> int:
         return len(self._waiters)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a newcomer need not wait."""
+        return bool(self._free) and not self._num_waking and not self._waiters
+
+    def try_acquire(self) -> bool:
+        """Take a slot, if nobody has to wait; whether that is so."""
+        if not self.has_room:
+            return False
+        self._free -= 1
+        return True
+
     async def acquire(self) -> None:
         """Take a slot, as soon as those who came before have had theirs."""
-        if self._free and not self._num_waking and not self._waiters:
-            self._free -= 1
+        if self.try_acquire():
             return
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
@@ -74,6 +89,28 @@ class Line:
                 waiter.set_result(None)
                 self._free -= 1
                 self._num_waking += 1
+
+
+class Slot:
+    """A slot that a call holds until it is released."""
+
+    __slots__ = ("_is_over", "line")
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self._is_over = False
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    def release(self) -> None:
+        self._is_over = True
+        self.line.release()
+
+
+# Held by the calls that the running code is a part of; they may be over.
+_slots: Final[ContextVar[tuple[Slot, ...]]] = ContextVar("asyncexec_limiter_slots", default=())
 
 
 class Limiter:
@@ -129,6 +166,25 @@ class Limiter:
         if found is None:
             found = self._lines[loop] = Line(self.total)
         return found
+
+    async def slot(self) -> Slot:
+        """A slot, as soon as those who came before have had theirs; what is called from now on is known to hold it.
+
+        Raises:
+            FailedPreconditionError: the running code holds one already, and there is none free.
+        """
+        line = self.line()
+        held = [slot for slot in _slots.get() if not slot.is_over]
+        if not line.has_room and any(slot.line is line for slot in held):
+            raise FailedPreconditionError(
+                f"this is run by a call that holds one of the {self.total} slots of its limiter {self.name or ''!r}, "
+                "and no other is free: if all wait for such runs, none ever ends",
+                hint="give what runs inside another limiter than what runs it",
+            )
+        await line.acquire()
+        slot = Slot(line)
+        _slots.set((*held, slot))
+        return slot
 
     def statistics(self) -> LimiterStatistics:
         """How many are inside and how many wait, in the running event loop."""

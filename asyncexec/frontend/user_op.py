@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from types import CoroutineType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from asyncexec.framework import types
@@ -46,8 +47,7 @@ class UserOp(Generic[P, R]):
     """A function that is also an op.
 
     Called with tensors of a graph it adds a node that will call the function with their values; called with plain
-    values
-    it is the plain function.  Arguments that are no tensors reach the function as they are.
+    values it is the plain function.  Arguments that are no tensors reach the function as they are.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class UserOp(Generic[P, R]):
         functools.update_wrapper(self, function)
         self._function = function
         self._signature = inspect.signature(function)
-        self._is_async = inspect.iscoroutinefunction(function)
         self.name = name or _name_of(function)
+        self._is_async = _is_async(function, self.name)
         self._expensive = expensive
         self._is_in_process = self._checked_executor(executor)
         self._options = self._checked(options)
@@ -192,15 +192,15 @@ class UserOp(Generic[P, R]):
         function = self._process_call(construction) if self._is_in_process else self._function
         call = _with_names(function, names, construction.num_inputs)
         call = self._with_texts(call, names, construction)
-        give = result_converter(self.name, construction.output_dtypes, self._shapes)
+        convert = result_converter(self.name, construction.output_dtypes, self._shapes)
+        give = self._without_coroutines(convert, construction.num_outputs)
         if self._is_async or self._is_in_process:
             return AsyncKernel(with_policies(call, options), give)
-        checked = self._without_coroutines(call)
         if not options.has_policies:
-            return lambda *inputs: give(checked(*inputs))
+            return lambda *inputs: give(call(*inputs))
         if self._expensive is False:
-            return AsyncKernel(with_policies(in_loop(checked), options), give)
-        return AsyncKernel(on_workers(checked, options, op_workers(construction.resource_mgr)), give)
+            return AsyncKernel(with_policies(in_loop(call), options), give)
+        return AsyncKernel(on_workers(call, options, op_workers(construction)), give)
 
     def _process_call(self, construction: OpKernelConstruction) -> Callable[..., Any]:
         """A coroutine function that calls the function in a process of the session."""
@@ -210,19 +210,24 @@ class UserOp(Generic[P, R]):
         reference = reference_to(self._function, self, self.name)
         return lambda *args, **kwargs: processes.call(reference, args, kwargs, name)
 
-    def _without_coroutines(self, call: Kernel) -> Kernel:
-        """*call*, but a coroutine that it returns is refused."""
+    def _without_coroutines(self, convert: Callable[[Any], Any], num_outputs: int) -> Callable[[Any], Any]:
+        """*convert*, but a coroutine is refused as a result or one of several: nobody would await it."""
 
-        def checked(*inputs: Any) -> Any:
-            result = call(*inputs)
-            if inspect.iscoroutine(result):
-                result.close()
-                raise InternalError(
-                    f"op {self.name!r} returned a coroutine", hint="define it with 'async def', so that it is awaited"
-                )
-            return result
+        def checked(result: Any) -> Any:
+            if type(result) is CoroutineType:
+                self._refuse([result])
+            elif num_outputs > 1 and isinstance(result, (tuple, list)):
+                self._refuse([one for one in result if type(one) is CoroutineType])
+            return convert(result)
 
         return checked
+
+    def _refuse(self, coroutines: Sequence[CoroutineType[Any, Any, Any]]) -> None:
+        for coroutine in coroutines:
+            coroutine.close()
+        if coroutines:
+            hint = "await it in the function" if self._is_async else "define it with 'async def', so that it is awaited"
+            raise InternalError(f"op {self.name!r} returned a coroutine", hint=hint)
 
     def _with_texts(self, call: Kernel, names: list[str], construction: OpKernelConstruction) -> Kernel:
         """Give ``str`` to parameters annotated so: string tensors hold bytes."""
@@ -242,6 +247,17 @@ class UserOp(Generic[P, R]):
     def __repr__(self) -> str:
         outputs = ", ".join(arg.dtype.name for arg in self.registration.op_def.outputs if arg.dtype)
         return f"<ax.op {self.name}({', '.join(self._signature.parameters)}) -> {outputs or 'nothing'}>"
+
+
+def _is_async(function: Any, name: str) -> bool:
+    """Whether a call of *function* is to be awaited; InvalidTypeError if it gives one value after another."""
+    called = (function, function.__call__)  # a function, or an object with such a method
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in called):
+        raise InvalidTypeError(
+            f"op {name!r} is a generator function, but a call of an op has one result",
+            hint="return a list; what comes bit by bit is an ax.source, or the items of session.map",
+        )
+    return any(inspect.iscoroutinefunction(one) for one in called)
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -289,8 +305,7 @@ def op(
     """Make an op of a function: ``@ax.op``, or ``@ax.op(expensive=True, outputs=[ax.float32])``.
 
     An ``async def`` is awaited in the caller's event loop; a plain function runs inline when it is quick and on a
-    worker
-    thread when it is not.
+    worker thread when it is not.
 
     Args:
         name: the op type, by default the function's name.

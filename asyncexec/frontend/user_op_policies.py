@@ -15,10 +15,10 @@ from typing import Any, Final, TypeAlias
 
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.framework.kernel import do_nothing
-from asyncexec.framework.limiter import Limiter, Line
+from asyncexec.framework.limiter import Limiter, Slot
 from asyncexec.framework.retry import Retry, Retrying, require_tenacity
 from asyncexec.framework.step_stats import CallStats, begin_call
-from asyncexec.frontend.user_op_workers import WorkerCall, WorkerThreads
+from asyncexec.frontend.user_op_workers import WorkerCall
 
 AsyncCall: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -92,7 +92,7 @@ def with_policies(call: AsyncCall, options: OpOptions) -> AsyncCall:
     return _Policies(call, options).run if options.has_policies else call
 
 
-def on_workers(call: Callable[..., Any], options: OpOptions, workers: WorkerThreads) -> AsyncCall:
+def on_workers(call: Callable[..., Any], options: OpOptions, workers: WorkerCall) -> AsyncCall:
     """The plain function *call*, made on *workers* as *options* say."""
     return _WorkerPolicies(call, options, workers).run
 
@@ -104,10 +104,6 @@ def in_loop(call: Callable[..., Any]) -> AsyncCall:
         return call(*inputs)
 
     return run
-
-
-def _too_slow(timeout_s: float, hint: str | None = None) -> DeadlineExceededError:
-    return DeadlineExceededError(f"the op took more than its timeout of {timeout_s:g} s", hint=hint)
 
 
 class _Policies:
@@ -128,25 +124,25 @@ class _Policies:
         return await self._retrying(partial(self._attempt, inputs, stats))
 
     async def _attempt(self, inputs: Sequence[Any], stats: CallStats) -> Any:
-        line = await self._slot(stats)
+        slot = await self._slot(stats)
         try:
             if self._timeout_s is None:
                 return await self._call(*inputs)
             return await self._call_within(self._timeout_s, inputs)
         finally:
-            if line is not None:
-                line.release()
+            if slot is not None:
+                slot.release()
 
-    async def _slot(self, stats: CallStats) -> Line | None:
+    async def _slot(self, stats: CallStats) -> Slot | None:
         """Wait for a slot of the limiter, if there is one; an attempt begins."""
-        line = None
+        slot = None
         if self._limiter is not None:
-            loop, line = asyncio.get_running_loop(), self._limiter.line()
+            loop = asyncio.get_running_loop()
             begin = loop.time()
-            await line.acquire()
+            slot = await self._limiter.slot()
             stats.limiter_wait_s += loop.time() - begin
         stats.attempts += 1
-        return line
+        return slot
 
     async def _call_within(self, timeout_s: float, inputs: Sequence[Any]) -> Any:
         try:
@@ -155,7 +151,7 @@ class _Policies:
         except TimeoutError as error:
             if not scope.expired():
                 raise
-            raise _too_slow(timeout_s) from error
+            raise DeadlineExceededError(f"the op took more than its timeout of {timeout_s:g} s") from error
 
 
 class _WorkerPolicies(_Policies):
@@ -163,14 +159,11 @@ class _WorkerPolicies(_Policies):
 
     __slots__ = ("_workers",)
 
-    def __init__(self, call: Callable[..., Any], options: OpOptions, workers: WorkerThreads) -> None:
+    def __init__(self, call: Callable[..., Any], options: OpOptions, workers: WorkerCall) -> None:
         super().__init__(call, options)
         self._workers = workers
 
     async def _attempt(self, inputs: Sequence[Any], stats: CallStats) -> Any:
-        line = await self._slot(stats)
-        call = WorkerCall(self._workers, self._call, inputs, do_nothing if line is None else line.release)
-        if await call.wait_ended(self._timeout_s):
-            return call.result()
-        assert self._timeout_s is not None
-        raise _too_slow(self._timeout_s, "a plain function cannot be ended: its worker thread is busy until it returns")
+        slot = await self._slot(stats)
+        on_return = do_nothing if slot is None else slot.release
+        return await self._workers(self._call, inputs, timeout_s=self._timeout_s, on_return=on_return)

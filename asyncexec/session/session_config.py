@@ -19,8 +19,10 @@ class SessionConfig(BaseModel):
         schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
         num_worker_threads: threads for expensive kernels, by default one a core.
         num_processes: worker processes for ops with ``executor="process"``, by default one a core.
-        worker_grace_s: seconds that a step which has ended waits for calls on worker threads, and then leaves them to
-            their threads, with a warning; calls in worker processes are killed then.  None is for ever.
+        worker_grace_s: seconds that a step which has failed, or which the close of the session ends, waits for calls on
+            worker threads, and then leaves them to their threads, with a warning; calls in worker processes are killed
+            then.  None is for ever.
+        cancel_grace_s: the same for a step whose timeout is over, or whose caller has cancelled it.
         async_grace_s: seconds that it waits for async kernels to clean up after their cancellation.
         slice_ms: milliseconds that cheap kernels may hold the event loop at a stretch.
         feed_fetch_medium: how feeds and fetches travel: in a call frame, or as those between devices do, through the
@@ -45,6 +47,7 @@ class SessionConfig(BaseModel):
     num_worker_threads: int | None = Field(default=None, ge=1)
     num_processes: int | None = Field(default=None, ge=1)
     worker_grace_s: float | None = Field(default=5.0, ge=0)
+    cancel_grace_s: float | None = Field(default=0.025, ge=0)
     async_grace_s: float | None = Field(default=30.0, ge=0)
     slice_ms: float = Field(default=1.0, gt=0)
     feed_fetch_medium: Literal["call_frame", "rendezvous"] = "call_frame"

@@ -87,6 +87,15 @@ def run_for_ever(folder: str) -> int:
 
 
 @ax.op(executor="process")
+def run_until_told(folder: str) -> int:
+    """Tells by a file that it has begun, and goes on until there is one of the name "end"."""
+    Path(folder, str(os.getpid())).touch()
+    while not Path(folder, "end").exists():
+        time.sleep(0.001)
+    return os.getpid()
+
+
+@ax.op(executor="process")
 def flaky(folder: str) -> int:
     """Fails the first time."""
     path = Path(folder, "called")

@@ -41,13 +41,25 @@ def watched(held_ms: int, free_ms: int) -> Finding:
         ([watched(0, 60), watched(500, 0)], [False, False]),
         ([watched(60, 0), watched(60, 0)], [True, False]),
         ([busy()] * 40, [False] * 40),
+        ([busy(9, 9)] * 40, [False] * 40),
+        ([busy()] + [watched(0, 1)] * 31, [False] * 32),
     ],
-    ids=["held", "held in two calls", "doubtful", "settled later", "free once is free", "told once", "never watched"],
+    ids=[
+        "held",
+        "held in two calls",
+        "doubtful",
+        "settled later",
+        "free once is free",
+        "told once",
+        "never watched",
+        "never a suspect",
+        "watched often",
+    ],
 )
 def test_verdicts(findings: list[Finding], verdicts: list[bool]) -> None:
     found = watch()
     assert [found.judge(finding) for finding in findings] == verdicts
-    assert found.is_judged("node") == (findings != [watched(60, 20)])
+    assert found.is_judged("node") == (findings not in ([watched(60, 20)], [busy()] * 40))
 
 
 def test_only_suspects_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,6 +76,47 @@ def test_only_suspects_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert after is not None
     assert (after.held_ns, after.free_ns) == (0, 0)
     assert started == [True]
+
+
+class Watched:
+    """How many calls are watched."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number, self.now = 0, 1000 * MS
+        monkeypatch.setattr(gil_watch._Probe, "start", self._start)
+        monkeypatch.setattr(gil_watch._Probe, "stop", lambda probe: None)
+        monkeypatch.setattr(gil_watch, "monotonic_ns", lambda: self.now)
+
+    def _start(self, *_: object) -> None:
+        self.number += 1
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.now += milliseconds * MS
+
+
+def test_one_call_at_a_time_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, seen = watch(), Watched(monkeypatch)
+    for name in ("one", "other"):
+        found.judge(busy()._replace(name=name))
+    found.call("one", lambda: found.call("other", lambda: 1))
+    assert seen.number == 1
+
+
+def test_a_rest_after_each_watch_but_for_who_seems_guilty(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, seen = watch(), Watched(monkeypatch)
+    for name in ("one", "other"):
+        found.judge(busy()._replace(name=name))
+    found.call("one", lambda: seen.pass_time(10))
+    seen.pass_time(79)
+    found.call("one", lambda: 1)
+    found.call("other", lambda: 1)
+    assert seen.number == 1
+    found.judge(watched(10, 0)._replace(name="other"))
+    found.call("other", lambda: seen.pass_time(10))
+    assert seen.number == 2
+    seen.pass_time(81)
+    found.call("one", lambda: 1)
+    assert seen.number == 3
 
 
 def test_an_error_ends_the_probe() -> None:

@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.offload import Grace, WorkerPool
+from asyncexec.executor.offload import WorkerPool
+from asyncexec.executor.patience import Grace
+from asyncexec.executor.worker_calls import WorkerCalls
 from asyncexec.framework.kernel_warning import KernelWarning, warn_of_kernel
 from tests.running import raw_op, settle, started
 
-FIVE = ax.SessionConfig(worker_grace_s=5, num_worker_threads=2)
+FIVE = ax.SessionConfig(worker_grace_s=5, cancel_grace_s=0.025, num_worker_threads=2)
 
 
 class Gate:
@@ -106,9 +108,11 @@ async def test_a_thread_that_does_not_come_back_is_abandoned(graph: ax.Graph, ga
             await session.close()
         await asyncio.wait([run])
 
-    with pytest.warns(KernelWarning, match="'stuck' has not come back from its worker thread within 5 s"):
+    is_left = cause in ("cancellation", "timeout")
+    seconds = "0.025" if is_left else "5"
+    with pytest.warns(KernelWarning, match=f"'stuck' has not come back from its worker thread within {seconds} s"):
         await end()
-    assert loop.time() == pytest.approx(7 if cause == "timeout" else 5)
+    assert loop.time() == pytest.approx(float(seconds) + (2 if cause == "timeout" else 0))
     expected = {
         "failure": ax.errors.InvalidArgumentError,
         "timeout": ax.errors.DeadlineExceededError,
@@ -210,7 +214,7 @@ async def test_a_late_result_is_dropped_and_holds_nothing(graph: ax.Graph, gate:
 async def test_a_thread_that_comes_back_in_time_is_not_reported(graph: ax.Graph, gate: Gate) -> None:
     with graph:
         stuck = gate.op(ax.constant(1.0))
-    async with ax.Session(graph, ax.SessionConfig(worker_grace_s=None)) as session:
+    async with ax.Session(graph, ax.SessionConfig(cancel_grace_s=None)) as session:
         run = await started(session.run(stuck))
         await gate.wait_begun()
         run.cancel()
@@ -242,8 +246,9 @@ async def test_close_gives_up_on_abandoned_threads_at_once_and_says_so(graph: ax
 async def test_close_of_a_pool_whose_calls_do_not_end(gate: Gate) -> None:
     """Who waits for them hears of it; what had not begun never begins."""
     pool = WorkerPool(1, Grace(5.0))
-    running = await started(pool.call(gate.go.wait, (60,), "running"))
-    queued = await started(pool.call(gate.results.append, (None,), "queued"))  # type: ignore[arg-type]
+    calls = WorkerCalls(pool)
+    running = await started(calls.call(gate.go.wait, (60,), "running"))
+    queued = await started(calls.call(gate.results.append, (None,), "queued"))
     while not pool.statistics().busy:  # noqa: ASYNC110
         await asyncio.sleep(0)
     with pytest.warns(KernelWarning, match="'running'"):
@@ -310,7 +315,7 @@ async def test_kernel_that_ends_when_it_is_cancelled_again(graph: ax.Graph) -> N
 @pytest.mark.virtual_clock
 async def test_call_on_a_thread_that_is_interrupted() -> None:
     """Who makes a call can say how to end it; then its thread is not abandoned."""
-    stop, pool, asked = threading.Event(), WorkerPool(1, Grace(5.0)), list[float]()
+    stop, pool, asked = threading.Event(), WorkerPool(1, Grace(cancel_s=5.0)), list[float]()
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
@@ -319,7 +324,7 @@ async def test_call_on_a_thread_that_is_interrupted() -> None:
         while pool.statistics().busy:
             pass
 
-    call = await started(pool.call(stop.wait, (60,), "patient", interrupt))
+    call = await started(WorkerCalls(pool).call(stop.wait, (60,), "patient", interrupt=interrupt))
     while not pool.statistics().busy:  # noqa: ASYNC110
         await asyncio.sleep(0)
     call.cancel()
@@ -332,10 +337,11 @@ async def test_call_on_a_thread_that_is_interrupted() -> None:
 
 def test_a_pool_outlives_the_loop_of_an_abandoned_call(gate: Gate) -> None:
     """The thread finds its loop closed; the next loop has the pool for itself."""
-    pool = WorkerPool(1, Grace(0.0))
+    pool = WorkerPool(1, Grace(cancel_s=0.0))
+    calls = WorkerCalls(pool)
 
     async def abandon() -> None:
-        call = await started(pool.call(gate.function, (np.ones(2),), "stuck"))
+        call = await started(calls.call(gate.function, (np.ones(2),), "stuck"))
         await gate.wait_begun()
         call.cancel()
         await asyncio.wait([call])
@@ -345,7 +351,7 @@ def test_a_pool_outlives_the_loop_of_an_abandoned_call(gate: Gate) -> None:
     gate.go.set()
 
     async def use() -> Any:
-        result = await pool.call(divmod, (7, 2))
+        result = await calls.call(divmod, (7, 2))
         await pool.close()
         return result
 

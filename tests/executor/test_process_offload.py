@@ -198,11 +198,11 @@ async def has_begun(folder: Path) -> int:
 
 
 @pytest.mark.allow_blocking
-async def test_a_call_that_is_cancelled_is_killed_after_the_grace_period(graph: ax.Graph, tmp_path: Path) -> None:
+async def test_a_call_that_is_cancelled_is_killed(graph: ax.Graph, tmp_path: Path) -> None:
     with graph:
         endless = functions.run_for_ever(ax.constant(str(tmp_path)))
         works = functions.process_id(ax.constant(1.0))
-    async with ax.Session(graph, ax.SessionConfig(num_processes=1, worker_grace_s=0.02)) as session:
+    async with ax.Session(graph, ax.SessionConfig(num_processes=1, worker_grace_s=None)) as session:
         run = await started(session.run(endless))
         pid = await has_begun(tmp_path)
         run.cancel()
@@ -214,13 +214,57 @@ async def test_a_call_that_is_cancelled_is_killed_after_the_grace_period(graph: 
 
 
 @pytest.mark.allow_blocking
+async def test_a_step_that_has_failed_waits_for_its_call(graph: ax.Graph, tmp_path: Path) -> None:
+    """Its process is not killed, unless the caller is cancelled meanwhile."""
+    go = asyncio.Event()
+
+    async def fail(x: float) -> None:
+        await go.wait()
+        raise ValueError("enough")
+
+    with graph:
+        folder, works = ax.placeholder(ax.string, []), functions.process_id(ax.constant(1.0))
+        fetches = [functions.run_until_told(folder), ax.op(fail)(ax.constant(1.0))]
+    config = ax.SessionConfig(num_processes=1, worker_grace_s=None, cancel_grace_s=0)
+    async with ax.Session(graph, config) as session:
+        for is_cancelled in (False, True):
+            begun = tmp_path / str(is_cancelled)
+            begun.mkdir()
+            run = await started(session.run(fetches, {folder: str(begun)}))
+            pid = await has_begun(begun)
+            go.set()
+            await settle()
+            assert not run.done()
+            if is_cancelled:
+                run.cancel()
+            else:
+                (begun / "end").touch()
+            await asyncio.wait([run])
+            assert run.cancelled() if is_cancelled else isinstance(run.exception(), ax.errors.InvalidArgumentError)
+            assert (await session.run(works) == pid) is not is_cancelled
+            go.clear()
+
+
+@pytest.mark.allow_blocking
+async def test_an_attempt_past_its_timeout_is_killed(graph: ax.Graph, tmp_path: Path) -> None:
+    with graph:
+        endless = functions.run_for_ever(ax.constant(str(tmp_path)), timeout=0.01)
+        works = functions.process_id(ax.constant(1.0))
+    async with ax.Session(graph, ax.SessionConfig(num_processes=1, worker_grace_s=None)) as session:
+        pid = await session.run(works)
+        while await session.run(works) == pid:
+            with pytest.raises(ax.errors.DeadlineExceededError, match=r"timeout of 0\.01 s"):
+                await session.run(endless)
+
+
+@pytest.mark.allow_blocking
 async def test_a_call_that_has_not_begun_is_dropped(graph: ax.Graph, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with graph:
         endless = functions.run_for_ever(ax.constant(str(tmp_path)))
         never = functions.run_for_ever(ax.constant(str(tmp_path / "other")))
     (tmp_path / "other").rmdir()
-    async with ax.Session(graph, ax.SessionConfig(num_processes=1, worker_grace_s=0.02)) as session:
+    async with ax.Session(graph, ONE) as session:
         first = await started(session.run(endless))
         await has_begun(tmp_path)
         second = await started(session.run(never))

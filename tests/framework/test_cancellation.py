@@ -1,7 +1,6 @@
-"""CancellationManager: the nine cases of TensorFlow's cancellation_test.cc, and children, threads and errors.
+"""CancellationManager: the cases of TensorFlow's cancellation_test.cc, and grandchildren, threads and errors.
 
-SimpleNoCancel, SimpleCancel, CancelBeforeRegister, DeregisterAfterCancel, CancelMultiple, IsCancelled,
-TryDeregisterWithoutCancel, TryDeregisterAfterCancel and TryDeregisterDuringCancel are the first nine tests, in order.
+Which case is where: ``CANCELLATION`` in ``tests/session/test_tf_cancellation_cases.py``.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
+from random import Random
 from weakref import ref
 
 import pytest
@@ -176,7 +176,14 @@ def test_one_thread_of_many_calls_back(manager: CancellationManager) -> None:
     assert calls == [1]
 
 
-def test_a_child_is_cancelled_with_its_parent(manager: CancellationManager, calls: list[str]) -> None:
+def test_children_are_cancelled_with_their_parent(manager: CancellationManager) -> None:
+    children = [CancellationManager(manager) for _ in range(5)]
+    assert not any(child.is_cancelled for child in children)
+    manager.start_cancel()
+    assert all(child.is_cancelled for child in children)
+
+
+def test_a_grandchild_is_cancelled_with_its_parent(manager: CancellationManager, calls: list[str]) -> None:
     child = CancellationManager(manager)
     grandchild = CancellationManager(child)
     register(grandchild, lambda: calls.append("grandchild"))
@@ -200,11 +207,21 @@ def test_a_child_of_a_cancelled_parent_is_cancelled(manager: CancellationManager
     assert CancellationManager(manager).is_cancelled
 
 
-def test_a_parent_does_not_keep_its_children(manager: CancellationManager) -> None:
-    children = [ref(CancellationManager(manager)) for _ in range(3)]
-    gc.collect()
-    assert [child() for child in children] == [None] * 3
+@pytest.mark.parametrize("seed", range(5))
+def test_a_parent_does_not_keep_its_children(manager: CancellationManager, seed: int) -> None:
+    """Which may go in any order."""
+    random = Random(seed)
+    for _ in range(20):
+        children = [CancellationManager(manager) for _ in range(random.randint(1, 9))]
+        gone = ref(children[-1])
+        random.shuffle(children)
+        while children:
+            children.pop()
+        gc.collect()
+        assert gone() is None
+    last = CancellationManager(manager)
     manager.start_cancel()
+    assert last.is_cancelled
 
 
 def test_what_a_callback_raises_comes_after_the_other_callbacks(manager: CancellationManager, calls: list[str]) -> None:

@@ -158,15 +158,17 @@ async def test_a_step_that_is_cancelled_waits_for_the_plain_function(graph: ax.G
         may_end.wait()
         ended.set()
 
-    running = asyncio.ensure_future(run(slow(graph["x:0"])))
-    await begun.wait()
-    running.cancel()
-    await settle()
-    assert not running.done()
-    may_end.set()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert ended.is_set()
+    node = slow(graph["x:0"])
+    async with ax.Session(graph, ax.SessionConfig(cancel_grace_s=None)) as session:
+        running = asyncio.ensure_future(session.run(node, {"x:0": 1}))
+        await begun.wait()
+        running.cancel()
+        await settle()
+        assert not running.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert ended.is_set()
 
 
 # --- limiters -------------------------------------------------------------------------------------------------------

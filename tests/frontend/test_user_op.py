@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import numpy as np
@@ -285,14 +286,84 @@ async def test_declared_shapes(graph: ax.Graph) -> None:
         ax.op(name="Shapes", outputs=[ax.float32] * 2, shapes=[[2]])(empty)
 
 
-async def test_plain_function_that_gives_a_coroutine(graph: ax.Graph) -> None:
-    async def later() -> int:
-        return 1
+async def later(x: Any = None) -> int:
+    await asyncio.sleep(0)
+    return 7
 
-    node = ax.op(name="Forgot")(lambda x: later())(graph["x:0"])
-    with pytest.raises(ax.errors.InternalError, match="returned a coroutine") as caught:
+
+async def forgets_to_await(x: Any) -> Any:
+    return later()
+
+
+async def forgets_to_await_both(x: Any) -> Any:
+    return later(), later()
+
+
+TWO = [ax.object, ax.object]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "hint"),
+    [
+        (lambda x: later(), {}, "async def"),
+        (lambda x: later(), {"expensive": True}, "async def"),
+        (lambda x: later(), {"limiter": 1}, "async def"),
+        (lambda x: later(), {"limiter": 1, "expensive": False}, "async def"),
+        (lambda x: later(), {"outputs": [ax.float32]}, "async def"),
+        (lambda x: later(), {"outputs": []}, "async def"),
+        (lambda x: (1, later()), {"outputs": TWO}, "async def"),
+        (forgets_to_await, {}, "await it"),
+        (forgets_to_await, {"timeout": 5}, "await it"),
+        (forgets_to_await, {"outputs": [ax.float32]}, "await it"),
+        (forgets_to_await, {"outputs": []}, "await it"),
+        (forgets_to_await_both, {"outputs": TWO}, "await it"),
+    ],
+)
+async def test_function_that_gives_a_coroutine(graph: ax.Graph, function: Any, options: Any, hint: str) -> None:
+    """It is closed, so that nobody is warned that it was never awaited."""
+    node = ax.op(name="Forgot", **options)(function)(graph["x:0"], name="node")
+    with pytest.raises(ax.errors.InternalError, match="op 'Forgot' returned a coroutine") as caught:
         await run(node, x=1)
-    assert "async def" in (caught.value.hint or "")
+    assert caught.value.node == "node"
+    assert hint in (caught.value.hint or "")
+
+
+class Later:
+    """A callable whose calls are to be awaited."""
+
+    async def __call__(self, x: Any) -> int:
+        return await later()
+
+
+@pytest.mark.parametrize(
+    "function", [later, functools.partial(later), Later(), Later().__call__], ids=["def", "partial", "object", "method"]
+)
+async def test_what_is_awaited(graph: ax.Graph, function: Any) -> None:
+    assert await run(ax.op(name="Awaited")(function)(graph["x:0"]), x=1) == 7
+
+
+def values(x: Any) -> Iterator[Any]:
+    yield x
+
+
+async def values_later(x: Any) -> AsyncIterator[Any]:
+    yield x
+
+
+class Values:
+    def __call__(self, x: Any) -> Iterator[Any]:
+        yield x
+
+
+@pytest.mark.parametrize("function", [values, values_later, functools.partial(values), Values()])
+def test_generator_functions_are_no_ops(function: Any) -> None:
+    with pytest.raises(ax.errors.InvalidTypeError, match="op 'Values' is a generator function") as caught:
+        ax.op(name="Values")(function)
+    assert "session.map" in (caught.value.hint or "")
+
+
+async def test_an_iterator_that_a_function_returns_is_a_value_like_any(graph: ax.Graph) -> None:
+    assert list(await run(ax.op(name="Lazy")(lambda x: values(x))(graph["x:0"]), x=1)) == [1]
 
 
 def test_lambda_gets_a_name(graph: ax.Graph) -> None:
