@@ -22,7 +22,7 @@ from benchmarks.measure import Settings, Times, alternate, calling, ratios
 from benchmarks.report import FLOOR, OURS, Benchmark, Row, Target
 
 NUM_REQUESTS: Final = 1000
-MAX_SIZE: Final = 48
+MAX_SIZE: Final = 96
 LEAST_GAIN: Final = 5
 DATA: Final = Path(ax.__file__).parent / "cli" / "demo_data"
 ROOT: Final = Path(__file__).parents[1]

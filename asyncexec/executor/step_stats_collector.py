@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import heapq
+import operator
 import threading
 from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.framework.clock import epoch_offset_ns, monotonic_ns
+from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.step_stats import CallStats, DeviceStepStats, NodeExecStats, StepStats, ended_call
 from asyncexec.graph.node import Node
+
+# A node, when it was scheduled, started and ended, the thread it ran on, what its kernel counted.
+_Record: TypeAlias = tuple[Node, int, int, int, int, CallStats | None]
+_started_ns: Final = operator.itemgetter(2)
+_started_nanos: Final = operator.attrgetter("all_start_nanos")
+_SORTED_AT_ONCE: Final = 64 * STRIDE
 
 
 class StepStatsCollector:
     """Live executions of one step, one entry each."""
 
-    __slots__ = ("_offset_ns", "_records")
+    __slots__ = ("_included", "_offset_ns", "_records")
 
     def __init__(self) -> None:
         self._offset_ns = epoch_offset_ns()
-        self._records: list[tuple[Node, int, int, int, int, CallStats | None]] = []
+        self._included: list[StepStats] = []
+        self._records: list[_Record] = []
 
     def record(self, item: NodeItem, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int = 0) -> None:
         """An execution of *item*, and of the constants that it guards; times by ``monotonic_ns``."""
@@ -34,12 +45,28 @@ class StepStatsCollector:
         for node in nodes:
             self._records.append((node, now, now, now, 0, None))
 
-    def step_stats(self, device_of: Callable[[Node], str]) -> StepStats:
-        """All entries, device by device, by the time they started."""
+    def include(self, stats: StepStats) -> None:
+        """Let *stats*, of a step that has run for this one and perhaps for others, be a part of it."""
+        self._included.append(stats)
+
+    def step_stats(self, device_of: Callable[[Node], str]) -> Stage[StepStats]:
+        """All entries, device by device, by the time they started, as a stage."""
         main = threading.get_ident()
         stats: dict[str, list[NodeExecStats]] = {}
-        for record in sorted(self._records, key=lambda record: record[2]):
+        runs: list[list[_Record]] = []
+        for start in range(0, len(self._records), _SORTED_AT_ONCE):
+            runs.append(sorted(self._records[start : start + _SORTED_AT_ONCE], key=_started_ns))
+            yield
+        for count, record in enumerate(heapq.merge(*runs, key=_started_ns), 1):
             stats.setdefault(device_of(record[0]), []).append(self._node_stats(*record, main))
+            if not count % STRIDE:
+                yield
+        for part in self._included:
+            for device in part.dev_stats:
+                nodes = stats.setdefault(device.device, [])
+                nodes += device.node_stats
+                nodes.sort(key=_started_nanos)  # two that are in order
+            yield
         return StepStats(
             dev_stats=[DeviceStepStats(device=device, node_stats=stats[device]) for device in sorted(stats)]
         )

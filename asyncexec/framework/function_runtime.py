@@ -15,6 +15,7 @@ from asyncexec.framework.types import DType
 
 if TYPE_CHECKING:
     from asyncexec.framework.op_registry import OpRegistration
+    from asyncexec.framework.step_stats import StepTrace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +44,10 @@ class FunctionCall:
 class FunctionHandle(Protocol):
     """A function that has been instantiated."""
 
-    async def run(self, gathered: object, others: Sequence[Any]) -> list[Any]:
+    async def run(self, gathered: object, others: Sequence[Any], traces: Sequence[StepTrace] = ()) -> list[Any]:
         """What the function gives for what ``gather`` makes of *gathered*, and *others*: a step of its own.
+
+        Where there are *traces*, of the steps that it runs for, it is traced as well, and its stats included in each.
 
         Whatever happens, nothing that the step started outlives this.
         """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -63,6 +63,33 @@ class RunMetadata(_Record):
 
     step_stats: StepStats = Field(default_factory=StepStats)
     partition_graphs: list[GraphDef] = Field(default_factory=list)
+
+
+class StepTrace(Protocol):
+    """What is gathered of a step that is traced."""
+
+    def include(self, stats: StepStats) -> None:
+        """Let *stats*, of a step that has run for this one and perhaps for others, be a part of it."""
+        ...
+
+
+TraceToken: TypeAlias = "Token[StepTrace | None]"
+_TRACE: Final[ContextVar[StepTrace | None]] = ContextVar("asyncexec_step_trace", default=None)
+
+
+def begin_trace(trace: StepTrace) -> TraceToken:
+    """From now on, what runs in this context belongs to *trace*; what ``end_trace`` takes."""
+    return _TRACE.set(trace)
+
+
+def end_trace(token: TraceToken) -> None:
+    """It is as before ``begin_trace`` again."""
+    _TRACE.reset(token)
+
+
+def current_trace() -> StepTrace | None:
+    """The trace of the step that is running, if it is traced."""
+    return _TRACE.get()
 
 
 @dataclass(slots=True)

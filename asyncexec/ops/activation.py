@@ -20,6 +20,8 @@ from asyncexec.framework.types import REAL_NUMBER_DTYPES
 from asyncexec.ops.windows import compute_dtype
 
 FLOATS: Final = "T: {float16, bfloat16, float32, float64}"
+_MANY: Final = 2**14  # elements
+_FEW_ROWS: Final = 8
 SELU_SCALE: Final = 1.0507009873554805
 SELU_SCALE_ALPHA: Final = 1.7580993408473768
 
@@ -191,10 +193,13 @@ for _name, (_second, _) in GRADIENTS.items():
 @register_kernel("Relu", dtypes={"T": REAL_NUMBER_DTYPES})
 def make_relu(op: OpKernelConstruction) -> Kernel:
     """The kernel of Relu."""
-    zero = op.np_dtype("T").type(0)
+    np_dtype = op.np_dtype("T")
+    zero = np_dtype.type(0)
 
     def kernel(x: Any) -> Any:
-        return np.maximum(x, zero)
+        # numpy is twice as quick with two arrays as with an array and a scalar; the zeros of one row do for all.
+        is_worth_it = x.size > _MANY and len(x) >= _FEW_ROWS
+        return np.maximum(x, np.zeros(x.shape[1:], np_dtype) if is_worth_it else zero)
 
     return kernel
 

@@ -22,11 +22,12 @@ from asyncexec.framework.kernel_registry import KernelRegistration, register_ker
 from asyncexec.framework.op_def import NameAttrList, parse_op_def
 from asyncexec.framework.op_registry import OpRegistration, register_op
 from asyncexec.framework.shape_inference import unknown
-from asyncexec.ops.batch_queue import BatchOptions, BatchQueue, GatheredRows
+from asyncexec.ops.batch_calls import BatchOptions, GatheredRows
+from asyncexec.ops.batch_queue import FunctionQueue
 
 _MANY: Final = 64
-_MICROS_PER_S: Final = 1_000_000
-_UNBOUNDED: Final = 2**31 - 1
+MICROS_PER_S: Final = 1_000_000
+MAX_INT32: Final = 2**31 - 1
 
 register_op(
     "BatchFunction",
@@ -54,17 +55,18 @@ _GATHER: Final = OpRegistration(
 
 @register_kernel("BatchFunction", kind=KernelKind.ASYNC)
 def _batch_function(construction: OpKernelConstruction) -> Kernel:
-    options, node = _options(construction), construction.name
+    options = batch_options(construction, splits=construction.attr("enable_large_batch_splitting"))
+    node = construction.name
     num_in = len(construction.attr("Tin"))
     if any(dtype.is_opaque for dtype in construction.attr("Tin")):
         raise InvalidArgumentError("Batching input tensors must have at least one dimension: these have no shape")
     empty = [_empty(shape.dims, dtype) for shape, dtype in _outputs(construction)]
-    queue: BatchQueue | None = None
+    queue: FunctionQueue | None = None
 
     def batch(*inputs: Any) -> Coroutine[Any, Any, list[Any]]:
         nonlocal queue
         batched = inputs[:num_in]
-        rows = _num_rows(batched)
+        rows = num_rows(batched)
         if not rows:
             return _nothing(empty)
         if queue is None:
@@ -78,7 +80,7 @@ async def _nothing(empty: Sequence[Any]) -> list[Any]:
     return list(empty)
 
 
-def _queue(construction: OpKernelConstruction, options: BatchOptions, node: str) -> BatchQueue:
+def _queue(construction: OpKernelConstruction, options: BatchOptions, node: str) -> FunctionQueue:
     """The queue of the node, which it has in common with all nodes of the same function and names."""
     resource_mgr, function = construction.resource_mgr, construction.attr("f")
     runtime = resource_mgr.functions
@@ -90,7 +92,7 @@ def _queue(construction: OpKernelConstruction, options: BatchOptions, node: str)
     call = _call(construction, function)
     key = f"{shared_name}/{queue_name}/{_function_key(function, node)}/{construction.device}"
     return resource_mgr.lookup_or_create(
-        BatchQueue, f"_batch_queues/{container}", key, lambda: BatchQueue(options, runtime.instantiate(call))
+        FunctionQueue, f"_batch_queues/{container}", key, lambda: FunctionQueue(options, runtime.instantiate(call))
     )
 
 
@@ -111,11 +113,11 @@ def _function_key(function: NameAttrList, node: str) -> str:
     return f"{function.name}/{node}" if function.attrs else function.name
 
 
-def _options(construction: OpKernelConstruction) -> BatchOptions:
-    """How to batch; InvalidArgumentError where the attrs are none to batch by."""
+def batch_options(construction: OpKernelConstruction, *, splits: bool) -> BatchOptions:
+    """How to batch, by the attrs of the node; InvalidArgumentError where they are none to batch by."""
     max_size, timeout = construction.attr("max_batch_size"), construction.attr("batch_timeout_micros")
     max_waiting, threads = construction.attr("max_enqueued_batches"), construction.attr("num_batch_threads")
-    allowed, splits = construction.attr("allowed_batch_sizes"), construction.attr("enable_large_batch_splitting")
+    allowed = construction.attr("allowed_batch_sizes")
     _check_sizes(allowed, max_size, splits=splits)
     if max_size <= 0:
         raise InvalidArgumentError(f"input_batch_size_limit must be positive; was {max_size}")
@@ -127,8 +129,8 @@ def _options(construction: OpKernelConstruction) -> BatchOptions:
         max(1, allowed[-1]) if allowed and splits else max_size,
         max_size,
         splits,
-        timeout / _MICROS_PER_S,
-        max(1, max_waiting) if max_waiting >= 0 else _UNBOUNDED,
+        timeout / MICROS_PER_S,
+        max(1, max_waiting) if max_waiting >= 0 else MAX_INT32,
         threads if threads > 0 else _MANY,
         tuple(allowed),
     )
@@ -148,7 +150,7 @@ def _check_sizes(allowed: Sequence[int], max_size: int, *, splits: bool) -> None
         )
 
 
-def _num_rows(batched: Sequence[Any]) -> int:
+def num_rows(batched: Sequence[Any]) -> int:
     """How many rows a call has; InvalidArgumentError when its inputs do not agree."""
     shapes: list[tuple[int, ...]] = [getattr(array, "shape", ()) for array in batched]
     if len(shapes) == 1 and shapes[0]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
@@ -13,6 +16,9 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import Dim, TensorShape
 from asyncexec.ops.windows import compute_dtype, is_channels_first
 
+_MANY: Final = 2**14  # elements from which on it pays to look for longer loops
+_SHORT: Final = 64  # channels that make a short one
+_PIXELS: Final = 16
 _ATTRS = "T: numbertype; data_format: {'NHWC', 'NCHW'} = 'NHWC'"
 
 
@@ -52,7 +58,15 @@ def bias_add_last(value: Any, bias: Any) -> Any:
     """*value*, channels last, plus *bias*."""
     if bias.ndim != 1 or value.ndim < 2 or value.shape[-1] != bias.shape[0]:
         checked_bias(value, bias, False)
+    if value.size > _MANY and value.ndim > 2 and len(bias) < _SHORT and value.flags.c_contiguous:
+        return _add_to_lines(value, bias)
     return value + bias
+
+
+def _add_to_lines(value: Any, bias: Any) -> Any:
+    """The sum, for few channels: several pixels at a time make longer inner loops."""
+    pixels = math.gcd(math.prod(value.shape[:-1]), _PIXELS)
+    return (value.reshape(-1, pixels * len(bias)) + np.tile(bias, pixels)).reshape(value.shape)
 
 
 def bias_add_first(value: Any, bias: Any) -> Any:

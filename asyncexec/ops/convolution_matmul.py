@@ -1,8 +1,9 @@
 """Convolution as matrix products, for any number of spatial axes; channels-last, in one dtype.
 
 The patches under the windows are laid out as rows (im2col), a bounded piece at a time, and multiplied with the filter
-by BLAS; the gradients are the two products that belong to it.  With a filter for a part of the input channels only,
-the channels are in groups, each convolved by itself.
+by BLAS; the gradients are the two products that belong to it.  Where a window is narrow and has few channels, the
+patches are laid out as columns: what lies side by side in the input, and is copied in one go, is longer then.  With a
+filter for a part of the input channels only, the channels are in groups, each convolved by itself.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from asyncexec.ops.windows import Array, Axis, check_size, chunks, inner_slices, pad_spatial, padded_shape
+
+_MANY: Final = 2**14  # cells of patches: fewer are copied sooner than it takes to find out where they are
 
 
 def convolve(x: Array, filters: Array, axes: Sequence[Axis]) -> Array:
@@ -47,9 +50,19 @@ def _convolve_group(x: Array, filters: Array, axes: Sequence[Axis], out: Array) 
     if all(axis.is_plain for axis in axes) or all(axis.is_whole for axis in axes):
         np.matmul(x.reshape(-1, len(weights)), weights, out=out.reshape(-1, weights.shape[1]))
         return out
-    for rows, where in _patch_rows(pad_spatial(x, axes), axes):
+    padded = pad_spatial(x, axes)
+    patches = _patch_columns if _is_better_by_columns(x, axes) else _patch_rows
+    for rows, where in patches(padded, axes):
         np.matmul(rows, weights, out=out[where].reshape(len(rows), -1))
     return out
+
+
+def _is_better_by_columns(x: Array, axes: Sequence[Axis]) -> bool:
+    """Whether what is copied in one go is longer along the output than along the window, and there is much to copy."""
+    if axes[-1].kernel * x.shape[-1] >= axes[-1].out:
+        return False
+    windows, cells = math.prod(axis.out for axis in axes), math.prod(axis.kernel for axis in axes)
+    return bool(x.shape[0] * windows * cells * x.shape[-1] >= _MANY)
 
 
 def convolve_backprop_filter(x: Array, dy: Array, filter_shape: Sequence[int], axes: Sequence[Axis]) -> Array:
@@ -101,14 +114,26 @@ def _input_gradient(dy: Array, filters: Array, axes: Sequence[Axis]) -> Array:
 def _add_patches(total: Array, patches: Array, axes: Sequence[Axis], first_row: int) -> None:
     """Add each window's gradient to the cells of the padded input under it."""
     middle: tuple[Any, ...] = (slice(None),) * len(axes)
-    for tap in product(*(range(axis.kernel) for axis in axes)):
-        cells = []
-        for i, (k, axis) in enumerate(zip(tap, axes, strict=True)):
-            start = k * axis.dilation + (first_row * axis.stride if i == 0 else 0)
-            count = patches.shape[i + 1]
-            cells.append(slice(start, start + (count - 1) * axis.stride + 1, axis.stride))
-        terms: Array = patches[(slice(None), *middle, *tap)]
+    counts = patches.shape[1 : len(axes) + 1]
+    places = product(*(range(axis.kernel) for axis in axes))
+    for place, cells in zip(places, _cells(axes, first_row, counts), strict=True):
+        terms: Array = patches[(slice(None), *middle, *place)]
         total[(slice(None), *cells)] += terms
+
+
+def _cells(axes: Sequence[Axis], first_row: int, counts: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """For each place in the window, the cells of the padded input that are there in so many windows.
+
+    The windows are those from *first_row* on along the first axis, and from the start along the others.
+    """
+    firsts = (first_row, *(0,) * (len(axes) - 1))
+    return product(*(_along(axis, first, count) for axis, first, count in zip(axes, firsts, counts, strict=True)))
+
+
+def _along(axis: Axis, first: int, count: int) -> list[slice]:
+    stride = axis.stride
+    starts = (first * stride + k * axis.dilation for k in range(axis.kernel))
+    return [slice(start, start + (count - 1) * stride + 1, stride) for start in starts]
 
 
 def _pieces(array: Array, axes: Sequence[Axis], columns: int) -> Iterator[tuple[slice, slice]]:
@@ -131,6 +156,25 @@ def _patch_rows(padded: Array, axes: Sequence[Axis]) -> Iterator[tuple[Array, tu
         rows = buffer[: piece.size]
         np.copyto(rows.reshape(piece.shape), piece)
         yield rows.reshape(-1, columns), where
+
+
+def _patch_columns(padded: Array, axes: Sequence[Axis]) -> Iterator[tuple[Array, tuple[slice, slice]]]:
+    """The same rows as those of ``_patch_rows``, seen through the transpose of a buffer that has them as columns."""
+    num_places = math.prod(axis.kernel for axis in axes)
+    channels, across = padded.shape[-1], [axis.out for axis in axes[1:]]
+    columns = num_places * channels
+    channels_first = np.moveaxis(padded, -1, 0)
+    buffer: Array | None = None
+    for where in _pieces(padded, axes, columns):
+        images, out_rows = where
+        counts = (out_rows.stop - out_rows.start, *across)
+        shape = (num_places, channels, images.stop - images.start, *counts)
+        if buffer is None:
+            buffer = np.empty(math.prod(shape), padded.dtype)
+        patches = buffer[: math.prod(shape)].reshape(shape)
+        for column, cells in zip(patches, _cells(axes, out_rows.start, counts), strict=True):
+            column[...] = channels_first[(slice(None), images, *cells)]
+        yield patches.reshape(columns, -1).T, where
 
 
 def patch_view(padded: Array, axes: Sequence[Axis]) -> Array:

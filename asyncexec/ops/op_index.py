@@ -18,6 +18,7 @@ OPS: Final = {
         "EnsureShape ExpandDims Fill GuaranteeConst InvertPermutation OnesLike Rank Reshape Shape ShapeN Size Snapshot "
         "Squeeze ZerosLike"
     ),
+    "batch_tensors": "Batch Unbatch UnbatchGrad",
     "batching": "BatchFunction",
     "bias": "BiasAdd BiasAddGrad BiasAddV1",
     "binary_math": (
@@ -157,6 +158,7 @@ OPS: Final = {
     ),
     "stack": "Stack StackClose StackCloseV2 StackPop StackPopV2 StackPush StackPushV2 StackV2",
     "stream": "StreamSource StreamStateRead StreamStateWrite",
+    "stream_windows": "StreamTime StreamTimeWindow StreamWindow",
     "string": "StringJoin StringLength StringLower StringStrip StringUpper Substr",
     "string_convert": "AsString DecodeBase64 DecodePaddedRaw DecodeRaw EncodeBase64 StringToNumber",
     "string_format": "StringFormat",

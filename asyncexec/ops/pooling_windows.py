@@ -6,7 +6,7 @@ window of 3 x 3 costs 3 + 3 passes over the data.  Cells outside of the input co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,29 @@ def lowest(dtype: np.dtype[Any]) -> Any:
     return np.finfo(dtype).min if dtype.kind == "f" else dtype.type("-3.3895e38")
 
 
-def _along(x: Array, axis: Axis, position: int, start: Any, combine: Callable[..., Any]) -> Array:
+def _combined(x: Array, axes: Sequence[Axis], start: Any, combine: np.ufunc) -> Array:
+    """*start* and the cells of each window, combined; a new array."""
+    out = x
+    for i, axis in enumerate(axes):
+        out = _along(out, axis, i + 1, start, combine)
+    # Last, where there is least left of it: in which order makes no difference.
+    combined: Array = combine(out, x.dtype.type(start), out=None if out is x else out)
+    return combined
+
+
+def _along(x: Array, axis: Axis, position: int, start: Any, combine: np.ufunc) -> Array:
     if axis.is_plain:
         return x
     shape = (*x.shape[:position], axis.out, *x.shape[position + 1 :])
     check_size(shape, x.dtype)
-    out = np.full(shape, start, x.dtype)
     before = (slice(None),) * position
-    for k in axis.taps:
-        to, cells = axis.tap(k)
+    parts = [axis.tap(k) for k in axis.taps]
+    if [to for to, _ in parts[:2]] == [slice(0, axis.out)] * 2:
+        (_, first), (_, second), *parts = parts
+        out: Array = combine(x[(*before, first)], x[(*before, second)])
+    else:
+        out = np.full(shape, start, x.dtype)
+    for to, cells in parts:
         part = out[(*before, to)]
         combine(part, x[(*before, cells)], out=part)
     return out
@@ -38,19 +52,12 @@ def _along(x: Array, axis: Axis, position: int, start: Any, combine: Callable[..
 
 def max_pool(x: Array, axes: Sequence[Axis]) -> Array:
     """The largest of each window; NaN is passed over, and nothing is below the lowest finite number."""
-    least = lowest(x.dtype)
-    out = x
-    for i, axis in enumerate(axes):
-        out = _along(out, axis, i + 1, least, np.fmax)
-    return np.fmax(x, x.dtype.type(least)) if out is x else out
+    return _combined(x, axes, lowest(x.dtype), np.fmax)
 
 
 def average_pool(x: Array, axes: Sequence[Axis]) -> Array:
     """The mean of the cells of each window that lie inside the input."""
-    out = x
-    for i, axis in enumerate(axes):
-        out = _along(out, axis, i + 1, 0, np.add)
-    return out / cell_counts(axes, x.dtype)
+    return _combined(x, axes, 0, np.add) / cell_counts(axes, x.dtype)
 
 
 def cell_counts(axes: Sequence[Axis], dtype: np.dtype[Any]) -> Array:

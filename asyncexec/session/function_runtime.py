@@ -11,15 +11,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.executor.executor_barrier import ExecutorBarrier
+from asyncexec.executor.executor_state import ExecutorState
+from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework import types
-from asyncexec.framework.cooperative import run_in_slices
+from asyncexec.framework.cooperative import Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.function_runtime import FunctionCall
 from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.step_stats import StepStats, StepTrace, begin_trace, end_trace
 from asyncexec.graph.graph import Graph, properties_of
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.session.graph_execution_state import AnyExecutor, GraphExecutionState
+from asyncexec.session.graph_execution_state import GraphExecutionState, PreparedGraph
 
 
 class SessionFunctionRuntime:
@@ -37,8 +41,8 @@ class SessionFunctionRuntime:
         """A handle of the function."""
         return _Function(self, call)
 
-    async def compile(self, call: FunctionCall) -> AnyExecutor:
-        """An executor that is fed with the object to gather inputs from and the other inputs, and fetches the outputs.
+    async def compile(self, call: FunctionCall) -> PreparedGraph:
+        """What is fed with the object to gather inputs from and the other inputs, and fetches the outputs.
 
         Errors as of a session's own graphs.
         """
@@ -47,24 +51,37 @@ class SessionFunctionRuntime:
             with paused_gc():
                 stage = self._state.prepare(caller.feeds, caller.node.outputs, [caller.node])
                 prepared = await run_in_slices(stage)
-        return prepared.executor
+        return prepared
 
 
 class _Function:
     """A function that has been instantiated."""
 
-    __slots__ = ("_call", "_executor", "_runtime")
+    __slots__ = ("_call", "_prepared", "_runtime")
 
     def __init__(self, runtime: SessionFunctionRuntime, call: FunctionCall) -> None:
         self._runtime = runtime
         self._call = call
-        self._executor: AnyExecutor | None = None
+        self._prepared: PreparedGraph | None = None
 
-    async def run(self, gathered: object, others: Sequence[Any]) -> list[Any]:
+    async def run(self, gathered: object, others: Sequence[Any], traces: Sequence[StepTrace] = ()) -> list[Any]:
         """What the function gives; see FunctionHandle."""
-        if self._executor is None:
-            self._executor = await self._runtime.compile(self._call)
-        step = self._executor.start([gathered, *others])
+        if self._prepared is None:
+            self._prepared = await self._runtime.compile(self._call)
+        feeds = [gathered, *others]
+        if not traces:
+            return await self._run(self._prepared.executor.start(feeds))
+        collector = StepStatsCollector()
+        token = begin_trace(collector)
+        try:
+            return await self._run(self._prepared.executor.start(feeds, collector))
+        finally:
+            end_trace(token)
+            stats = await run_in_slices(_step_stats(self._prepared, collector))
+            for trace in traces:
+                trace.include(stats)
+
+    async def _run(self, step: ExecutorState | ExecutorBarrier) -> list[Any]:
         if not step.run_inline():
             await step.run()
         values = step.fetched()
@@ -72,6 +89,11 @@ class _Function:
             name = self._call.function.name
             raise InvalidArgumentError(f"function {name!r} gave no value for an output", node=self._call.name)
         return values
+
+
+def _step_stats(prepared: PreparedGraph, collector: StepStatsCollector) -> Stage[StepStats]:
+    device_of = yield from prepared.node_devices()
+    return (yield from collector.step_stats(device_of))
 
 
 class _CallGraph:

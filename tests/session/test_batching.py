@@ -224,6 +224,65 @@ async def test_large_calls_are_split_where_the_allowed_sizes_say_so() -> None:
 
 
 @pytest.mark.virtual_clock
+@pytest.mark.parametrize("poisoned", [0, 5])
+async def test_a_large_call_fails_with_any_of_its_batches(poisoned: int) -> None:
+    model = Model(delay_s=1.0, max_size=10, allowed_sizes=[2, 4], timeout_s=0, max_running=2)
+    rows = [float(i) if i != poisoned else POISON for i in range(6)]
+    async with ax.Session(model.graph) as session:
+        other = await started(model.request(session, 9.0))  # a batch of its own, by now
+        with pytest.raises(ax.errors.InvalidArgumentError, match="poisoned") as caught:
+            await model.request(session, *rows)
+        assert (await other).tolist() == [90.0]
+        assert (await model.request(session, 7.0)).tolist() == [70.0]
+    assert caught.value.node == "model/compute"
+    assert model.running == 0
+
+
+@pytest.mark.virtual_clock
+async def test_a_large_call_that_is_cancelled_leaves_all_of_its_batches() -> None:
+    model = Model(delay_s=1.0, max_size=10, allowed_sizes=[2, 4], timeout_s=5.0)
+    async with ax.Session(model.graph) as session:
+        large = await started(model.request(session, *range(1, 8)))
+        small = await started(model.request(session, 8))
+        assert (model.batches, model.running) == ([[1, 2, 3, 4]], 1)
+        large.cancel()
+        assert (await small).tolist() == [80.0]
+    assert (model.cancelled, model.batches[1:]) == (1, [[8, 8]])
+
+
+@pytest.mark.virtual_clock
+async def test_batches_of_one_row() -> None:
+    model = Model(max_size=1)
+    async with ax.Session(model.graph) as session:
+        results = await asyncio.gather(*(model.request(session, i) for i in range(3)))
+        with pytest.raises(ax.errors.InvalidArgumentError, match="2 is larger than maximum input batch size 1"):
+            await model.request(session, 1, 2)
+    assert [result.tolist() for result in results] == [[0.0], [10.0], [20.0]]
+    assert (model.batches, set(model.times)) == ([[0], [1], [2]], {0.0})
+
+
+@pytest.mark.virtual_clock
+async def test_sessions_share_no_batches() -> None:
+    model = Model()
+    async with ax.Session(model.graph) as one, ax.Session(model.graph) as other:
+        results = await asyncio.gather(model.request(one, 1), model.request(other, 2), model.request(one, 3))
+    assert [result.tolist() for result in results] == [[10.0], [20.0], [30.0]]
+    assert sorted(model.batches) == [[1, 3], [2]]
+
+
+@pytest.mark.virtual_clock
+async def test_items_of_a_stream_and_runs_are_batched_together() -> None:
+    model = Model(max_size=5)
+    async with ax.Session(model.graph) as session:
+        items = [{model.fed: np.array([i], np.float32)} for i in (1.0, 2.0)]
+        mapped = await started(anext(session.map(model.result, items)))
+        runs = [await started(model.request(session, i)) for i in (3, 4)]
+        assert (await mapped).tolist() == [10.0]
+        assert [(await run).tolist() for run in runs] == [[30.0], [40.0]]
+    assert [sorted(batch) for batch in model.batches] == [[1, 2, 3, 4]]
+
+
+@pytest.mark.virtual_clock
 async def test_a_run_from_within_a_batch_does_not_wait_for_it() -> None:
     inner = Model()
     session = ax.Session(inner.graph)

@@ -1,0 +1,154 @@
+"""What a BatchQueue deals in: calls of a function, and the batches that their rows go into.
+
+Terms from ``tensorflow/core/kernels/batching_util/batch_resource_base.h``: a call is a *task* there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from asyncexec.framework.errors import OpError
+from asyncexec.framework.step_stats import current_trace
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """How calls are batched.
+
+    Attributes:
+        max_size: rows of a batch.
+        max_call_size: rows of a call.
+        splits: whether the rows of a call may go to several batches.
+        timeout_s: how long the first call of a batch waits for others.
+        max_waiting: batches that may wait.
+        max_running: batches that may run at once.
+        allowed_sizes: a batch is padded to the next of these with copies of its first row.
+    """
+
+    max_size: int
+    max_call_size: int
+    splits: bool
+    timeout_s: float
+    max_waiting: int
+    max_running: int
+    allowed_sizes: tuple[int, ...] = ()
+
+    def padded_size(self, size: int) -> int:
+        """How many rows a batch of *size* runs with."""
+        return next((allowed for allowed in self.allowed_sizes if allowed >= size), size)
+
+
+class Call(asyncio.Future[list[Any]]):
+    """One call: a future of its outputs, which there are none of when it has failed: *error* says why.
+
+    An exception of the future would have to hold the frames that it is raised through, and those hold the future.
+    """
+
+    __slots__ = ("batches", "captured", "error", "inputs", "results", "rows", "trace")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, inputs: Sequence[Any], captured: Sequence[Any], rows: int
+    ) -> None:
+        super().__init__(loop=loop)
+        self.inputs = inputs
+        self.captured = captured
+        self.rows = rows
+        self.batches: tuple[Batch, ...] = ()  # in the order of its rows
+        self.results: dict[Batch, list[Any]] | None = None  # of those that have run, where there are several
+        self.error: OpError | None = None
+        self.trace = current_trace()
+
+    def fits(self, batch: Batch) -> bool:
+        """Whether it may go where the calls of *batch* are."""
+        for array, shape in zip(self.inputs, batch.row_shapes, strict=True):
+            if array.shape[1:] != shape:
+                return False
+        return not self.captured or all(map(_is_same, self.captured, batch.captured))
+
+    def inputs_in(self, part: range) -> Sequence[Any]:
+        """The rows of its inputs in *part*."""
+        return self.inputs if len(part) == self.rows else [array[part.start : part.stop] for array in self.inputs]
+
+    def give(self, batch: Batch, outputs: list[Any]) -> None:
+        """Take what *batch* has for it."""
+        if self.done():
+            return
+        if len(self.batches) == 1:
+            self.set_result(outputs)
+            return
+        results = self.results = self.results or {}
+        results[batch] = outputs
+        if len(results) == len(self.batches):
+            ordered = [results[each] for each in self.batches]
+            self.set_result([np.concatenate(arrays) for arrays in zip(*ordered, strict=True)])
+
+    def fail(self, error: OpError) -> None:
+        """One of its batches has failed."""
+        if self.error is None:
+            self.error = error
+        if not self.done():
+            self.set_result([])
+
+
+class Batch:
+    """Rows of calls that run together; what *first*, the first call, is like, all of its calls are."""
+
+    __slots__ = ("captured", "context", "has_begun", "is_due", "parts", "row_shapes", "size", "task", "timer")
+
+    def __init__(self, first: Call) -> None:
+        self.row_shapes = [array.shape[1:] for array in first.inputs]
+        self.captured = first.captured
+        self.context: Context = copy_context()
+        self.parts: dict[Call, range] = {}  # which rows of each call, in the order in which they came
+        self.size = 0
+        self.is_due = False
+        self.has_begun = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def add(self, call: Call, start: int, max_size: int) -> int:
+        """Take rows of *call*, from *start* on, in as long as there is room; where the rest begins."""
+        stop = min(call.rows, start + max_size - self.size)
+        self.parts[call] = range(start, stop)
+        self.size += stop - start
+        call.batches = (*call.batches, self)
+        return stop
+
+    def stop_timer(self) -> None:
+        """Wait no longer for other calls."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatheredRows:
+    """What a batch is made of: the inputs of each call, and by how many rows it is padded."""
+
+    inputs: Sequence[Sequence[Any]]
+    padding: int
+
+    def arrays(self) -> tuple[Any, ...]:
+        """The inputs of the function."""
+        return tuple(self._joined(parts) for parts in zip(*self.inputs, strict=True))
+
+    def _joined(self, parts: Sequence[Any]) -> Any:
+        padding = [np.repeat(parts[0][:1], self.padding, axis=0)] if self.padding else []
+        return np.concatenate([*parts, *padding]) if padding or len(parts) > 1 else parts[0]
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two captured inputs are the same value."""
+    if one is other:
+        return True
+    return (
+        type(one) is type(other)
+        and isinstance(one, (np.ndarray, np.generic, bytes))
+        and np.array_equal(one, other)  # a NaN is unlike itself: such calls are batched apart
+    )

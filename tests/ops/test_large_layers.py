@@ -1,0 +1,98 @@
+"""Layers on many images at once take other ways than on one; each image must get what it gets by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from asyncexec.ops import convolution_matmul, windows
+from tests.ops.cases.convolution import data
+from tests.ops.op_case import OpCase, case
+from tests.ops.op_runner import run_case
+
+NAN, INF = np.nan, np.inf
+
+
+def conv(x: Any, f: Any, id: str, op: str = "Conv2D", strides: Any = (1, 1), **attrs: Any) -> OpCase:
+    return case(op, x, f, id=id, strides=[1, *strides, 1], **{"padding": b"SAME", **attrs})
+
+
+def odd(*shape: int) -> Any:
+    """Numbers with some among them that are none."""
+    values = data(*shape)
+    flat = values.reshape(-1)
+    flat[::7], flat[1::11], flat[2::13] = NAN, -INF, -0.0
+    return values
+
+
+CONVOLUTIONS = [
+    conv(data(40, 8, 8, 1), data(3, 3, 1, 4), "same"),
+    conv(data(40, 12, 12, 2), data(3, 3, 2, 4), "valid", padding=b"VALID"),
+    conv(data(40, 15, 17, 1), data(5, 3, 1, 4), "strided", strides=(2, 1)),
+    conv(data(40, 13, 15, 1), data(3, 3, 1, 2), "dilated", dilations=[1, 2, 3, 1]),
+    conv(
+        data(40, 9, 12, 2),
+        data(3, 2, 2, 3),
+        "explicit",
+        strides=(1, 2),
+        padding=b"EXPLICIT",
+        explicit_paddings=[0, 0, 2, 1, 0, 3, 0, 0],
+    ),
+    conv(data(40, 8, 8, 2), data(3, 3, 1, 4), "groups"),
+    conv(data(40, 8, 8, 1, dtype=np.int32), data(3, 3, 1, 4, dtype=np.int32), "i32"),
+    conv(data(40, 8, 8, 1, dtype=np.float16), data(3, 3, 1, 4, dtype=np.float16), "f16"),
+    conv(data(40, 1, 10, 10), data(3, 3, 1, 4), "channels_first", data_format=b"NCHW"),
+    conv(data(40, 6, 5, 7, 1), data(3, 2, 3, 1, 2), "three_axes", "Conv3D", (1, 1, 1)),
+]
+LAYERS = [
+    *CONVOLUTIONS,
+    case("BiasAdd", data(40, 8, 8, 16), data(16), id="bias"),
+    case("BiasAdd", data(41, 9, 9, 6), data(6), id="bias_of_odd_sizes"),
+    case("BiasAdd", data(20, 40, 30), data(30), id="bias_of_lines"),
+    case("BiasAdd", data(40, 80, 80, dtype=np.int32)[:, ::2, ::2], data(40, dtype=np.int32), id="bias_of_every_other"),
+    case("Relu", odd(40, 8, 8, 16), id="relu"),
+    case("Relu", odd(40, 512), id="relu_of_rows"),
+    case("Relu", data(40, 512, dtype=np.int32), id="relu_of_integers"),
+    *(
+        case(
+            op,
+            odd(40, 9, 7, 3),
+            id=f"{op}_{size}_{stride}_{padding.decode()}",
+            padding=padding,
+            ksize=[1, size, size, 1],
+            strides=[1, stride, stride, 1],
+        )
+        for op in ("MaxPool", "AvgPool")
+        for size, stride in ((2, 2), (3, 2), (1, 1), (1, 2), (2, 3))
+        for padding in (b"SAME", b"VALID")
+    ),
+]
+
+
+def one_by_one(layer: OpCase) -> Any:
+    """The results for each image by itself."""
+    x, *others = layer.inputs
+    return np.concatenate([run_case(OpCase(layer.op, (x[i : i + 1], *others), layer.attrs))[0] for i in range(len(x))])
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.id)
+def test_each_image_gets_what_it_gets_by_itself(layer: OpCase) -> None:
+    (result,) = run_case(layer)
+    np.testing.assert_array_equal(result, one_by_one(layer))
+
+
+@pytest.mark.parametrize("layer", CONVOLUTIONS, ids=lambda layer: layer.id)
+@pytest.mark.parametrize("chunk_bytes", [2**8, 2**13])
+def test_pieces_are_put_where_they_belong(layer: OpCase, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = one_by_one(layer)
+    monkeypatch.setattr(windows, "CHUNK_BYTES", chunk_bytes)
+    (result,) = run_case(layer)
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_the_other_way_is_taken() -> None:
+    axes = (windows.Axis(8, 3, 1, 1, 8, 1, 1),) * 2
+    found = [convolution_matmul._is_better_by_columns(data(n, 8, 8, depth), axes) for n in (1, 40) for depth in (1, 8)]
+    assert found == [False, False, True, False]
