@@ -1,4 +1,4 @@
-"""Rows of the event loop: how late a 1 ms ticker is while a graph of 200,000 cheap nodes runs, on each event loop.
+"""Rows of the event loop: how late a 1 ms ticker is while a graph of 200,000 cheap nodes is imported and runs.
 
 The lag of a tick is what its sleep took beyond a millisecond; the floor is the lag of a ticker that is alone.
 """
@@ -50,6 +50,18 @@ def measure_runs(loop: str, settings: Settings) -> Row:
     return _row(f"ticker_run_{loop}", MAX_LAG_MS, loop, partial(_lags_of_runs, settings.rounds(REPEATS)))
 
 
+def measure_extend(loop: str, settings: Settings) -> Row:
+    """The lag while sessions are extended by the whole graph."""
+    repeats = settings.rounds(FIRST_REPEATS)
+    return _row(f"ticker_extend_{loop}", MAX_FIRST_LAG_MS, loop, partial(_lags_of_extend, repeats))
+
+
+def measure_traced_runs(loop: str, settings: Settings) -> Row:
+    """The lag during runs that are traced, with what is made of the trace."""
+    repeats = settings.rounds(FIRST_REPEATS)
+    return _row(f"ticker_traced_run_{loop}", MAX_FIRST_LAG_MS, loop, partial(_lags_of_traced_runs, repeats))
+
+
 def measure_first_runs(loop: str, settings: Settings) -> Row:
     """The lag during first runs, each in a fresh session, with pruning and compiling; the import is over by then."""
     repeats = settings.rounds(FIRST_REPEATS)
@@ -88,6 +100,28 @@ async def _lags_of_runs(repeats: int) -> list[float]:
         return await lags(work)
 
 
+async def _lags_of_extend(repeats: int) -> list[float]:
+    timed = graphs.layered(NUM_NODES)
+    found: list[float] = []
+    for _ in range(repeats):
+        async with ax.Session(ax.Graph()) as session:
+            found += await lags(partial(session.extend, timed.graph_def))
+    return found
+
+
+async def _lags_of_traced_runs(repeats: int) -> list[float]:
+    timed = graphs.layered(NUM_NODES)
+    options = ax.RunOptions(trace=True)
+    async with ax.Session(timed.imported()) as session:
+        await session.run(timed.fetches, timed.feeds)
+
+        async def work() -> None:
+            for _ in range(repeats):
+                await session.run(timed.fetches, timed.feeds, options=options, metadata=ax.RunMetadata())
+
+        return await lags(work)
+
+
 async def _lags_of_first_runs(repeats: int) -> list[float]:
     timed = graphs.layered(NUM_NODES)
     found: list[float] = []
@@ -100,5 +134,7 @@ async def _lags_of_first_runs(repeats: int) -> list[float]:
 
 BENCHMARKS: Final = (
     *(Benchmark(f"ticker_run_{loop}", partial(measure_runs, loop), is_long=True) for loop in LOOPS),
+    *(Benchmark(f"ticker_extend_{loop}", partial(measure_extend, loop), is_long=True) for loop in LOOPS),
     *(Benchmark(f"ticker_first_run_{loop}", partial(measure_first_runs, loop), is_long=True) for loop in LOOPS),
+    *(Benchmark(f"ticker_traced_run_{loop}", partial(measure_traced_runs, loop), is_long=True) for loop in LOOPS),
 )

@@ -70,13 +70,18 @@ class _Builder:
         self._controls: dict[Node, list[int]] = {}
         self._guards: dict[Node, Node] = {}
         self._has_control_flow = has_control_flow
-        self._flow = ControlFlowInfo(graph.nodes if self._has_control_flow else (), self._fed)
-        self._layouts = [_FrameLayout(frame) for frame in self._flow.frames]
+        self._lay_out(ControlFlowInfo(()))
+
+    def _lay_out(self, flow: ControlFlowInfo) -> None:
+        """Begin with the frames of *flow*."""
+        self._flow = flow
+        self._layouts = [_FrameLayout(frame) for frame in flow.frames]
         self._index = {layout.frame: i for i, layout in enumerate(self._layouts)}
         self._root = self._layouts[0]
 
     def build(self) -> Stage[GraphView]:
         if self._has_control_flow:
+            self._lay_out((yield from ControlFlowInfo.stage(self._graph.nodes, self._fed)))
             yield from self._check_back_edges()
         yield from self._add_items()
         fetch_slots = self._add_fetches()
@@ -89,21 +94,35 @@ class _Builder:
         frames = tuple(layout.info() for layout in self._layouts)
         feed_routes: tuple[tuple[Route, ...], ...] = ()
         if self._has_control_flow:
-            routes = Routes(self._items, frames)
+            routes = yield from Routes.stage(self._items, frames)
             yield from routes.add()
             feed_routes = tuple(map(routes.of, feed_edges, feed_controls))
+        entered, roots = yield from self._find_entered_and_roots()
         return GraphView(
             tuple(self._items),
             tuple(self._values),
             frames,
-            tuple(self._entered(item) for item in self._items) if self._has_control_flow else (),
-            tuple(item for item in self._items if not item.frame and not self._root.pending[item.pending_id]),
+            tuple(entered),
+            tuple(roots),
             feed_edges,
             feed_controls,
             feed_routes,
             fetch_slots,
             self._has_control_flow,
         )
+
+    def _find_entered_and_roots(self) -> Stage[tuple[list[int], list[NodeItem]]]:
+        """For each item, where there is control flow, the frame that it enters; and the items that wait for nothing."""
+        entered: list[int] = []
+        roots: list[NodeItem] = []
+        pending = self._root.pending
+        for start in range(0, len(self._items), STRIDE):
+            items = self._items[start : start + STRIDE]
+            roots += [item for item in items if not item.frame and not pending[item.pending_id]]
+            if self._has_control_flow:
+                entered += map(self._entered, items)
+            yield
+        return entered, roots
 
     def _check_back_edges(self) -> Stage[None]:
         """What comes round a loop must come from the frame that it goes to."""
@@ -121,20 +140,30 @@ class _Builder:
             if not count % STRIDE:
                 yield
 
-    def _find_guarded(self, merged: Container[Node]) -> dict[Node, Node]:
+    def _find_guarded(self, merged: Container[Node]) -> Stage[dict[Node, Node]]:
         """Constants that are there as soon as a certain node has run, and that node.
 
         They need be no items: their consumers have their values from the start, and wait for that node.
         """
-        waited_for = {control for node in self._graph.nodes for control in node.control_inputs}
-        kept = waited_for | {tensor.op for tensor in self._graph.fetches}
-        guards = {node for node in self._graph.nodes if self._runs_as_often_as_its_outputs_come(node)}
-        return {
-            node: guard
-            for node in self._graph.nodes
-            if node.op == "Const" and len(node.control_inputs) == 1 and node not in kept and node not in merged
-            if (guard := next(iter(node.control_inputs))) in guards
-        }
+        here: set[Node] = set()
+        waited_for: set[Node] = set()
+        constants: list[Node] = []
+        for start in range(0, len(self._graph.nodes), STRIDE):
+            for node in self._graph.nodes[start : start + STRIDE]:
+                here.add(node)
+                waited_for.update(node.control_inputs)
+                if node.op == "Const" and len(node.control_inputs) == 1 and node not in merged:
+                    constants.append(node)
+            yield
+        kept = waited_for.union(tensor.op for tensor in self._graph.fetches)
+        found: dict[Node, Node] = {}
+        for start in range(0, len(constants), STRIDE):
+            for node in constants[start : start + STRIDE]:
+                guard = node.control_inputs[0]
+                if node not in kept and guard in here and self._runs_as_often_as_its_outputs_come(guard):
+                    found[node] = guard
+            yield
+        return found
 
     def _runs_as_often_as_its_outputs_come(self, node: Node) -> bool:
         """Not so a constant, which is no item, a constant Enter, or what is fed."""
@@ -142,9 +171,13 @@ class _Builder:
         return not is_constant and not any((node, i) in self._fed for i in range(len(node.outputs)))
 
     def _add_items(self) -> Stage[None]:
-        merged = {tensor.op for node in self._graph.nodes if node.op in MERGES for tensor in node.inputs}
-        self._guards = self._find_guarded(merged) if self._has_control_flow else {}
+        merged: set[Node] = set()
+        if self._has_control_flow:
+            merged = yield from self._find_merged()
+            self._guards = yield from self._find_guarded(merged)
         for count, node in enumerate(self._graph.nodes):
+            if not count % STRIDE:
+                yield
             if node.op == "Const" and not node.control_inputs and node not in merged:
                 self._values[node] = self._binder.constant(node)
                 continue
@@ -159,8 +192,15 @@ class _Builder:
             layout.pending.append(
                 self._deliver_to_merge(item, layout) if item.is_merge else self._deliver_to(item, layout)
             )
-            if not count % STRIDE:
-                yield
+
+    def _find_merged(self) -> Stage[set[Node]]:
+        """The nodes that a Merge takes something from."""
+        merged: set[Node] = set()
+        for start in range(0, len(self._graph.nodes), STRIDE):
+            part = self._graph.nodes[start : start + STRIDE]
+            merged.update(tensor.op for node in part if node.op in MERGES for tensor in node.inputs)
+            yield
+        return merged
 
     def _deliver_to(self, item: NodeItem, layout: _FrameLayout) -> int:
         """Make the slots of *item*, note who fills them, and count who does."""

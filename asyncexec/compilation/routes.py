@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from asyncexec.compilation.graph_view import SINK, Action, EdgeInfo, FrameInfo, NodeItem, Role, Route, RouteKind
 from asyncexec.framework.cooperative import STRIDE, Stage
@@ -20,11 +20,22 @@ _NO_SLOT: Final = -1
 class Routes:
     """Makes routes of edges, once all pending counts are known."""
 
-    def __init__(self, items: Sequence[NodeItem], frames: Sequence[FrameInfo]) -> None:
+    def __init__(self, items: Sequence[NodeItem]) -> None:
         self._items = items
-        pending = [frames[item.frame].initial_pending[item.pending_id] for item in items]
-        self._kinds = [int(_kind(item, count)) for item, count in zip(items, pending, strict=True)]
-        self._control_kinds = [int(_control_kind(item, count)) for item, count in zip(items, pending, strict=True)]
+        self._kinds: list[int] = []
+        self._control_kinds: list[int] = []
+
+    @classmethod
+    def stage(cls, items: Sequence[NodeItem], frames: Sequence[FrameInfo]) -> Stage[Self]:
+        """The maker of the routes to *items*, as a stage."""
+        routes = cls(items)
+        for start in range(0, len(items), STRIDE):
+            for item in items[start : start + STRIDE]:
+                pending = frames[item.frame].initial_pending[item.pending_id]
+                routes._kinds.append(int(_kind(item, pending)))
+                routes._control_kinds.append(int(_control_kind(item, pending)))
+            yield
+        return routes
 
     def add(self) -> Stage[None]:
         """Give every item its routes, as a stage."""

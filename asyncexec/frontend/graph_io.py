@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, overload
 
+from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.tensor_id import CONTROL_SLOT, parse_tensor_name
 from asyncexec.frontend.create_op import as_tensor
@@ -76,14 +77,23 @@ def import_graph_def(
     )
 
 
-def import_into(graph: Graph, graph_def: GraphDef) -> None:
-    """Add the nodes of *graph_def* to *graph*; inputs that it does not define are nodes of the graph."""
-    own = {node.name for node in graph_def.node}
+def import_into(graph: Graph, graph_def: GraphDef) -> Stage[None]:
+    """A stage that adds the nodes of *graph_def* to *graph*; inputs that it does not define are nodes of the graph."""
+    source_line = caller_line()
+    own: set[str] = set()
     outside: dict[str, Tensor | Node] = {}
-    for node in graph_def.node:
+    for count, node in enumerate(graph_def.node):
+        own.add(node.name)
+        if not count % STRIDE:
+            yield
+    for count, node in enumerate(graph_def.node):
         for text in node.input:
+            if text in own:
+                continue
             tensor_id = parse_tensor_name(text)
             if tensor_id.name not in own and tensor_id.name in graph:
                 source = graph.operation(tensor_id.name)
                 outside[text] = source if tensor_id.slot == CONTROL_SLOT else graph.tensor(str(tensor_id))
-    graph_import.import_graph_def(graph, graph_def, input_map=outside, source_line=caller_line())
+        if not count % STRIDE:
+            yield
+    yield from graph_import.import_stage(graph, graph_def, input_map=outside, source_line=source_line)

@@ -7,10 +7,11 @@ frame it is entered from, an Exit to the frame it leaves; everything else belong
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
+from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.graph.node import Node, Tensor
 
@@ -58,8 +59,16 @@ class ControlFlowInfo:
         self._fed = fed
         self._frame_of: dict[Node, Frame] = {}
         self._by_name: dict[str, Frame] = {}
-        for node in nodes:  # each after its inputs, but for back edges
-            self._frame_of[node] = self._place(node)
+        self._place_all(nodes)
+
+    @classmethod
+    def stage(cls, nodes: Sequence[Node], fed: frozenset[tuple[Node, int]] = frozenset()) -> Stage[Self]:
+        """The same as a stage, for large graphs."""
+        info = cls((), fed)
+        for start in range(0, len(nodes), STRIDE):
+            info._place_all(nodes[start : start + STRIDE])
+            yield
+        return info
 
     def frame_of(self, node: Node) -> Frame:
         """The frame that *node* runs in: for an Enter the parent's, for an Exit that of the loop."""
@@ -74,6 +83,10 @@ class ControlFlowInfo:
             assert frame.parent is not None
             return frame.parent
         return frame
+
+    def _place_all(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:  # each after its inputs, but for back edges
+            self._frame_of[node] = self._place(node)
 
     def _place(self, node: Node) -> Frame:
         frame = self._common_frame(node)

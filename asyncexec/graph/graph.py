@@ -138,6 +138,15 @@ class Graph(GraphContext):
             for node in nodes:
                 self.set_control_flow_context(node, context)
 
+    def commit_all(self, nodes: Mapping[str, Node], first_id: int) -> None:
+        """``commit`` of many nodes, by name, that have been numbered from *first_id* on; at once, as nobody is to see
+        a part of them."""
+        if first_id != len(self._nodes) or self.current_control_flow_context is not None:
+            self.commit(list(nodes.values()))
+            return
+        self._nodes += nodes.values()
+        self._by_name.update(nodes)
+
     def unique_name(self, name: str, *, mark_as_used: bool = True) -> str:
         """*name* under the current name scope, with ``_1``, ``_2``, ... if it is taken.
 

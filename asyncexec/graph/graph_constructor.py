@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 import asyncexec.ops  # noqa: F401 - registers the ops
 from asyncexec.framework.attr_value import decode_attr_value
+from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
 from asyncexec.framework.device_name import merge_device_names
 from asyncexec.framework.errors import InvalidArgumentError, OpError
 from asyncexec.framework.graph_def import FunctionDef, GraphDef, NodeDef, VersionDef
@@ -56,6 +57,7 @@ from asyncexec.graph.unique_names import unique_names
 logger = logging.getLogger("asyncexec")
 
 NO_VERSIONS: Final = VersionDef.model_construct()
+_NAMES_AT_ONCE: Final = 16 * STRIDE  # that are checked between two yields
 
 
 class GraphConstructor:
@@ -93,7 +95,9 @@ class GraphConstructor:
         self._index: dict[str, int] = {}
         self._new_names: Mapping[str, str] = {}
         self._built: list[Node | None] = [None] * len(graph_def.node)
-        self._order: list[Node] = []
+        self._by_name: dict[str, Node] = {}  # those built, in that order
+        self._first_id = graph.num_nodes
+        self._device = graph.current_device
         self._back_edges: list[tuple[Node, list[Tensor | None], NodeDef]] = []
         self._properties: dict[tuple[Any, ...], NodeProperties] = {}
         self._declared_shapes: dict[NodeProperties, tuple[TensorShape, ...]] = {}
@@ -101,8 +105,14 @@ class GraphConstructor:
         self._has_loops = False
         self._byte_budget = ByteBudget()  # of all tensors together: a few bytes can ask for much memory many times
 
-    def construct(self) -> dict[str, Node]:
-        """Build everything and add it to the graph; the nodes by their names in the GraphDef.
+    def construct(self) -> Mapping[str, Node]:
+        """``stage``, at once."""
+        return run_at_once(self.stage())
+
+    def stage(self) -> Stage[Mapping[str, Node]]:
+        """Build everything and add it to the graph, as a stage; the nodes by their names in the GraphDef.
+
+        What others add to the graph meanwhile counts as if it had been there from the start.
 
         Raises:
             NotFoundError: an op type is not registered.
@@ -113,19 +123,29 @@ class GraphConstructor:
         """
         graph = self._graph
         check_versions(self._versions)
+        num_functions = len(graph.functions)
         self._library = checked_library(self._functions, graph.functions)
-        self._index_nodes()
-        self._convert_all()
+        yield from self._index_nodes()
+        yield from self._convert_all()
         self._add_back_edges()
-        self._check_loops()
+        yield from self._check_loops()
         self._check_colocation()
         self._check_input_map()
         self._check_returned()
-        graph.commit(self._order)
+        if graph.num_nodes != self._first_id or len(graph.functions) != num_functions:
+            self._check_again()
+        graph.commit_all(self._by_name, self._first_id)
         graph.functions.update(self._library)
         graph.versions = merged_versions(graph.versions, self._versions)
         graph.allowed_ops |= self._allowed_ops
+        if not self._prefix and not self._new_names:
+            return self._by_name
         return {name: node for name, node in zip(self._index, self._built, strict=True) if node is not None}
+
+    def _check_again(self) -> None:
+        """See whether it still fits the graph, which others have added to meanwhile."""
+        self._graph.check_can_import(self._by_name)
+        checked_library(self._functions, self._graph.functions)
 
     @property
     def has_colocation(self) -> bool:
@@ -166,42 +186,61 @@ class GraphConstructor:
                     node=node,
                 )
 
-    def _index_nodes(self) -> None:
-        names = [node_def.name for node_def in self._node_defs]
-        prefix, index = self._prefix, self._index
-        check_names(names, prefix)
-        index.update(zip(names, range(len(names)), strict=True))
-        if len(index) < len(names):
-            name = next(name for i, name in enumerate(names) if index[name] != i)
+    def _index_nodes(self) -> Stage[None]:
+        node_defs, prefix, index = self._node_defs, self._prefix, self._index
+        for start in range(0, len(node_defs) or 1, _NAMES_AT_ONCE):
+            names = [node_def.name for node_def in node_defs[start : start + _NAMES_AT_ONCE]]
+            check_names(names, prefix)
+            index.update(zip(names, range(start, start + len(names)), strict=True))
+            yield
+        if len(index) < len(node_defs):
+            name = next(node_def.name for i, node_def in enumerate(node_defs) if index[node_def.name] != i)
             raise InvalidArgumentError(f"Node {name!r} is not unique: two nodes have this name", node=name)
         if self._uniquify_names:
             self._new_names = unique_names(index, prefix, self._graph.names)
-            names = list(self._new_names.values())
-        elif prefix:
-            names = [prefix + name for name in names]
-        self._graph.check_can_import(names)
+            self._graph.check_can_import(self._new_names.values())
+            return
+        for start in range(0, len(node_defs), _NAMES_AT_ONCE):
+            names = [prefix + node_def.name for node_def in node_defs[start : start + _NAMES_AT_ONCE]]
+            self._graph.check_can_import(names)
+            yield
 
-    def _convert_all(self) -> None:
+    def _convert_all(self) -> Stage[None]:
         """Convert nodes in an order in which each comes after its inputs; InvalidArgumentError names a cycle."""
-        # Most graphs are written in such an order.
-        late = [i for i, node_def in enumerate(self._node_defs) if not self._convert(i, node_def)]
+        late: list[int] = []  # most graphs are written in such an order
+        for start in range(0, len(self._node_defs), STRIDE):
+            late += [
+                i
+                for i, node_def in enumerate(self._node_defs[start : start + STRIDE], start)
+                if not self._convert(i, node_def)
+            ]
+            yield
+        if late:
+            yield from self._convert_late(late)
+
+    def _convert_late(self, late: Sequence[int]) -> Stage[None]:
+        """Convert the nodes that stand before one of their inputs."""
         waiting: dict[int, int] = {}
         consumers: dict[int, list[int]] = {}
         ready: deque[int] = deque()
-        for i in late:
+        for count, i in enumerate(late):
             sources = [source for source in self._sources(i) if self._built[source] is None]
             waiting[i] = len(sources)
             for source in sources:
                 consumers.setdefault(source, []).append(i)
             if not sources:
                 ready.append(i)
+            if not count % STRIDE:
+                yield
         while ready:
-            i = ready.popleft()
-            self._convert(i, self._node_defs[i])
-            for consumer in consumers.get(i, ()):
-                waiting[consumer] -= 1
-                if not waiting[consumer]:
-                    ready.append(consumer)
+            for _ in range(min(STRIDE, len(ready))):
+                i = ready.popleft()
+                self._convert(i, self._node_defs[i])
+                for consumer in consumers.get(i, ()):
+                    waiting[consumer] -= 1
+                    if not waiting[consumer]:
+                        ready.append(consumer)
+            yield
         stuck = [i for i, count in waiting.items() if count]
         if stuck:
             raise cycle_error(self._node_defs, stuck, self._sources)
@@ -247,15 +286,16 @@ class GraphConstructor:
         except OpError as error:
             raise _located(error, node_def) from error.__cause__
         self._built[i] = node
-        self._order.append(node)
+        node.id = self._first_id + len(self._by_name)
+        self._by_name[node.name] = node
         return True
 
     def _make_node(
         self, node_def: NodeDef, properties: NodeProperties, data: Sequence[Tensor], control: tuple[Node, ...]
     ) -> Node:
         name, device = node_def.name, node_def.device
-        if device or self._graph.current_device:
-            device = merge_device_names(device, self._graph.current_device)
+        if device or self._device:
+            device = merge_device_names(device, self._device)
         return Node(
             self._graph,
             self._new_names[name] if self._new_names else self._prefix + name,
@@ -378,16 +418,16 @@ class GraphConstructor:
         check_dtype(node.properties.input_dtypes[slot], tensor, slot, node)
         return tensor
 
-    def _check_loops(self) -> None:
+    def _check_loops(self) -> Stage[None]:
         if self._has_loops:
             outside = self._graph.operations if self._input_map else []
-            check_loops([*outside, *self._order])
+            yield from check_loops([*outside, *self._by_name.values()])
 
     def _check_colocation(self) -> None:
         if not self._colocated:
             return
         nodes = self._index.keys() if self._prefix else self._index.keys() | self._graph.names
-        for node in self._order:
+        for node in self._by_name.values():
             others = self._colocated.get(node.properties)
             if others:
                 check_colocation(node, node.name.removeprefix(self._prefix), others, nodes)

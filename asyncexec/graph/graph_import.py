@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from asyncexec.framework.cooperative import Stage, run_at_once
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.graph_def import GraphDef
@@ -30,6 +31,34 @@ def import_graph_def(
 
     With *uniquify_names* a node whose name is taken gets another instead of being refused.
     """
+    stage = import_stage(
+        graph,
+        graph_def,
+        name=name,
+        input_map=input_map,
+        control_dependencies=control_dependencies,
+        return_elements=return_elements,
+        allowed_ops=allowed_ops,
+        uniquify_names=uniquify_names,
+        source_line=source_line,
+    )
+    with paused_gc():
+        return run_at_once(stage)
+
+
+def import_stage(
+    graph: Graph,
+    graph_def: GraphDef,
+    *,
+    name: str = "",
+    input_map: Mapping[str, Tensor | Node] | None = None,
+    control_dependencies: Iterable[Node] = (),
+    return_elements: Sequence[str] | None = None,
+    allowed_ops: Collection[str] = (),
+    uniquify_names: bool = False,
+    source_line: SourceLine | None = None,
+) -> Stage[list[Tensor | Node] | None]:
+    """``import_graph_def`` as a stage, for who lets others run meanwhile."""
     base = name.rstrip("/")
     prefix = graph.unique_name(base, mark_as_used=False) + "/" if base else graph.current_name_scope
     mapped = {parse_tensor_name(key): value for key, value in (input_map or {}).items()}
@@ -47,8 +76,7 @@ def import_graph_def(
         uniquify_names=uniquify_names,
         source_line=source_line,
     )
-    with paused_gc():
-        nodes = constructor.construct()
+    nodes = yield from constructor.stage()
     if constructor.has_colocation:
         _place_colocated(graph, nodes.values())
     if base:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.graph.control_flow_info import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, ControlFlowInfo
 from asyncexec.graph.node import Node
@@ -16,8 +17,8 @@ from asyncexec.graph.node import Node
 LOOP_OPS: Final = ENTERS | EXITS | NEXT_ITERATIONS | {"LoopCond"}
 
 
-def check_loops(nodes: Sequence[Node]) -> None:
-    """InvalidArgumentError unless the frames that *nodes* spell can be run.
+def check_loops(nodes: Sequence[Node]) -> Stage[None]:
+    """A stage that raises InvalidArgumentError unless the frames that *nodes* spell can be run.
 
     That is: no frame without a name or with two parents, no node with inputs from two frames, no Exit or NextIteration
     outside of any frame, one LoopCond a frame at most, ``parallel_iterations`` not below zero.  Nodes come after their
@@ -26,14 +27,16 @@ def check_loops(nodes: Sequence[Node]) -> None:
     for node in nodes:
         if node.op in ENTERS:
             _check_enter(node)
-    info = ControlFlowInfo(nodes)
-    for node in nodes:
+    info = yield from ControlFlowInfo.stage(nodes)
+    for count, node in enumerate(nodes):
         if node.op in NEXT_ITERATIONS and info.frame_of(node) is info.root:
             raise InvalidArgumentError(
                 "a NextIteration is not inside a frame", node=node, hint="an Enter leads into a frame"
             )
         if node.op in MERGES:
             _check_back_edges(node, info)
+        if not count % STRIDE:
+            yield
 
 
 def _check_enter(node: Node) -> None:

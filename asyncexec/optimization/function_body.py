@@ -7,13 +7,15 @@ output names, and whatever is stateful, with all that these need.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
+from asyncexec.framework.errors import InvalidArgumentError, OpError
 from asyncexec.framework.graph_def import FunctionDef, GraphDef
 from asyncexec.framework.op_def import NameAttrList, OpDef
 from asyncexec.framework.op_registry import registry as op_registry
@@ -77,25 +79,34 @@ class FunctionBodies:
             NotFoundError: an attr of it is not given; an op in it is not registered.
             OpError: an op in it may not be used in this graph.
         """
+        return run_at_once(self._stage(function))
+
+    def prepare(self, function: NameAttrList) -> Stage[None]:
+        """See to it, as a stage, that ``get`` has the body at hand; what is wrong with the function it says."""
+        with contextlib.suppress(OpError):
+            yield from self._stage(function)
+
+    def _stage(self, function: NameAttrList) -> Stage[FunctionBody]:
         key = _key(function)
         body = self._bodies.get(key)
         if body is None:
-            body = self._bodies[key] = self._make(function)
+            body = self._bodies[key] = yield from self._make(function)
         return body
 
-    def _make(self, function: NameAttrList) -> FunctionBody:
+    def _make(self, function: NameAttrList) -> Stage[FunctionBody]:
         traced = self._graph.traced.find(function.name)
         if traced is not None:
-            return _traced_body(traced)
+            return (yield from _traced_body(traced))
         found = self._graph.functions.get(function.name)
         if found is None:
             raise InvalidArgumentError(f"Failed to find function {function.name!r} in function library")
-        return self._instantiate(found, function.attrs)
+        return (yield from self._instantiate(found, function.attrs))
 
-    def _instantiate(self, function: FunctionDef, attrs: Mapping[str, Any]) -> FunctionBody:
+    def _instantiate(self, function: FunctionDef, attrs: Mapping[str, Any]) -> Stage[FunctionBody]:
         op_def = function_registration(function).op_def
         written = FunctionGraph(function, op_def, attrs, self._op_def)
-        by_name = self._construct(written.graph_def())
+        yield
+        by_name = yield from self._construct(written.graph_def())
         args = tuple(by_name[name] for name in written.args)
         dtypes = op_def.output_dtypes(written.attrs)
         returns = tuple(_tensor(by_name, name) for name in written.returns())
@@ -108,57 +119,63 @@ class FunctionBodies:
                 f"{[d.name for d in got]}"
             )
         controls = [by_name[name] for name in function.control_ret.values()]
-        return _body(op_def.name, args, tuple(map(_source, returns)), controls, by_name.values())
+        nodes = list(by_name.values())
+        return (yield from _body(op_def.name, args, tuple(map(_source, returns)), controls, nodes))
 
     def _op_def(self, op: str) -> OpDef:
         function = self._graph.functions.get(op)
         return (op_registry.lookup(op) if function is None else function_registration(function)).op_def
 
-    def _construct(self, graph_def: GraphDef) -> dict[str, Node]:
+    def _construct(self, graph_def: GraphDef) -> Stage[Mapping[str, Node]]:
         graph = Graph()
         graph.functions = self._graph.functions
         versioned = GraphDef.from_fields(graph_def.__dict__ | {"versions": self._graph.versions})
         constructor = GraphConstructor(graph, versioned, allowed_ops=self._graph.allowed_ops)
-        constructor.construct()
-        return {node.name: node for node in graph.operations}
+        return (yield from constructor.stage())
 
 
-def _traced_body(function: TracedFunction) -> FunctionBody:
+def _traced_body(function: TracedFunction) -> Stage[FunctionBody]:
     returns = tuple(map(_source, function.returns))
-    return _body(function.name, function.args, returns, function.controls, function.graph.operations)
+    return (yield from _body(function.name, function.args, returns, function.controls, function.graph.operations))
 
 
 def _body(
-    name: str, args: tuple[Node, ...], returns: tuple[Tensor, ...], controls: Iterable[Node], nodes: Iterable[Node]
-) -> FunctionBody:
+    name: str, args: tuple[Node, ...], returns: tuple[Tensor, ...], controls: Iterable[Node], nodes: Sequence[Node]
+) -> Stage[FunctionBody]:
     own_args = frozenset(args)
-    wanted = [*controls, *(node for node in nodes if node.op_def.is_stateful)]
-    alive = _reached([*wanted, *(tensor.op for tensor in returns)])
-    kept = tuple(node for node in nodes if node in alive and node not in own_args)
-    has_control_flow = any(node.op in CONTROL_FLOW_OPS for node in kept)
+    wanted = [*controls]
+    for start in range(0, len(nodes), STRIDE):
+        wanted += [node for node in nodes[start : start + STRIDE] if node.op_def.is_stateful]
+        yield
+    alive = yield from _reached([*wanted, *(tensor.op for tensor in returns)])
+    kept: list[Node] = []
+    inner: set[Node] = set()
+    has_control_flow = False
+    for start in range(0, len(nodes), STRIDE):
+        part = [node for node in nodes[start : start + STRIDE] if node in alive and node not in own_args]
+        kept += part
+        inner.update(node for node in part if _is_inner(node, own_args))
+        has_control_flow = has_control_flow or any(node.op in CONTROL_FLOW_OPS for node in part)
+        yield
     ends = tuple(dict.fromkeys(wanted))
-    return FunctionBody(
-        name,
-        args,
-        kept,
-        returns,
-        _outside_of_loops(ends, kept, args) if has_control_flow else ends,
-        tuple(position for position, arg in enumerate(args) if arg not in alive),
-        frozenset(node for node in kept if _is_inner(node, own_args)),
-        has_control_flow,
-    )
+    if has_control_flow:
+        ends = yield from _outside_of_loops(ends, kept, args)
+    unused = tuple(position for position, arg in enumerate(args) if arg not in alive)
+    return FunctionBody(name, args, tuple(kept), returns, ends, unused, frozenset(inner), has_control_flow)
 
 
-def _reached(nodes: Iterable[Node]) -> set[Node]:
+def _reached(nodes: Iterable[Node]) -> Stage[set[Node]]:
     """*nodes* and all that they need."""
     reached = set(nodes)
     pending = list(reached)
     while pending:
-        node = pending.pop()
-        for source in (*(tensor.op for tensor in node.inputs), *node.control_inputs):
-            if source not in reached:
-                reached.add(source)
-                pending.append(source)
+        for _ in range(min(STRIDE, len(pending))):
+            node = pending.pop()
+            for source in (*(tensor.op for tensor in node.inputs), *node.control_inputs):
+                if source not in reached:
+                    reached.add(source)
+                    pending.append(source)
+        yield
     return reached
 
 
@@ -172,9 +189,9 @@ def is_free_constant(node: Node) -> bool:
     return node.op == "Const" and not node.control_inputs
 
 
-def _outside_of_loops(ends: Sequence[Node], nodes: Sequence[Node], args: Sequence[Node]) -> tuple[Node, ...]:
+def _outside_of_loops(ends: Sequence[Node], nodes: Sequence[Node], args: Sequence[Node]) -> Stage[tuple[Node, ...]]:
     """*ends*, with the Exits of a loop for those inside it."""
-    flow = ControlFlowInfo([*args, *nodes])
+    flow = yield from ControlFlowInfo.stage([*args, *nodes])
     outside = [node for node in ends if flow.frame_of(node) is flow.root]
     if len(outside) < len(ends):
         outside += [node for node in nodes if node.op in EXITS and flow.output_frame(node) is flow.root]

@@ -116,6 +116,8 @@ class _Rewriting:
             if request is None:
                 yield
             else:
+                for function in _functions_of(request):
+                    yield from self._lowering.bodies.prepare(function)
                 tasks.append(self._inline(request) if isinstance(request, Inlining) else self._lower(request))
 
     def _inline(self, request: Inlining) -> Task:
@@ -126,8 +128,7 @@ class _Rewriting:
             raise UnimplementedError(f"{call.op} is not supported", node=call)
         if call.op in _LOWERED:
             return _LOWERED[call.op](self._lowering, call)
-        function = call.attr("f") if call.op in _CALLS else NameAttrList(call.op, call.template.attrs)
-        return lower_call(self._lowering, call, function)
+        return lower_call(self._lowering, call, _called(call))
 
     def _rewrite(self) -> Task:
         graph, nodes = self._graph, self._nodes
@@ -173,3 +174,21 @@ class _Rewriting:
         if isinstance(made, Node):
             return (made,)
         return () if made.end is None else (made.end,)
+
+
+def _called(call: Call) -> NameAttrList:
+    """The function that *call*, a plain call, is of."""
+    function: NameAttrList = call.attr("f") if call.op in _CALLS else NameAttrList(call.op, call.template.attrs)
+    return function
+
+
+def _functions_of(request: Call | Inlining) -> list[NameAttrList]:
+    """The functions whose bodies *request* is about."""
+    if isinstance(request, Inlining):
+        return [request.function]
+    if request.op not in _LOWERED:
+        return [] if request.op in _UNSUPPORTED else [_called(request)]
+    found: list[NameAttrList] = []
+    for value in request.template.attrs.values():
+        found += [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, NameAttrList)]
+    return found

@@ -115,13 +115,14 @@ class ControlLoops:
         draft_of: dict[Node, PartitionDraft],
         fed: frozenset[tuple[Node, int]],
         transfers: Transfers,
+        info: ControlFlowInfo,
     ) -> None:
         self._nodes = nodes
         self._draft_of = draft_of
         self._transfers = transfers
         self._cache = PropertiesCache()
         self._loops: dict[tuple[Frame, PartitionDraft], _ControlLoop] = {}
-        self.info = ControlFlowInfo(nodes, fed)
+        self.info = info
         self._check_back_edges(flow_nodes, fed)
         self._going_round = {self.info.frame_of(node) for node in flow_nodes if node.op in NEXT_ITERATIONS}
 
@@ -151,7 +152,7 @@ class ControlLoops:
                     self._ensure(frame, self._draft_of[source], source)
             if not count % STRIDE:
                 yield
-        return self._in_order()
+        return (yield from self._in_order())
 
     def pivot(self, source: Node, draft: PartitionDraft) -> Node | None:
         """What a Recv of *draft* waits for, which gets an output of *source*: None outside of loops."""
@@ -210,7 +211,7 @@ class ControlLoops:
         self._draft_of[node] = draft
         return node
 
-    def _in_order(self) -> list[Node]:
+    def _in_order(self) -> Stage[list[Node]]:
         """All nodes, each after its inputs: heads first, outer ones before inner ones; tails after their LoopConds."""
         tails: dict[Node, list[Node]] = {}
         ordered: list[Node] = []
@@ -218,8 +219,10 @@ class ControlLoops:
             ordered += loop.head
             if frame.loop_cond is not None:
                 tails.setdefault(frame.loop_cond, []).extend(loop.tail)
-        for node in self._nodes:
+        for count, node in enumerate(self._nodes):
             ordered.append(node)
             if node in tails:
                 ordered += tails[node]
+            if not count % STRIDE:
+                yield
         return ordered

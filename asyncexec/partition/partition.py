@@ -202,7 +202,8 @@ class _Partitioner:
         for node in incarnations:
             draft_of[node].receives = True
         if any(node.op in ENTERS for node in self._flow_nodes):
-            self._loops = ControlLoops(nodes, self._flow_nodes, draft_of, fed, self._transfers)
+            info = yield from ControlFlowInfo.stage(nodes, fed)
+            self._loops = ControlLoops(nodes, self._flow_nodes, draft_of, fed, self._transfers, info)
             yield
             nodes = yield from self._loops.add(self._crossings)
         yield from self._fill(nodes, incarnations)
@@ -375,7 +376,7 @@ class _Partitioner:
             return made[node] if node in made else asked(originals.get(node, node))
 
         for draft in self._drafts.values():
-            frames = ControlFlowInfo(draft.nodes if self._loops else (), frozenset(self._feeds))
+            frames = yield from ControlFlowInfo.stage(draft.nodes if self._loops else (), frozenset(self._feeds))
             in_loops = {
                 node
                 for node in (draft.nodes if self._loops else ())

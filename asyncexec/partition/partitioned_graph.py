@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from asyncexec.framework.attr_value import encode_attr_value
+from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
 from asyncexec.framework.graph_def import FunctionDef, FunctionDefLibrary, GraphDef, NodeDef
 from asyncexec.framework.types import DType
 from asyncexec.graph.function_library import functions_named_by
-from asyncexec.graph.graph_to_def import CURRENT_VERSIONS, input_name, node_to_def
+from asyncexec.graph.graph_to_def import CURRENT_VERSIONS, NodeEncoder, input_name
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.pruning.prune import ClientGraph
 
@@ -40,10 +41,18 @@ class PartitionedGraph:
 
         Feeds are _Arg nodes, but for those that nobody takes; fetches are _Retval nodes.
         """
+        return run_at_once(self.graph_def_stage())
+
+    def graph_def_stage(self) -> Stage[GraphDef]:
+        """``as_graph_def`` as a stage."""
         graph = self.graph
         owner = graph.nodes[0].graph if graph.nodes else None
-        takers = (*self._body(), *self._retvals())
-        taken = {text.removeprefix("^") for node in takers for text in node.input}
+        body = yield from self._body()
+        takers = (*body, *self._retvals())
+        taken: set[str] = set()
+        for start in range(0, len(takers), STRIDE):
+            taken.update(text.removeprefix("^") for node in takers[start : start + STRIDE] for text in node.input)
+            yield
         nodes = (*(arg for arg in self._args() if arg.name in taken), *takers)
         functions = reachable_functions(nodes, owner.functions if owner is not None else {})
         return GraphDef.model_construct(
@@ -56,17 +65,21 @@ class PartitionedGraph:
         for index, tensor in enumerate(self.graph.feeds):
             yield self._boundary_node("_Arg", _arg_name(tensor, index), tensor.dtype, index)
 
-    def _body(self) -> Iterator[NodeDef]:
+    def _body(self) -> Stage[list[NodeDef]]:
         fed = self._fed_names()
         here = set(self.graph.nodes)
-        for node in self.graph.nodes:
+        encoder = NodeEncoder()
+        body: list[NodeDef] = []
+        for count, node in enumerate(self.graph.nodes):
             data = (fed.get((tensor.op, tensor.index)) or input_name(tensor) for tensor in node.inputs)
             controls = (
                 control.name if control in here else fed.get((control, 0), control.name)
                 for control in node.control_inputs
             )
-            inputs = (*data, *(f"^{name}" for name in controls))
-            yield node_to_def(node).model_copy(update={"device": self.device, "input": inputs})
+            body.append(encoder.node_def(node, (*data, *(f"^{name}" for name in controls)), self.device))
+            if not count % STRIDE:
+                yield
+        return body
 
     def _retvals(self) -> Iterator[NodeDef]:
         fed = self._fed_names()

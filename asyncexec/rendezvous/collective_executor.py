@@ -15,7 +15,7 @@ import asyncio
 import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -32,8 +32,8 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.types import DType
 
-# Runs a function that may take long, off the event loop.
-Offload: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+# Calls a function that may take long with arguments, for the node of that name, off the event loop.
+Offload: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], str], Awaitable[Any]]
 # Bytes of all members together from which merging is worth a worker thread.
 OFFLOADED_SIZE: Final = 2**20
 
@@ -168,13 +168,8 @@ class LocalCollectiveExecutor:
             raise make_derived(self._error)
         part = _Part(member, value, is_source, asyncio.get_running_loop().create_future())
         try:
-            self._join_group(member)
-            instance = self._join_instance(member, operation, part)
-            if len(instance.parts) == member.group_size:
-                await self._complete(member, instance)
-            elif self._on_wait is not None:
-                self._on_wait()
-            return await _wait_for_result(part, member.timeout_s)
+            await self._join(member, operation, part)
+            return await _wait_for_result(part.result, member.timeout_s)
         except asyncio.CancelledError:
             self.start_abort(CancelledError(f"a collective was cancelled on {member.device}"))
             raise
@@ -183,6 +178,15 @@ class LocalCollectiveExecutor:
             raise
         finally:
             del part  # it holds the error, whose traceback holds this frame
+
+    async def _join(self, member: CollectiveMember, operation: _Operation, part: _Part) -> None:
+        """Let *part* be one of its instance; the last that comes completes that."""
+        self._join_group(member)
+        instance = self._join_instance(member, operation, part)
+        if len(instance.parts) == member.group_size:
+            await self._complete(member, instance)
+        elif self._on_wait is not None:
+            self._on_wait()
 
     def _join_group(self, member: CollectiveMember) -> None:
         if member.group_size <= 0:
@@ -215,15 +219,16 @@ class LocalCollectiveExecutor:
     async def _complete(self, member: CollectiveMember, instance: _Instance) -> None:
         """Give each part of *instance*, in which all have joined, its result."""
         parts = instance.by_rank()
-        compute = partial(_results, instance.operation, parts, member.instance_key)
+        args = instance.operation, parts, member.instance_key
         if self._offload is not None and sum(getattr(part.value, "nbytes", 0) for part in parts) >= OFFLOADED_SIZE:
-            results = await self._offload(compute)
+            results = await self._offload(_results, args, member.node)
         else:
-            results = compute()
+            results = _results(*args)
         if self._error is None:
             self._remove(member, instance)
             for part, result in zip(parts, results, strict=True):
-                part.result.set_result(result)
+                if not part.result.done():  # whoever waits for it may just have been cancelled
+                    part.result.set_result(result)
 
     def _remove(self, member: CollectiveMember, instance: _Instance) -> None:
         key = (member.group_key, member.instance_key)
@@ -232,16 +237,16 @@ class LocalCollectiveExecutor:
             del self._instances[key]
 
 
-async def _wait_for_result(part: _Part, timeout_s: float) -> Any:
-    if timeout_s <= 0:
-        return await part.result
+async def _wait_for_result(result: asyncio.Future[Any], timeout_s: float) -> Any:
     try:
-        async with asyncio.timeout(timeout_s):
-            return await part.result
+        async with asyncio.timeout(timeout_s if timeout_s > 0 else None):
+            return await result
     except TimeoutError as error:
         if isinstance(error, OpError):  # of another member
             raise
         raise DeadlineExceededError("Collective has timed out waiting for other workers.") from None
+    finally:
+        del result  # it holds the error, whose traceback holds this frame
 
 
 def _require_same_operation(member: CollectiveMember, operation: _Operation, instance: _Instance) -> None:

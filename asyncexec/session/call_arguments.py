@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
+from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.session.fetch_mapper import element
+from asyncexec.session.function_call_frame import fed_tensor
 
 
 def as_tuple(targets: Any) -> tuple[Any, ...]:
@@ -24,6 +27,23 @@ def as_feed_keys(feeds: Any) -> tuple[Any, ...]:
     if isinstance(feeds, Mapping):
         raise InvalidTypeError("a partial run begins with the names of its feeds, not their values", hint="list(feeds)")
     return as_tuple(feeds)
+
+
+def feed_tensors(graph: Graph, keys: Sequence[Any]) -> tuple[Tensor, ...]:
+    """The tensors of *graph* that *keys* mean; errors as of fed_tensor, and where one is fed twice."""
+    feeds: dict[tuple[Node, int], Tensor] = {}
+    for key in keys:
+        tensor = fed_tensor(graph, key)
+        if (tensor.op, tensor.index) in feeds:
+            raise InvalidArgumentError(f"tensor {tensor.name!r} is fed more than once", node=tensor.op)
+        feeds[tensor.op, tensor.index] = tensor
+    return tuple(feeds.values())
+
+
+def target_nodes(graph: Graph, targets: Iterable[Any]) -> list[Node]:
+    """The operations of *graph* that *targets* mean; errors as of element."""
+    found = [element(graph, target, "target") for target in targets]
+    return [target.op if isinstance(target, Tensor) else target for target in found]
 
 
 def bad_call(feeds: Any, error: Exception) -> OpError:

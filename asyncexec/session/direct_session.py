@@ -7,10 +7,11 @@ import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+from asyncexec.executor.step_counts import StepCounts
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import NS_PER_MS
-from asyncexec.framework.cooperative import run_in_slices
+from asyncexec.framework.cooperative import outlast, run_in_slices
 from asyncexec.framework.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -20,24 +21,26 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.graph_def import GraphDef
+from asyncexec.framework.heap import keep_freed_memory
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.resource_mgr import ResourceMgr
-from asyncexec.framework.step_stats import RunMetadata
+from asyncexec.framework.step_stats import RunMetadata, begin_trace, end_trace
 from asyncexec.frontend.graph_io import import_into
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.session.call_arguments import as_feed_keys, as_tuple, bad_call
+from asyncexec.session.call_arguments import as_feed_keys, as_tuple, bad_call, feed_tensors, target_nodes
 from asyncexec.session.door import Door
-from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
-from asyncexec.session.fetch_mapper import FetchMapper, element, structure_key
-from asyncexec.session.function_call_frame import fed_tensor, feed_converter
+from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_executors, explained
+from asyncexec.session.fetch_mapper import FetchMapper, structure_key
 from asyncexec.session.function_runtime import SessionFunctionRuntime
 from asyncexec.session.graph_execution_state import GraphExecutionState
+from asyncexec.session.large_feeds import LargeFeedError
+from asyncexec.session.run_metadata import fill_metadata
 from asyncexec.session.session_config import RunOptions, SessionConfig
 from asyncexec.session.statistics import SessionStatistics
+from asyncexec.session.steps_under_way import StepsUnderWay
 
 if TYPE_CHECKING:
-    from asyncexec.executor.stream_scope import StreamScope
     from asyncexec.session.partial_run import PartialRun
     from asyncexec.session.stream_plan import StreamHost
     from asyncexec.session.stream_session import OnError, Stream, StreamMap
@@ -69,6 +72,7 @@ class Session:
     def __init__(self, graph: Graph, config: SessionConfig | None = None) -> None:
         if not isinstance(graph, Graph):
             raise InvalidTypeError(f"a session runs an ax.Graph, not {type(graph).__name__}")
+        keep_freed_memory()
         self.graph = graph
         self.config = config or SessionConfig()
         self._resource_mgr = ResourceMgr()
@@ -76,13 +80,11 @@ class Session:
         self._cache: dict[Any, ExecutorsAndKeys] = {}
         self._build_lock = asyncio.Lock()
         self._resource_mgr.functions = SessionFunctionRuntime(graph, self._state, self._build_lock)
-        self._steps: set[StepScope | StreamScope] = set()
-        self._idle: asyncio.Event | None = None
+        self._steps = StepsUnderWay()
         self._door = Door(self.config.max_concurrent_steps, self.config.max_queued_steps)
         # Whether every call goes by the door; else only those do that have to be prepared.
         self._is_guarded = self.config.max_concurrent_steps is not None or self.config.drain_timeout_s != 0
-        self._num_completed = 0
-        self._num_failed = 0
+        self._counts = StepCounts()
 
     async def __aenter__(self) -> Self:
         self._check_open()
@@ -134,9 +136,17 @@ class Session:
         prepared = self._cache.get(key)
         if prepared is None or self._is_guarded:
             self._check_open()
-            known = prepared or FetchMapper(self.graph, fetches)
-            return await self._run_by_the_door(key, known, tuple(feeds), targets, tuple(values), options, metadata)
-        return await self._run_step(prepared, prepared.convert(values), options, metadata)
+            given = tuple(feeds), targets, tuple(values)
+            known = await self._read(fetches, key[0]) if prepared is None else prepared
+            return await self._run_by_the_door(key, known, *given, options, metadata)
+        return await self._run_step(prepared, values, options, metadata)
+
+    async def _read(self, fetches: Fetches, key: Any) -> FetchMapper:
+        """What *fetches*, of that structure key, ask for."""
+        mapper = await run_in_slices(FetchMapper.stage(self.graph, fetches))
+        if hash(structure_key(fetches)) != hash(key):  # tensors have an == of their own
+            raise InvalidArgumentError("the nest of fetches was changed while it was read")
+        return mapper
 
     async def _run_by_the_door(
         self,
@@ -154,7 +164,7 @@ class Session:
             prepared = known
             if isinstance(prepared, FetchMapper):
                 prepared = await self._prepare(key, prepared, feed_keys, targets)
-            return await self._run_step(prepared, prepared.convert(values), options, metadata)
+            return await self._run_step(prepared, values, options, metadata)
         finally:
             self._door.leave(admission)
 
@@ -190,8 +200,8 @@ class Session:
         wanted = as_tuple(targets)
         mapper = FetchMapper(self.graph, fetches)  # of the nest as it is now
         feed_keys = tuple(feed_list)
-        self._feed_tensors(feed_keys)
-        self._target_nodes(wanted)
+        feed_tensors(self.graph, feed_keys)
+        target_nodes(self.graph, wanted)
         key = (structure_key(fetches), *feed_keys, _TARGETS, *wanted)
 
         async def call(*values: Any) -> Any:
@@ -200,7 +210,7 @@ class Session:
             prepared = self._cache.get(key)
             if prepared is None or self._is_guarded:
                 return await self._run_by_the_door(key, prepared or mapper, feed_keys, wanted, values)
-            return await self._run_step(prepared, prepared.convert(values))
+            return await self._run_step(prepared, values)
 
         return call
 
@@ -229,27 +239,34 @@ class Session:
         """
         self._check_open()
         mapper, feed_keys, wanted = FetchMapper(self.graph, fetches), as_feed_keys(feeds), as_tuple(targets)
-        _partial_run.check_partial(mapper, self._feed_tensors(feed_keys), self._target_nodes(wanted))
+        _partial_run.check_partial(mapper, feed_tensors(self.graph, feed_keys), target_nodes(self.graph, wanted))
         key = (structure_key(fetches), *feed_keys, _TARGETS, *map(structure_key, wanted))
         admission = await self._door.enter()
         try:
             prepared = self._cache.get(key) or await self._prepare(key, mapper, feed_keys, wanted)
-            step: PartialRun = _partial_run.PartialRun(self.graph, prepared, mapper.tensors, self._discard)
+            step: PartialRun = _partial_run.PartialRun(self.graph, prepared, mapper.tensors, self._steps.discard)
             self._steps.add(step.scope)
             async with step:
                 yield step
         except BaseException:
-            self._num_failed += 1
+            self._counts.failed += 1
             raise
         else:
-            self._num_completed += 1
+            self._counts.completed += 1
         finally:
             self._door.leave(admission)
 
     async def extend(self, graph_def: GraphDef) -> None:
-        """Add the nodes of *graph_def* to the session's graph; its inputs may name nodes that are there already."""
+        """Add the nodes of *graph_def* to the session's graph; its inputs may name nodes that are there already.
+
+        Raises:
+            OpError: as of ``ax.import_graph_def``; the graph is then as it was.
+        """
         self._check_open()
-        import_into(self.graph, graph_def)
+        async with self._build_lock:
+            self._check_open()
+            with paused_gc():
+                await run_in_slices(import_into(self.graph, graph_def))
 
     def list_devices(self) -> list[str]:
         """The names of the session's devices."""
@@ -292,8 +309,17 @@ class Session:
         async def prepare(key: Any, mapper: FetchMapper, feed_keys: Sequence[Any]) -> ExecutorsAndKeys:
             return self._cache.get(key) or await self._prepare(key, mapper, feed_keys, _NO_TARGETS)
 
-        rest = self._steps.add, self._discard, int(self.config.slice_ms * NS_PER_MS), self._state.holds
-        host: StreamHost = _stream_plan.StreamHost(self.graph, prepare, self.run, *rest)
+        host: StreamHost = _stream_plan.StreamHost(
+            graph=self.graph,
+            prepare=prepare,
+            run=self.run,
+            door=self._door,
+            begin=self._steps.begin_stream,
+            end=self._steps.end_stream,
+            slice_ns=int(self.config.slice_ms * NS_PER_MS),
+            holds=self._state.holds,
+            counts=self._counts,
+        )
         return host
 
     def statistics(self) -> SessionStatistics:
@@ -302,8 +328,8 @@ class Session:
         return SessionStatistics(
             running_steps=len(self._steps),
             queued_steps=self._door.waiting,
-            completed_steps=self._num_completed,
-            failed_steps=self._num_failed,
+            completed_steps=self._counts.completed,
+            failed_steps=self._counts.failed,
             longest_node=holds.longest_node,
             longest_node_ms=holds.longest_node_ns / NS_PER_MS,
             longest_slice_ms=holds.longest_slice_ns / NS_PER_MS,
@@ -328,25 +354,25 @@ class Session:
     async def _drain(self) -> None:
         timeout_s = self.config.drain_timeout_s
         if timeout_s != 0 and not self._door.is_inside:  # a step that closes its session would wait for itself
+            self._steps.close_streams(CancelledError("Session has been closed."))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._door.wait_until_all_have_left()
 
     async def _end(self) -> None:
-        for step in list(self._steps):
-            step.abort(CancelledError("Session has been closed."))
+        self._steps.abort(CancelledError("Session has been closed."))
         try:
-            await self._wait_idle()
+            if self._is_called_by_a_step():
+                await self._steps.wait_until_none()  # which waits for the caller in turn, and cancels it
+            else:
+                await outlast(lambda: not self._steps, self._steps.wait_until_none)
         finally:
             self._resource_mgr.close()
             self._cache.clear()
             await self._state.close()
 
-    async def _wait_idle(self) -> None:
-        if self._idle is None:
-            self._idle = asyncio.Event()
-        if self._steps:
-            await self._idle.wait()
+    def _is_called_by_a_step(self) -> bool:
+        return self._door.is_inside or self._steps.has_task(asyncio.current_task())
 
     def _check_open(self) -> None:
         self._door.check_open()
@@ -368,83 +394,52 @@ class Session:
         return prepared
 
     async def _build(self, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Iterable[Any]) -> ExecutorsAndKeys:
-        feeds = self._feed_tensors(feed_keys)
-        nodes = [*mapper.targets, *self._target_nodes(targets)]
-        tensors = tuple(mapper.tensors)
-        fed = {(tensor.op, tensor.index) for tensor in feeds}
-        brings_references = self.config.feed_fetch_medium == "call_frame"  # the rendezvous has what a _Send has read
+        feeds = feed_tensors(self.graph, feed_keys)
+        nodes = [*mapper.targets, *target_nodes(self.graph, targets)]
         with paused_gc():
-            graph = await run_in_slices(self._state.prepare(feeds, tensors, nodes))
-        return ExecutorsAndKeys(
-            graph,
-            feeds,
-            tuple(feed_converter(tensor) for tensor in feeds),
-            graph.executor,
-            tuple(
-                i
-                for i, tensor in enumerate(tensors)
-                if brings_references and tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed
-            ),
-            mapper.build,
-        )
-
-    def _feed_tensors(self, feed_keys: Sequence[Any]) -> tuple[Tensor, ...]:
-        feeds: dict[tuple[Node, int], Tensor] = {}
-        for key in feed_keys:
-            tensor = fed_tensor(self.graph, key)
-            if (tensor.op, tensor.index) in feeds:
-                raise InvalidArgumentError(f"tensor {tensor.name!r} is fed more than once", node=tensor.op)
-            feeds[tensor.op, tensor.index] = tensor
-        return tuple(feeds.values())
-
-    def _target_nodes(self, targets: Iterable[Any]) -> list[Node]:
-        found = [element(self.graph, target, "target") for target in targets]
-        return [target.op if isinstance(target, Tensor) else target for target in found]
+            return await run_in_slices(build_executors(self._state, mapper, feeds, nodes))
 
     async def _run_step(
         self,
         prepared: ExecutorsAndKeys,
-        feeds: list[Any],
+        values: Sequence[Any],
         options: RunOptions | None = None,
         metadata: RunMetadata | None = None,
     ) -> Any:
-        collector = StepStatsCollector() if options is not None and options.trace else None
-        step = prepared.executor.start(feeds, collector)
+        has_large_feeds = False
         try:
+            feeds = prepared.convert(values)
+        except LargeFeedError:
+            has_large_feeds = True
+            feeds = await run_in_slices(prepared.convert_large(tuple(values)))
+            self._check_open()  # close() may have come meanwhile
+        collector = token = None
+        if options is not None and options.trace:
+            collector = StepStatsCollector()
+            token = begin_trace(collector)
+        try:
+            step = prepared.executor.start(feeds, collector)
+            if has_large_feeds:
+                step.be_careful()
             if not step.run_inline():
                 await self._finish_step(step)
         except OpError as error:
-            self._num_failed += 1
+            self._counts.failed += 1
             raise explained(error, prepared) from error.__cause__
         except BaseException:
-            self._num_failed += 1
+            self._counts.failed += 1
             raise
         finally:
+            if token is not None:
+                end_trace(token)
             if metadata is not None:
-                self._fill(metadata, prepared, collector, options)
-        self._num_completed += 1
+                await fill_metadata(metadata, prepared.graph, collector, options)
+        self._counts.completed += 1
         return prepared.result(step.fetched())
-
-    def _fill(
-        self,
-        metadata: RunMetadata,
-        prepared: ExecutorsAndKeys,
-        collector: StepStatsCollector | None,
-        options: RunOptions | None,
-    ) -> None:
-        if collector is not None:
-            metadata.step_stats = collector.step_stats(prepared.graph.node_devices())
-        if options is not None and options.output_partition_graphs:
-            metadata.partition_graphs = [part.as_graph_def() for part in prepared.graph.partitions.values()]
 
     async def _finish_step(self, step: StepScope) -> None:
         self._steps.add(step)
         try:
             await step.run()
         finally:
-            self._discard(step)
-
-    def _discard(self, step: StepScope | StreamScope) -> None:
-        self._steps.discard(step)
-        if not self._steps and self._idle is not None:
-            self._idle.set()
+            self._steps.discard(step)

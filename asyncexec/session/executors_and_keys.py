@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
-from asyncexec.graph.node import Tensor
+from asyncexec.graph.node import Node, Tensor
 from asyncexec.pruning.prune import ClientGraph, path_to
 from asyncexec.session.dead_fetches import why_dead
-from asyncexec.session.fetch_mapper import Build
-from asyncexec.session.function_call_frame import Converter
-from asyncexec.session.graph_execution_state import AnyExecutor, PreparedGraph
+from asyncexec.session.fetch_mapper import Build, FetchMapper
+from asyncexec.session.function_call_frame import Converter, SlowConverter, feed_converter
+from asyncexec.session.graph_execution_state import AnyExecutor, GraphExecutionState, PreparedGraph
+from asyncexec.session.large_feeds import convert_in_pieces, is_large
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +26,7 @@ class ExecutorsAndKeys:
         graph: what was made of it, stage by stage.
         feeds: the tensors fed, in the order of the values.
         converters: one for each feed.
+        guarded: the same, for values that do not take long.
         executor: runs the steps.
         references: positions of fetches that are references to variables.
         build: puts the values of the fetches together.
@@ -32,6 +35,7 @@ class ExecutorsAndKeys:
     graph: PreparedGraph
     feeds: tuple[Tensor, ...]
     converters: tuple[Converter, ...]
+    guarded: tuple[Converter, ...]
     executor: AnyExecutor
     references: tuple[int, ...]
     build: Build
@@ -42,9 +46,9 @@ class ExecutorsAndKeys:
 
     def result(self, values: list[Any]) -> Any:
         """The caller's nest, from the *values* that a step fetched."""
-        for position, value in enumerate(values):
+        for value in values:
             if value is NOTHING:
-                raise self.missing_fetch(position)
+                raise self.missing_fetch(next(i for i, each in enumerate(values) if each is NOTHING))
         for position in self.references:
             values[position] = self._read(position, values[position])
         return self.build(values)
@@ -75,8 +79,48 @@ class ExecutorsAndKeys:
             raise InternalError(f"{tensor.name!r} gave no reference to a variable", node=tensor.op) from None
 
     def convert(self, values: Sequence[Any]) -> list[Any]:
-        """The values fed, as they travel along edges."""
-        return [convert(value) for convert, value in zip(self.converters, values, strict=True)]
+        """The values fed, as they travel along edges; LargeFeedError if that would take long."""
+        return [convert(value) for convert, value in zip(self.guarded, values, strict=True)]
+
+    def convert_large(self, values: Sequence[Any]) -> Stage[list[Any]]:
+        """The same as a stage, however large they are."""
+        converted: list[Any] = []
+        for tensor, convert, value in zip(self.feeds, self.converters, values, strict=True):
+            dtype = tensor.dtype.base_dtype
+            if not dtype.is_opaque and is_large(value, dtype):
+                converted.append((yield from convert_in_pieces(value, SlowConverter(tensor))))
+            else:
+                converted.append(convert(value))
+            yield
+        return converted
+
+
+def build_executors(
+    state: GraphExecutionState, mapper: FetchMapper, feeds: Sequence[Tensor], targets: Sequence[Node]
+) -> Stage[ExecutorsAndKeys]:
+    """What a session keeps for the signature of what *mapper* has read, *feeds* and *targets*, as a stage.
+
+    Errors as of GraphExecutionState.prepare.
+    """
+    fetches = tuple(mapper.tensors)
+    graph = yield from state.prepare(feeds, fetches, targets)
+    converters: list[Converter] = []
+    guarded: list[Converter] = []
+    for count, tensor in enumerate(feeds):
+        converters.append(feed_converter(tensor))
+        guarded.append(feed_converter(tensor, is_guarded=True))
+        if not count % STRIDE:
+            yield
+    fed = {(tensor.op, tensor.index) for tensor in feeds}
+    references: list[int] = []
+    for position, tensor in enumerate(fetches):
+        if state.brings_references and tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed:
+            references.append(position)
+        if not position % STRIDE:
+            yield
+    return ExecutorsAndKeys(
+        graph, tuple(feeds), tuple(converters), tuple(guarded), graph.executor, tuple(references), mapper.build
+    )
 
 
 def explained(error: OpError, prepared: ExecutorsAndKeys) -> OpError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from operator import itemgetter
+from typing import Any, Final, Self, TypeAlias
 
+from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, NotFoundError
 from asyncexec.frontend.create_op import TensorSource
 from asyncexec.graph.graph import Graph
@@ -15,6 +17,7 @@ from asyncexec.graph.node import Node, Tensor
 from asyncexec.ops.session_state import SESSION_HANDLES, kept
 
 Build: TypeAlias = Callable[[Sequence[Any]], Any]
+_Part: TypeAlias = int | Build  # the position of a value, or what makes something of all
 _LEAVES: Final = (Tensor, Node, str, TensorSource)
 
 
@@ -27,11 +30,20 @@ class FetchMapper:
         build: makes the result from the values of ``tensors``.
     """
 
+    build: Build
+
     def __init__(self, graph: Graph, fetches: Any) -> None:
         self._graph = graph
         self._positions: dict[Tensor, int] = {}
         self.targets: list[Node] = []
-        self.build = self._map(fetches, "fetches")
+        run_at_once(self._read(fetches))
+
+    @classmethod
+    def stage(cls, graph: Graph, fetches: Any) -> Stage[Self]:
+        """The same as a stage, for large nests."""
+        mapper = cls(graph, ())
+        yield from mapper._read(fetches)
+        return mapper
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -41,27 +53,43 @@ class FetchMapper:
         """Where the value of *tensor* stands among those of ``tensors``, which it is one of from now on."""
         return self._positions.setdefault(tensor, len(self._positions))
 
-    def _map(self, fetches: Any, where: str) -> Build:
-        if isinstance(fetches, _LEAVES):
-            return self._map_leaf(fetches)
+    def _read(self, fetches: Any) -> Stage[None]:
+        (part,) = yield from self._map_all([fetches], lambda _: "fetches")
+        self.build = itemgetter(part) if isinstance(part, int) else part
+
+    def _map_all(self, nests: Iterable[Any], where: Callable[[int], str]) -> Stage[list[_Part]]:
+        """Each of *nests*; errors tell *where* it is, by its number."""
+        parts: list[_Part] = []
+        for i, fetches in enumerate(nests):
+            parts.append(
+                self._map_leaf(fetches) if isinstance(fetches, _LEAVES) else (yield from self._map(fetches, where(i)))
+            )
+            if not i % STRIDE:
+                yield
+        return parts
+
+    def _map(self, fetches: Any, where: str) -> Stage[Build]:
         if isinstance(fetches, Mapping):
-            return _mapping(fetches, [self._map(value, f"{where}[{key!r}]") for key, value in fetches.items()])
+            keys = list(fetches)
+            values = map(fetches.__getitem__, keys)
+            return _mapping(fetches, keys, (yield from self._map_all(values, lambda i: f"{where}[{keys[i]!r}]")))
         if isinstance(fetches, (list, tuple)):
-            return _sequence(fetches, [self._map(value, f"{where}[{i}]") for i, value in enumerate(fetches)])
+            return _sequence(fetches, (yield from self._map_all(fetches, lambda i: f"{where}[{i}]")))
         if dataclasses.is_dataclass(fetches) and not isinstance(fetches, type):
-            return self._map_dataclass(fetches, where)
+            return (yield from self._map_dataclass(fetches, where))
         raise InvalidTypeError(
             f"{where} is {type(fetches).__name__} {fetches!r}, which cannot be fetched",
             hint="fetch a tensor, an operation, a name, or a list, tuple, dict or dataclass of them",
         )
 
-    def _map_dataclass(self, fetches: Any, where: str) -> Build:
+    def _map_dataclass(self, fetches: Any, where: str) -> Stage[Build]:
         names = _field_names(fetches)
-        parts = [self._map(getattr(fetches, name), f"{where}.{name}") for name in names]
+        values = (getattr(fetches, name) for name in names)
+        gather = _gathered((yield from self._map_all(values, lambda i: f"{where}.{names[i]}")))
         kind: Any = type(fetches)
-        return lambda values: kind(**{name: part(values) for name, part in zip(names, parts, strict=True)})
+        return lambda values: kind(**dict(zip(names, gather(values), strict=True)))
 
-    def _map_leaf(self, fetch: Tensor | Node | str | TensorSource) -> Build:
+    def _map_leaf(self, fetch: Tensor | Node | str | TensorSource) -> _Part:
         found = element(self._graph, fetch, "fetch")
         if isinstance(found, Node):
             self.targets.append(found)
@@ -69,24 +97,31 @@ class FetchMapper:
         position = self.position_of(found)
         if found.op.op in SESSION_HANDLES:
             return lambda values: kept(values[position])
-        return lambda values: values[position]
+        return position
 
 
-def _sequence(fetches: Sequence[Any], parts: list[Build]) -> Build:
+def _gathered(parts: Sequence[_Part]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function that makes all *parts*, in order."""
+    if len(parts) > 1 and all(isinstance(part, int) for part in parts):
+        return itemgetter(*parts)
+    builds = [itemgetter(part) if isinstance(part, int) else part for part in parts]
+    return lambda values: [build(values) for build in builds]
+
+
+def _sequence(fetches: Sequence[Any], parts: Sequence[_Part]) -> Build:
     kind: Any = type(fetches)
-    if kind is list:
-        return lambda values: [part(values) for part in parts]
+    gather = _gathered(parts)
     if hasattr(fetches, "_fields"):
-        return lambda values: kind(*(part(values) for part in parts))
-    return lambda values: kind(part(values) for part in parts)
+        return lambda values: kind(*gather(values))
+    return lambda values: kind(gather(values))
 
 
-def _mapping(fetches: Mapping[Any, Any], parts: list[Build]) -> Build:
-    keys = list(fetches)
+def _mapping(fetches: Mapping[Any, Any], keys: Sequence[Any], parts: Sequence[_Part]) -> Build:
     kind: Any = type(fetches) if isinstance(fetches, dict) else dict
     if isinstance(fetches, defaultdict):
         kind = partial(kind, fetches.default_factory)
-    return lambda values: kind((key, part(values)) for key, part in zip(keys, parts, strict=True))
+    gather = _gathered(parts)
+    return lambda values: kind(zip(keys, gather(values), strict=True))
 
 
 def element(graph: Graph, given: Any, role: str) -> Tensor | Node:
@@ -96,6 +131,8 @@ def element(graph: Graph, given: Any, role: str) -> Tensor | Node:
         InvalidArgumentError: it is of another graph, or a name of nothing in this one.
         InvalidTypeError: it is neither.
     """
+    if type(given) is Tensor and given.graph is graph:
+        return given
     if isinstance(given, str):
         try:
             found: Tensor | Node = graph[given.removeprefix("^")]
@@ -117,7 +154,7 @@ def structure_key(fetches: Any) -> Any:
     if kind is Tensor or kind is str or kind is Node or isinstance(fetches, TensorSource):
         return fetches
     if kind is list or kind is tuple:
-        return (kind, *[structure_key(item) for item in fetches])
+        return (kind, *[item if type(item) is Tensor else structure_key(item) for item in fetches])
     if isinstance(fetches, Mapping):
         # By id, since it may have no hash; what is cached under the key holds it, so that the id stays its own.
         factory = id(fetches.default_factory) if isinstance(fetches, defaultdict) else None

@@ -10,27 +10,27 @@ import numpy as np
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
-from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.frontend.convert import as_tensor_value
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.ops.session_state import TensorHandle
 from asyncexec.session.fetch_mapper import element
+from asyncexec.session.large_feeds import MAX_BYTES, LargeFeedError, is_large
 
 Converter: TypeAlias = Callable[[Any], Any]
 
 
-def feed_converter(tensor: Tensor) -> Converter:
+def feed_converter(tensor: Tensor, *, is_guarded: bool = False) -> Converter:
     """A function that makes a fed value one of *tensor*'s dtype, and checks its shape.
 
     It raises InvalidTypeError for a dtype that cannot be had without loss, InvalidArgumentError for a shape that does
-    not fit; both name the tensor.
+    not fit; both name the tensor.  One that *is_guarded* raises LargeFeedError for what would take long to convert.
     """
     dtype = tensor.dtype.base_dtype
     if dtype.is_opaque:
         return partial(_checked_object, tensor)
     shape = tensor.op.output_shapes[tensor.index]
-    slow = _SlowConverter(tensor, dtype, shape)
+    slow = (_GuardedConverter if is_guarded else SlowConverter)(tensor)
     if dtype is types.string:
         return slow
     np_dtype, dims = dtype.as_numpy_dtype, shape.dims
@@ -38,9 +38,24 @@ def feed_converter(tensor: Tensor) -> Converter:
     if dims == ():
         return lambda value: value if type(value) is scalar_type else slow(value)
     accepts = shape.accepts
+    if is_guarded and not shape.is_fully_defined:
+        return _small_converter(np_dtype, accepts, slow)
 
     def convert(value: Any) -> Any:
         if type(value) is np.ndarray and value.dtype == np_dtype and value.ndim and accepts(value.shape):
+            return value
+        return slow(value)
+
+    return convert
+
+
+def _small_converter(np_dtype: np.dtype[Any], accepts: Callable[[Any], bool], slow: Converter) -> Converter:
+    """A guarded converter of a tensor whose size is not known."""
+
+    def convert(value: Any) -> Any:
+        if type(value) is np.ndarray and value.dtype == np_dtype and value.ndim and accepts(value.shape):
+            if value.nbytes > MAX_BYTES:
+                raise LargeFeedError
             return value
         return slow(value)
 
@@ -90,37 +105,66 @@ def _kept_tensor(tensor: Tensor, handle: TensorHandle) -> Any:
         raise error.locate(tensor.op) from None
 
 
-class _SlowConverter:
-    """Any value, checked in full."""
+class SlowConverter:
+    """Makes any value one for *tensor*, whose dtype is not opaque, and checks it in full."""
 
-    __slots__ = ("_dtype", "_python_type", "_scalar_type", "_shape", "_tensor")
+    __slots__ = ("_python_type", "_scalar_type", "_shape", "_tensor", "dtype")
 
-    def __init__(self, tensor: Tensor, dtype: types.DType, shape: TensorShape) -> None:
+    def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
-        self._dtype = dtype
-        self._shape = shape
+        self._shape = tensor.op.output_shapes[tensor.index]
+        self.dtype = dtype = tensor.dtype.base_dtype
         # The usual Python value of a scalar placeholder needs no more than a call.
         self._scalar_type: Any = dtype.as_numpy_dtype.type
-        self._python_type = float if dtype.is_floating and shape.dims == () else None
+        self._python_type = float if dtype.is_floating and self._shape.dims == () else None
 
     def __call__(self, value: Any) -> Any:
         if type(value) is self._python_type:
             return self._scalar_type(value)
         tensor = self._tensor
         _checked_object(tensor, value)
-        if isinstance(value, TensorHandle) and self._dtype is not types.string:
+        if isinstance(value, TensorHandle) and self.dtype is not types.string:
             value = _kept_tensor(tensor, value)
-        if self._dtype.is_integer and isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "f":
+        is_array = isinstance(value, (np.ndarray, np.generic))
+        converted = self.convert_array(value) if is_array else self.convert_nest(value)
+        self.check_shape(converted)
+        return converted
+
+    def convert_array(self, array: Any) -> Any:
+        """An array or numpy scalar as it travels along edges, whatever its shape."""
+        if self.dtype.is_integer and array.dtype.kind == "f":
             with np.errstate(invalid="ignore"):
-                value = value.astype(self._dtype.as_numpy_dtype)  # as TensorFlow's session: arrays are truncated
+                array = array.astype(self.dtype.as_numpy_dtype)  # as TensorFlow's session: arrays are truncated
+        return self.convert_nest(array)
+
+    def convert_nest(self, nest: Any) -> Any:
+        """A Python value as it travels along edges, whatever its shape."""
         try:
-            converted, _ = as_tensor_value(value, self._dtype)
+            converted, _ = as_tensor_value(nest, self.dtype)
         except OpError as error:
+            tensor = self._tensor
             raise type(error)(f"cannot feed {tensor.name!r}: {error.message}", node=tensor.op) from None
+        return converted
+
+    def check_shape(self, converted: Any) -> None:
+        """InvalidArgumentError unless a value of that shape can be fed."""
         if not self._shape.accepts(np.shape(converted)):
+            tensor = self._tensor
             raise InvalidArgumentError(
                 f"cannot feed a value of shape {list(np.shape(converted))} for {tensor.name!r}, "
                 f"which has the shape {self._shape}",
                 node=tensor.op,
             )
-        return converted
+
+
+class _GuardedConverter(SlowConverter):
+    """The same for small values."""
+
+    __slots__ = ()
+
+    def __call__(self, value: Any) -> Any:
+        if type(value) is self._python_type:
+            return self._scalar_type(value)
+        if is_large(value, self.dtype):
+            raise LargeFeedError
+        return super().__call__(value)

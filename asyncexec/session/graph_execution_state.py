@@ -16,8 +16,10 @@ from asyncexec.devices.memory_types import MemoryTypes, memory_types
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor, PartitionExecutor, StepChannels
 from asyncexec.executor.loop_holds import LoopHolds
-from asyncexec.executor.offload import Grace, WorkerPool
+from asyncexec.executor.offload import WorkerPool
+from asyncexec.executor.patience import Grace
 from asyncexec.executor.process_pool import ProcessPool
+from asyncexec.executor.worker_calls import WorkerCalls
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
@@ -63,12 +65,17 @@ class PreparedGraph:
     executor: AnyExecutor
     stand_ins: Mapping[str, Node] = field(default_factory=dict)
 
-    def node_devices(self) -> Callable[[Node], str]:
-        """A function that gives the device that a node of one of the partitions runs on."""
+    def node_devices(self) -> Stage[Callable[[Node], str]]:
+        """A function that gives the device that a node of one of the partitions runs on, as a stage."""
         if len(self.partitions) == 1:
             (only,) = self.partitions
             return lambda node: only
-        devices = {node: name for name, part in self.partitions.items() for node in part.graph.nodes}
+        devices: dict[Node, str] = {}
+        for name, part in self.partitions.items():
+            nodes = part.graph.nodes
+            for start in range(0, len(nodes), STRIDE):
+                devices.update(dict.fromkeys(nodes[start : start + STRIDE], name))
+                yield
         return devices.__getitem__
 
 
@@ -87,10 +94,12 @@ class GraphExecutionState:
     def __init__(self, graph: Graph, config: SessionConfig, resource_mgr: ResourceMgr) -> None:
         self.devices = DeviceSet(create_devices(DeviceOptions(config.device_count)))
         self.devices.client_device = self.devices.devices[0]
-        grace = Grace(config.worker_grace_s, config.async_grace_s)
+        grace = Grace(config.worker_grace_s, config.async_grace_s, config.cancel_grace_s)
         self.pools = {
             device.name: WorkerPool(device.num_workers or config.num_worker_threads, grace) for device in self.devices
         }
+        calls = {name: WorkerCalls(pool) for name, pool in self.pools.items()}
+        resource_mgr.lookup_or_create(dict, "_session", "worker_calls", lambda: calls)
         slow_ms = config.slow_inline_ms
         self.holds = LoopHolds(None if slow_ms is None else int(slow_ms * NS_PER_MS))
         self.processes = resource_mgr.processes = ProcessPool(config.num_processes, grace)
@@ -112,6 +121,11 @@ class GraphExecutionState:
             {device.name: device.incarnation for device in self.devices},
             own_memory=frozenset(device.name for device in self.devices if not device.shares_host_memory),
         )
+
+    @property
+    def brings_references(self) -> bool:
+        """Whether a step gives references to variables where such are fetched, and not what is in these."""
+        return not self._uses_rendezvous  # there a _Send has read it
 
     def prepare(
         self, feeds: Sequence[Tensor], fetches: Sequence[Tensor], targets: Sequence[Node]
@@ -186,31 +200,34 @@ class GraphExecutionState:
             view = yield from build_graph_view(
                 part.graph, self._binders[device], has_control_flow=traits.has_control_flow
             )
+            yield
             executor = Executor(view, self.pools[device], self._slice_ns, self._schedule_seed, self.holds)
             executors.append(PartitionExecutor(executor, part.feed_indices, part.fetch_indices))
+            yield
         has_channels = client_keys is not None or traits.has_transfers or traits.has_collectives
         if len(executors) == 1 and not has_channels:
             return executors[0].executor
         return PartitionedExecutor(
             executors,
             len(client_graph.fetches),
-            _open_channels_with_collectives if traits.has_collectives else _open_channels,
+            self._open_channels_with_collectives if traits.has_collectives else _open_channels,
             self._slice_ns,
             debug=self._debug,
             client_keys=client_keys,
         )
 
+    def _open_channels_with_collectives(self) -> StepChannels:
+        """The same with collectives, which merge large values on the first device's threads."""
+        calls = WorkerCalls(self.pools[self.devices.devices[0].name])
+        collectives = _collective_executor.LocalCollectiveExecutor(calls.call)
+        context = copy_context()
+        context.run(_collective.current_collective_executor.set, collectives)
+        return StepChannels(IntraProcessRendezvous(), context, collectives)
+
 
 def _open_channels() -> StepChannels:
     """What the partitions of one step meet in."""
     return StepChannels(IntraProcessRendezvous())
-
-
-def _open_channels_with_collectives() -> StepChannels:
-    collectives = _collective_executor.LocalCollectiveExecutor()
-    context = copy_context()
-    context.run(_collective.current_collective_executor.set, collectives)
-    return StepChannels(IntraProcessRendezvous(), context, collectives)
 
 
 def _traits_of(partitions: Iterable[PartitionedGraph]) -> Stage[_Traits]:

@@ -112,7 +112,7 @@ def test_nodes_that_come_later_go_with_those_that_are_placed() -> None:
         shape: Shape[T=float32](y)
         z: Neg[T=float32](x)
     """
-    import_into(graph, parse_graph_text(more))
+    run_at_once(import_into(graph, parse_graph_text(more)))
     run_at_once(placer.place())
     run_at_once(placer.place())
     assert placement_of(graph, placer) == [f"/device:CPU:{i}" for i in (1, 2, 2, 1, 2, 2, 0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -310,10 +310,10 @@ async def test_who_waits_too_long_gives_up(executor: LocalCollectiveExecutor) ->
 async def test_large_values_are_merged_elsewhere() -> None:
     goes_on, asked = asyncio.Event(), asyncio.Event()
 
-    async def offload(function: Callable[[], Any]) -> Any:
+    async def offload(function: Callable[..., Any], args: Sequence[Any], node: str) -> Any:
         asked.set()
         await goes_on.wait()
-        return function()
+        return function(*args)
 
     executor = LocalCollectiveExecutor(offload=offload)
     assert (await executor.all_reduce(member(0, 1), floats(1), "Add", "Id")).tolist() == [1]
@@ -329,9 +329,9 @@ async def test_large_values_are_merged_elsewhere() -> None:
 async def test_an_abort_while_values_are_merged_elsewhere() -> None:
     goes_on = asyncio.Event()
 
-    async def offload(function: Callable[[], Any]) -> Any:
+    async def offload(function: Callable[..., Any], args: Sequence[Any], node: str) -> Any:
         await goes_on.wait()
-        return function()
+        return function(*args)
 
     executor = LocalCollectiveExecutor(offload=offload)
     tasks = [await started(executor.gather(member(d, 2), np.ones(OFFLOADED_SIZE))) for d in range(2)]

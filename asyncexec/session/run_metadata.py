@@ -1,0 +1,36 @@
+"""What a run tells of itself: StepStats and partition graphs, put together when its step has ended.
+
+That takes microseconds for each node, so both are made by stages.
+"""
+
+from __future__ import annotations
+
+from asyncexec.executor.step_stats_collector import StepStatsCollector
+from asyncexec.framework.cooperative import Stage, run_in_slices
+from asyncexec.framework.gc_pause import paused_gc
+from asyncexec.framework.step_stats import RunMetadata
+from asyncexec.session.graph_execution_state import PreparedGraph
+from asyncexec.session.session_config import RunOptions
+
+
+async def fill_metadata(
+    metadata: RunMetadata, graph: PreparedGraph, collector: StepStatsCollector | None, options: RunOptions | None
+) -> None:
+    """Put into *metadata* what *collector* has gathered, and what else *options* ask for."""
+    with paused_gc():
+        if collector is not None:
+            await run_in_slices(_add_step_stats(metadata, graph, collector))
+        if options is not None and options.output_partition_graphs:
+            await run_in_slices(_add_partition_graphs(metadata, graph))
+
+
+def _add_step_stats(metadata: RunMetadata, graph: PreparedGraph, collector: StepStatsCollector) -> Stage[None]:
+    device_of = yield from graph.node_devices()
+    metadata.step_stats = yield from collector.step_stats(device_of)
+
+
+def _add_partition_graphs(metadata: RunMetadata, graph: PreparedGraph) -> Stage[None]:
+    metadata.partition_graphs = []
+    for part in graph.partitions.values():
+        graph_def = yield from part.graph_def_stage()
+        metadata.partition_graphs.append(graph_def)
