@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 # fmt: off
 if TYPE_CHECKING:
     from asyncexec.framework import errors as errors
+    from asyncexec.framework.cancellation import (
+        CancellationManager as CancellationManager, cancellation_manager as cancellation_manager,
+    )
     from asyncexec.framework.graph_def import GraphDef as GraphDef, NodeDef as NodeDef
     from asyncexec.framework.kernel_warning import KernelWarning as KernelWarning
     from asyncexec.framework.limiter import Limiter as Limiter
@@ -125,6 +128,8 @@ if TYPE_CHECKING:
     from asyncexec.frontend.stream_functions import (
         StreamState as StreamState, source as source, stream_state as stream_state,
     )
+    from asyncexec.frontend.stream_sources import Ticks as Ticks, Windows as Windows, ticks as ticks, windows as windows
+    from asyncexec.frontend.stream_windows import window as window
     from asyncexec.frontend.string_functions import (
         as_string as as_string, reduce_join as reduce_join, regex_full_match as regex_full_match,
         regex_replace as regex_replace, string_join as string_join, string_length as string_length,
@@ -167,6 +172,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "asyncexec.framework": "errors",
     "asyncexec.framework.graph_def": "GraphDef NodeDef",
+    "asyncexec.framework.cancellation": "CancellationManager cancellation_manager",
     "asyncexec.framework.kernel_warning": "KernelWarning",
     "asyncexec.framework.limiter": "Limiter",
     "asyncexec.framework.retry": "Retry",
@@ -235,6 +241,8 @@ _PUBLIC = {
     ),
     "asyncexec.frontend.session_handles": "delete_session_tensor get_session_handle get_session_tensor",
     "asyncexec.frontend.stream_functions": "StreamState source stream_state",
+    "asyncexec.frontend.stream_sources": "Ticks Windows ticks windows",
+    "asyncexec.frontend.stream_windows": "window",
     "asyncexec.frontend.string_functions": (
         "as_string reduce_join regex_full_match regex_replace string_join string_length string_lower string_split "
         "string_strip string_to_hash_bucket_fast string_to_number string_upper substr"

@@ -12,9 +12,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
+from contextvars import Context
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
 from asyncexec.executor.executor_barrier import ExecutorBarrier, PartitionedExecutor
 from asyncexec.executor.executor_state import ExecutorState
 from asyncexec.executor.loop_holds import LoopHolds
+from asyncexec.executor.pipeline_state import PipelineState
+from asyncexec.executor.step_counts import StepCounts
 from asyncexec.executor.stream_item import StateCell, StateSlot, StreamItem
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
@@ -38,6 +40,7 @@ class StreamPlan:
         result: makes of the values that a step fetched what the user gets; an OpError where one is missing.
         explained: the error to show for one of a step.
         holds: is told how long the event loop was held.
+        counts: is told of items that have ended.
         states: those carried from item to item.
     """
 
@@ -46,7 +49,24 @@ class StreamPlan:
     result: Callable[[list[Any]], Any]
     explained: Callable[[OpError], OpError]
     holds: LoopHolds
+    counts: StepCounts
     states: tuple[StateSlot, ...] = ()
+
+
+class Gate(Protocol):
+    """What items pass when they begin, where it is limited how many steps are under way at once."""
+
+    def try_enter(self) -> bool:
+        """Take a place, if nobody has to wait for one; whether that is so."""
+        ...
+
+    async def enter(self) -> None:
+        """Take a place, as soon as it is one's turn."""
+        ...
+
+    def leave(self) -> None:
+        """Give a place back."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +89,22 @@ class StreamOptions:
 class StreamDriver(ABC):
     """The items of one stream, from when they begin until they are done."""
 
-    def __init__(self, options: StreamOptions) -> None:
+    def __init__(self, options: StreamOptions, gate: Gate | None, context: Context) -> None:
         self._loop = asyncio.get_running_loop()
-        self._context = copy_context()  # what kernels run in, whoever sends
+        self._context = context  # what kernels run in, whoever sends
         self._options = options
+        self._gate = gate
+        self._num_granted = 0  # places that were waited for, for items that have not begun
+        self._gatekeeper: asyncio.Task[None] | None = None  # who waits for one
+        self._is_ordered = options.ordered
         self._plan: StreamPlan | None = None
         self._inbox: deque[Any] = deque()  # sent, and not begun
         self._active: deque[StreamItem] = deque()  # that have something to do
         self._in_flight: dict[StreamItem, None] = {}
         self._results: deque[StreamItem] = deque()  # not taken: all that have begun if ordered, else those done
         self._endings: set[asyncio.Task[None]] = set()
-        self._at_rest: list[ExecutorState] = []  # as many as have been under way at once
+        self._ending_steps: set[ExecutorState | ExecutorBarrier] = set()  # that some of these wait for
+        self._spare: list[StreamItem] = []  # done and taken; each has a step at rest, to be used again
         self._cells: list[StateCell] = []  # behind the last item
         self._number = 0
         self._schedule_drive = self._schedule  # one for all items
@@ -96,6 +121,10 @@ class StreamDriver(ABC):
     @abstractmethod
     def _end_item(self, item: StreamItem, error: BaseException | None) -> None:
         """Take what became of *item*."""
+
+    @abstractmethod
+    def _end_well(self, item: StreamItem) -> None:
+        """Take the value of *item*, whose step is at rest and may be used again."""
 
     @abstractmethod
     def _settle_end(self) -> None:
@@ -119,54 +148,96 @@ class StreamDriver(ABC):
             self.abort(raised)
 
     def _drive_for_a_slice(self) -> None:
-        start = now = monotonic_ns()
+        start = monotonic_ns()
         end = start + self._options.slice_ns
         is_more_to_come = self._fill_inbox(end)
+        now = monotonic_ns()
         active, inbox = self._active, self._inbox
         with np.errstate(all="ignore"):
             while now <= end:
                 if active:
                     now = self._advance(active.popleft(), now, end)
-                elif inbox:
-                    now = self._begin(inbox.popleft(), now, end)
+                elif inbox and (self._gate is None or self._may_begin(self._gate)):
+                    now = self._begin(inbox.popleft(), end)
                 else:
                     break
         if self._plan is not None and now - start > self._plan.holds.longest_slice_ns:
             self._plan.holds.longest_slice_ns = now - start
         self._drive_is_due = False
-        if active or inbox or is_more_to_come:
+        if active or (inbox and self._gatekeeper is None) or is_more_to_come:
             self._schedule()
 
-    def _begin(self, feeds: Any, now: int, end: int) -> int:
-        plan = self._plan
+    def _may_begin(self, gate: Gate) -> bool:
+        """Take a place for an item; if there is none, let somebody wait for one."""
+        if self._num_granted:
+            self._num_granted -= 1
+            return True
+        if self._gatekeeper is None:
+            if gate.try_enter():
+                return True
+            self._gatekeeper = self._loop.create_task(self._wait_at(gate))
+            self._keep(self._gatekeeper)
+        return False
+
+    async def _wait_at(self, gate: Gate) -> None:
+        try:
+            await gate.enter()
+        finally:
+            self._gatekeeper = None
+        self._num_granted += 1
+        if self._inbox:
+            self._schedule()
+
+    def _close_gate(self) -> None:
+        """Wait for no place any more, and give back what nobody has used."""
+        if self._gate is not None:
+            if self._gatekeeper is not None:
+                self._gatekeeper.cancel()
+            while self._num_granted:
+                self._num_granted -= 1
+                self._gate.leave()
+
+    def _give_back_place(self, item: StreamItem) -> None:
+        if self._gate is not None and item.has_place:
+            item.has_place = False
+            self._gate.leave()
+
+    def _begin(self, feeds: Any, end: int) -> int:
+        plan, spare = self._plan, self._spare
         assert plan is not None  # who sends opens it
-        item = StreamItem(self._number, self._active, self._schedule_drive)
+        item = spare.pop() if spare else StreamItem(self._active, self._schedule_drive)
+        item.number = self._number
+        item.has_place = True
         self._number += 1
         self._in_flight[item] = None
-        if self._options.ordered:
+        if self._is_ordered:
             self._results.append(item)
         try:
             values = plan.convert(feeds)
-            step = self._start_with_states(item, plan, values) if plan.states else self._start(plan, values)
+            if plan.states:
+                self._start_with_states(item, plan, values)
+            else:
+                self._start(item, plan, values)
         except Exception as error:
             self._end_item(item, error)
             return monotonic_ns()
+        item.is_queued = True
+        return self._advance(item, monotonic_ns(), end)
+
+    def _start(self, item: StreamItem, plan: StreamPlan, values: list[Any] | None) -> None:
+        """Begin the step of *item*: that of an item which is done, where there is one."""
+        step, executor = item.step, plan.executor
+        if type(step) is PipelineState or type(step) is ExecutorState:  # isinstance would take a while here
+            step.restart(values, item)
+            return
+        if values is not None and not plan.states and type(executor) is Executor:
+            step = executor.start_one_of_many(values)
+        else:
+            step = executor.start(values)
         item.step = step
         step.watch(item)
-        item.is_queued = True
-        return self._advance(item, now, end)
 
-    def _start(self, plan: StreamPlan, values: list[Any] | None) -> ExecutorState | ExecutorBarrier:
-        """A step; that of an item which is done, where one can be used again."""
-        if not self._at_rest:
-            return plan.executor.start(values)
-        step = self._at_rest.pop()
-        step.restart(values)
-        return step
-
-    def _start_with_states(
-        self, item: StreamItem, plan: StreamPlan, values: list[Any]
-    ) -> ExecutorState | ExecutorBarrier:
+    def _start_with_states(self, item: StreamItem, plan: StreamPlan, values: list[Any]) -> None:
         """Start with what of the states is there; the rest is delivered when it comes."""
         item.read = self._cells
         self._cells = item.written = [StateCell() for _ in plan.states]
@@ -177,12 +248,14 @@ class StreamDriver(ABC):
                 item.num_awaited += 1
                 cell.reader = item, slot.feed
         if not item.num_awaited:
-            return self._start(plan, values)
-        step = self._start(plan, None)
+            self._start(item, plan, values)
+            return
+        item.is_queued = True
+        self._start(item, plan, None)
+        assert item.step is not None
         for index, value in enumerate(values):
             if value is not NOTHING:
-                step.deliver_feed(index, value)
-        return step
+                item.step.deliver_feed(index, value)
 
     def _advance(self, item: StreamItem, now: int, end: int) -> int:
         """Run what is ready of *item*; the time that it is then."""
@@ -194,23 +267,39 @@ class StreamDriver(ABC):
         except BaseException as raised:  # a KeyboardInterrupt, say
             step.abort(raised)
         item.is_queued = False
-        if step._failure is not None:
+        if type(step) is PipelineState and step.values is not None:
+            self._complete_line(item, step)
+        elif step._failure is not None:
             self._fail(item, step)
         elif step.has_ready:
             item.set_result(None)
         elif item.num_awaited or step.is_waiting:
-            if item.written and not self._options.yields_errors:
+            if not item.num_awaited and step.is_stuck():
+                self._fail(item, step)
+            elif item.written and not self._options.yields_errors:
                 self._hand_on(item, step.fetched())
         else:
             self._complete(item, step)
         return now
 
+    def _complete_line(self, item: StreamItem, step: PipelineState) -> None:
+        assert self._plan is not None
+        assert step.values is not None
+        try:
+            item.value = self._plan.result(step.values)
+        except Exception as raised:
+            self._end_item(item, raised)
+            return
+        if not step.rest():
+            item.step = None
+        self._end_well(item)
+
     def _complete(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
         plan = self._plan
         assert plan is not None
         error: BaseException | None = None
-        is_plain = type(step) is ExecutorState  # without control flow, and on one device
-        if not is_plain:
+        executor = plan.executor if type(step) is ExecutorState else None  # without control flow, and on one device
+        if executor is None:
             step._check_complete()
             error = step.take_failure()
         if error is None:
@@ -222,10 +311,12 @@ class StreamDriver(ABC):
             else:
                 if item.written:
                     self._hand_on(item, values)
-            if is_plain and isinstance(step, ExecutorState):
-                step.rest()
-                self._at_rest.append(step)
-        self._end_item(item, error)
+        if error is None and isinstance(step, ExecutorState) and isinstance(executor, Executor):
+            if not (step.rest() and executor.lines.note_step()):
+                item.step = None
+            self._end_well(item)
+        else:
+            self._end_item(item, error)
 
     def _hand_on(self, item: StreamItem, values: Sequence[Any]) -> None:
         """Let the next item have what this one has written."""
@@ -238,9 +329,13 @@ class StreamDriver(ABC):
     def _fail(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
         if step.is_waiting:
             item.step = None  # nobody is to look at it any more
-            self._keep(self._loop.create_task(self._end_step(item, step)))
+            self._end_in_task(item, step)
         else:
             self._end_item(item, step.take_failure())
+
+    def _end_in_task(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+        self._ending_steps.add(step)
+        self._keep(self._loop.create_task(self._end_step(item, step)))
 
     async def _end_step(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
         """Cancel what a failed step has launched, and wait for it."""
@@ -248,7 +343,9 @@ class StreamDriver(ABC):
         try:
             await step._end_launched()
         finally:
+            self._ending_steps.discard(step)
             step.take_failure()
+            self._give_back_place(item)
             if item in self._in_flight:
                 self._end_item(item, error)
             del error, step

@@ -66,7 +66,8 @@ class StreamItem:
 
     Attributes:
         number: its place among the items, from 0.
-        step: while it is under way.
+        has_place: whether it is counted among the steps under way, where these are limited.
+        step: while it is under way, and, at rest, from then on until it is used again.
         is_queued: whether the scope is going to look at it.
         num_awaited: states that it waits for.
         read, written: the cells before and behind it, one for each state.
@@ -77,6 +78,7 @@ class StreamItem:
         "_active",
         "_schedule",
         "error",
+        "has_place",
         "is_done",
         "is_queued",
         "num_awaited",
@@ -87,10 +89,11 @@ class StreamItem:
         "written",
     )
 
-    def __init__(self, number: int, active: deque[StreamItem], schedule: Callable[[], None]) -> None:
-        self.number = number
+    def __init__(self, active: deque[StreamItem], schedule: Callable[[], None]) -> None:
+        self.number = 0
         self._active = active
         self._schedule = schedule
+        self.has_place = False
         self.step: ExecutorState | ExecutorBarrier | None = None
         self.is_queued = False
         self.num_awaited = 0
@@ -123,4 +126,9 @@ class StreamItem:
     def let_go(self) -> None:
         """Hold on to nothing but the outcome."""
         self.step = None
+        self._schedule = _look_at_nothing
         self.read = self.written = ()
+
+
+def _look_at_nothing() -> None:
+    """Stands for a scope that has let go of the item."""

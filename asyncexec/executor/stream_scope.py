@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextvars import Context
 from typing import Any
 
 from asyncexec.executor.executor_barrier import ExecutorBarrier
 from asyncexec.executor.executor_state import ExecutorState
-from asyncexec.executor.stream_driver import StreamDriver, StreamOptions, StreamPlan
+from asyncexec.executor.stream_driver import Gate, StreamDriver, StreamOptions, StreamPlan
 from asyncexec.executor.stream_item import StateCell, StreamItem
 from asyncexec.executor.waiters import Waiters
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import outlast
+from asyncexec.framework.derived import without_frames
 from asyncexec.framework.errors import AbortedError, CancelledError, FailedPreconditionError, OpError
 
 
@@ -29,6 +31,8 @@ class StreamScope(StreamDriver):
     Args:
         open_plan: called with what was sent first, and awaited, once.
         options: see StreamOptions.
+        gate: what items pass when they begin, if anything.
+        context: what they run in.
         on_end: called when nothing is in flight any more, and nothing can be sent.
     """
 
@@ -36,9 +40,11 @@ class StreamScope(StreamDriver):
         self,
         open_plan: Callable[[Any], Awaitable[StreamPlan]],
         options: StreamOptions,
+        gate: Gate | None,
+        context: Context,
         on_end: Callable[[StreamScope], None],
     ) -> None:
-        super().__init__(options)
+        super().__init__(options, gate, context)
         self._open_plan = open_plan
         self._opening = asyncio.Lock()
         self._on_end: Callable[[StreamScope], None] | None = on_end
@@ -47,6 +53,7 @@ class StreamScope(StreamDriver):
         self._occupied = 0
         self._is_closed = False
         self._failure: BaseException | None = None
+        self._reason: OpError | None = None  # what the failure was, once it has been raised
         self._senders = Waiters(self._loop)
         self._takers = Waiters(self._loop)
         self._drainers = Waiters(self._loop)
@@ -62,12 +69,16 @@ class StreamScope(StreamDriver):
         """
         if self._plan is None:
             await self._open(feeds)
-        while self._occupied >= self._options.window and not self._is_closed:
-            await self._senders.wait()
+        await self.wait_for_room()
         self._check_open()
         self._occupied += 1
         self._inbox.append(feeds)
         self._schedule()
+
+    async def wait_for_room(self) -> None:
+        """Wait until one more may be sent, or nothing can be sent any more."""
+        while self._occupied >= self._options.window and not self._is_closed:
+            await self._senders.wait()
 
     async def draw_from(self, source: Iterator[Any]) -> None:
         """Let the items be those of *source*, drawn as there is room for them; the stream is closed at its end."""
@@ -95,8 +106,9 @@ class StreamScope(StreamDriver):
                 self._plan = plan
 
     def _check_open(self) -> None:
-        if self._failure is not None:
-            raise AbortedError(f"the stream has ended: {_first_line(self._failure)}") from self._failure
+        reason = self._failure or self._reason
+        if reason is not None:
+            raise AbortedError(f"the stream has ended: {_first_line(reason)}") from reason
         if self._is_closed:
             raise FailedPreconditionError("the stream is closed: nothing can be sent any more")
 
@@ -107,14 +119,15 @@ class StreamScope(StreamDriver):
         self._is_closed = True
         self._source = None
         if error is not None:
-            self._failure = error
+            self._failure = _of_source(error)
         self._stop_feeder()
         self._senders.wake_all()
         self._settle_end()
 
     def _stop_feeder(self) -> None:
-        if self._feeder is not None and self._feeder is not asyncio.current_task():
-            self._feeder.cancel()
+        feeder, self._feeder = self._feeder, None  # once: it may take its time to clean up
+        if feeder is not None and feeder is not asyncio.current_task():
+            feeder.cancel()
 
     def abort(self, error: BaseException) -> None:
         """Cancel and drop everything; who takes results gets *error*."""
@@ -131,14 +144,24 @@ class StreamScope(StreamDriver):
     async def end(self) -> None:
         """Cancel and drop everything, and wait for it, whoever cancels meanwhile."""
         self.abort(CancelledError("the stream has ended"))
+        self._leave()
         await self._outlast_endings()
+
+    def _leave(self) -> None:
+        """Take note that nobody waits for results any more."""
+        for step in self._ending_steps:
+            step.leave()
 
     async def _outlast_endings(self) -> None:
         if self._endings:
             await outlast(lambda: not self._endings, self._wait_for_endings)
 
     async def _wait_for_endings(self) -> None:
-        await asyncio.wait(self._endings)
+        try:
+            await asyncio.wait(self._endings)
+        except asyncio.CancelledError:
+            self._leave()
+            raise
 
     @property
     def is_closed(self) -> bool:
@@ -163,30 +186,46 @@ class StreamScope(StreamDriver):
             StopAsyncIteration: the stream was closed, and everything has been taken.
             OpError: the failure that has ended the stream.
         """
-        results = self._results
-        while not (results and results[0].is_done):
+        results, takers = self._results, self._takers
+        is_late = bool(takers.line or takers.num_waking)  # others came before, and what is there is for them
+        while is_late or not (results and results[0].is_done):
             if self._is_closed and not (results or self._in_flight or self._inbox):
                 await self._raise_end()
-            await self._takers.wait()
+            is_late = False
+            await takers.wait()
         item = results.popleft()
-        if item.error is not None and not self._goes_on_after(item.error):
-            self._failure = item.error
-            del item
-            await self._raise_end()
+        value = item.value
+        if item.error is not None:
+            if not self._goes_on_after(item.error):
+                self._failure = item.error
+                del item
+                await self._raise_end()
+            value = item.error
+        elif item.step is not None:
+            item.value, item.is_done = None, False
+            self._spare.append(item)
         self._occupied -= 1
-        if self._takers.line and results and results[0].is_done:
-            self._takers.wake_one()
+        if takers.line:
+            self._wake_taker()
         if self._senders.line:
             self._senders.wake_one()
         if self._source is not None and not self._drive_is_due:
             self._schedule()
-        return item.value if item.error is None else item.error
+        return value
+
+    def _wake_taker(self) -> None:
+        """Let the first who waits go on, if there is a result for it besides those for who has been woken already."""
+        results, count = self._results, self._takers.num_waking + 1
+        if len(results) >= count and all(results[i].is_done for i in range(count)):
+            self._takers.wake_one()
 
     async def _raise_end(self) -> None:
         """Raise what the stream has ended with, once; then, and where it was closed, StopAsyncIteration."""
         await self._outlast_endings()
         error, self._failure = self._failure, None
         self._takers.wake_all()
+        if isinstance(error, OpError) and not isinstance(error, CancelledError):
+            self._reason = without_frames(error)
         if error is None:
             raise StopAsyncIteration
         try:
@@ -213,22 +252,49 @@ class StreamScope(StreamDriver):
             self.close(error)
         return False
 
+    def _end_well(self, item: StreamItem) -> None:
+        assert self._plan is not None
+        self._plan.counts.completed += 1
+        if item.read:
+            self._pass_on(item)
+        item.is_done = True
+        del self._in_flight[item]
+        if self._gate is not None:
+            self._give_back_place(item)
+        if not self._is_ordered:
+            self._results.append(item)
+        if self._takers.line:
+            self._wake_taker()
+        if self._is_closed:
+            self._settle_end()
+
+    def _pass_on(self, item: StreamItem) -> None:
+        """Leave to the item behind what *item* has not written."""
+        for before, behind in zip(item.read, item.written, strict=True):
+            before.pass_to(behind)
+        item.read = item.written = ()
+
     def _end_item(self, item: StreamItem, error: BaseException | None) -> None:
         """Let *item* be done; what it has not written it passes on."""
+        assert self._plan is not None
+        if error is None:
+            self._plan.counts.completed += 1
+        else:
+            self._plan.counts.failed += 1
         if item.read:
-            for before, behind in zip(item.read, item.written, strict=True):
-                before.pass_to(behind)
+            self._pass_on(item)
         item.let_go()
         item.is_done = True
         del self._in_flight[item]
-        if not self._options.ordered:
+        self._give_back_place(item)
+        if not self._is_ordered:
             self._results.append(item)
         if error is not None:
             item.error = self._named(item, error)
             if not self._goes_on_after(item.error):
                 self._end_behind(item)
         if self._takers.line:
-            self._takers.wake_one()
+            self._wake_taker()
         if self._is_closed:
             self._settle_end()
 
@@ -245,14 +311,14 @@ class StreamScope(StreamDriver):
 
     def _end_behind(self, failed: StreamItem) -> None:
         """End the stream with *failed*: what was sent after it, or if results come unordered, all else."""
-        if self._options.ordered:
+        if self._is_ordered:
             dropped = [item for item in self._results if item.number > failed.number]
             while self._results[-1] is not failed:
                 self._results.pop()
             dropped = [item for item in dropped if not item.is_done]
         else:
             dropped = list(self._in_flight)
-        if self._failure is None or not self._options.ordered:
+        if self._failure is None or not self._is_ordered:
             self._failure = failed.error
         self._cut(dropped)
 
@@ -262,6 +328,7 @@ class StreamScope(StreamDriver):
         self._source = None
         self._stop_feeder()
         self._inbox.clear()
+        self._close_gate()
         for item in dropped:
             self._in_flight.pop(item, None)
             step = item.step
@@ -277,19 +344,38 @@ class StreamScope(StreamDriver):
 
     def _end_dropped(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
         if step.is_waiting:
-            self._keep(self._loop.create_task(self._end_step(item, step)))
+            self._end_in_task(item, step)
         else:
             step.take_failure()
+            self._give_back_place(item)
 
     def _settle_end(self) -> None:
         """Tell whoever waits for it that nothing is in flight."""
         if self._has_drained:
             self._drainers.wake_all()
             if self._is_closed:
+                self._close_gate()
+                self._spare.clear()
                 self._takers.wake_all()
                 on_end, self._on_end = self._on_end, None
                 if on_end is not None:
+                    self._let_go_of_items()
                     on_end(self)
+
+    def _let_go_of_items(self) -> None:
+        """Be no part of a cycle, whoever keeps the results that have not been taken."""
+        del self._schedule_drive
+        for item in self._results:
+            item.let_go()
+
+
+def _of_source(error: BaseException) -> BaseException:
+    """*error*, but a cancellation of a source's own is none of who takes the results."""
+    if not isinstance(error, asyncio.CancelledError):
+        return error
+    cancelled = CancelledError("the source of the stream was cancelled")
+    cancelled.__cause__ = error
+    return cancelled
 
 
 def _first_line(error: BaseException) -> str:

@@ -11,13 +11,19 @@ from collections import deque
 
 
 class Waiters:
-    """A line of coroutines; whoever wakes them may ask first whether there is anybody in ``line``."""
+    """A line of coroutines.
 
-    __slots__ = ("_loop", "line")
+    Attributes:
+        line: who waits; whoever wakes them may ask first whether there is anybody.
+        num_waking: how many have been woken, and have not run since.
+    """
+
+    __slots__ = ("_loop", "line", "num_waking")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.line: deque[asyncio.Future[None]] = deque()
+        self.num_waking = 0
 
     async def wait(self) -> None:
         """Wait until it is this coroutine's turn."""
@@ -27,10 +33,12 @@ class Waiters:
             await future
         except BaseException:
             if future.done() and not future.cancelled():
+                self.num_waking -= 1
                 self.wake_one()
             elif future in self.line:
                 self.line.remove(future)
             raise
+        self.num_waking -= 1
 
     def wake_one(self) -> None:
         """Let the first in the line go on."""
@@ -38,6 +46,7 @@ class Waiters:
             future = self.line.popleft()
             if not future.done():
                 future.set_result(None)
+                self.num_waking += 1
                 return
 
     def wake_all(self) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, InvalidTypeError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
@@ -21,7 +22,8 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.ops.stream import ask_for_stream
 
-Values: TypeAlias = "AsyncIterable[Any] | Iterable[Any] | asyncio.Queue[Any]"
+T = TypeVar("T")
+Values: TypeAlias = "AsyncIterable[T] | Iterable[T] | asyncio.Queue[T]"
 
 
 class StreamState(TensorSource):
@@ -110,24 +112,30 @@ class SourceKernel:
 
 
 def source(
-    values: Values | Callable[[], Values], dtype: DTypeLike, shape: ShapeLike = None, name: str | None = None
+    values: Values[Any] | Callable[[], Values[Any]], dtype: DTypeLike, shape: ShapeLike = None, name: str | None = None
 ) -> Tensor:
     """A tensor that ``session.stream(fetches)`` draws from *values*, one for each item.
 
     Args:
         values: an async or a plain iterable, an ``asyncio.Queue``, or a function that gives one of them to each stream
             anew.  The stream ends with the first of its sources that does; a queue does when it is shut down.
+            ``ax.windows`` makes items of several values, and ``ax.ticks`` is a timer.
         dtype: of each value.
         shape: of each value; sizes that are None may differ.
     """
-    if not (callable(values) or isinstance(values, (AsyncIterable, Iterable, asyncio.Queue))):
-        raise InvalidTypeError(
-            f"a source takes an iterable, an asyncio.Queue or a function that gives one, not {values!r}"
-        )
+    check_values(values, "a source")
     _check_outside()
     registration = replace(op_registry.lookup("StreamSource"), kernel=KernelRegistration(SourceKernel(values)))
     made = add_op(registration, (), {"dtype": as_dtype(dtype), "shape": as_shape(shape)}, name or "source")
     return cast(Tensor, made)
+
+
+def check_values(values: Any, who: str) -> None:
+    """InvalidTypeError unless *values* can be drawn from; *who* wants to."""
+    if not (callable(values) or isinstance(values, (AsyncIterable, Iterable, asyncio.Queue))):
+        raise InvalidTypeError(
+            f"{who} takes an iterable, an asyncio.Queue or a function that gives one, not {values!r}"
+        )
 
 
 def values_of(node: Node) -> Any:
@@ -143,6 +151,36 @@ def iterate(values: Any) -> AsyncIterator[Any]:
     if isinstance(values, AsyncIterable):
         return aiter(values)
     return _from_queue(values) if isinstance(values, asyncio.Queue) else _from_iterable(values)
+
+
+@asynccontextmanager
+async def drawing(values: Any) -> AsyncIterator[AsyncIterator[Any]]:
+    """``iterate`` in an ``async with``, which closes the iterator, unless it is what the user gave."""
+    iterator = iterate(values)
+    try:
+        yield iterator
+    finally:
+        if iterator is not values:
+            await close_iterators([iterator])
+
+
+async def close_iterators(iterators: Iterable[AsyncIterator[Any]]) -> None:
+    """Let generators that are not at their end clean up now; dropped, they would do so in tasks nobody waits for.
+
+    Raises what the first of them raises when all have been closed.
+    """
+    failure: BaseException | None = None
+    for iterator in iterators:
+        try:
+            if isinstance(iterator, AsyncGenerator):
+                await iterator.aclose()
+        except BaseException as error:
+            failure = failure or error
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure  # its traceback holds this frame
 
 
 async def _from_queue(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:

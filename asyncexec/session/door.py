@@ -7,7 +7,7 @@ step: it does not queue behind it, which would be to wait for itself.
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Final
 
 from asyncexec.framework.errors import CancelledError, ResourceExhaustedError
@@ -27,6 +27,56 @@ class Admission:
 
 # Of the steps that the running code is a part of; they may be over.
 _admissions: Final[ContextVar[tuple[Admission, ...]]] = ContextVar("asyncexec_admissions", default=())
+
+
+class StreamAdmission:
+    """A stream as the door sees it: one who is inside from its first item on, whose items take places like steps.
+
+    An item waits for its place as a call does, but is never refused: the window of its stream bounds how many wait.
+    What runs within the items is a part of the stream, and so does not queue.
+    """
+
+    __slots__ = ("_admission", "_door", "_line")
+
+    def __init__(self, door: Door, line: Line | None) -> None:
+        self._door = door
+        self._line = line
+        self._admission = Admission(door, has_slot=False)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether items take places."""
+        return self._line is not None
+
+    def context(self) -> Context:
+        """A copy of the current context, for what is a part of the stream."""
+        context = copy_context()
+        context.run(_note, self._admission)
+        return context
+
+    def try_enter(self) -> bool:
+        """Take a place for an item, if nobody has to wait for one; whether that is so."""
+        assert self._line is not None  # is_limited
+        return self._line.try_acquire()
+
+    async def enter(self) -> None:
+        """Take a place for an item, as soon as it is its turn."""
+        assert self._line is not None  # is_limited
+        await self._line.acquire()
+
+    def leave(self) -> None:
+        """Give the place of an item back."""
+        assert self._line is not None  # is_limited
+        self._line.release()
+
+    def end(self) -> None:
+        """The stream has ended."""
+        self._door.leave(self._admission)
+
+
+def _note(admission: Admission) -> None:
+    """Let the running code be a part of *admission*."""
+    _admissions.set((*[known for known in _admissions.get() if not known.is_over], admission))
 
 
 class Door:
@@ -50,11 +100,6 @@ class Door:
     def waiting(self) -> int:
         """How many stand in line."""
         return 0 if self._line is None else self._line.waiting
-
-    @property
-    def inside(self) -> int:
-        """How many have been let in, and have not left."""
-        return self._num_taken - self.waiting
 
     @property
     def is_inside(self) -> bool:
@@ -96,8 +141,14 @@ class Door:
         if self._is_locked:  # while this waited
             self.leave(admission)
             raise CancelledError("Session has been closed.")
-        _admissions.set((*[known for known in _admissions.get() if not known.is_over], admission))
+        _note(admission)
         return admission
+
+    def admit_stream(self) -> StreamAdmission:
+        """Let a stream in, whose items are to wait for their turn; CancelledError if the session has been closed."""
+        self.check_open()
+        self._num_taken += 1
+        return StreamAdmission(self, None if self.is_inside else self._line)
 
     def leave(self, admission: Admission) -> None:
         """Let the next one in."""

@@ -153,7 +153,7 @@ class PartialRun:
 
     async def __aenter__(self) -> Self:
         self._driver = asyncio.get_running_loop().create_task(self._drive())
-        self._driver.add_done_callback(lambda _: self._on_end(self.scope))
+        self._driver.add_done_callback(lambda _: self._on_end(self.scope))  # if it never begins, too
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -175,6 +175,7 @@ class PartialRun:
         finally:
             if not driver.done():
                 self._is_failure_seen = True  # it is ours
+                self.scope.leave()
                 self.scope.abort(CancelledError("the partial run has been left"))
             await outlast(driver.done, lambda: asyncio.wait([driver]))
 
@@ -188,6 +189,7 @@ class PartialRun:
         self._tell_of_end()
 
     def _tell_of_end(self) -> None:
+        self._on_end(self.scope)  # before anybody is told of it
         failure = self._failure or CancelledError("the partial run has ended")
         for waiter in self._waiters:
             if not waiter.future.done():
@@ -195,6 +197,8 @@ class PartialRun:
 
     def _look(self) -> bool:
         """Serve those who wait; whether the step may get more to do."""
+        if not self._pending_feeds and self._is_stuck():
+            return False
         if self._waiters:
             values = self.scope.fetched()
             can_come = self.scope.has_ready or self.scope.is_waiting
@@ -202,6 +206,16 @@ class PartialRun:
                 if not waiter.future.done():
                     self._serve(waiter, values, can_come=can_come)
         return not self._is_leaving
+
+    def _is_stuck(self) -> bool:
+        """Whether the step, which has all its feeds, waits for what only itself could bring about; it is aborted then.
+
+        While feeds are missing it may wait for what they are to bring.
+        """
+        scope = self.scope
+        if scope.is_waiting and not scope.has_ready:
+            scope._check_progress()
+        return scope._failure is not None
 
     def _serve(self, waiter: _Waiter, values: Sequence[Any], *, can_come: bool) -> None:
         chosen = [values[position] for position in waiter.positions]

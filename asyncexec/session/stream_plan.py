@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from asyncexec.executor.loop_holds import LoopHolds
+from asyncexec.executor.step_counts import StepCounts
 from asyncexec.executor.stream_driver import StreamPlan
 from asyncexec.executor.stream_item import StateSlot
 from asyncexec.executor.stream_scope import StreamScope
@@ -15,6 +16,7 @@ from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, O
 from asyncexec.frontend.stream_functions import values_of
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.session.door import Door
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.fetch_mapper import FetchMapper, element, structure_key
 
@@ -29,17 +31,21 @@ class StreamHost:
         graph: the session's.
         prepare: gives the executor of a signature: its key, fetches and feeds.
         run: gives the values of tensors.
+        door: what the stream, and its items, are admitted by.
         begin, end: tell the session of a stream, which it aborts when it is closed.
         slice_ns: how long the event loop may be held; holds: is told how long it was.
+        counts: is told of items that have ended.
     """
 
     graph: Graph
     prepare: Callable[[Any, FetchMapper, Sequence[Any]], Awaitable[ExecutorsAndKeys]]
     run: Callable[[Any], Awaitable[Any]]
+    door: Door
     begin: Callable[[StreamScope], None]
     end: Callable[[StreamScope], None]
     slice_ns: int
     holds: LoopHolds
+    counts: StepCounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +120,7 @@ async def open_plan(host: StreamHost, fetches: Any, first: Any) -> StreamPlan:
         prepared.result if not slots else lambda values: prepared.result(values[:num_fetches]),
         lambda error: explained(error, prepared),
         host.holds,
+        host.counts,
         tuple(slots),
     )
 
@@ -126,14 +133,22 @@ def _checked_mapping(feeds: Any) -> Mapping[Any, Any]:
 
 def _converter(keys: tuple[Any, ...], prepared: ExecutorsAndKeys) -> Callable[[Any], list[Any]]:
     """A function from what was sent to the values of *keys* as they travel along edges."""
-    converters = prepared.converters[: len(keys)]
-    pairs = list(zip(keys, converters, strict=True))
-    count = len(keys)
+    pairs = list(zip(keys, prepared.converters[: len(keys)], strict=True))
+    count = len(pairs)
+    if count == 1:
+        ((only_key, convert_only),) = pairs
+
+        def gather(feeds: Any) -> list[Any]:
+            return [convert_only(feeds[only_key])]
+    else:
+
+        def gather(feeds: Any) -> list[Any]:
+            return [convert(feeds[key]) for key, convert in pairs]
 
     def convert_all(feeds: Any) -> list[Any]:
         try:
             if len(feeds) == count:
-                return [convert(feeds[key]) for key, convert in pairs]
+                return gather(feeds)
         except (TypeError, LookupError) as error:
             if isinstance(error, OpError):
                 raise

@@ -7,7 +7,7 @@ dropped before the end of its stream ends it, too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -18,8 +18,9 @@ from asyncexec.framework.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     InvalidTypeError,
+    OpError,
 )
-from asyncexec.frontend.stream_functions import iterate, values_of
+from asyncexec.frontend.stream_functions import close_iterators, drawing, iterate, values_of
 from asyncexec.graph.node import Tensor
 from asyncexec.session.stream_plan import StreamHost, open_plan, stream_nodes
 
@@ -43,8 +44,21 @@ class _Handle:
 
     def _open_scope(self) -> StreamScope:
         self._loop = asyncio.get_running_loop()
-        scope = self._scope = StreamScope(partial(open_plan, self._host, self._fetches), self._options, self._host.end)
-        self._host.begin(scope)
+        host = self._host
+        admission = host.door.admit_stream()
+
+        def end(scope: StreamScope) -> None:
+            admission.end()
+            host.end(scope)
+
+        scope = self._scope = StreamScope(
+            partial(open_plan, host, self._fetches),
+            self._options,
+            admission if admission.is_limited else None,
+            admission.context(),
+            end,
+        )
+        host.begin(scope)
         return scope
 
     async def aclose(self) -> None:
@@ -86,8 +100,47 @@ class Stream(_Handle):
         scope = self._open_scope()
         if nodes.sources:
             self._has_sources = True
-            scope.feed_by(_send_all(scope, _joined(nodes.sources)))
+            scope.feed_by(_send_all(scope, partial(_joined, nodes.sources)))
         return self
+
+    async def run(self, on_failure: Callable[[OpError], object] | None = None) -> int:
+        """Take all results and drop them, until the sources end or the stream is closed: ``await stream.run()``.
+
+        That is for graphs which are run for what their ops do.  A stream that is not open is opened, and ended.
+
+        Args:
+            on_failure: with ``on_error="yield"``, is called with the error of each item that fails; what it raises
+                ends the stream.
+
+        Returns:
+            The number of items that have succeeded.
+
+        Raises:
+            FailedPreconditionError: the stream is not open, and has no sources: nobody could send.
+            InvalidArgumentError: *on_failure* is missing where errors would be dropped, or would never be called.
+        """
+        if (on_failure is not None) != self._options.yields_errors:
+            raise InvalidArgumentError(
+                "on_failure is called where a stream goes on after an item's error: it comes with on_error='yield'",
+                hint="session.stream(fetches, on_error='yield').run(on_failure=...)",
+            )
+        if self._scope is not None:
+            return await self._take_all(on_failure)
+        async with self:
+            if not self._has_sources:
+                raise FailedPreconditionError(
+                    "this stream has no sources", hint="make one by ax.source; or open the stream, and send"
+                )
+            return await self._take_all(on_failure)
+
+    async def _take_all(self, on_failure: Callable[[OpError], object] | None) -> int:
+        num_succeeded = 0
+        async for result in self:
+            if on_failure is not None and isinstance(result, OpError):
+                on_failure(result)
+            else:
+                num_succeeded += 1
+        return num_succeeded
 
     async def send(self, feeds: Mapping[Any, Any] | None = None) -> None:
         """Let *feeds*, values by tensor or name, be the next item; waits while the window is full.
@@ -154,21 +207,21 @@ class StreamMap(_Handle):
     async def _take_first(self) -> Any:
         scope = self._open_scope()
         items, self._items = self._items, ()
+        # In a task of its own: who is cancelled while the stream opens may ask again.
         if isinstance(items, AsyncIterable):
-            scope.feed_by(_send_all(scope, aiter(items)))
+            scope.feed_by(_send_all(scope, lambda: items))  # a generator is closed, for nobody else will
         else:
-            try:
-                await scope.draw_from(iter(items))
-            except BaseException as error:
-                scope.close(error)
+            scope.feed_by(_draw_all(scope, items))
         return await scope.take()
 
 
-async def _send_all(scope: StreamScope, items: AsyncIterator[Any]) -> None:
+async def _send_all(scope: StreamScope, items: AsyncIterable[Any] | Callable[[], AsyncIterable[Any]]) -> None:
     """Send *items*; what goes wrong with them comes out behind the results of those before."""
     try:
-        async for feeds in items:
-            await scope.send(feeds)
+        async with drawing(items) as iterator:
+            async for feeds in iterator:
+                await scope.send(feeds)
+                await scope.wait_for_room()  # before the next is drawn
     except BaseException as error:
         scope.close(error)  # nothing, where sending has failed because the stream has ended
         if isinstance(error, asyncio.CancelledError):
@@ -177,14 +230,31 @@ async def _send_all(scope: StreamScope, items: AsyncIterator[Any]) -> None:
         scope.close()
 
 
+async def _draw_all(scope: StreamScope, items: Iterable[Any]) -> None:
+    """Let the scope draw *items*; what goes wrong with the first comes out in its place."""
+    try:
+        await scope.draw_from(iter(items))
+    except BaseException as error:
+        scope.close(error)
+        if isinstance(error, asyncio.CancelledError):
+            raise
+
+
 async def _joined(sources: Sequence[Tensor]) -> AsyncIterator[Mapping[Tensor, Any]]:
     """Items of a value each of *sources*, until the first of them ends."""
-    iterators = [iterate(values_of(source.op)) for source in sources]
-    while True:
-        feeds = {}
-        for source, values in zip(sources, iterators, strict=True):
-            try:
-                feeds[source] = await anext(values)
-            except StopAsyncIteration:
-                return
-        yield feeds
+    given = [values_of(source.op) for source in sources]
+    iterators = [iterate(values) for values in given]
+    try:
+        while True:
+            feeds = {}
+            for source, values in zip(sources, iterators, strict=True):
+                try:
+                    feeds[source] = await anext(values)
+                except StopAsyncIteration:
+                    return
+                except Exception as error:
+                    error.add_note(f"raised by what source {source.op.name!r} draws from")
+                    raise
+            yield feeds
+    finally:
+        await close_iterators([made for made, values in zip(iterators, given, strict=True) if made is not values])

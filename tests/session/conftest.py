@@ -1,12 +1,27 @@
-"""Every module is imported before a test runs in a loop."""
+"""Every module is imported before a test runs in a loop; tests of streams run with both kinds of steps they have."""
 
 from __future__ import annotations
 
 import pytest
 
+from asyncexec.executor import pipeline_state
 from tests.running import import_all_names
 
 
 @pytest.fixture(scope="session", autouse=True)
 def all_names() -> None:
     import_all_names()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrize what is in modules named after streams."""
+    if "stream" in metafunc.module.__name__.rpartition(".")[2]:
+        metafunc.fixturenames.append("stream_steps")
+        metafunc.parametrize("stream_steps", ["general", "line", "soon"], indirect=True)
+
+
+@pytest.fixture
+def stream_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the steps of streams be straight lines, where they can be: never, from the first item on, or soon."""
+    monkeypatch.setattr(pipeline_state, "_WARM_UP", {"general": 1 << 60, "line": 0, "soon": 3}[request.param])
+    monkeypatch.setattr(pipeline_state, "_MAX_WARM_UP", 1 << 60)

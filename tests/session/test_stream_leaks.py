@@ -100,6 +100,17 @@ async def test_tensors_of_items_that_failed(on_error: Any) -> None:
         assert pipeline.tracked.alive == 0
 
 
+async def test_tensors_of_a_failure_that_nobody_took() -> None:
+    pipeline = Pipeline()
+    async with ax.Session(pipeline.graph) as session:
+        async with session.map(pipeline.y, pipeline.items(20, failing=3), window=8) as outputs:
+            await anext(outputs)
+            await settle(10)
+        del outputs
+        await settle()
+        assert pipeline.tracked.alive == 0
+
+
 async def test_tensors_of_items_that_were_dropped() -> None:
     pipeline = Pipeline(waits=True)
     async with ax.Session(pipeline.graph) as session:

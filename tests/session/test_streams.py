@@ -365,6 +365,30 @@ async def test_a_cancelled_sender_leaves_the_line_to_the_next() -> None:
         assert await anext(stream) == 5
 
 
+async def test_takers_are_served_in_the_order_in_which_they_came() -> None:
+    """Also where a later item is done before the one that they wait for."""
+    stages = Stages(delays={0: 2.0, 1: 1.0, 2: 0.5})
+    async with ax.Session(stages.graph) as session, session.stream(stages.y) as stream:
+        takers = [await started(anext(stream)) for _ in range(3)]
+        for x in range(3):
+            await stream.send({stages.x: x})
+        assert [await taker for taker in takers] == results(range(3))
+
+
+async def test_taker_that_finds_nothing_does_not_lose_its_place() -> None:
+    """Two items are done at once, while four wait; and then one after the other."""
+    stages = Stages()
+    async with ax.Session(stages.graph) as session, session.stream(stages.x + 0) as stream:
+        takers = [await started(anext(stream)) for _ in range(4)]
+        for x in range(2):
+            await stream.send({stages.x: x})
+        await settle()
+        for x in range(2, 4):
+            await stream.send({stages.x: x})
+            await settle()
+        assert [await taker for taker in takers] == list(range(4))
+
+
 async def test_what_is_no_stream() -> None:
     stages = Stages()
     async with ax.Session(stages.graph) as session:
