@@ -139,6 +139,17 @@ async def test_a_group_that_never_comes(graph: ax.Graph) -> None:
         await run(graph, nodes)
 
 
+async def test_a_group_that_never_comes_in_an_item_of_a_stream(graph: ax.Graph) -> None:
+    x = ax.placeholder(ax.float32, [1], name="x")
+    nodes = on_each(lambda d: reduce(x, name=f"r{d}"), 2)
+    async with ax.Session(graph, CONFIG) as session:
+        found = [out async for out in session.map(nodes, [{x: [1.0]}, {x: [2.0]}], on_error="yield")]
+    for number, error in enumerate(found):
+        assert isinstance(error, ax.errors.InternalError)
+        assert f"item {number}: " in error.message
+        assert "2 waiting collectives will never be met" in error.message
+
+
 async def test_members_that_wait_for_each_other(graph: ax.Graph) -> None:
     """Device 0 begins instance 1 first, device 1 instance 2."""
     lasts = []

@@ -18,23 +18,20 @@ FetchMultipleTimes                         test_one_tensor_fetched_many_times
 SessionSyncRun, SyncSession                test_a_step_of_cheap_kernels_never_suspends
 DarthKernel                                test_kernel_that_breaks_its_promise
 CreateGraphFailsWhenAssigningAFedVar       test_assigning_to_a_fed_variable
-TimeoutSession                             test_dequeue_that_times_out
-TestTimeoutCleanShutdown                   test_structured_steps.py: test_timeout_waits_for_the_kernels_clean_up
-TestDirectSessionRunClose                  test_closed_session_refuses, test_close_ends_the_steps_under_way
+Partial runs, timeouts, threads, closing   test_tf_cancellation_cases.py
+RunHandleTest, ..._Callable                test_session_handles.py
+InvalidDevice                              tests/placement/test_placer_errors.py: test_a_device_that_does_not_exist
+LocalDeviceManager                         tests/devices/test_array_device.py: test_devices_are_made_as_many_as_...
+FeedAndFetchTensorsInDeviceMemory* (3)     tests/devices/test_array_device.py: test_values_come_back_as_they_were
 TestDirectSessionReset                     test_closed_session_forgets_its_state
 
 Not here
   TestTensorConnection, ...UseTwice        callables cannot rewire edges in this contract; input_map of an import can
   RunSimpleNetwork_OptimizeForStaticGraph  no such option: extending a session is always allowed
-  TestPerSessionThreads,                   a session has one worker pool of its own; the loop is its inter-op pool
-    TestSessionInterOpThreads* (5)
-  InvalidDevice, PlacePrunedGraph          wait for placement
-  PartialRun* (3), PRunClose               wait for partial_run
-  RunHandleTest, ..._Callable              handles: an object of the caller's own is fed instead
+  TestPerSessionThreads                    each session has worker threads of its own
+  PlacePrunedGraph                         no such option: what is pruned is placed, too
   SessionMetadata* (6)                     no session metadata in this contract
-  LocalDeviceManager, FeedAndFetchTensors- wait for devices
-    InDeviceMemory* (3)
-  collective graph key                     no collectives in this contract
+  collective graph key                     groups of one process need none
   UseRunHandlerPool, benchmarks            no such pool; benchmarks/
 """
 
@@ -346,9 +343,10 @@ async def test_dequeue_that_times_out(timeout: float) -> None:
 
 
 @pytest.mark.virtual_clock
-async def test_timeout_that_is_not_reached() -> None:
+@pytest.mark.parametrize("timeout", [1, 1e300, float("inf")])
+async def test_timeout_that_is_not_reached(timeout: float) -> None:
     async with ax.Session(matmul_graph()) as session:
-        assert await session.run("y_neg", options=ax.RunOptions(timeout=1)) is None
+        assert await session.run("y_neg", options=ax.RunOptions(timeout=timeout)) is None
         await asyncio.sleep(10)
 
 
@@ -364,7 +362,7 @@ async def test_the_callers_own_timeout_stays_a_timeout() -> None:
         assert not isinstance(caught.value, ax.errors.OpError)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "soon"])
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "soon"])
 def test_timeout_that_is_none(timeout: Any) -> None:
     with pytest.raises(ValueError, match="timeout"):
         ax.RunOptions(timeout=timeout)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import tracemalloc
 from typing import Any
 
 import pytest
@@ -53,35 +51,6 @@ async def test_ten_thousand_through_a_narrow_door() -> None:
     async with ax.Session(graph, ax.SessionConfig(max_concurrent_steps=20)) as session:
         assert await asyncio.gather(*[session.run(y, {x: n}) for n in range(10_000)]) == list(range(10_000))
     assert most == 20
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(900)
-async def test_a_million_steps_in_flat_memory() -> None:
-    async def turn(value: Any) -> Any:
-        await asyncio.sleep(0)
-        return value
-
-    with ax.Graph() as graph:
-        x = ax.placeholder(ax.float32, [], name="x")
-        inline = x * 2.0 + 1.0
-        awaited = raw_op("Turn", turn, kind=KernelKind.ASYNC, dtype=ax.float32)(x)
-        _, loop = ax.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, v + x), (ax.constant(0), x))
-    sizes: list[int] = []
-    async with ax.Session(graph, ax.SessionConfig(max_concurrent_steps=64)) as session:
-        tracemalloc.start()
-        try:
-            for round_number in range(10):
-                for start in range(0, 100_000, 1000):
-                    fetch = (inline, awaited, inline, loop)[start // 1000 % 4]
-                    await asyncio.gather(*[session.run(fetch, {x: 1}) for _ in range(1000)])
-                if round_number in (1, 9):
-                    gc.collect()
-                    sizes.append(tracemalloc.get_traced_memory()[0])
-        finally:
-            tracemalloc.stop()
-        assert session.statistics().completed_steps == 1_000_000
-    assert sizes[1] - sizes[0] < 100_000
 
 
 def nested_graph(run: Any, **options: Any) -> tuple[ax.Graph, ax.Tensor, ax.Tensor]:

@@ -114,6 +114,29 @@ async def test_tensors_of_a_step_that_failed(tracked: Tracked, place: str) -> No
     assert tracked.count == 6
 
 
+async def test_tensors_of_a_step_that_failed_by_a_future(tracked: Tracked) -> None:
+    """A future holds what it raises, whose traceback holds whoever awaits the future."""
+
+    def failing() -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        loop.call_soon(future.set_exception, ax.errors.UnavailableError("failed"))
+        return future
+
+    @ax.op(outputs=[ax.float32])
+    async def wait(x: Any) -> Any:
+        return await failing()
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [3])
+        out = wait(raw_op("Double", lambda x: tracked.keep(x * 2), dtype=ax.float32)(x))
+    async with ax.Session(graph) as session:
+        with pytest.raises(ax.errors.UnavailableError, match="failed"):
+            await session.run(out, {x: tracked.new()})
+        await settle()
+        assert tracked.alive == 0
+
+
 async def test_tensors_of_a_step_that_was_cancelled(tracked: Tracked) -> None:
     pipeline = Pipeline(tracked, "async", waits=True)
     async with ax.Session(pipeline.graph) as session:

@@ -237,3 +237,55 @@ async def test_nothing_is_left(no_collector: None, waiting: Waiting, how: str) -
         await settle()
         assert [ref() is None for ref in fed] == [True]
         assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+class Meeting:
+    """Two members of a collective, one for each feed, and a third that may not be there."""
+
+    def __init__(self, size: int) -> None:
+        with ax.Graph() as self.graph:
+            self.x, self.y = ax.placeholder(ax.float32, [1], name="x"), ax.placeholder(ax.float32, [1], name="y")
+            self.sums = [self._member(device, value, size) for device, value in enumerate((self.x, self.y))]
+        self.config = ax.SessionConfig(device_count={"CPU": 2})
+
+    def _member(self, device: int, value: ax.Tensor, size: int) -> Any:
+        with ax.device(f"/cpu:{device}"):
+            return ax.create_op(
+                "CollectiveReduceV2", [value, size, 1, 1, []], {"merge_op": "Add", "final_op": "Id"}, f"member_{device}"
+            )
+
+
+async def test_what_waits_for_a_feed_by_way_of_another_device_goes_on_waiting() -> None:
+    """A collective waits for a member whose value has not been fed: that is no reason to end the step."""
+    meeting = Meeting(2)
+    x, y = meeting.x, meeting.y
+    async with (
+        ax.Session(meeting.graph, meeting.config) as session,
+        session.partial_run(meeting.sums, [x, y]) as step,
+    ):
+        await step.feed({x: [1]})
+        fetch = await started(step.fetch(meeting.sums[0]))
+        await settle(10)
+        assert not fetch.done()
+        await step.feed({y: [2]})
+        assert [(await fetch).tolist(), (await step.fetch(meeting.sums[1])).tolist()] == [[3], [3]]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_what_nobody_can_bring_any_more_ends_the_step(when: str) -> None:
+    """All has been fed, and the third member does not exist: who fetches, before or after, does not wait for ever."""
+    meeting = Meeting(3)
+    x, y = meeting.x, meeting.y
+    async with (
+        ax.Session(meeting.graph, meeting.config) as session,
+        session.partial_run(meeting.sums, [x, y]) as step,
+    ):
+        await step.feed({x: [1]} if when == "before" else {x: [1], y: [2]})
+        if when == "after":
+            await settle(10)
+        fetch = asyncio.ensure_future(step.fetch(meeting.sums[0]))
+        if when == "before":
+            await settle(10)
+            await step.feed({y: [2]})
+        with pytest.raises(ax.errors.InternalError, match=r"member_0.*2 waiting collectives will never be met"):
+            await fetch

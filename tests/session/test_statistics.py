@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import re
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -85,17 +87,28 @@ async def test_longest_node_is_named(place: str) -> None:
     assert 12 <= statistics.longest_node_ms <= statistics.longest_slice_ms
 
 
+@contextlib.contextmanager
+def told() -> Iterator[list[str]]:
+    """What was warned of; on a busy machine, the quickest kernel may be interrupted for long."""
+    messages: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield messages
+    messages += [str(warning.message) for warning in caught if warning.category is KernelWarning]
+
+
 async def test_warning_names_the_node_once() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [], name="x")
-        slow = raw_op("Hold", hold(6), dtype=ax.float32, is_expensive=False)(x, name="slow")
+        slow = raw_op("Hold", hold(12), dtype=ax.float32, is_expensive=False)(x, name="slow")
         quick = raw_op("Hold", hold(1), dtype=ax.float32, is_expensive=False)(x, name="quick")
-    async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=5)) as session:
-        with pytest.warns(KernelWarning, match=r"node 'slow' \(Hold\) held the event loop for \d+ ms") as caught:
+    async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=10)) as session:
+        with told() as messages:
             found = [await session.run([slow, quick], {x: 1}) for _ in range(3)]
         assert found == [[1, 1]] * 3
-    assert len([warning for warning in caught if "'slow'" in str(warning.message)]) == 1
-    assert "expensive=True" in str(caught[0].message)
+    (message,) = [message for message in messages if "'slow'" in message]
+    assert re.match(r"node 'slow' \(Hold\) held the event loop for \d+ ms", message)
+    assert "expensive=True" in message
 
 
 @pytest.mark.parametrize("slow_inline_ms", [None, 1000])
@@ -123,23 +136,85 @@ async def test_async_kernel_that_blocks_the_loop_is_named() -> None:
     async def blocks() -> Any:
         await asyncio.sleep(0)
         try:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.06)
         finally:
-            hold(6)()
+            hold(60)()
         return 1.0
 
     async def waits() -> Any:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.08)
         return 2.0
 
     with ax.Graph() as graph:
         out = [raw_op("Kernel", kernel, kind=KernelKind.ASYNC)(name=kernel.__name__) for kernel in (blocks, waits)]
-    async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=5)) as session:
-        with pytest.warns(KernelWarning, match="node 'blocks'") as caught:
+    async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=50)) as session:
+        with told() as messages:
             assert await session.run(out) == [1, 2]
         assert session.statistics().longest_node == "blocks"
-        assert [str(warning.message) for warning in caught if "'waits'" in str(warning.message)] == []
+        assert ["'blocks'" in message for message in messages] == [True]
         run = await started(session.run(out))
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
+
+
+async def blocks(value: Any) -> Any:
+    await asyncio.sleep(0)
+    hold(12)()
+    return value
+
+
+BLOCKS = raw_op("Blocks", blocks, kind=KernelKind.ASYNC, dtype=ax.float32)
+
+
+def in_a_step(x: ax.Tensor) -> Any:
+    return BLOCKS(x, name="blocks")
+
+
+def inline(x: ax.Tensor) -> Any:
+    def kernel(value: Any) -> Any:
+        hold(12)()
+        return value
+
+    return raw_op("Holds", kernel, dtype=ax.float32, is_expensive=False)(x, name="blocks")
+
+
+def in_a_loop(x: ax.Tensor) -> Any:
+    return ax.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, ax.ensure_shape(in_a_step(v), [1])), (0, x))[1]
+
+
+def in_a_function(x: ax.Tensor) -> Any:
+    return ax.function(in_a_step)(x)
+
+
+def in_a_batch(x: ax.Tensor) -> Any:
+    return ax.batch(max_size=4, timeout_s=0.001)(lambda rows: ax.ensure_shape(in_a_step(rows), [None]))(x)
+
+
+async def by_run(session: ax.Session, x: ax.Tensor, y: ax.Tensor) -> Any:
+    return await session.run(y, {x: [1]})
+
+
+async def by_map(session: ax.Session, x: ax.Tensor, y: ax.Tensor) -> Any:
+    outputs = [out async for out in session.map(y, [{x: [1]}] * 2)]
+    return outputs[1]
+
+
+async def by_partial_run(session: ax.Session, x: ax.Tensor, y: ax.Tensor) -> Any:
+    async with session.partial_run(y, [x]) as step:
+        await step.feed({x: [1]})
+        return await step.fetch(y)
+
+
+@pytest.mark.parametrize("how", [by_run, by_map, by_partial_run], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "place", [in_a_step, inline, in_a_loop, in_a_function, in_a_batch], ids=lambda one: one.__name__
+)
+async def test_who_blocks_the_loop_is_named_wherever_it_runs(place: Any, how: Any) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [1], name="x")
+        y = place(x)
+    async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=10)) as session:
+        with told() as messages:
+            assert (await how(session, x, y)).tolist() == [1]
+    assert any(re.match(r"node '([\w/]+/)?blocks' \(\w+\) held the event loop for \d+ ms", text) for text in messages)
