@@ -1,19 +1,21 @@
 """A web service that stops working for clients that have gone: the step of a request ends with the request.
 
-A server tells of a client that went away by the message ``http.disconnect``; the handler listens for it beside the step
-and then cancels that.  The kernel under way gets a ``CancelledError``, so its ``finally`` gives back what it holds.
-Serve it with ``uvicorn --app-dir examples client_gone:app`` and interrupt ``curl
-localhost:8000/answer?question=everything``; run, it is its own client.  It needs ``pip install "asyncexec[demo]"``.
+A server tells of a client that went away by the message ``http.disconnect``.  A task beside the step listens for it and
+cancels the scope that both are in; the kernel under way gets a ``CancelledError``, so its ``finally`` gives back what
+it holds.  Serve it with ``uvicorn --app-dir examples client_gone:app`` and interrupt ``curl
+localhost:8000/answer?question=everything``; run, it serves itself and is its own client.  It needs ``pip install
+"asyncexec[demo]"``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
+import anyio
 import httpx
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -27,13 +29,10 @@ class Model:
 
     def __init__(self) -> None:
         self.seats: set[str] = set()
-        self.is_busy = asyncio.Event()  # with a question that has no end
 
     async def ask(self, question: str) -> str:
         self.seats.add(question)
         try:
-            if question == "everything":
-                self.is_busy.set()
             await asyncio.sleep(3600 if question == "everything" else 0.001)
             return question[::-1]
         finally:
@@ -49,27 +48,20 @@ def build_graph(model: Model) -> ax.Graph:
 
 
 async def answer(request: Request) -> Response:
-    """The answer, or nothing for who is not there to get it."""
-    step = request.app.state.session.run("answer:0", {"question:0": request.query_params["question"]})
-    text = await while_connected(request, step)
-    return Response(status_code=499) if text is None else JSONResponse({"answer": text.decode()})
+    """The answer; for who is not there to get it, nothing is done any more."""
+    session: ax.Session = request.app.state.session
+    async with anyio.create_task_group() as group:
+        group.start_soon(cancel_when_gone, request, group.cancel_scope)
+        text = await session.run("answer:0", {"question:0": request.query_params["question"]})
+        group.cancel_scope.cancel()
+        return JSONResponse({"answer": text.decode()})
+    return Response(status_code=499)  # which nobody reads; it stands in the log
 
 
-async def while_connected(request: Request, step: Coroutine[Any, Any, bytes]) -> bytes | None:
-    """What *step* gives; None, and the step is cancelled and has ended, when the client goes first."""
-    running, gone = asyncio.create_task(step), asyncio.create_task(disconnected(request))
-    try:
-        await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
-    finally:  # also when a server cancels the handler itself
-        running.cancel()
-        gone.cancel()
-        await asyncio.wait((running, gone))
-    return None if running.cancelled() else running.result()
-
-
-async def disconnected(request: Request) -> None:
+async def cancel_when_gone(request: Request, scope: anyio.CancelScope) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    scope.cancel()
 
 
 @asynccontextmanager
@@ -82,37 +74,32 @@ async def lifespan(app: Starlette) -> AsyncIterator[None]:
 app = Starlette(routes=[Route("/answer", answer)], lifespan=lifespan)
 
 
-async def closed_connection(model: Model) -> int:
-    """The status when the app gets what uvicorn sends of a connection that is closed during a call."""
-    status: list[int] = []
-    model.is_busy.clear()
+@asynccontextmanager
+async def served() -> AsyncIterator[str]:
+    """The address of the app, while it is served."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, ws="none", log_level="warning"))
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    await serving
 
-    async def receive() -> dict[str, Any]:
-        await model.is_busy.wait()
-        return {"type": "http.disconnect"}
 
-    async def send(message: Any) -> None:
-        status.append(message.get("status"))
-
-    scope = {"type": "http", "method": "GET", "path": "/answer", "query_string": b"question=everything", "headers": []}
-    await app(scope, receive, send)
-    return status[0]
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.001)
 
 
 async def main() -> None:
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app") as client,
-    ):
+    async with served() as address, httpx.AsyncClient(base_url=address) as client:
         model: Model = app.state.model
         print("who waits gets", (await client.get("/answer", params={"question": "why"})).json())
         request = asyncio.create_task(client.get("/answer", params={"question": "everything"}))
-        await model.is_busy.wait()
+        await until(lambda: "everything" in model.seats)
         print("under way:", sorted(model.seats))
-        request.cancel()
-        await asyncio.wait((request,))
+        request.cancel()  # which closes the connection
+        await until(lambda: not model.seats)
         print("after the client has gone:", sorted(model.seats))
-        print("a connection that is closed: status", await closed_connection(model), "and", sorted(model.seats))
         print("the service goes on:", (await client.get("/answer", params={"question": "how"})).json())
 
 

@@ -1,7 +1,8 @@
 """A worker that drains on SIGTERM: it takes no more jobs, finishes those under way, and leaves the rest in the queue.
 
 Each job is a run of the graph, a few at a time.  The signal cancels the task that takes jobs and nothing else; the task
-group ends when the last job has.  Run as a program it sends itself the signal in the middle of its work.
+group ends when the last job has.  Run as a program it sends itself the signal in the middle of its work; with a number
+of jobs, ``python examples/queue_worker.py 100000``, it waits for yours.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -16,8 +18,6 @@ import numpy as np
 import asyncexec as ax
 
 UNDER_WAY = 3  # jobs at a time
-NUM_JOBS = 12
-SIGNAL_AT = 5  # the job during which the signal comes
 BROKEN = 2  # a job that fails: it is no business of the others
 
 
@@ -26,8 +26,6 @@ def build_graph(save: Callable[[int, float], None]) -> ax.Graph:
 
     @ax.op(outputs=[ax.float64], shapes=[[None]])
     async def load(job: int) -> np.ndarray:
-        if job == SIGNAL_AT:
-            os.kill(os.getpid(), signal.SIGTERM)  # what an orchestrator does before it takes a machine away
         await asyncio.sleep(0.005)
         if job == BROKEN:
             raise ValueError(f"job {job} has no data")
@@ -51,7 +49,7 @@ class Worker:
         self._session = session
         self._jobs = jobs
         self._slots = asyncio.Semaphore(UNDER_WAY)
-        self.taken: list[int] = []
+        self.num_taken = 0
         self.failed: list[str] = []
         self.under_way: set[int] = set()
 
@@ -61,13 +59,15 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             taking = group.create_task(self._take(group))
             loop.add_signal_handler(signal.SIGTERM, self._stop, taking)
+            print("process", os.getpid(), "takes jobs", flush=True)
         loop.remove_signal_handler(signal.SIGTERM)
 
     async def _take(self, group: asyncio.TaskGroup) -> None:
         while True:
             await self._slots.acquire()  # before the job: one that cannot begin yet is left to other workers
             job = await self._jobs.get()
-            self.taken.append(job)
+            self.num_taken += 1
+            self.under_way.add(job)
             group.create_task(self._work(job))
 
     def _stop(self, taking: asyncio.Task[None]) -> None:
@@ -75,7 +75,6 @@ class Worker:
         taking.cancel()
 
     async def _work(self, job: int) -> None:
-        self.under_way.add(job)
         try:
             await self._session.run("stored", {"job:0": job})
         except ax.errors.OpError as error:
@@ -85,18 +84,27 @@ class Worker:
             self._slots.release()
 
 
-async def main() -> None:
+async def terminate_during(job: int, worker: Worker) -> None:
+    """What an orchestrator does before it takes a machine away."""
+    while job not in worker.under_way:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def main(num_jobs: int = 12, *, terminates_itself: bool = True) -> None:
     stored: dict[int, float] = {}
     jobs: asyncio.Queue[int] = asyncio.Queue()
-    for job in range(NUM_JOBS):
+    for job in range(num_jobs):
         jobs.put_nowait(job)
-    async with ax.Session(build_graph(stored.__setitem__)) as session:
+    async with ax.Session(build_graph(stored.__setitem__)) as session, asyncio.TaskGroup() as group:
         worker = Worker(session, jobs)
+        if terminates_itself:
+            group.create_task(terminate_during(5, worker))
         await worker.run()
-    print(f"taken {len(worker.taken)}, stored {len(stored)}, failed {len(worker.failed)}, left {jobs.qsize()}")
+    print(f"taken {worker.num_taken}, stored {len(stored)}, failed {len(worker.failed)}, left {jobs.qsize()}")
     print("failed:", *worker.failed)
     assert all(value == sum(range(job)) for job, value in stored.items())
 
 
 if __name__ == "__main__":
-    ax.run(main)
+    ax.run(main(int(sys.argv[1]), terminates_itself=False) if sys.argv[1:] else main())

@@ -1,6 +1,7 @@
 """A web service around a TensorFlow model: one session as long as the app lives, ``await session.run`` in the handler.
 
-Serve it with ``uvicorn --app-dir examples starlette_app:app`` and send it an image: ``curl --data-binary @7.png
+The step of a request ends with the request: when the client goes, what has not begun of it is never run.  Serve it with
+``uvicorn --app-dir examples starlette_app:app`` and send it an image: ``curl --data-binary @7.png
 localhost:8000/classify``.  Run as a program it sends itself a few.  It needs ``pip install "asyncexec[demo]"``.
 """
 
@@ -12,12 +13,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
+import anyio
 import httpx
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import asyncexec as ax
@@ -51,15 +53,30 @@ def build_graph() -> ax.Graph:
     return graph
 
 
-async def classify(request: Request) -> JSONResponse:
-    """Any number of these may be under way at once, each a step of its own."""
-    session: ax.Session = request.app.state.session
-    fetches = {"digit": "digit:0", "confidence": "confidence:0"}
+async def classify(request: Request) -> Response:
+    """Any number of these may be under way at once, each a step of its own that is cancelled when the client goes."""
+    file = await request.body()
+    async with anyio.create_task_group() as group:
+        group.start_soon(cancel_when_gone, request, group.cancel_scope)
+        response = await answer(request.app.state.session, file)
+        group.cancel_scope.cancel()
+        return response
+    return Response(status_code=499)  # which nobody reads; it stands in the log
+
+
+async def answer(session: ax.Session, file: bytes) -> JSONResponse:
     try:
-        result = await session.run(fetches, {"file:0": await request.body()})
+        result = await session.run({"digit": "digit:0", "confidence": "confidence:0"}, {"file:0": file})
     except ax.errors.OpError as error:
         return JSONResponse({"error": str(error.__cause__ or error), "node": error.node}, status_code=422)
     return JSONResponse({"digit": int(result["digit"]), "confidence": round(float(result["confidence"]), 3)})
+
+
+async def cancel_when_gone(request: Request, scope: anyio.CancelScope) -> None:
+    """A server tells of a client that has gone when it is asked for more of the request."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
 
 
 @asynccontextmanager
