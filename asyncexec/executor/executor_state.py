@@ -60,6 +60,7 @@ class ExecutorState(TransferScope):
 
     __slots__ = (
         "_ending",
+        "_is_plain_loop",
         "_jobs",
         "_num_tasks",
         "_places",
@@ -94,6 +95,7 @@ class ExecutorState(TransferScope):
         self._propagator = self._make_propagator(plan.view)
         self._tasks: TaskGroup = {}  # of async nodes; where there are frames, each has a group of its own
         self._num_tasks = 0  # in all groups
+        self._is_plain_loop: bool | None = None  # not asked yet
         self._jobs: dict[Any, Job] = {}  # of nodes on worker threads, by entry
         self._ending: Ending | None = None
         if collector is not None:
@@ -275,7 +277,13 @@ class ExecutorState(TransferScope):
         """Call the kernel of an async node, in a task of the group that *entry* belongs to."""
         tasks = self._tasks_of(entry)
         coroutine = self._await_kernel(entry, item, item.kernel(*inputs), now, tasks)
-        task = self._loop.create_task(coroutine, name=item.node.name, context=self.context)
+        loop = self._loop
+        if self._is_plain_loop is None:
+            self._is_plain_loop = _makes_plain_tasks(loop)
+        if self._is_plain_loop:
+            task = asyncio.Task(coroutine, loop=loop, name=item.node.name, context=self.context)
+        else:
+            task = loop.create_task(coroutine, name=item.node.name, context=self.context)
         if not task.done():  # an eager task may have run to the end
             tasks[entry] = task
             self._num_tasks += 1
@@ -382,6 +390,13 @@ class ExecutorState(TransferScope):
         self._num_tasks = 0
         if late:
             self._propagator = EndedPropagatorState()
+
+
+def _makes_plain_tasks(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether ``create_task`` of *loop* would make an ``asyncio.Task`` and do no more, for which it takes a while."""
+    kind = type(loop)
+    is_known = getattr(kind, "create_task", None) is asyncio.BaseEventLoop.create_task or kind.__module__ == "uvloop"
+    return is_known and loop.get_task_factory() is None and not loop.get_debug()
 
 
 def explained(raised: BaseException, item: NodeItem, inputs: Sequence[Any]) -> BaseException:

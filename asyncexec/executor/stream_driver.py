@@ -214,7 +214,9 @@ class StreamDriver(ABC):
             self._results.append(item)
         try:
             values = plan.convert(feeds)
-            if plan.states:
+            if type(item.step) is PipelineState:
+                item.step.restart(values, item)
+            elif plan.states:
                 self._start_with_states(item, plan, values)
             else:
                 self._start(item, plan, values)
@@ -227,7 +229,7 @@ class StreamDriver(ABC):
     def _start(self, item: StreamItem, plan: StreamPlan, values: list[Any] | None) -> None:
         """Begin the step of *item*: that of an item which is done, where there is one."""
         step, executor = item.step, plan.executor
-        if type(step) is PipelineState or type(step) is ExecutorState:  # isinstance would take a while here
+        if type(step) is ExecutorState:
             step.restart(values, item)
             return
         if values is not None and not plan.states and type(executor) is Executor:
@@ -267,10 +269,13 @@ class StreamDriver(ABC):
         except BaseException as raised:  # a KeyboardInterrupt, say
             step.abort(raised)
         item.is_queued = False
-        if type(step) is PipelineState and step.values is not None:
-            self._complete_line(item, step)
-        elif step._failure is not None:
+        if step._failure is not None:
             self._fail(item, step)
+        elif type(step) is PipelineState:  # without states, and with nothing that it might wait for in vain
+            if step.values is not None:
+                self._complete_line(item, step)
+            elif step.ready:
+                item.set_result(None)
         elif step.has_ready:
             item.set_result(None)
         elif item.num_awaited or step.is_waiting:
