@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from asyncexec.executor.step_counts import StepCounts
@@ -121,8 +121,18 @@ class Session:
                 the session stays usable.
             asyncio.CancelledError: the caller was cancelled.
         """
-        if options is not None and options.timeout is not None:
-            return await self._run_within(options, fetches, feeds, targets, metadata)
+        timeout_s = self.config.timeout if options is None or options.timeout is None else options.timeout
+        run = self._run(fetches, feeds, targets, options, metadata)
+        return await (run if timeout_s is None else _within(timeout_s, run))
+
+    async def _run(
+        self,
+        fetches: Fetches,
+        feeds: Feeds | None,
+        targets: Iterable[Node | Tensor | str],
+        options: RunOptions | None,
+        metadata: RunMetadata | None,
+    ) -> Any:
         feeds = _NO_FEEDS if feeds is None else feeds
         try:
             values: Any = feeds.values()
@@ -168,27 +178,6 @@ class Session:
         finally:
             self._door.leave(admission)
 
-    async def _run_within(
-        self,
-        options: RunOptions,
-        fetches: Fetches,
-        feeds: Feeds | None,
-        targets: Iterable[Node | Tensor | str],
-        metadata: RunMetadata | None,
-    ) -> Any:
-        untimed = options.model_copy(update={"timeout": None})
-        scope = asyncio.timeout(options.timeout)
-        try:
-            async with scope:
-                return await self.run(fetches, feeds, targets=targets, options=untimed, metadata=metadata)
-        except TimeoutError as error:
-            if not scope.expired() or isinstance(error, OpError):
-                raise
-        finally:
-            del scope  # it holds the task, which holds the error, whose traceback holds this frame
-        # Out here it has no context, which would hold the same.
-        raise DeadlineExceededError(f"the run took more than its timeout of {options.timeout:g} s")
-
     def make_callable(
         self, fetches: Fetches, feed_list: Sequence[Tensor | str] = (), targets: Iterable[Node | Tensor | str] = ()
     ) -> Callable[..., Awaitable[Any]]:
@@ -204,7 +193,7 @@ class Session:
         target_nodes(self.graph, wanted)
         key = (structure_key(fetches), *feed_keys, _TARGETS, *wanted)
 
-        async def call(*values: Any) -> Any:
+        async def run(*values: Any) -> Any:
             if len(values) != len(feed_keys):
                 raise InvalidArgumentError(f"this callable takes {len(feed_keys)} values, not {len(values)}")
             prepared = self._cache.get(key)
@@ -212,7 +201,8 @@ class Session:
                 return await self._run_by_the_door(key, prepared or mapper, feed_keys, wanted, values)
             return await self._run_step(prepared, values)
 
-        return call
+        timeout_s = self.config.timeout
+        return run if timeout_s is None else lambda *values: _within(timeout_s, run(*values))
 
     @contextlib.asynccontextmanager
     async def partial_run(
@@ -443,3 +433,18 @@ class Session:
             await step.run()
         finally:
             self._steps.discard(step)
+
+
+async def _within(timeout_s: float, run: Coroutine[Any, Any, Any]) -> Any:
+    """What *run* gives; DeadlineExceededError if it takes longer than that."""
+    scope = asyncio.timeout(timeout_s)
+    try:
+        async with scope:
+            return await run
+    except TimeoutError as error:
+        if not scope.expired() or isinstance(error, OpError):
+            raise
+    finally:
+        del scope  # it holds the task, which holds the error, whose traceback holds this frame
+    # Out here it has no context, which would hold the same.
+    raise DeadlineExceededError(f"the run took more than its timeout of {timeout_s:g} s")

@@ -17,6 +17,7 @@ class SessionConfig(BaseModel):
         optimization: whether graphs are optimized before they run (there are no passes yet, so both are alike).
         executor_type: which executor runs them; ``""`` leaves the choice to the session.
         schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
+        timeout: seconds that each run, and call of a callable, may take where its RunOptions say nothing.
         num_worker_threads: threads for expensive kernels, by default one a core.
         num_processes: worker processes for ops with ``executor="process"``, by default one a core.
         worker_grace_s: seconds that a step which has failed, or which the close of the session ends, waits for calls on
@@ -44,6 +45,7 @@ class SessionConfig(BaseModel):
     optimization: Literal["on", "off"] = "on"
     executor_type: Literal["", "TAGGED_TOKEN"] = ""
     schedule_seed: int | None = None
+    timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     num_worker_threads: int | None = Field(default=None, ge=1)
     num_processes: int | None = Field(default=None, ge=1)
     worker_grace_s: float | None = Field(default=5.0, ge=0)

@@ -195,12 +195,19 @@ EMPTY_QUEUE: Final = """
 
 @pytest.mark.virtual_clock
 async def test_dequeue_of_an_empty_queue_times_out() -> None:
-    """For a whole session, TensorFlow has ``operation_timeout_in_ms``; here each run has its own."""
-    async with ax.Session(load(EMPTY_QUEUE), ax.SessionConfig(device_count={"CPU": 2})) as session:
-        for timeout in (0.1, 0.02):
+    """Within the time of the session (``operation_timeout_in_ms``), or that of the run where it has one."""
+    async with ax.Session(load(EMPTY_QUEUE), ax.SessionConfig(device_count={"CPU": 2}, timeout=0.1)) as session:
+        call = session.make_callable([], targets="taken")
+        for timeout, run in [
+            (0.1, lambda: session.run([], targets="taken")),
+            (0.1, lambda: session.run([], targets="taken", options=ax.RunOptions(trace=True))),
+            (0.02, lambda: session.run([], targets="taken", options=ax.RunOptions(timeout=0.02))),
+            (0.2, lambda: session.run([], targets="taken", options=ax.RunOptions(timeout=0.2))),
+            (0.1, call),
+        ]:
             begin = asyncio.get_running_loop().time()
-            with pytest.raises(ax.errors.DeadlineExceededError):
-                await session.run([], targets="taken", options=ax.RunOptions(timeout=timeout))
+            with pytest.raises(ax.errors.DeadlineExceededError, match=f"timeout of {timeout:g} s"):
+                await run()
             assert asyncio.get_running_loop().time() - begin == pytest.approx(timeout)
 
 
