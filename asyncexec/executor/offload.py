@@ -344,6 +344,7 @@ class WorkerPool:
         running = [job for worker in workers if (job := worker.job) is not None]
         if not running:
             return
+        left_before = {job.name for job in running if _is_abandoned(job)}
         for job in _take_all(jobs):
             done = job.done
             if self.cancel(job) and done is not None:
@@ -357,7 +358,12 @@ class WorkerPool:
                 _tell_of_return(job)  # nobody will, when it does return
             else:
                 done(_dropped())
-        _warn_of_late({job.name for job in running}, self.grace.worker_s, "when the session was closed")
+        late = {job.name for job in running} - left_before
+        if late:
+            _warn_of_late(late, self.grace.worker_s, "when the session was closed")
+        if left_before:  # nobody has waited for them now
+            shown = ", ".join(sorted(map(repr, left_before)))
+            warn_of_kernel(f"the kernel of node {shown} was still on its worker thread when the session was closed")
 
 
 def _give_up(job: Job) -> None:

@@ -29,8 +29,7 @@ def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]
     """*value* as it travels along an edge, and its dtype.
 
     Without *dtype*: Python floats become float32, integers int32 (int64 where they do not fit), strings and bytes
-    string;
-    numpy arrays and scalars keep theirs.
+    string; numpy arrays and scalars keep theirs.
 
     Raises:
         InvalidTypeError: it cannot be converted to *dtype*, or to any.
@@ -43,7 +42,7 @@ def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]
     try:
         array = np.asarray(value)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"rows of different lengths make no tensor: {_shown(value)}") from error
+        raise _uneven(value) from error
     if array.dtype.kind == "O" and dtype is not None and (dtype.is_floating or dtype.is_complex):
         array = _large_integers(array, dtype, value)
     if _kind(array.dtype) in "OSUVMm":
@@ -51,6 +50,10 @@ def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]
     if dtype is None:
         dtype = as_dtype(array.dtype) if isinstance(value, (np.ndarray, np.generic)) else _python_dtype(array)
     return _cast(array, dtype, value), dtype
+
+
+def _uneven(value: Any) -> InvalidArgumentError:
+    return InvalidArgumentError(f"rows of different lengths make no tensor: {_shown(value)}")
 
 
 def _kind(np_dtype: np.dtype[Any]) -> str:
@@ -84,7 +87,7 @@ def _cast(array: np.ndarray[Any, Any], dtype: DType, value: Any) -> Any:
     source, target = _kind(array.dtype), _kind(np_dtype)
     if source != "b" and target == "b" and array.size:
         raise InvalidTypeError(f"{_shown(value)} is not bool", hint="compare it, or use ax.cast")
-    if (source in "fc" and target in "iu" and array.size) or (source == "c" and target == "f"):
+    if (source == "f" and target in "iu" and array.size) or (source == "c" and target in "iuf"):
         raise InvalidTypeError(f"{_shown(value)} cannot be made {dtype.name} without loss", hint="use ax.cast")
     with np.errstate(all="ignore"):
         converted = array.astype(np_dtype)
@@ -113,7 +116,10 @@ def _is_text(value: Any) -> bool:
 def _text_value(value: Any) -> Any:
     if isinstance(value, (str, bytes)):
         return _encode(value)
-    array = np.array(value, dtype=object)
+    try:
+        array = np.array(value, dtype=object)
+    except (ValueError, RecursionError) as error:  # arrays that share only some of their dimensions
+        raise _uneven(value) from error
     encoded = np.empty(array.shape, dtype=object)
     for index, item in np.ndenumerate(array):
         encoded[index] = _encode(item)

@@ -166,12 +166,19 @@ def _converted(op: str, value: Any, dtype: DType) -> Any:
         if not value.dtype.isnative:
             value = value.astype(value.dtype.newbyteorder("="))
         if value.dtype != dtype.as_numpy_dtype:
-            raise InternalError(f"op {op!r} gave {value.dtype.name}, but {dtype.name} is declared")
+            given = value.dtype.name
+            raise InternalError(
+                f"op {op!r} gave {given}, but {dtype.name} is declared",
+                hint=f"return {dtype.name}, or declare what it gives: @ax.op(outputs=[ax.{given}])",
+            )
         return as_value(np.asarray(value)) if isinstance(value, np.ndarray) else value
     try:
         return as_tensor_value(value, dtype)[0]
     except OpError as error:
-        raise InternalError(f"op {op!r} gave what is not {dtype.name}: {error.message}") from None
+        raise InternalError(
+            f"op {op!r} gave what is not {dtype.name}: {error.message}",
+            hint="it has come to its end without a return" if value is None else None,
+        ) from None
 
 
 def untouched(value: Any) -> Any:

@@ -10,6 +10,7 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.session.fetch_mapper import element
 from asyncexec.session.function_call_frame import fed_tensor
+from asyncexec.session.session_config import RunOptions
 
 
 def as_tuple(targets: Any) -> tuple[Any, ...]:
@@ -27,6 +28,15 @@ def as_feed_keys(feeds: Any) -> tuple[Any, ...]:
     if isinstance(feeds, Mapping):
         raise InvalidTypeError("a partial run begins with the names of its feeds, not their values", hint="list(feeds)")
     return as_tuple(feeds)
+
+
+def checked_options(options: Any) -> RunOptions:
+    """*options*, if they are RunOptions; else InvalidTypeError."""
+    if isinstance(options, RunOptions):
+        return options
+    raise InvalidTypeError(
+        f"options is {type(options).__name__} {options!r}, not RunOptions", hint="ax.RunOptions(timeout=1.0)"
+    )
 
 
 def feed_tensors(graph: Graph, keys: Sequence[Any]) -> tuple[Tensor, ...]:

@@ -28,7 +28,14 @@ from asyncexec.framework.step_stats import RunMetadata, begin_trace, end_trace
 from asyncexec.frontend.graph_io import import_into
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.session.call_arguments import as_feed_keys, as_tuple, bad_call, feed_tensors, target_nodes
+from asyncexec.session.call_arguments import (
+    as_feed_keys,
+    as_tuple,
+    bad_call,
+    checked_options,
+    feed_tensors,
+    target_nodes,
+)
 from asyncexec.session.door import Door
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_executors, explained
 from asyncexec.session.fetch_mapper import FetchMapper, structure_key
@@ -121,7 +128,9 @@ class Session:
                 the session stays usable.
             asyncio.CancelledError: the caller was cancelled.
         """
-        timeout_s = self.config.timeout if options is None or options.timeout is None else options.timeout
+        timeout_s = self.config.timeout
+        if options is not None:
+            timeout_s = checked_options(options).timeout or timeout_s
         run = self._run(fetches, feeds, targets, options, metadata)
         return await (run if timeout_s is None else _within(timeout_s, run))
 

@@ -9,13 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.frontend.convert import as_tensor_value
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.ops.session_state import TensorHandle
 from asyncexec.session.fetch_mapper import element
-from asyncexec.session.large_feeds import MAX_BYTES, LargeFeedError, is_large
+from asyncexec.session.large_feeds import MAX_BYTES, LargeFeedError, convert_in_pieces, is_large
 
 Converter: TypeAlias = Callable[[Any], Any]
 
@@ -60,6 +61,14 @@ def _small_converter(np_dtype: np.dtype[Any], accepts: Callable[[Any], bool], sl
         return slow(value)
 
     return convert
+
+
+def convert_in_slices(tensor: Tensor, convert: Converter, value: Any) -> Stage[Any]:
+    """What *convert*, a converter of *tensor*, makes of *value*, as a stage: what is large is converted in pieces."""
+    dtype = tensor.dtype.base_dtype
+    if not dtype.is_opaque and is_large(value, dtype):
+        return (yield from convert_in_pieces(value, SlowConverter(tensor)))
+    return convert(value)
 
 
 def fed_tensor(graph: Graph, key: Any) -> Tensor:

@@ -67,15 +67,15 @@ class _UnevenError(Exception):
     """The parts of a value do not make up an array."""
 
 
-def is_large(value: Any, dtype: DType) -> bool:
-    """Whether it takes long to make *value* one of *dtype*."""
+def is_large(value: Any, dtype: DType | None) -> bool:
+    """Whether it takes long to make *value* one of *dtype*; for None, of another dtype than it has."""
     if isinstance(value, np.ndarray):
         num_bytes = value.nbytes
         if num_bytes <= MAX_ITEMS:  # as nearly always
             return False
         if value.dtype.kind in _OBJECT_KINDS:
             return value.size > MAX_ITEMS
-        return num_bytes > MAX_BYTES and value.dtype != dtype.as_numpy_dtype
+        return num_bytes > MAX_BYTES and (dtype is None or value.dtype != dtype.as_numpy_dtype)
     if not isinstance(value, (list, tuple)):
         return False
     first: Any = value

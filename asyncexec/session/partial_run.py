@@ -24,7 +24,7 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.fetch_mapper import FetchMapper
-from asyncexec.session.function_call_frame import fed_tensor
+from asyncexec.session.function_call_frame import convert_in_slices, fed_tensor
 
 
 class _Waiter:
@@ -64,6 +64,8 @@ class PartialRun:
     async def feed(self, feeds: Mapping[Any, Any]) -> None:
         """Let the step go on with *feeds*: values by tensor or name, as ``Session.run`` takes them.
 
+        Large values are converted in slices, in which others have their turns; until then nothing of *feeds* is fed.
+
         Raises:
             InvalidArgumentError: one was not named at the beginning, has been fed already, or does not fit; none of
                 *feeds* is fed then.
@@ -71,20 +73,40 @@ class PartialRun:
             CancelledError: the session has been closed.
         """
         self._check_under_way()
-        values: dict[int, Any] = {}
+        given: dict[int, Any] = {}
         for key, value in feeds.items():
             tensor = fed_tensor(self._graph, key)
-            position = self._feed_positions.get((tensor.op, tensor.index))
-            if position is None:
-                raise InvalidArgumentError(
-                    f"feed {tensor.name!r} was not specified when the partial run began", node=tensor.op
-                )
-            if position not in self._pending_feeds or position in values:
-                raise InvalidArgumentError(f"{tensor.name!r} has already been fed in this partial run", node=tensor.op)
-            values[position] = self._prepared.converters[position](value)
+            position = self._feed_position(tensor)
+            if position in given:
+                raise _fed_already(tensor)
+            given[position] = value
+        values = await run_in_slices(self._converted(given))
+        self._check_under_way()  # others have had their turn
+        for position in values:
+            self._feed_position(self._prepared.feeds[position])
         self._pending_feeds.difference_update(values)
         for position, converted in values.items():
             self.scope.deliver_feed(position, converted)
+
+    def _feed_position(self, tensor: Tensor) -> int:
+        position = self._feed_positions.get((tensor.op, tensor.index))
+        if position is None:
+            raise InvalidArgumentError(
+                f"feed {tensor.name!r} was not specified when the partial run began", node=tensor.op
+            )
+        if position not in self._pending_feeds:
+            raise _fed_already(tensor)
+        return position
+
+    def _converted(self, given: Mapping[int, Any]) -> Stage[dict[int, Any]]:
+        prepared = self._prepared
+        values: dict[int, Any] = {}
+        for position, value in given.items():
+            values[position] = yield from convert_in_slices(
+                prepared.feeds[position], prepared.converters[position], value
+            )
+            yield
+        return values
 
     async def fetch(self, fetches: Any) -> Any:
         """The values of *fetches*, a tensor, a name or a nest of them, as soon as they are there.
@@ -238,6 +260,10 @@ class PartialRun:
                 raise failure
             finally:
                 del failure
+
+
+def _fed_already(tensor: Tensor) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{tensor.name!r} has already been fed in this partial run", node=tensor.op)
 
 
 def check_partial(mapper: FetchMapper, feeds: Sequence[Tensor], targets: Sequence[Node]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
+
+import numpy as np
 
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.step_counts import StepCounts
@@ -13,12 +16,15 @@ from asyncexec.executor.stream_item import StateSlot
 from asyncexec.executor.stream_scope import StreamScope
 from asyncexec.framework.cooperative import STRIDE, Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
+from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.frontend.stream_functions import values_of
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.session.door import Door
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.fetch_mapper import FetchMapper, element, structure_key
+from asyncexec.session.function_call_frame import convert_in_slices, fed_tensor, feed_converter
+from asyncexec.session.large_feeds import MAX_ITEMS, is_large
 
 _STREAM: Final = object()  # stands between feeds and states in the key of a signature
 
@@ -125,6 +131,44 @@ async def open_plan(host: StreamHost, fetches: Any, first: Any) -> StreamPlan:
     )
 
 
+def may_be_large(graph: Graph, feeds: Any) -> bool:
+    """Whether items that feed what *feeds* does can have values that take long to convert."""
+    try:
+        tensors = [fed_tensor(graph, key) for key in feeds]
+    except (OpError, TypeError):
+        return False  # there will be no items
+    return not all(tensor.dtype.base_dtype.is_opaque or _is_small(tensor.shape) for tensor in tensors)
+
+
+def _is_small(shape: TensorShape) -> bool:
+    size = shape.num_elements
+    return size is not None and size <= MAX_ITEMS
+
+
+def has_large(feeds: Any) -> bool:
+    """Whether some of *feeds*, a dict, may take long to convert."""
+    if type(feeds) is dict:
+        for value in feeds.values():
+            kind = type(value)
+            if kind is np.ndarray:
+                if value.nbytes > MAX_ITEMS and is_large(value, None):
+                    return True
+            elif (kind is list or kind is tuple) and is_large(value, None):
+                return True
+    return False
+
+
+async def with_large_converted(graph: Graph, feeds: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """*feeds*, in which what is large has been converted in slices; what cannot be is left for its item to tell."""
+    converted = dict(feeds)
+    for key, value in feeds.items():
+        if is_large(value, None):
+            with suppress(OpError):
+                tensor = fed_tensor(graph, key)
+                converted[key] = await run_in_slices(convert_in_slices(tensor, feed_converter(tensor), value))
+    return converted
+
+
 def _checked_mapping(feeds: Any) -> Mapping[Any, Any]:
     if not isinstance(feeds, Mapping):
         raise InvalidTypeError(f"an item is a mapping of tensors to values, not {type(feeds).__name__} {feeds!r}")
@@ -160,5 +204,9 @@ def _converter(keys: tuple[Any, ...], prepared: ExecutorsAndKeys) -> Callable[[A
     return convert_all
 
 
-def _shown(keys: Any) -> str:
-    return ", ".join(sorted(key if isinstance(key, str) else getattr(key, "name", repr(key)) for key in keys)) or "none"
+def _shown(keys: Iterable[Any]) -> str:
+    return ", ".join(sorted(map(_shown_key, keys))) or "none"
+
+
+def _shown_key(key: Any) -> str:
+    return f"the tensor {key.name!r}" if isinstance(key, Tensor) else repr(key)

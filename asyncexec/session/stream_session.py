@@ -21,8 +21,16 @@ from asyncexec.framework.errors import (
     OpError,
 )
 from asyncexec.frontend.stream_functions import close_iterators, drawing, iterate, values_of
+from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
-from asyncexec.session.stream_plan import StreamHost, open_plan, stream_nodes
+from asyncexec.session.stream_plan import (
+    StreamHost,
+    has_large,
+    may_be_large,
+    open_plan,
+    stream_nodes,
+    with_large_converted,
+)
 
 OnError: TypeAlias = Literal["raise", "yield"]
 _NO_FEEDS: Final[Mapping[Any, Any]] = {}
@@ -92,6 +100,7 @@ class Stream(_Handle):
     """
 
     _has_sources = False
+    _may_be_large: bool | None = None  # until the first item tells
 
     async def __aenter__(self) -> Self:
         if self._scope is not None:
@@ -100,7 +109,7 @@ class Stream(_Handle):
         scope = self._open_scope()
         if nodes.sources:
             self._has_sources = True
-            scope.feed_by(_send_all(scope, partial(_joined, nodes.sources)))
+            scope.feed_by(_send_all(self._host.graph, scope, partial(_joined, nodes.sources)))
         return self
 
     async def run(self, on_failure: Callable[[OpError], object] | None = None) -> int:
@@ -153,7 +162,12 @@ class Stream(_Handle):
         """
         if self._has_sources:
             raise FailedPreconditionError("this stream draws its items from its sources")
-        await self._open().send(_NO_FEEDS if feeds is None else feeds)
+        scope, given = self._open(), _NO_FEEDS if feeds is None else feeds
+        if self._may_be_large is None:
+            self._may_be_large = may_be_large(self._host.graph, given)
+        if self._may_be_large and has_large(given):
+            given = await with_large_converted(self._host.graph, given)
+        await scope.send(given)
 
     async def close(self) -> None:
         """Take no more items, and wait until all that were sent are done; their results can still be taken."""
@@ -209,18 +223,22 @@ class StreamMap(_Handle):
         items, self._items = self._items, ()
         # In a task of its own: who is cancelled while the stream opens may ask again.
         if isinstance(items, AsyncIterable):
-            scope.feed_by(_send_all(scope, lambda: items))  # a generator is closed, for nobody else will
+            scope.feed_by(
+                _send_all(self._host.graph, scope, lambda: items)
+            )  # a generator is closed, for nobody else will
         else:
             scope.feed_by(_draw_all(scope, items))
         return await scope.take()
 
 
-async def _send_all(scope: StreamScope, items: AsyncIterable[Any] | Callable[[], AsyncIterable[Any]]) -> None:
+async def _send_all(
+    graph: Graph, scope: StreamScope, items: AsyncIterable[Any] | Callable[[], AsyncIterable[Any]]
+) -> None:
     """Send *items*; what goes wrong with them comes out behind the results of those before."""
     try:
         async with drawing(items) as iterator:
             async for feeds in iterator:
-                await scope.send(feeds)
+                await scope.send(await with_large_converted(graph, feeds) if has_large(feeds) else feeds)
                 await scope.wait_for_room()  # before the next is drawn
     except BaseException as error:
         scope.close(error)  # nothing, where sending has failed because the stream has ended

@@ -83,6 +83,8 @@ async def test_a_constant_shares_no_memory_with_an_array_that_can_change(is_broa
         (lambda: ax.create_op("Add", None), InvalidTypeError),  # type: ignore[arg-type]
         (lambda: ax.create_op(3, []), InvalidTypeError),  # type: ignore[arg-type]
         (lambda: ax.constant(10**400, dtype=ax.float32), InvalidArgumentError),
+        (lambda: ax.constant([np.zeros(2), np.zeros((2, 0))], dtype=ax.string), InvalidArgumentError),
+        (lambda: ax.constant(np.zeros(0, np.complex64), dtype=ax.int32), InvalidTypeError),
     ],
 )
 def test_what_makes_no_tensor(make: Any, error: type[Exception]) -> None:

@@ -564,3 +564,13 @@ async def test_only_so_many_signatures_are_kept(monkeypatch: pytest.MonkeyPatch)
         for _ in range(2):
             assert [await session.run(tensor) for tensor in tensors] == [float(i) for i in range(10)]
             assert len(session._cache) == 3
+
+
+async def test_options_of_the_wrong_type() -> None:
+    with ax.Graph() as graph:
+        y = ax.constant(1.0) + 1.0
+    async with ax.Session(graph) as session:
+        options: Any = {"timeout": 1}
+        with pytest.raises(ax.errors.InvalidTypeError, match=r"options is dict .*not RunOptions"):
+            await session.run(y, options=options)
+        assert await session.run(y) == 2

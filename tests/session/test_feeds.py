@@ -124,6 +124,8 @@ REFUSED = [
     ("int32", 1j),
     ("float32", 1j),
     ("float32", np.complex64(1j)),
+    ("int32", np.zeros(0, np.complex64)),
+    ("float32", np.zeros(0, np.complex64)),
     ("float32", "text"),
     ("float32", "1"),
     ("float32", b"x"),
@@ -140,6 +142,8 @@ REFUSED = [
     ("string", ["a", 5]),
     ("string", None),
     ("string", [["a"], ["b", "c"]]),
+    ("string", [np.zeros(2), np.zeros((2, 0))]),
+    ("string", [np.array(["a", "b"]), np.array([["a"], ["b"]])]),
 ]
 
 

@@ -254,3 +254,73 @@ async def test_cancelled_while_a_feed_is_converted() -> None:
         with pytest.raises(asyncio.CancelledError):
             await run
         assert (await session.run(y, {x: [2.0]})).tolist() == [2]
+
+
+class Sums:
+    """The sums of x and of z, of any size."""
+
+    def __init__(self) -> None:
+        with ax.Graph() as self.graph:
+            self.x, self.z = (ax.placeholder(ax.float32, [None], name=name) for name in "xz")
+            self.sums = [ax.reduce_sum(self.x), ax.reduce_sum(self.z)]
+
+
+MANY = [1.0] * (5 * MAX_ITEMS)
+
+
+@pytest.mark.usefixtures("every_yield_is_a_turn")
+async def test_others_get_their_turns_while_a_partial_run_is_fed() -> None:
+    sums = Sums()
+    async with ax.Session(sums.graph) as session, session.partial_run(sums.sums, [sums.x, sums.z]) as step:
+        few, _ = await turns_during(step.feed({sums.x: [1.0]}))
+        many, _ = await turns_during(step.feed({sums.z: MANY}))
+        assert many >= few + 2 * 5
+        assert await step.fetch(sums.sums) == [1, 5 * MAX_ITEMS]
+
+
+@pytest.mark.usefixtures("every_yield_is_a_turn")
+async def test_large_feed_of_a_partial_run_that_is_fed_by_another_meanwhile() -> None:
+    sums = Sums()
+    async with ax.Session(sums.graph) as session, session.partial_run(sums.sums, [sums.x, sums.z]) as step:
+        feed = asyncio.ensure_future(step.feed({sums.z: MANY, sums.x: MANY}))
+        await asyncio.sleep(0)
+        await step.feed({sums.x: [2.0]})
+        with pytest.raises(ax.errors.InvalidArgumentError, match="'x:0' has already been fed"):
+            await feed
+        with pytest.raises(ax.errors.InvalidArgumentError, match="it needs 'z:0'"):
+            await step.fetch(sums.sums)
+        await step.feed({sums.z: [3.0]})
+        assert await step.fetch(sums.sums) == [2, 3]
+
+
+@pytest.mark.usefixtures("every_yield_is_a_turn")
+@pytest.mark.parametrize("end", ["cancel", "leave", "close"])
+async def test_end_of_a_partial_run_while_a_feed_is_converted(end: str) -> None:
+    sums = Sums()
+    async with ax.Session(sums.graph) as session:
+        async with session.partial_run(sums.sums, [sums.x, sums.z]) as step:
+            feed = asyncio.ensure_future(step.feed({sums.x: MANY}))
+            await asyncio.sleep(0)
+            if end == "cancel":
+                feed.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await feed
+                await step.feed({sums.x: [1.0], sums.z: [2.0]})
+                assert await step.fetch(sums.sums) == [1, 2]
+            if end == "close":
+                await session.close()
+                with pytest.raises(ax.errors.CancelledError, match="closed"):
+                    await feed
+        if end == "leave":
+            with pytest.raises(ax.errors.FailedPreconditionError, match="not under way"):
+                await feed
+
+
+@pytest.mark.usefixtures("every_yield_is_a_turn")
+async def test_error_of_a_large_feed_of_a_partial_run() -> None:
+    sums = Sums()
+    async with ax.Session(sums.graph) as session, session.partial_run(sums.sums, [sums.x, sums.z]) as step:
+        with pytest.raises(ax.errors.InvalidArgumentError, match=r"shape \[8193, 1\] for 'z:0'"):
+            await step.feed({sums.x: [1.0], sums.z: [[1.0]] * (MAX_ITEMS + 1)})
+        await step.feed({sums.x: [1.0], sums.z: [2.0]})
+        assert await step.fetch(sums.sums) == [1, 2]

@@ -174,8 +174,9 @@ async def test_feed_of_a_wrong_shape_names_the_item() -> None:
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ({}, "it feeds none, but the items before feed x:0"),
-        ({"z:0": 1}, "it feeds z:0, but the items before feed x:0"),
+        ({}, "it feeds none, but the items before feed 'x:0'"),
+        ({Stages().x: 1}, "it feeds the tensor 'x:0', but the items before feed 'x:0'"),
+        ({"z:0": 1}, "it feeds 'z:0', but the items before feed 'x:0'"),
         (7, "an item is a mapping of tensors to values, not int 7"),
         (None, "an item is a mapping of tensors to values, not NoneType None"),
     ],
