@@ -72,7 +72,7 @@ class Job(CancellableCall):
     __slots__ = ("call", "done", "name", "on_return")
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any], done: Done, name: str) -> None:
-        super().__init__()
+        super().__init__(call_around.get())
         # Until a thread, or who cancels it, takes that out.
         context = contextvars.copy_context()
         context.run(call_around.set, self)
@@ -157,7 +157,12 @@ class WorkerPool:
         return job
 
     def _check_caller(self, around: CancellableCall) -> None:
-        caller = next((job for worker in self._workers if (job := worker.job) is around), None)
+        callers: list[CancellableCall] = []
+        outer: CancellableCall | None = around
+        while outer is not None:  # on the threads of other sessions, too
+            callers.append(outer)
+            outer = outer.around
+        caller = next((job for worker in self._workers if (job := worker.job) in callers), None)
         if caller is not None:
             raise FailedPreconditionError(
                 f"kernel {caller.name!r} runs the graph from its worker thread, and no other thread is free: if all "

@@ -135,9 +135,10 @@ class CancellationManager:
 class CancellableCall:
     """A call on a worker thread, whose manager is made when the kernel first asks for it."""
 
-    __slots__ = ("_is_given_up", "_manager")
+    __slots__ = ("_is_given_up", "_manager", "around")
 
-    def __init__(self) -> None:
+    def __init__(self, around: CancellableCall | None = None) -> None:
+        self.around = around  # the call that this one is made in, and that may wait for it
         self._is_given_up = False
         self._manager: CancellationManager | None = None
 

@@ -48,14 +48,20 @@ async def run_in_slices(stage: Stage[T], slice_ns: int = SLICE_NS) -> T:
 async def outlast(is_over: Callable[[], bool], wait: Callable[[], Awaitable[object]]) -> None:
     """Wait until *is_over*, whoever cancels meanwhile; the cancellation comes out when it is."""
     cancelled: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
+    while cancelled is None and not is_over():  # with no shield yet: *wait* is to hear of anyio's cancellation, too
+        try:
+            await wait()
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return
+    with anyio.CancelScope(shield=True):  # anyio would cancel again and again
         while not is_over():
             try:
                 await wait()
             except asyncio.CancelledError as error:
                 cancelled = error
-    if cancelled is not None:
-        try:
-            raise cancelled
-        finally:
-            del cancelled  # its traceback holds this frame, which must not hold it in turn
+    try:
+        raise cancelled
+    finally:
+        del cancelled  # its traceback holds this frame, which must not hold it in turn

@@ -12,6 +12,7 @@ frozen objects of its own keeps them so.
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -19,6 +20,8 @@ from typing import Final
 # Young objects from which on it is worth it: to walk them takes some 5 ms.
 _MANY: Final = 50_000
 
+# There may be an event loop in each of several threads; a pause may also end within a collection, anywhere.
+_lock: Final = threading.RLock()
 _pauses = 0
 _was_enabled = False
 
@@ -27,17 +30,19 @@ _was_enabled = False
 def paused_gc() -> Iterator[None]:
     """Switch the cyclic collector off inside; pauses may overlap, and the last to end switches it on again."""
     global _pauses, _was_enabled
-    if not _pauses:
-        _was_enabled = gc.isenabled()
-        gc.disable()
-    _pauses += 1
+    with _lock:
+        if not _pauses:
+            _was_enabled = gc.isenabled()
+            gc.disable()
+        _pauses += 1
     try:
         yield
     finally:
-        _pauses -= 1
-        if not _pauses and _was_enabled:
-            _age_many()
-            gc.enable()
+        with _lock:
+            _pauses -= 1
+            if not _pauses and _was_enabled:
+                _age_many()
+                gc.enable()
 
 
 def _age_many() -> None:

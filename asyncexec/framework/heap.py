@@ -14,7 +14,8 @@ from typing import Final
 
 import numpy as np
 
-# Twice this, at most, stays with the process when all of its arrays are gone; glibc learns nothing from 32 MiB on.
+# glibc learns nothing from 32 MiB on.  What has been in use at once may stay with the process, as far as it lies below
+# what is in use still; it does not grow beyond that.
 BLOCK_BYTES: Final = 16 * 2**20
 
 

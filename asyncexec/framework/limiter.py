@@ -108,6 +108,10 @@ class Slot:
         self._is_over = True
         self.line.release()
 
+    def leave(self) -> None:
+        """What is called from now on is no part of the call that holds it, which may go on without its caller."""
+        _slots.set(tuple(slot for slot in _slots.get() if slot is not self))
+
 
 # Held by the calls that the running code is a part of; they may be over.
 _slots: Final[ContextVar[tuple[Slot, ...]]] = ContextVar("asyncexec_limiter_slots", default=())

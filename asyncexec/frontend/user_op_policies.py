@@ -165,5 +165,9 @@ class _WorkerPolicies(_Policies):
 
     async def _attempt(self, inputs: Sequence[Any], stats: CallStats) -> Any:
         slot = await self._slot(stats)
-        on_return = do_nothing if slot is None else slot.release
-        return await self._workers(self._call, inputs, timeout_s=self._timeout_s, on_return=on_return)
+        if slot is None:
+            return await self._workers(self._call, inputs, timeout_s=self._timeout_s, on_return=do_nothing)
+        try:
+            return await self._workers(self._call, inputs, timeout_s=self._timeout_s, on_return=slot.release)
+        finally:
+            slot.leave()

@@ -108,13 +108,16 @@ class BatchQueue(ABC):
                 self._close(batch)
                 batch = None
         start = 0
+        full: list[Batch] = []
         while start < call.rows:
             if batch is None:
                 batch = self._open_batch(call)
             start = batch.add(call, start, options.max_size)
             if batch.size == options.max_size:
-                self._close(batch)
+                full.append(batch)
             batch = None
+        for each in full:  # when all rows have their place: an eager task may run to its end at once
+            self._close(each)
 
     def _find_open(self, call: Call) -> Batch | None:
         """The batch that rows of *call* may go into."""
@@ -126,9 +129,11 @@ class BatchQueue(ABC):
     def _admit_nested(self, call: Call) -> None:
         """Run the rows of *call* at once, in batches of its own: it comes from a batch, which waits for it."""
         start = 0
+        batches: list[Batch] = []
         while start < call.rows:
-            batch = Batch(call)
-            start = batch.add(call, start, self._options.max_size)
+            batches.append(Batch(call))
+            start = batches[-1].add(call, start, self._options.max_size)
+        for batch in batches:
             self._launch(batch)
 
     def _check_capacity(self, call: Call, room: int) -> None:
@@ -281,5 +286,7 @@ def _copy(error: OpError) -> OpError:
     """A copy of *error* for one of those that it is raised for, without the frames of the batch."""
     copy = type(error).__new__(type(error), *error.args)
     vars(copy).update(vars(error))
+    if hasattr(error, "__notes__"):
+        copy.__notes__ = list(error.__notes__)  # each is added to apart
     copy.__cause__ = error.__cause__
     return copy

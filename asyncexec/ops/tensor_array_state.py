@@ -2,10 +2,13 @@
 
 Rules from ``tensorflow/core/kernels/tensor_array.h`` and ``tensor_array.cc``.  A gradient's TensorArray adds up what is
 written to the same index.
+
+What reads or writes takes the array's lock, because kernels may run on several worker threads.
 """
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -43,6 +46,7 @@ class TensorArray:
 
     __slots__ = (
         "_entries",
+        "_lock",
         "adds_up",
         "clears_after_read",
         "dtype",
@@ -67,6 +71,7 @@ class TensorArray:
         adds_up: bool = False,
     ) -> None:
         require_size(size)
+        self._lock = Lock()
         self.name = name
         self.dtype = dtype
         self.element_shape = element_shape
@@ -89,28 +94,30 @@ class TensorArray:
 
     def close(self) -> None:
         """Let go of all elements."""
-        self.is_closed = True
-        self._entries = [None] * len(self._entries)
+        with self._lock:
+            self.is_closed = True
+            self._entries = [None] * len(self._entries)
 
     def write(self, index: int, value: Any) -> None:
         """Put *value* at *index*, or add it to what is there when this is the array of a gradient."""
-        self.require_open()
-        entry = self._writable(index)
-        shape = self.shape_of(value)
-        if not self.element_shape.accepts(shape):
-            raise self._cannot_write(
-                index,
-                f"the value shape is {TensorShape(shape)} which is incompatible with the TensorArray's inferred "
-                f"element shape: {self.element_shape} (consider setting infer_shape=False)",
-            )
-        if entry.is_read:
-            raise self._cannot_write(index, "it has already been read")
-        if entry.is_written:
-            self._add(index, entry, value)
-            return
-        if self.has_identical_shapes:
-            self.element_shape = TensorShape(shape)
-        entry.value, entry.shape, entry.is_written = value, shape, True
+        with self._lock:
+            self.require_open()
+            entry = self._writable(index)
+            shape = self.shape_of(value)
+            if not self.element_shape.accepts(shape):
+                raise self._cannot_write(
+                    index,
+                    f"the value shape is {TensorShape(shape)} which is incompatible with the TensorArray's inferred "
+                    f"element shape: {self.element_shape} (consider setting infer_shape=False)",
+                )
+            if entry.is_read:
+                raise self._cannot_write(index, "it has already been read")
+            if entry.is_written:
+                self._add(index, entry, value)
+                return
+            if self.has_identical_shapes:
+                self.element_shape = TensorShape(shape)
+            entry.value, entry.shape, entry.is_written = value, shape, True
 
     def _writable(self, index: int) -> Entry:
         size = len(self._entries)
@@ -150,24 +157,25 @@ class TensorArray:
 
     def read(self, index: int) -> Any:
         """The element at *index*; it is forgotten when the array clears after reads."""
-        self.require_open()
-        if not 0 <= index < len(self._entries):
-            raise InvalidArgumentError(f"Tried to read from index {index} but array size is: {len(self._entries)}")
-        entry = self._entry(index)
-        if entry.is_cleared:
-            raise InvalidArgumentError(
-                f"TensorArray {self.name}: Could not read index {index} twice because it was cleared after a previous "
-                "read (perhaps try setting clear_after_read = false?)."
-            )
-        if not entry.is_written:
-            entry.shape, entry.is_written = self._default_shape(index), True
-        if entry.value is None:
-            entry.value = zeros(self.dtype, entry.shape)
-        value = entry.value
-        entry.is_read = True
-        if self.clears_after_read:
-            entry.value, entry.is_cleared = None, True
-        return value
+        with self._lock:
+            self.require_open()
+            if not 0 <= index < len(self._entries):
+                raise InvalidArgumentError(f"Tried to read from index {index} but array size is: {len(self._entries)}")
+            entry = self._entry(index)
+            if entry.is_cleared:
+                raise InvalidArgumentError(
+                    f"TensorArray {self.name}: Could not read index {index} twice because it was cleared after a "
+                    "previous read (perhaps try setting clear_after_read = false?)."
+                )
+            if not entry.is_written:
+                entry.shape, entry.is_written = self._default_shape(index), True
+            if entry.value is None:
+                entry.value = zeros(self.dtype, entry.shape)
+            value = entry.value
+            entry.is_read = True
+            if self.clears_after_read:
+                entry.value, entry.is_cleared = None, True
+            return value
 
     def shape_of(self, value: Any) -> tuple[int, ...]:
         """The shape of *value* as an element: a Python object has none of its own."""
@@ -188,13 +196,14 @@ class TensorArray:
 
     def gradient(self, source: str, prefix: tuple[int, ...] = ()) -> TensorArray:
         """The array of the gradient that *source* names, made when first asked for; this one stops growing."""
-        self.require_open()
-        if self.adds_up:
-            raise InvalidArgumentError(f"TensorArray {self.name} is itself the array of a gradient")
-        self.is_dynamic = False
-        if source not in self.gradients:
-            self.gradients[source] = self._make_gradient(source, prefix)
-        return self.gradients[source]
+        with self._lock:
+            self.require_open()
+            if self.adds_up:
+                raise InvalidArgumentError(f"TensorArray {self.name} is itself the array of a gradient")
+            self.is_dynamic = False
+            if source not in self.gradients:
+                self.gradients[source] = self._make_gradient(source, prefix)
+            return self.gradients[source]
 
     def _make_gradient(self, source: str, prefix: tuple[int, ...]) -> TensorArray:
         made = TensorArray(

@@ -69,7 +69,9 @@ class Variable:
 
     def assign(self, value: Any) -> None:
         """Replace the value (a writable array is copied)."""
-        self.value = frozen(value)
+        value = frozen(value)
+        with self._lock:  # an update that is under way comes before
+            self.value = value
 
     def update(self, function: Callable[[Any], Any]) -> Any:
         """Replace the value by *function* of it, which must be a new array or scalar; return the new one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from asyncexec.executor.step_counts import StepCounts
@@ -14,7 +14,6 @@ from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.cooperative import outlast, run_in_slices
 from asyncexec.framework.errors import (
     CancelledError,
-    DeadlineExceededError,
     InvalidArgumentError,
     InvalidTypeError,
     OpError,
@@ -36,6 +35,7 @@ from asyncexec.session.call_arguments import (
     feed_tensors,
     target_nodes,
 )
+from asyncexec.session.deadline import within
 from asyncexec.session.door import Door
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_executors, explained
 from asyncexec.session.fetch_mapper import FetchMapper, structure_key
@@ -132,7 +132,7 @@ class Session:
         if options is not None:
             timeout_s = checked_options(options).timeout or timeout_s
         run = self._run(fetches, feeds, targets, options, metadata)
-        return await (run if timeout_s is None else _within(timeout_s, run))
+        return await (run if timeout_s is None else within(timeout_s, run))
 
     async def _run(
         self,
@@ -211,7 +211,7 @@ class Session:
             return await self._run_step(prepared, values)
 
         timeout_s = self.config.timeout
-        return run if timeout_s is None else lambda *values: _within(timeout_s, run(*values))
+        return run if timeout_s is None else lambda *values: within(timeout_s, run(*values))
 
     @contextlib.asynccontextmanager
     async def partial_run(
@@ -442,18 +442,3 @@ class Session:
             await step.run()
         finally:
             self._steps.discard(step)
-
-
-async def _within(timeout_s: float, run: Coroutine[Any, Any, Any]) -> Any:
-    """What *run* gives; DeadlineExceededError if it takes longer than that."""
-    scope = asyncio.timeout(timeout_s)
-    try:
-        async with scope:
-            return await run
-    except TimeoutError as error:
-        if not scope.expired() or isinstance(error, OpError):
-            raise
-    finally:
-        del scope  # it holds the task, which holds the error, whose traceback holds this frame
-    # Out here it has no context, which would hold the same.
-    raise DeadlineExceededError(f"the run took more than its timeout of {timeout_s:g} s")

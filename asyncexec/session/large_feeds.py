@@ -160,7 +160,8 @@ def _parts(value: Any, shape: _Shape, max_items: int, outer: _Index = ()) -> Ite
     rest = shape[1:]
     row_size = math.prod(rest)
     if row_size > max_items:
-        for i, row in enumerate(value):
+        # As they are now: the caller may change a list between two pieces, and each row has its place in the whole.
+        for i, row in enumerate(value if isinstance(value, np.ndarray) else tuple(value)):
             yield from _parts(row, rest, max_items, (*outer, i))
         return
     step = max(1, max_items // max(1, row_size))
