@@ -150,8 +150,9 @@ class StreamDriver(ABC):
     def _drive_for_a_slice(self) -> None:
         start = monotonic_ns()
         end = start + self._options.slice_ns
-        is_more_to_come = self._fill_inbox(end)
+        is_more_to_come = self._fill_inbox(start + self._options.slice_ns // 2)
         now = monotonic_ns()
+        end = max(end, now + self._options.slice_ns // 2)  # a slow source does not keep items waiting
         active, inbox = self._active, self._inbox
         with np.errstate(all="ignore"):
             while now <= end:
@@ -220,7 +221,7 @@ class StreamDriver(ABC):
                 self._start_with_states(item, plan, values)
             else:
                 self._start(item, plan, values)
-        except Exception as error:
+        except BaseException as error:  # of what was sent: a KeyboardInterrupt, say
             self._end_item(item, error)
             return monotonic_ns()
         item.is_queued = True
@@ -317,7 +318,7 @@ class StreamDriver(ABC):
                 if item.written:
                     self._hand_on(item, values)
         if error is None and isinstance(step, ExecutorState) and isinstance(executor, Executor):
-            if not (step.rest() and executor.lines.note_step()):
+            if not (step.rest() and (plan.states or executor.lines.note_step())):
                 item.step = None
             self._end_well(item)
         else:

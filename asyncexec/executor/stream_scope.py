@@ -22,7 +22,7 @@ from asyncexec.executor.waiters import Waiters
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.derived import without_frames
-from asyncexec.framework.errors import AbortedError, CancelledError, FailedPreconditionError, OpError
+from asyncexec.framework.errors import AbortedError, CancelledError, FailedPreconditionError, OpError, UnknownError
 
 
 class StreamScope(StreamDriver):
@@ -34,6 +34,7 @@ class StreamScope(StreamDriver):
         gate: what items pass when they begin, if anything.
         context: what they run in.
         on_end: called when nothing is in flight any more, and nothing can be sent.
+        is_inside: whether the running code is a part of an item.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class StreamScope(StreamDriver):
         gate: Gate | None,
         context: Context,
         on_end: Callable[[StreamScope], None],
+        is_inside: Callable[[], bool],
     ) -> None:
         super().__init__(options, gate, context)
+        self._is_inside = is_inside
         self._open_plan = open_plan
         self._opening = asyncio.Lock()
         self._on_end: Callable[[StreamScope], None] | None = on_end
@@ -120,14 +123,19 @@ class StreamScope(StreamDriver):
         self._source = None
         if error is not None:
             self._failure = _of_source(error)
-        self._stop_feeder()
+        if not self.has_task(asyncio.current_task()):
+            self._stop_feeder()  # who closes the stream from in there goes on
         self._senders.wake_all()
         self._settle_end()
 
     def _stop_feeder(self) -> None:
         feeder, self._feeder = self._feeder, None  # once: it may take its time to clean up
-        if feeder is not None and feeder is not asyncio.current_task():
+        if feeder is not None:
             feeder.cancel()
+
+    def has_task(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether *task* is what the stream draws from its sources in."""
+        return task in self._endings
 
     def abort(self, error: BaseException) -> None:
         """Cancel and drop everything; who takes results gets *error*."""
@@ -137,15 +145,19 @@ class StreamScope(StreamDriver):
         self._cut(list(self._in_flight))
 
     async def drain(self) -> None:
-        """Wait until nothing is in flight."""
-        while not self._has_drained:
+        """Wait until nothing is in flight; but a kernel or source of the stream would wait for itself."""
+        while not (self._has_drained or self._is_waited_for()):
             await self._drainers.wait()
 
+    def _is_waited_for(self) -> bool:
+        return self._is_inside() or self.has_task(asyncio.current_task())
+
     async def end(self) -> None:
-        """Cancel and drop everything, and wait for it, whoever cancels meanwhile."""
+        """Cancel and drop everything, and wait for it, whoever cancels meanwhile; see ``drain``."""
         self.abort(CancelledError("the stream has ended"))
         self._leave()
-        await self._outlast_endings()
+        if not self._is_waited_for():
+            await self._outlast_endings()
 
     def _leave(self) -> None:
         """Take note that nobody waits for results any more."""
@@ -196,11 +208,11 @@ class StreamScope(StreamDriver):
         item = results.popleft()
         value = item.value
         if item.error is not None:
-            if not self._goes_on_after(item.error):
-                self._failure = item.error
-                del item
+            value, item.error = item.error, None  # its traceback may hold the item
+            if not self._goes_on_after(value):
+                self._failure = value
+                del item, value
                 await self._raise_end()
-            value = item.error
         elif item.step is not None:
             item.value, item.is_done = None, False
             self._spare.append(item)
@@ -216,7 +228,9 @@ class StreamScope(StreamDriver):
     def _wake_taker(self) -> None:
         """Let the first who waits go on, if there is a result for it besides those for who has been woken already."""
         results, count = self._results, self._takers.num_waking + 1
-        if len(results) >= count and all(results[i].is_done for i in range(count)):
+        if self._is_closed and not (results or self._in_flight or self._inbox):
+            self._takers.wake_all()  # there is nothing to wait for any more
+        elif len(results) >= count and all(results[i].is_done for i in range(count)):
             self._takers.wake_one()
 
     async def _raise_end(self) -> None:
@@ -299,8 +313,12 @@ class StreamScope(StreamDriver):
             self._settle_end()
 
     def _named(self, item: StreamItem, error: BaseException) -> BaseException:
-        if not isinstance(error, OpError):
+        if not isinstance(error, Exception):
             return error
+        if not isinstance(error, OpError):  # raised by what was sent, or what makes the result
+            named = UnknownError(f"item {item.number}: {type(error).__name__}: {error}")
+            named.__cause__ = error
+            return named
         assert self._plan is not None
         shown = self._plan.explained(error)
         copy = shown.located(shown.node, shown.op, shown.user_line).with_traceback(None)

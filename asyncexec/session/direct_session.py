@@ -352,7 +352,7 @@ class Session:
 
     async def _drain(self) -> None:
         timeout_s = self.config.drain_timeout_s
-        if timeout_s != 0 and not self._door.is_inside:  # a step that closes its session would wait for itself
+        if timeout_s != 0 and not self._is_called_by_a_step():  # one that closes its session would wait for itself
             self._steps.close_streams(CancelledError("Session has been closed."))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):

@@ -7,11 +7,14 @@ step: it does not queue behind it, which would be to wait for itself.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextvars import Context, ContextVar, copy_context
-from typing import Final
+from typing import Final, TypeVar
 
 from asyncexec.framework.errors import CancelledError, ResourceExhaustedError
 from asyncexec.framework.limiter import Line
+
+T = TypeVar("T")
 
 
 class Admission:
@@ -48,6 +51,10 @@ class StreamAdmission:
         """Whether items take places."""
         return self._line is not None
 
+    def is_inside(self) -> bool:
+        """Whether the running code is a part of the stream."""
+        return self._admission in _admissions.get()
+
     def context(self) -> Context:
         """A copy of the current context, for what is a part of the stream."""
         context = copy_context()
@@ -68,6 +75,18 @@ class StreamAdmission:
         """Give the place of an item back."""
         assert self._line is not None  # is_limited
         self._line.release()
+
+    async def run(self, step: Callable[[], Awaitable[T]]) -> T:
+        """What *step*, a part of the stream, gives; it takes a place like an item."""
+        if self._line is not None:
+            await self._line.acquire()
+        token = _admissions.set((*_admissions.get(), self._admission))
+        try:
+            return await step()
+        finally:
+            _admissions.reset(token)
+            if self._line is not None:
+                self._line.release()
 
     def end(self) -> None:
         """The stream has ended."""

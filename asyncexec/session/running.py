@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
@@ -108,6 +109,7 @@ class BlockingSession:
         """``Session.map``, as a generator; *items* are drawn in the loop's thread."""
         portal = self._open_portal()
         end = object()
+        in_loop = portal.call(threading.get_ident)
 
         async def begin() -> StreamMap:
             return self._session.map(fetches, items, window=window, ordered=ordered, on_error=on_error)
@@ -117,10 +119,13 @@ class BlockingSession:
 
         outputs = portal.call(begin)
         try:
-            while (out := portal.call(take)) is not end:
+            while (out := self._open_portal().call(take)) is not end:
                 yield out
         finally:
-            portal.call(outputs.aclose)
+            # The close of the session has ended it; and in the loop's thread, where a generator may be collected, its
+            # handle does.
+            if self._portal is portal and threading.get_ident() != in_loop:
+                portal.call(outputs.aclose)
 
     def make_callable(
         self, fetches: Fetches, feed_list: Sequence[Tensor | str] = (), targets: Iterable[Node | Tensor | str] = ()

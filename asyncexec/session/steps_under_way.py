@@ -50,7 +50,9 @@ class StepsUnderWay:
             step.abort(error)
 
     def has_task(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether *task* is an async kernel of one of the steps."""
+        """Whether *task* is an async kernel of one of the steps, or draws from the sources of a stream."""
+        if any(stream.has_task(task) for stream in self._streams):
+            return True
         scopes = [step for step in self._steps if isinstance(step, StepScope)]
         return any(task in group.values() for step in scopes for group in step._task_groups())
 

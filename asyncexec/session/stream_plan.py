@@ -20,7 +20,7 @@ from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.frontend.stream_functions import values_of
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.session.door import Door
+from asyncexec.session.door import Door, StreamAdmission
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.fetch_mapper import FetchMapper, element, structure_key
 from asyncexec.session.function_call_frame import convert_in_slices, fed_tensor, feed_converter
@@ -105,12 +105,12 @@ async def stream_nodes(graph: Graph, fetches: Any, feed_keys: Sequence[Any] = ()
     return await run_in_slices(find_stream_nodes(graph, wanted, fed))
 
 
-async def open_plan(host: StreamHost, fetches: Any, first: Any) -> StreamPlan:
-    """The plan of a stream whose first item feeds *first*."""
+async def open_plan(host: StreamHost, admission: StreamAdmission, fetches: Any, first: Any) -> StreamPlan:
+    """The plan of a stream, let in by *admission*, whose first item feeds *first*."""
     keys = tuple(_checked_mapping(first))
     nodes = await stream_nodes(host.graph, fetches, keys)
     reads = [read for read, _ in nodes.states]
-    initial = await host.run([read.op.inputs[0] for read in reads]) if reads else []
+    initial = await admission.run(lambda: host.run([read.op.inputs[0] for read in reads])) if reads else []
     mapper = FetchMapper(host.graph, fetches)
     num_fetches = len(mapper.tensors)
     positions = [mapper.position_of(written) for _, written in nodes.states]

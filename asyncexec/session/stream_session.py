@@ -13,6 +13,8 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from asyncexec.executor.stream_driver import StreamOptions
 from asyncexec.executor.stream_scope import StreamScope
+from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.cooperative import SLICE_NS
 from asyncexec.framework.errors import (
     CancelledError,
     FailedPreconditionError,
@@ -60,17 +62,18 @@ class _Handle:
             host.end(scope)
 
         scope = self._scope = StreamScope(
-            partial(open_plan, host, self._fetches),
+            partial(open_plan, host, admission, self._fetches),
             self._options,
             admission if admission.is_limited else None,
             admission.context(),
             end,
+            admission.is_inside,
         )
         host.begin(scope)
         return scope
 
     async def aclose(self) -> None:
-        """Cancel what is in flight, and wait for it."""
+        """Cancel what is in flight, and wait for it; a kernel or source of the stream itself does not wait."""
         if self._scope is not None:
             await self._scope.end()
 
@@ -170,7 +173,10 @@ class Stream(_Handle):
         await scope.send(given)
 
     async def close(self) -> None:
-        """Take no more items, and wait until all that were sent are done; their results can still be taken."""
+        """Take no more items, and wait until all that were sent are done; their results can still be taken.
+
+        A kernel or source of the stream itself may call it, too, and does not wait.
+        """
         scope = self._open()
         scope.close()
         await scope.drain()
@@ -219,6 +225,8 @@ class StreamMap(_Handle):
         return self._take_first() if scope is None else scope.take()
 
     async def _take_first(self) -> Any:
+        if self._scope is not None:  # somebody else has come first
+            return await self._scope.take()
         scope = self._open_scope()
         items, self._items = self._items, ()
         # In a task of its own: who is cancelled while the stream opens may ask again.
@@ -235,10 +243,14 @@ async def _send_all(
     graph: Graph, scope: StreamScope, items: AsyncIterable[Any] | Callable[[], AsyncIterable[Any]]
 ) -> None:
     """Send *items*; what goes wrong with them comes out behind the results of those before."""
+    end = monotonic_ns() + SLICE_NS
     try:
         async with drawing(items) as iterator:
             async for feeds in iterator:
                 await scope.send(await with_large_converted(graph, feeds) if has_large(feeds) else feeds)
+                if monotonic_ns() > end:
+                    await asyncio.sleep(0)  # a source that never waits holds nobody up
+                    end = monotonic_ns() + SLICE_NS
                 await scope.wait_for_room()  # before the next is drawn
     except BaseException as error:
         scope.close(error)  # nothing, where sending has failed because the stream has ended

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from benchmarks.memory_probe import resident_bytes
 
 MORE_BLOCKS = 1000
-MORE_BYTES = 6 << 20
+MORE_BYTES = 32 << 20
 
 
 class Sample(NamedTuple):

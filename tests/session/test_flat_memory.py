@@ -11,7 +11,8 @@ import pytest
 from tests.session.flat_memory import FlatMemory, LiveArrays
 
 NOTHING: list[object] = []
-LEAKS: list[Callable[[], object]] = [lambda: [object() for _ in range(300)], lambda: np.ones(1 << 18)]
+# The array is larger than what an allocator takes from memory that it has.
+LEAKS: list[Callable[[], object]] = [lambda: [object() for _ in range(300)], lambda: np.ones((1 << 22) + 1)]
 
 
 def held(leak: Callable[[], object], count: int) -> FlatMemory:
