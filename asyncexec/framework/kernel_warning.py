@@ -18,4 +18,7 @@ def warn_of_kernel(message: str) -> None:
     try:
         warnings.warn(message, KernelWarning, stacklevel=2)
     except KernelWarning as raised:
-        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": raised})
+        raised.__context__ = None  # who keeps the warning is not to keep the tensors of the frames here
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": message, "exception": raised.with_traceback(None)}
+        )
