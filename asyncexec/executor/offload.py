@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, TypeAlias
+from weakref import WeakSet
 
 from asyncexec.executor.gil_watch import Finding, GilWatch
 from asyncexec.executor.patience import Grace
@@ -64,6 +65,8 @@ class PoolStatistics:
 
 
 Done: TypeAlias = Callable[[Outcome], None]
+
+_pools: Final[WeakSet[WorkerPool]] = WeakSet()
 
 
 class Job(CancellableCall):
@@ -120,6 +123,7 @@ class WorkerPool:
         self._wake_up_is_due = False
         self._on_exit: Callable[[], None] | None = None
         self._gil_watch = GilWatch(self._names_at_work)
+        _pools.add(self)
 
     @property
     def num_threads(self) -> int:
@@ -130,6 +134,10 @@ class WorkerPool:
         busy = len(self._names_at_work())
         queued = max(0, self._unfinished - busy - len(self._results))
         return PoolStatistics(len(self._workers), busy, self._abandoned, queued, self._completed, self._given_up)
+
+    def is_awaited_in(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether somebody in *loop* waits for a call."""
+        return self._loop is loop and self._unfinished > self._abandoned
 
     def _names_at_work(self) -> list[str]:
         return [job.name for worker in self._workers if (job := worker.job) is not None]
@@ -369,6 +377,11 @@ class WorkerPool:
         if left_before:  # nobody has waited for them now
             shown = ", ".join(sorted(map(repr, left_before)))
             warn_of_kernel(f"the kernel of node {shown} was still on its worker thread when the session was closed")
+
+
+def is_awaiting_workers(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether somebody in *loop* waits for a call of any pool; to be asked in the thread of the loop."""
+    return any(pool.is_awaited_in(loop) for pool in _pools)
 
 
 def _give_up(job: Job) -> None:

@@ -10,8 +10,9 @@ So the order of timers is exact and the same in every run, and a test that sleep
 not.  Whatever comes from outside (a socket, a worker thread) takes real time, in which the clock should not jump past
 a timeout that guards it.  Hence:
 
-- while a call of ``loop.run_in_executor`` is out, the loop waits for it and does not jump;
-- ``autojump_threshold_s`` is the real time the loop listens for outside events before it jumps: zero, unless told
+- while a call of ``loop.run_in_executor`` or of a session's worker thread is out, the loop waits for it and does not
+  jump (kernels that were slow once go to such threads, and a machine that pauses makes any kernel slow);
+- ``autojump_threshold_s`` is the real time the loop listens for other outside events before it jumps: zero, unless told
   otherwise, which is right for tests without sockets and without threads of their own;
 - with no timer at all the loop sleeps in the selector like any other, so threads can still wake it.
 """
@@ -22,6 +23,8 @@ import asyncio
 import selectors
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+
+from asyncexec.executor.offload import is_awaiting_workers
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
@@ -36,11 +39,16 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     Args:
         start_s: what ``time()`` says at first.
         autojump_threshold_s: real seconds to listen for outside events before the clock jumps.
+        waits_for_workers: whether the clock stands still while a call of a session's worker thread is out; False is for
+            tests of what happens when such a call does not come back in time.
     """
 
-    def __init__(self, *, start_s: float = 0.0, autojump_threshold_s: float = 0.0) -> None:
+    def __init__(
+        self, *, start_s: float = 0.0, autojump_threshold_s: float = 0.0, waits_for_workers: bool = True
+    ) -> None:
         self._now_s = start_s
         self._autojump_threshold_s = autojump_threshold_s
+        self._waits_for_workers = waits_for_workers
         self._executor_calls = 0
         super().__init__(_JumpingSelector(self))
 
@@ -60,9 +68,12 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
 
     def _patience_s(self, timeout_s: float | None) -> float | None:
         """Real seconds to wait for outside events when the next timer is *timeout_s* away; None is for ever."""
-        if timeout_s is None or (timeout_s > 0 and self._executor_calls):
+        if timeout_s is None or (timeout_s > 0 and self._is_awaiting_threads()):
             return None
         return min(timeout_s, self._autojump_threshold_s)
+
+    def _is_awaiting_threads(self) -> bool:
+        return self._executor_calls > 0 or (self._waits_for_workers and is_awaiting_workers(self))
 
     def _jump(self, duration_s: float) -> None:
         self._now_s += duration_s

@@ -194,7 +194,7 @@ async def test_a_nested_run_ends_before_its_kernel(graph: ax.Graph, stuck: Stuck
         assert (run.cancelled(), stuck.num_ended) == (True, 0)
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 @pytest.mark.parametrize("place", ["alone", "on two devices"])
 async def test_who_is_cancelled_while_a_failed_step_waits(graph: ax.Graph, stuck: Stuck, place: str) -> None:
     fetch, loop = fetch_of(graph, stuck, place), asyncio.get_running_loop()

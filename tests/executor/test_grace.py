@@ -87,7 +87,7 @@ def fail_later(go: asyncio.Event) -> Any:
     return ax.op(name="FailLater")(fail)
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 @pytest.mark.parametrize("cause", ["failure", "cancellation", "timeout", "close"])
 async def test_a_thread_that_does_not_come_back_is_abandoned(graph: ax.Graph, gate: Gate, cause: str) -> None:
     go, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -132,7 +132,7 @@ async def test_a_thread_that_does_not_come_back_is_abandoned(graph: ax.Graph, ga
         await session.close()
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 async def test_abandoned_threads_count_and_come_back(graph: ax.Graph, gate: Gate) -> None:
     with graph:
         x = ax.placeholder(ax.object, [])
@@ -157,7 +157,7 @@ async def test_abandoned_threads_count_and_come_back(graph: ax.Graph, gate: Gate
     assert gate.num_begun == 3
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 async def test_ten_thousand_cancelled_calls_make_no_more_threads_than_the_pool_has(graph: ax.Graph, gate: Gate) -> None:
     before = threading.active_count()
     with graph:
@@ -183,7 +183,7 @@ async def test_ten_thousand_cancelled_calls_make_no_more_threads_than_the_pool_h
         await wait_in_service(pool_of(session))
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 async def test_a_late_result_is_dropped_and_holds_nothing(graph: ax.Graph, gate: Gate) -> None:
     """What the step held is free when it ends; what the call holds, when that does."""
     ran: list[Any] = []
@@ -213,7 +213,7 @@ async def test_a_late_result_is_dropped_and_holds_nothing(graph: ax.Graph, gate:
     assert ran == []
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 async def test_a_thread_that_comes_back_in_time_is_not_reported(graph: ax.Graph, gate: Gate) -> None:
     with graph:
         stuck = gate.op(ax.constant(1.0))
@@ -228,7 +228,7 @@ async def test_a_thread_that_comes_back_in_time_is_not_reported(graph: ax.Graph,
         assert pool_of(session).statistics().abandoned == 0
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 async def test_close_gives_up_on_abandoned_threads_at_once_and_says_so(graph: ax.Graph, gate: Gate) -> None:
     loop = asyncio.get_running_loop()
     with graph:
@@ -245,7 +245,7 @@ async def test_close_gives_up_on_abandoned_threads_at_once_and_says_so(graph: ax
     assert loop.time() == begun
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 async def test_close_of_a_pool_whose_calls_do_not_end(gate: Gate) -> None:
     """Who waits for them hears of it; what had not begun never begins."""
     pool = WorkerPool(1, Grace(5.0))
@@ -274,7 +274,7 @@ def stubborn(stop: asyncio.Event, cancellations: list[float], stops_at: int = 10
     return ax.op(name="Stubborn")(wait)
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 @pytest.mark.parametrize("place", ["alone", "in a loop", "on two devices"])
 async def test_kernel_that_swallows_its_cancellation_is_left_behind(graph: ax.Graph, place: str) -> None:
     stop, cancellations = asyncio.Event(), list[float]()
@@ -302,7 +302,7 @@ async def test_kernel_that_swallows_its_cancellation_is_left_behind(graph: ax.Gr
         await settle()  # what it gives now is nobody's
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 async def test_kernel_that_ends_when_it_is_cancelled_again(graph: ax.Graph) -> None:
     cancellations: list[float] = []
     with graph:
@@ -315,7 +315,7 @@ async def test_kernel_that_ends_when_it_is_cancelled_again(graph: ax.Graph) -> N
     assert cancellations == [0.0, pytest.approx(5.0)]
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 async def test_call_on_a_thread_that_is_interrupted() -> None:
     """Who makes a call can say how to end it; then its thread is not abandoned."""
     stop, pool, asked = threading.Event(), WorkerPool(1, Grace(cancel_s=5.0)), list[float]()

@@ -111,7 +111,7 @@ async def test_ten_thousand_cancelled_calls(graph: ax.Graph, blocking: Blocking)
         await wait_in_service(session)
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 @pytest.mark.parametrize(("cause", "expected"), [("failure", 5), ("cancellation", 0), ("failure, cancellation", 3)])
 async def test_the_slot_is_held_until_the_thread_is_free(
     graph: ax.Graph, blocking: Blocking, cause: str, expected: float

@@ -115,7 +115,7 @@ async def test_a_kernel_hears_that_its_step_has_ended(kernels: Kernels, kernel: 
         assert all(pool.abandoned == 0 for pool in session.statistics().worker_pools.values())
 
 
-@pytest.mark.virtual_clock
+@pytest.mark.virtual_clock(waits_for_workers=False)
 @pytest.mark.parametrize("of", ["run", "op"])
 async def test_a_kernel_hears_that_its_time_is_over(kernels: Kernels, of: str) -> None:
     with ax.Graph() as graph:

@@ -5,13 +5,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from dataclasses import dataclass
 
 import anyio
 import pytest
 
+import asyncexec as ax
+from asyncexec import RunOptions, Session  # here, as imports block the loop
 from asyncexec.testing import VirtualClockLoop
 
 pytestmark = pytest.mark.virtual_clock
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A graph whose one kernel is on a worker thread until it is released."""
+
+    graph: ax.Graph
+    fetch: ax.Tensor
+    release: threading.Event
+
+
+@pytest.fixture
+def waiting() -> Waiting:
+    release = threading.Event()
+
+    @ax.op(outputs=[ax.bool], expensive=True)
+    def wait(timeout_s: float) -> bool:
+        return release.wait(timeout_s)
+
+    with ax.Graph() as graph:
+        return Waiting(graph, wait(ax.constant(30.0)), release)
 
 
 async def test_an_hour_passes_at_once() -> None:
@@ -63,6 +87,21 @@ async def test_the_clock_waits_for_calls_on_threads() -> None:
     async with asyncio.timeout(1):
         assert await call
     assert loop.time() == 0
+
+
+async def test_the_clock_waits_for_the_threads_of_a_session(waiting: Waiting) -> None:
+    async with Session(waiting.graph) as session:
+        threading.Timer(0.02, waiting.release.set).start()
+        assert await session.run(waiting.fetch, options=RunOptions(timeout=1.0))
+    assert asyncio.get_running_loop().time() == 0
+
+
+@pytest.mark.virtual_clock(waits_for_workers=False)
+async def test_the_clock_does_not_wait_if_told_so(waiting: Waiting) -> None:
+    async with Session(waiting.graph) as session:
+        with pytest.raises(ax.errors.DeadlineExceededError):
+            await session.run(waiting.fetch, options=RunOptions(timeout=1.0))
+        waiting.release.set()
 
 
 @pytest.mark.virtual_clock(autojump_threshold_s=30)
