@@ -59,6 +59,7 @@ _stream_session = LazyModule("asyncexec.session.stream_session")
 Fetches: TypeAlias = Any
 Feeds: TypeAlias = Mapping[Any, Any]  # of tensors and names; the keys of a Mapping are invariant
 
+_DEFAULT_CONFIG: Final = SessionConfig()  # made here: the first takes 15 ms, too long for a loop
 _NO_FEEDS: Final[Feeds] = {}
 _NO_TARGETS: Final[tuple[Node, ...]] = ()
 _TARGETS: Final = object()  # stands between feeds and targets in the key of a signature
@@ -81,7 +82,7 @@ class Session:
             raise InvalidTypeError(f"a session runs an ax.Graph, not {type(graph).__name__}")
         keep_freed_memory()
         self.graph = graph
-        self.config = config or SessionConfig()
+        self.config = config or _DEFAULT_CONFIG
         self._resource_mgr = ResourceMgr()
         self._state = GraphExecutionState(graph, self.config, self._resource_mgr)
         self._cache: dict[Any, ExecutorsAndKeys] = {}
