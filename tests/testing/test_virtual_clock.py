@@ -32,7 +32,7 @@ def waiting() -> Waiting:
 
     @ax.op(outputs=[ax.bool], expensive=True)
     def wait(timeout_s: float) -> bool:
-        return release.wait(timeout_s)
+        return release.wait(float(timeout_s))
 
     with ax.Graph() as graph:
         return Waiting(graph, wait(ax.constant(30.0)), release)
