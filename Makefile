@@ -47,7 +47,7 @@ contract: $(DEV) ## imports point only backwards along the way of the data
 	$(VENV)/bin/lint-imports
 
 check-deep: $(ORACLE) ## the long suites: deep, fuzz, and those that ask an installed TensorFlow
-	$(PYTEST) -m "deep or fuzz or oracle or torch" --timeout 1800 $(PYTEST_ARGS)
+	$(PYTEST) -m "deep or fuzz or oracle or torch" --hypothesis-profile explore --timeout 1800 $(PYTEST_ARGS)
 
 bench: $(DEV) ## the benchmarks, side by side in one run (with TensorFlow's column after make check-deep)
 	$(RUN) benchmarks $(BENCH_ARGS)

@@ -5,6 +5,7 @@
 - A call made by asyncexec that blocks a running loop (sleeping, files, sockets, locks that are held) raises
   ``blockbuster.BlockingError``, unless the test has mark ``allow_blocking``.
 - A test fails that leaves a task, a thread or an open file descriptor behind.
+- Hypothesis draws the same examples in each run; with ``--hypothesis-profile explore`` (as in check-deep), others.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import pytest
 from blockbuster import BlockBuster
+from hypothesis import settings
 
 import asyncexec
 from asyncexec.testing import VirtualClockLoop
@@ -34,6 +36,10 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 # What a test started may need a moment to end after the test has: threads that were told to stop, for one.
 GRACE_S = 2.0
 OPEN_FILES = Path("/proc/self/fd")
+
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("explore", derandomize=False, deadline=None)
+settings.load_profile("same")
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:

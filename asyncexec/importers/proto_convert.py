@@ -32,6 +32,8 @@ _OTHER_NAMES: Final[dict[str, type[WireModel]]] = {
 }
 # Attrs of a node are remembered up to this size: larger ones are tensors, which are seldom alike.
 _MAX_REMEMBERED_BYTES: Final = 256
+# Of proto2, where a parser does not look whether text is UTF-8, and gives bytes where it is not.
+_UNCHECKED_TEXT: Final = ("GraphDebugInfo", "GraphDebugInfo.FileLineCol")
 
 
 def _model_of(descriptor: Any) -> type[WireModel]:
@@ -98,6 +100,8 @@ class GraphReader:
             one = self._reader_of(field.message_type)
         elif field.enum_type is not None and field.enum_type.name == "DataType":
             one = _refuse_object
+        elif field.containing_type.full_name.endswith(_UNCHECKED_TEXT):
+            one = _as_text
         if isinstance(default, tuple):
             return tuple if one is None else lambda values: tuple(map(one, values))
         return one
@@ -155,6 +159,10 @@ class GraphReader:
             if len(entry) <= _MAX_REMEMBERED_BYTES:
                 self._entries[entry] = found
         return found
+
+
+def _as_text(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _fields_reader(

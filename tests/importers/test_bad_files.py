@@ -21,8 +21,8 @@ from asyncexec.framework.errors import (
     OpError,
     PermissionDeniedError,
 )
-from asyncexec.framework.graph_def import AttrValue, GraphDef, NameAttrList, NodeDef, make_attr
-from asyncexec.importers.graph_formats import FORMATS
+from asyncexec.framework.graph_def import AttrValue, GraphDebugInfo, GraphDef, NameAttrList, NodeDef, make_attr
+from asyncexec.importers.graph_formats import FORMATS, serialize
 from asyncexec.importers.tf_graph_def import (
     format_graph_def,
     graph_def_from_proto,
@@ -280,6 +280,14 @@ class TestAnyBytes:
         except OpError:
             return
         assert graph_def_from_proto(graph_def_to_proto(graph)).node == graph.node or "nan" in repr(graph).lower()
+
+    @pytest.mark.parametrize("format", FORMATS)
+    def test_file_names_that_are_not_utf_8(self, format: Any) -> None:
+        """They are for messages alone: TensorFlow's parser takes them, and so does this, with marks in their place."""
+        message = graph_def_to_proto(GraphDef(debug_info=GraphDebugInfo(files=("name",))))
+        graph = parse_graph_def(serialize(message, "it").replace(b"name", b"n\x80me"), "pb")
+        assert graph.debug_info == GraphDebugInfo(files=("n\ufffdme",))
+        assert parse_graph_def(format_graph_def(graph, format), format) == graph
 
 
 SMALL_TEXT = """
