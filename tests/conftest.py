@@ -4,6 +4,7 @@
   VirtualClockLoop.
 - A call made by asyncexec that blocks a running loop (sleeping, files, sockets, locks that are held) raises
   ``blockbuster.BlockingError``, unless the test has mark ``allow_blocking``.
+- A kernel that is slow, maybe since the machine was, does not move to a thread, except with mark ``measured_costs``.
 - A test fails that leaves a task, a thread or an open file descriptor behind.
 - Hypothesis draws the same examples in each run; with ``--hypothesis-profile explore`` (as in check-deep), others.
 """
@@ -20,12 +21,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from blockbuster import BlockBuster
 from hypothesis import settings
 
 import asyncexec
+from asyncexec.executor import kernel_stats, pipeline_state
 from asyncexec.testing import VirtualClockLoop
 
 if sys.platform != "win32":
@@ -72,6 +75,19 @@ def no_blocking_calls(request: pytest.FixtureRequest, blocking_guard: BlockBuste
     blocking_guard.deactivate()
     yield
     blocking_guard.activate()
+
+
+@pytest.fixture(autouse=True)
+def costs_do_not_count(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.node.get_closest_marker("measured_costs") is not None:
+        yield
+        return
+    nothing = mock.Mock(return_value=0)
+    with (
+        mock.patch.object(kernel_stats, "moving_average", nothing),
+        mock.patch.object(pipeline_state, "moving_average", nothing),
+    ):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -263,6 +263,7 @@ async def test_an_exception_that_cannot_be_shown_ends_the_step() -> None:
             await session.run(failing)
 
 
+@pytest.mark.measured_costs
 async def test_a_slow_kernel_moves_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     with ax.Graph() as graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -150,20 +151,21 @@ def wait(x: Any) -> None:
 
 @pytest.mark.skipif(not gil_is_enabled(), reason="a free-threaded build has no GIL to hold")
 async def test_a_kernel_that_holds_the_gil_is_named_once() -> None:
+    """On a machine that is too busy to tell it is not, so there are some attempts."""
     with ax.Graph() as graph:
         fetch = raw_op("InPython", compute_in_python, is_expensive=True)(ax.constant(1.0), name="selfish")
-    async with ax.Session(graph) as session:
-        (pool,) = session._state.pools.values()
-
-        async def run_until_judged() -> None:
-            while not pool._gil_watch.is_judged("selfish"):
-                await session.run(fetch)
-            for _ in range(5):
-                await session.run(fetch)
-
-        with pytest.warns(KernelWarning) as caught:
-            await run_until_judged()
-    (warning,) = caught.list
+    caught: list[warnings.WarningMessage] = []
+    for _ in range(20):
+        async with ax.Session(graph) as session:
+            (pool,) = session._state.pools.values()
+            with warnings.catch_warnings(record=True, category=KernelWarning, action="always") as caught:
+                while not pool._gil_watch.is_judged("selfish"):
+                    await session.run(fetch)
+                for _ in range(5):
+                    await session.run(fetch)
+        if caught:
+            break
+    (warning,) = caught
     assert "node 'selfish' holds the GIL" in str(warning.message)
     assert "executor='process'" in str(warning.message)
 

@@ -12,6 +12,8 @@ from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, INLINE, SIZED, 
 from asyncexec.framework.clock import NS_PER_S
 from asyncexec.framework.kernel import KernelKind
 
+pytestmark = pytest.mark.measured_costs
+
 
 @pytest.fixture(scope="module")
 def node() -> ax.Operation:

@@ -113,7 +113,7 @@ async def test_items_of_a_stream_are_batched() -> None:
     with ax.Graph() as graph:
         fed = placeholder(1)
         result = with_count(fed)
-    async with ax.Session(graph) as session:
+    async with ax.Session(graph, ax.SessionConfig(slice_ms=10_000)) as session:  # all begin in one turn of the loop
         found = [each async for each in session.map(result, [{fed: [float(i)]} for i in range(20)], window=8)]
     assert [each["rows"].tolist() for each in found] == [[float(i)] for i in range(20)]
     assert max(each["count"][0] for each in found) == 8

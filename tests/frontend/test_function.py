@@ -107,6 +107,10 @@ def test_tensorflow_gives_the_same(build: Callable[[Any], Any], given: int, expe
 
 
 def test_a_call_node_and_the_library() -> None:
+    @ax.function
+    def double(x: Any) -> Any:  # its first trace has its name
+        return x * 2
+
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [None], name="x")
         y = double(x)

@@ -105,7 +105,7 @@ async def test_ten_thousand_cancelled_calls(graph: ax.Graph, blocking: Blocking)
 
         with pytest.warns(KernelWarning, match="'stuck'") as warned:
             await begin_and_cancel()
-        assert len(warned) == 1
+        assert len([each for each in warned if "worker thread" in str(each.message)]) == 1
         assert next(iter(session.statistics().worker_pools.values())).given_up == 2
         blocking.may_end.set()
         await wait_in_service(session)

@@ -9,6 +9,7 @@ import pydantic
 import pytest
 
 import asyncexec as ax
+from asyncexec.framework import cooperative
 from asyncexec.framework.kernel import KernelKind
 from tests.running import raw_op, settle, started
 
@@ -47,8 +48,11 @@ def config(**settings: Any) -> ax.SessionConfig:
 
 
 @pytest.mark.parametrize("how", ["run", "callable", "partial_run"])
-async def test_so_many_at_a_time_and_first_come_first_served(counter: Counter, how: str) -> None:
-    async with ax.Session(counter.graph, config(max_concurrent_steps=3)) as session:
+async def test_so_many_at_a_time_and_first_come_first_served(
+    counter: Counter, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cooperative, "monotonic_ns", lambda: 0)  # no slice is ever over
+    async with ax.Session(counter.graph, config(max_concurrent_steps=3, slice_ms=10_000)) as session:
         call = session.make_callable(counter.y, [counter.x])
 
         async def one(number: int) -> Any:
@@ -60,6 +64,10 @@ async def test_so_many_at_a_time_and_first_come_first_served(counter: Counter, h
                 await step.feed({counter.x: number})
                 return await step.fetch(counter.y)
 
+        counter.go.set()
+        await one(10)  # prepares the signature, for which the first would else have to wait
+        counter.go.clear()
+        counter.order.clear()
         tasks = [asyncio.create_task(one(number)) for number in range(10)]
         await settle(10)
         assert counter.inside == 3
@@ -68,7 +76,7 @@ async def test_so_many_at_a_time_and_first_come_first_served(counter: Counter, h
         assert await asyncio.gather(*tasks) == list(range(10))
         assert counter.most == 3
         assert counter.order == list(range(10))
-        assert (session.statistics().queued_steps, session.statistics().completed_steps) == (0, 10)
+        assert (session.statistics().queued_steps, session.statistics().completed_steps) == (0, 11)
 
 
 @pytest.mark.parametrize("max_queued", [0, 2])
