@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import asyncexec as ax
@@ -59,6 +60,20 @@ def import_all_names() -> None:
         importlib.import_module(module)
     ax.SessionConfig()
     ax.RunOptions()
+
+
+def begin_tasks_eagerly() -> None:
+    """Let tasks of the running loop begin, and maybe end, while they are made: new in Python 3.12."""
+
+    loop = asyncio.get_running_loop()
+    factory: Any = asyncio.eager_task_factory  # type: ignore[attr-defined]
+
+    def make(loop: Any, coroutine: Coroutine[Any, Any, Any], *, eager_start: None = None, **options: Any) -> Any:
+        return factory(loop, coroutine, **options)
+
+    # uvloop passes an argument on that asyncio's factory takes since Python 3.14 only; asyncio's own is known to anyio.
+    passes_too_much = sys.version_info[:2] == (3, 13) and type(loop).__module__.startswith("uvloop")
+    loop.set_task_factory(make if passes_too_much else factory)
 
 
 async def settle(turns: int = 5) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from asyncexec.framework.cooperative import Stage, in_parts
 from asyncexec.framework.device import AllocatorAttributes, Device
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.kernel import DEAD, AsyncKernel, Kernel, KernelKind, OpKernelConstruction
@@ -64,8 +65,20 @@ class KernelBinder:
         self._debug = debug and self._shares_host_memory  # what is checked are numpy's arrays
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
-    def bind(self, node: Node, fed: Container[tuple[Node, int]] = ()) -> BoundKernel:
+    def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:
+        """What bind() gives, as a stage, for very many inputs."""
+        references: list[int] = []
+        for slots in in_parts(range(len(node.inputs))):
+            references += reference_inputs(node, fed, slots)
+            yield
+        return self.bind(node, fed, references)
+
+    def bind(
+        self, node: Node, fed: Container[tuple[Node, int]] = (), references: Sequence[int] | None = None
+    ) -> BoundKernel:
         """The kernel of *node*, which gets the outputs in *fed* from the caller.
+
+        *references* are those of its inputs that take a value and get a reference, where they are known.
 
         Raises:
             UnimplementedError: there is none for its op and dtypes.
@@ -81,7 +94,8 @@ class KernelBinder:
             bound = self._make(node)
             if not properties.op_def.is_stateful:
                 self._shared[key] = bound
-        references = reference_inputs(node, fed)
+        if references is None:
+            references = reference_inputs(node, fed)
         if references:
             reading = _reading_merged if properties.op_def.name == "Merge" else _reading
             bound = bound._replace(kernel=reading(bound.kernel, references))
@@ -129,25 +143,28 @@ def _never_called(*inputs: Any) -> Any:
     raise InternalError("a Send or Recv is the executor's to do")
 
 
-def reference_inputs(node: Node, fed: Container[tuple[Node, int]] = ()) -> tuple[int, ...]:
-    """Inputs that take a value and get a reference to a variable.
+def reference_inputs(
+    node: Node, fed: Container[tuple[Node, int]] = (), slots: Sequence[int] | None = None
+) -> Sequence[int]:
+    """Inputs of *node*, of those in *slots* if given, that take a value and get a reference to a variable.
 
     Raises:
         InvalidArgumentError: an input takes a reference, and its source is in *fed*: what is fed is a plain value.
     """
     wanted = node.properties.input_dtypes
     found: list[int] = []
-    for slot, tensor in enumerate(node.inputs):
+    for slot in range(len(node.inputs)) if slots is None else slots:
+        tensor = node.inputs[slot]
         if tensor.op.properties.output_dtypes[tensor.index].is_ref:
             is_fed = (tensor.op, tensor.index) in fed
             if is_fed and wanted[slot].is_ref:
                 raise fed_reference(node, slot)
             if not is_fed and not wanted[slot].is_ref:
                 found.append(slot)
-    return tuple(found)
+    return found
 
 
-def _reading(kernel: Kernel, references: tuple[int, ...]) -> Kernel:
+def _reading(kernel: Kernel, references: Sequence[int]) -> Kernel:
     def reading(*inputs: Any) -> Any:
         values = list(inputs)
         for slot in references:
@@ -157,7 +174,7 @@ def _reading(kernel: Kernel, references: tuple[int, ...]) -> Kernel:
     return reading
 
 
-def _reading_merged(kernel: Kernel, references: tuple[int, ...]) -> Kernel:
+def _reading_merged(kernel: Kernel, references: Sequence[int]) -> Kernel:
     """A Merge gets one pair: the value that came first, and the index of the input it came by."""
 
     def reading(merged: Any) -> Any:

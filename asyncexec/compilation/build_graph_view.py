@@ -17,7 +17,7 @@ from asyncexec.compilation.graph_view import (
     Route,
 )
 from asyncexec.compilation.routes import Routes
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, do_nothing, pass_on
 from asyncexec.graph.control_flow_info import ENTERS, MERGES, ControlFlowInfo, Frame
@@ -62,9 +62,10 @@ class _Builder:
     def __init__(self, graph: ClientGraph, binder: KernelBinder, has_control_flow: bool = False) -> None:
         self._graph = graph
         self._binder = binder
-        self._fed = frozenset((tensor.op, tensor.index) for tensor in graph.feeds)
+        self._fed: frozenset[tuple[Node, int]] = frozenset()
         self._items: list[NodeItem] = []
-        self._by_node: dict[Node, NodeItem] = {}
+        self._fed_nodes: set[Node] = set()
+        self._fed_items: set[Node] = set()  # of these, what runs all the same: it is no placeholder
         self._values: dict[Node, Any] = {}  # of constants
         self._edges: dict[tuple[Node, int], list[EdgeInfo]] = {}
         self._controls: dict[Node, list[int]] = {}
@@ -80,23 +81,22 @@ class _Builder:
         self._root = self._layouts[0]
 
     def build(self) -> Stage[GraphView]:
+        yield from self._read_feeds()
         if self._has_control_flow:
             self._lay_out((yield from ControlFlowInfo.stage(self._graph.nodes, self._fed)))
             yield from self._check_back_edges()
         yield from self._add_items()
-        fetch_slots = self._add_fetches()
+        fetch_slots = yield from self._add_fetches()
         yield from self._wire()
-        feeds = self._graph.feeds
-        feed_edges = tuple(self._fan_out(tensor.op, 0, self._feed_edges(tensor)) for tensor in feeds)
-        feed_controls = tuple(self._fan_out_controls(tensor.op, 0, self._feed_controls(tensor)) for tensor in feeds)
+        feed_edges, feed_controls = yield from self._wire_feeds()
         # The fetches have a pending count that never becomes zero.
         self._root.pending.append(2 * len(self._graph.fetches) + 2)
         frames = tuple(layout.info() for layout in self._layouts)
-        feed_routes: tuple[tuple[Route, ...], ...] = ()
+        feed_routes: list[tuple[Route, ...]] = []
         if self._has_control_flow:
             routes = yield from Routes.stage(self._items, frames)
             yield from routes.add()
-            feed_routes = tuple(map(routes.of, feed_edges, feed_controls))
+            feed_routes = yield from routes.of_feeds(feed_edges, feed_controls)
         entered, roots = yield from self._find_entered_and_roots()
         return GraphView(
             tuple(self._items),
@@ -104,12 +104,20 @@ class _Builder:
             frames,
             tuple(entered),
             tuple(roots),
-            feed_edges,
-            feed_controls,
-            feed_routes,
+            tuple(feed_edges),
+            tuple(feed_controls),
+            tuple(feed_routes),
             fetch_slots,
             self._has_control_flow,
         )
+
+    def _read_feeds(self) -> Stage[None]:
+        fed: set[tuple[Node, int]] = set()
+        for tensors in in_parts(self._graph.feeds):
+            fed.update([(tensor.op, tensor.index) for tensor in tensors])
+            self._fed_nodes.update([tensor.op for tensor in tensors])
+            yield
+        self._fed = frozenset(fed)
 
     def _find_entered_and_roots(self) -> Stage[tuple[list[int], list[NodeItem]]]:
         """For each item, where there is control flow, the frame that it enters; and the items that wait for nothing."""
@@ -155,12 +163,14 @@ class _Builder:
                 if node.op == "Const" and len(node.control_inputs) == 1 and node not in merged:
                     constants.append(node)
             yield
-        kept = waited_for.union(tensor.op for tensor in self._graph.fetches)
+        for fetches in in_parts(self._graph.fetches):
+            waited_for.update([tensor.op for tensor in fetches])
+            yield
         found: dict[Node, Node] = {}
         for start in range(0, len(constants), STRIDE):
             for node in constants[start : start + STRIDE]:
                 guard = node.control_inputs[0]
-                if node not in kept and guard in here and self._runs_as_often_as_its_outputs_come(guard):
+                if node not in waited_for and guard in here and self._runs_as_often_as_its_outputs_come(guard):
                     found[node] = guard
             yield
         return found
@@ -185,13 +195,19 @@ class _Builder:
                 continue
             frame = self._index[self._flow.frame_of(node)] if self._has_control_flow else 0
             layout = self._layouts[frame]
-            bound = self._binder.bind(node, self._fed)
+            is_large = len(node.inputs) + len(node.control_inputs) > PART
+            bound = (yield from self._binder.stage(node, self._fed)) if is_large else self._binder.bind(node, self._fed)
             item = NodeItem(len(self._items), node, bound, len(layout.inputs), len(layout.pending), frame)
             self._items.append(item)
-            self._by_node[node] = item
-            layout.pending.append(
-                self._deliver_to_merge(item, layout) if item.is_merge else self._deliver_to(item, layout)
-            )
+            if node in self._fed_nodes:
+                self._fed_items.add(node)
+            if item.is_merge:
+                pending = self._deliver_to_merge(item, layout)
+            elif is_large:
+                pending = yield from self._deliver_many(item, layout)
+            else:
+                pending = self._deliver_to(item, layout)
+            layout.pending.append(pending)
 
     def _find_merged(self) -> Stage[set[Node]]:
         """The nodes that a Merge takes something from."""
@@ -204,9 +220,32 @@ class _Builder:
 
     def _deliver_to(self, item: NodeItem, layout: _FrameLayout) -> int:
         """Make the slots of *item*, note who fills them, and count who does."""
-        pending, inputs, node = 0, layout.inputs, item.node
+        node = item.node
         guards: set[Node] = set()
-        for tensor in node.inputs:
+        pending = self._make_slots(item, layout, node.inputs, guards)
+        if guards:
+            guards.difference_update((tensor.op for tensor in node.inputs), node.control_inputs)
+        return pending + self._count_controls(item, (*node.control_inputs, *guards))
+
+    def _deliver_many(self, item: NodeItem, layout: _FrameLayout) -> Stage[int]:
+        """The same as a stage, for very many inputs."""
+        pending, node = 0, item.node
+        guards: set[Node] = set()
+        for tensors in in_parts(node.inputs):
+            pending += self._make_slots(item, layout, tensors, guards)
+            yield
+        for tensors in in_parts(node.inputs if guards else ()):
+            guards.difference_update([tensor.op for tensor in tensors])
+            yield
+        for controls in in_parts((*node.control_inputs, *guards.difference(node.control_inputs))):
+            pending += self._count_controls(item, controls)
+            yield
+        return pending
+
+    def _make_slots(self, item: NodeItem, layout: _FrameLayout, tensors: Sequence[Tensor], guards: set[Node]) -> int:
+        """Make slots of *item* for *tensors*, and count who fills them; *guards* gets what else it has to wait for."""
+        pending, inputs = 0, layout.inputs
+        for tensor in tensors:
             value = self._constant(tensor)
             guard = self._guards.get(tensor.op) if value is NOTHING and self._guards else None
             if guard is not None:
@@ -216,9 +255,7 @@ class _Builder:
                 self._edges.setdefault((tensor.op, tensor.index), []).append((len(inputs), item.id))
                 pending += 1
             inputs.append(value)
-        if guards:
-            guards.difference_update((tensor.op for tensor in node.inputs), node.control_inputs)
-        return pending + self._count_controls(item, (*node.control_inputs, *guards))
+        return pending
 
     def _deliver_to_merge(self, item: NodeItem, layout: _FrameLayout) -> int:
         for index, tensor in enumerate(item.node.inputs):
@@ -239,35 +276,65 @@ class _Builder:
             return NOTHING
         return self._values.get(tensor.op, NOTHING)
 
-    def _add_fetches(self) -> slice:
+    def _add_fetches(self) -> Stage[slice]:
         inputs = self._root.inputs
         start = len(inputs)
-        for tensor in self._graph.fetches:
-            value = self._constant(tensor)
-            if value is NOTHING:
-                self._edges.setdefault((tensor.op, tensor.index), []).append((len(inputs), SINK))
-            inputs.append(value)
+        for tensors in in_parts(self._graph.fetches):
+            for tensor in tensors:
+                value = self._constant(tensor)
+                if value is NOTHING:
+                    self._edges.setdefault((tensor.op, tensor.index), []).append((len(inputs), SINK))
+                inputs.append(value)
+            yield
         return slice(start, len(inputs))
 
     def _wire(self) -> Stage[None]:
-        """Give each item its out-edges; a fed output's go to the feed instead."""
-        edges, controls, fed = self._edges, self._controls, self._fed
+        """Give each item its out-edges; a fed output's go to the feed instead.
+
+        They are taken out of what has been noted: to free it all in one go would take long.
+        """
+        controls = self._controls
         guarded: dict[Node, list[Node]] = {}
         for constant, guard in self._guards.items():
             guarded.setdefault(guard, []).append(constant)
         for item in self._items[:]:
             node = item.node
             frame = self._output_frame(item)
-            item.output_edges = tuple(
-                self._fan_out(node, frame, edges.get((node, slot), ())) if (node, slot) not in fed else ()
-                for slot in range(len(node.properties.output_dtypes))
-            )
+            slots = range(len(node.properties.output_dtypes))
+            if len(slots) > PART:
+                item.output_edges = yield from self._many_output_edges(node, frame, slots)
+            else:
+                item.output_edges = tuple(self._output_edges(node, frame, slots))
             if node in guarded:
                 item.guarded = tuple(guarded[node])
             if node in controls:
-                item.control_edges = self._fan_out_controls(node, frame, controls[node])
+                item.control_edges = self._fan_out_controls(node, frame, controls.pop(node))
             if not item.id % STRIDE:
                 yield
+
+    def _output_edges(self, node: Node, frame: int, slots: Iterable[int]) -> list[tuple[EdgeInfo, ...]]:
+        edges, fed = self._edges, self._fed
+        return [
+            self._fan_out(node, frame, edges.pop((node, slot), ())) if (node, slot) not in fed else () for slot in slots
+        ]
+
+    def _many_output_edges(self, node: Node, frame: int, slots: range) -> Stage[tuple[tuple[EdgeInfo, ...], ...]]:
+        found: list[tuple[EdgeInfo, ...]] = []
+        for part in in_parts(slots):
+            found += self._output_edges(node, frame, part)
+            yield
+        return tuple(found)
+
+    def _wire_feeds(self) -> Stage[tuple[list[tuple[EdgeInfo, ...]], list[tuple[int, ...]]]]:
+        """Where the value of each feed goes, and who waits for it without taking it."""
+        edges: list[tuple[EdgeInfo, ...]] = []
+        controls: list[tuple[int, ...]] = []
+        for tensors in in_parts(self._graph.feeds):
+            edges += [self._fan_out(tensor.op, 0, self._feed_edges(tensor)) for tensor in tensors]
+            yield
+            controls += [self._fan_out_controls(tensor.op, 0, self._feed_controls(tensor)) for tensor in tensors]
+            yield
+        return edges, controls
 
     def _output_frame(self, item: NodeItem) -> int:
         if not self._has_control_flow:
@@ -321,6 +388,6 @@ class _Builder:
 
     def _feed_controls(self, tensor: Tensor) -> Sequence[int]:
         """A placeholder that is fed does not run: who waits for it waits for the feed."""
-        if tensor.op in self._by_node or tensor.index:
+        if tensor.op in self._fed_items or tensor.index:
             return ()
         return self._controls.get(tensor.op, ())

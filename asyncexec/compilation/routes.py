@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from asyncexec.compilation.graph_view import SINK, Action, EdgeInfo, FrameInfo, NodeItem, Role, Route, RouteKind
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 
 _PASSING: Final = {
     Role.NORMAL: RouteKind.PASS_ON,
@@ -42,11 +42,26 @@ class Routes:
         for item in self._items:
             if item.returns_tuple:
                 controls = (self.of((), item.control_edges),) if item.control_edges else ()
-                item.routes = (*map(self.of, item.output_edges), *controls)
+                routes: list[tuple[Route, ...]] = []
+                for edges in in_parts(item.output_edges):
+                    routes += map(self.of, edges)
+                    if len(routes) >= PART:
+                        yield
+                item.routes = (*routes, *controls)
             else:
                 item.routes = (self.of(item.output_edges[0], item.control_edges),)
             if not item.id % STRIDE:
                 yield
+
+    def of_feeds(
+        self, edges: Sequence[Sequence[EdgeInfo]], controls: Sequence[Sequence[int]]
+    ) -> Stage[list[tuple[Route, ...]]]:
+        """Those that stand for the edges of each feed, as a stage."""
+        routes: list[tuple[Route, ...]] = []
+        for numbers in in_parts(range(len(edges))):
+            routes += [self.of(edges[i], controls[i]) for i in numbers]
+            yield
+        return routes
 
     def of(self, edges: Sequence[EdgeInfo], controls: Sequence[int] = ()) -> tuple[Route, ...]:
         """The routes that stand for *edges* and for control edges to *controls*."""

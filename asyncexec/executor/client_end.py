@@ -7,8 +7,8 @@ that as for everything else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,14 @@ class ClientKeys:
 
     feeds: tuple[str | None, ...]
     fetches: tuple[str | int, ...]
+    fed_fetches: Mapping[int, Sequence[int]] = field(init=False)  # by the position of a feed, those of fetches
+
+    def __post_init__(self) -> None:
+        found: dict[int, list[int]] = {}
+        for position, key in enumerate(self.fetches):
+            if isinstance(key, int):
+                found.setdefault(key, []).append(position)
+        object.__setattr__(self, "fed_fetches", found)
 
 
 class ClientEnd:
@@ -68,8 +76,8 @@ class ClientEnd:
         key = self._keys.feeds[index]
         if key is not None:
             self._rendezvous.send(key, NO_ARGS, value, False)
-        if index in self._keys.fetches:
-            self._values[self._keys.fetches.index(index)] = value
+        for position in self._keys.fed_fetches.get(index, ()):
+            self._values[position] = value
 
     def may_ignore(self, key: str) -> bool:
         """Whether nobody need receive what was sent on *key*: a fetch, dead in some iteration of a loop."""

@@ -17,8 +17,8 @@ from asyncexec.executor.offload import Job, WorkerPool
 from asyncexec.executor.patience import Grace, Patience
 from asyncexec.framework.kernel_warning import warn_of_kernel
 
-_REPEATS: Final = 3  # how often a task is cancelled again
-_REPEAT_S: Final = 0.01  # between two of these
+REPEATS: Final = 3  # how often a task is cancelled again
+REPEAT_S: Final = 0.01  # between two of these
 
 _left_behind: set[asyncio.Task[None]] = set()  # a loop does not hold on to its tasks
 
@@ -52,10 +52,10 @@ class Ending:
 
     def cancel_again(self, tasks: Collection[asyncio.Task[None]]) -> bool:
         """Cancel *tasks* once more; False when that has been done often enough."""
-        if self._repeats == _REPEATS:
+        if self._repeats == REPEATS:
             return False
         self._repeats += 1
-        self._tasks_until_s = self._loop.time() + _REPEAT_S
+        self._tasks_until_s = self._loop.time() + REPEAT_S
         for task in tasks:
             task.cancel()
         return True
@@ -64,11 +64,10 @@ class Ending:
         """Leave the tasks in *groups* to themselves."""
         tasks = {task: _name_of(entry) for group in groups for entry, task in group.items() if not task.done()}
         for task in tasks:
-            _left_behind.add(task)
-            task.add_done_callback(_left_behind.discard)
+            leave_behind(task)
         names = ", ".join(sorted(map(repr, tasks.values())))
         warn_of_kernel(
-            f"the kernel of node {names} swallows its cancellation: it was cancelled {_REPEATS + 1} times and has not"
+            f"the kernel of node {names} swallows its cancellation: it was cancelled {REPEATS + 1} times and has not"
             f" ended within {self._grace.async_s:g} s; the step has ended without it"
         )
 
@@ -77,6 +76,18 @@ class Ending:
         for job in jobs.values():
             self._pool.abandon(job)
         self._pool.warn_of_late(jobs.values(), self.patience.limit_s(self._grace))
+
+
+def leave_behind(task: asyncio.Task[None]) -> None:
+    """Leave *task*, which swallows its cancellation, to itself."""
+    _left_behind.add(task)
+    task.add_done_callback(_forget)
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    _left_behind.discard(task)
+    if not task.cancelled():
+        task.exception()  # nobody else asks
 
 
 class EndedPropagatorState:

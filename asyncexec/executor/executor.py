@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from asyncexec.compilation.graph_view import GraphView
 from asyncexec.executor.executor_state import ExecutorState
-from asyncexec.executor.kernel_stats import KernelStats
+from asyncexec.executor.kernel_stats import ASYNC, KernelStats
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.pipeline_state import LineMaker, PipelineState
@@ -25,6 +25,7 @@ class Executor:
     """What the steps of one signature share: the plan, and what its kernels have cost so far.
 
     A *schedule_seed* makes each step take ready nodes in an order drawn from it: results must not depend on the order.
+    *places* is what ``first_places`` gives, where that was done in slices.
     """
 
     __slots__ = ("_has_run", "_lines", "_pool", "_schedule_seed", "_slice_ns", "stats", "view")
@@ -36,9 +37,10 @@ class Executor:
         slice_ns: int = DEFAULT_SLICE_NS,
         schedule_seed: int | None = None,
         holds: LoopHolds | None = None,
+        places: list[int] | None = None,
     ) -> None:
         self.view = view
-        self.stats = KernelStats(view.items, has_control_flow=view.has_control_flow, holds=holds)
+        self.stats = KernelStats(view.items, has_control_flow=view.has_control_flow, holds=holds, places=places)
         self._pool = pool
         self._slice_ns = slice_ns
         self._schedule_seed = schedule_seed
@@ -65,6 +67,11 @@ class Executor:
             self._has_run = True
             state.be_careful()
         return state
+
+    @property
+    def awaits(self) -> bool:
+        """Whether there are async kernels."""
+        return ASYNC in self.stats.places
 
     @property
     def lines(self) -> LineMaker:

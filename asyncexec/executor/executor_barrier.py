@@ -102,6 +102,11 @@ class PartitionedExecutor:
         self._client_keys = client_keys
         self._sent_again = frozenset() if client_keys is None else _fetched_in_loops(partitions)
 
+    @property
+    def awaits(self) -> bool:
+        """Whether there are async kernels."""
+        return any(part.executor.awaits for part in self._partitions)
+
     def start(self, feeds: Sequence[Any] | None, collector: StepStatsCollector | None = None) -> ExecutorBarrier:
         """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
         channels = self._open_channels()
@@ -328,6 +333,10 @@ class ExecutorBarrier(StepScope):
     def _cancel_launched(self) -> None:
         for state in self._states:
             state._cancel_launched()
+
+    def _drop_launched(self) -> None:
+        for state in self._states:
+            state.drop()
 
     def _endings(self) -> Iterable[Ending]:
         return [ending for state in self._states for ending in state._endings()]

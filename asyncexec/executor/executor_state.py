@@ -282,11 +282,12 @@ class ExecutorState(TransferScope):
             self._is_plain_loop = _makes_plain_tasks(loop)
         if self._is_plain_loop:
             task = asyncio.Task(coroutine, loop=loop, name=item.node.name, context=self.context)
-        else:
-            task = loop.create_task(coroutine, name=item.node.name, context=self.context)
-        if not task.done():  # an eager task may have run to the end
             tasks[entry] = task
             self._num_tasks += 1
+        else:
+            task = loop.create_task(coroutine, name=item.node.name, context=self.context)
+            if not task.done():  # an eager task has begun, and may have run to the end
+                self._note_task(entry, tasks, task)
 
     async def _await_kernel(
         self, entry: Any, item: NodeItem, coroutine: Coroutine[Any, Any, Any], start: int, tasks: TaskGroup
@@ -297,13 +298,16 @@ class ExecutorState(TransferScope):
             self._forget(entry, tasks)
             self.wake()
             return
+        if not self._is_plain_loop:
+            self._note_task(entry, tasks, asyncio.current_task())
         try:
             outputs = await self._stats.watch(item.id, coroutine)
             if item.finish is not None:
                 outputs = item.finish(outputs)
         except BaseException as error:
             self._forget(entry, tasks)
-            self._finish(entry, item, None, error)
+            if not self._loop.is_closed():  # else nobody is there to be told
+                self._finish(entry, item, None, error)
             return
         if tasks.pop(entry, None) is not None:  # as _forget does, and then as _finish: calls cost more than they do
             self._num_tasks -= 1
@@ -327,8 +331,14 @@ class ExecutorState(TransferScope):
     def _task_groups(self) -> Iterable[TaskGroup]:
         return (self._tasks,)
 
+    def _note_task(self, entry: Any, tasks: TaskGroup, task: asyncio.Task[None] | None) -> None:
+        """Take note of *task*, once: an eager one does so itself, for its kernel may end the step before it awaits."""
+        if entry not in tasks and task is not None:
+            tasks[entry] = task
+            self._num_tasks += 1
+
     def _forget(self, entry: Any, tasks: TaskGroup) -> None:
-        if tasks.pop(entry, None) is not None:  # not there where an eager task runs to the end at once
+        if tasks.pop(entry, None) is not None:  # not there if the task was left behind
             self._num_tasks -= 1
 
     def _on_worker_done(self, entry: Any, item: NodeItem, size: int, scheduled: int, outcome: Outcome) -> None:
@@ -364,6 +374,14 @@ class ExecutorState(TransferScope):
                 task.cancel()
         for entry in [entry for entry, job in self._jobs.items() if self._pool.cancel(job)]:
             del self._jobs[entry]
+
+    def _drop_launched(self) -> None:
+        self.ready.clear()
+        for group in self._task_groups():
+            group.clear()
+        self._num_tasks = 0
+        self._jobs.clear()
+        self._propagator = EndedPropagatorState()
 
     def _endings(self) -> Iterable[Ending]:
         return () if self._ending is None else (self._ending,)

@@ -19,6 +19,7 @@ from asyncexec.framework.errors import (
     UnimplementedError,
     UnknownError,
 )
+from asyncexec.framework.retry import AttemptNote
 from asyncexec.graph.node import Node
 
 # In this order: the first class that fits decides.
@@ -40,14 +41,23 @@ _CLASSES: Final[tuple[tuple[type[BaseException], type[OpError]], ...]] = (
 def as_op_error(raised: BaseException, node: Node) -> BaseException:
     """The error to end the step with; what is not for a step to catch (KeyboardInterrupt, ...) is left as it is."""
     if isinstance(raised, OpError):
-        return raised.locate(node)
+        return _with_notes(raised.locate(node), raised)
     if not isinstance(raised, (Exception, asyncio.CancelledError)):
         return raised
     chosen = next((ours for theirs, ours in _CLASSES if isinstance(raised, theirs)), UnknownError)
     error = chosen(_text_of(raised), node=node)
     error.__cause__ = raised
-    for note in getattr(raised, "__notes__", ()):
-        error.add_note(note)
+    return _with_notes(error, raised)
+
+
+def _with_notes(error: OpError, raised: BaseException) -> OpError:
+    """*error* with the notes of *raised*; those on attempts go into its text, for logs that show no notes."""
+    notes = getattr(raised, "__notes__", ())
+    attempts = [note for note in notes if isinstance(note, AttemptNote)]
+    if attempts:
+        error.add_attempts(attempts)
+    if notes:
+        error.__notes__ = [note for note in notes if not isinstance(note, AttemptNote)]
     return error
 
 

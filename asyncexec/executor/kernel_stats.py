@@ -12,6 +12,7 @@ import numpy as np
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.loop_holds import LoopHolds, watched
 from asyncexec.framework.clock import NS_PER_MS, NS_PER_S, monotonic_ns
+from asyncexec.framework.cooperative import Stage, in_parts, run_at_once
 from asyncexec.framework.kernel import KernelKind
 
 INLINE: Final = 0
@@ -24,6 +25,8 @@ CAREFUL: Final = 6  # inline, unless the inputs turn out to be large: SIZED from
 
 # Bytes of inputs from which on a kernel that was never timed with so many is not called inline.
 LARGE_SIZE: Final = 2**21
+# Inputs or outputs from which on a kernel begins on a worker: it is likely to take a microsecond or so for each.
+WIDE: Final = 1024
 # A hop to a thread and back costs 100-200 microseconds; below this a worker does not pay.
 EXPENSIVE_NS: Final = NS_PER_MS // 2
 # One sample counts for a quarter, and never for more than this: one pause of the machine is soon forgotten,
@@ -44,17 +47,15 @@ class KernelStats:
     __slots__ = ("_costs_ns", "_items", "_ns_per_byte", "_num_awaited", "_sampled_at_ns", "holds", "places")
 
     def __init__(
-        self, items: Sequence[NodeItem], *, has_control_flow: bool = False, holds: LoopHolds | None = None
+        self,
+        items: Sequence[NodeItem],
+        *,
+        has_control_flow: bool = False,
+        holds: LoopHolds | None = None,
+        places: list[int] | None = None,
     ) -> None:
         self.holds = holds or LoopHolds()
-        first = {key: _first_place(*key) for key in itertools.product(KernelKind, (None, True, False))}
-        self.places = [first[item.kind, item.is_expensive] for item in items]
-        for item in items:
-            if item.transfer is not None:
-                self.places[item.id] = TRANSFER
-        if has_control_flow:
-            self.places = [PASSIVE if item.action else place for item, place in zip(items, self.places, strict=True)]
-            self.places.append(PASSIVE)  # of suspended deliveries
+        self.places = run_at_once(first_places(items, has_control_flow=has_control_flow)) if places is None else places
         self._costs_ns: list[int] = [0] * len(items)
         self._num_awaited: list[int] = [0] * len(items)  # calls of async kernels
         self._sampled_at_ns: list[int] = [0] * len(items)
@@ -122,6 +123,29 @@ def moving_average(cost_ns: int, elapsed_ns: int, since_ns: int) -> int:
     """*cost_ns* after another sample, *elapsed_ns*, so long after the last one that was taken."""
     cost_ns = int(cost_ns * 0.5 ** (since_ns / _HALF_LIFE_NS))
     return cost_ns + (min(elapsed_ns, _SAMPLE_CAP_NS) - cost_ns) // 4
+
+
+def first_places(items: Sequence[NodeItem], *, has_control_flow: bool) -> Stage[list[int]]:
+    """Where each kernel runs as long as nothing is known of it, as a stage."""
+    first = {key: _first_place(*key) for key in itertools.product(KernelKind, (None, True, False))}
+    places: list[int] = []
+    for part in in_parts(items):
+        places += [first[item.kind, item.is_expensive] for item in part]
+        for item in part:
+            if item.transfer is not None:
+                places[item.id] = TRANSFER
+            elif places[item.id] == INLINE and item.is_expensive is None and _is_wide(item):
+                places[item.id] = WORKER
+            if has_control_flow and item.action:
+                places[item.id] = PASSIVE
+        yield
+    if has_control_flow:
+        places.append(PASSIVE)  # of suspended deliveries
+    return places
+
+
+def _is_wide(item: NodeItem) -> bool:
+    return item.num_inputs > WIDE or len(item.output_edges) > WIDE
 
 
 def _first_place(kind: KernelKind, is_expensive: bool | None) -> int:

@@ -23,6 +23,7 @@ from weakref import WeakSet
 
 from asyncexec.executor.gil_watch import Finding, GilWatch
 from asyncexec.executor.patience import Grace
+from asyncexec.framework.callers import callers_around
 from asyncexec.framework.cancellation import CancellableCall, call_around
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.cooperative import outlast
@@ -72,9 +73,16 @@ _pools: Final[WeakSet[WorkerPool]] = WeakSet()
 class Job(CancellableCall):
     """A call that was submitted."""
 
-    __slots__ = ("call", "done", "name", "on_return")
+    __slots__ = ("call", "done", "loop", "name", "on_return")
 
-    def __init__(self, function: Callable[..., Any], args: Sequence[Any], done: Done, name: str) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        done: Done,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         super().__init__(call_around.get())
         # Until a thread, or who cancels it, takes that out.
         context = contextvars.copy_context()
@@ -82,6 +90,7 @@ class Job(CancellableCall):
         self.call = [(context, function, args)]
         self.done: Done | None = done  # None when nobody waits any more; for the loop's thread alone
         self.name = name
+        self.loop = loop  # whose thread that is
         self.on_return: Callable[[], object] | None = None  # of one that is abandoned: called when it has ended
 
 
@@ -152,39 +161,54 @@ class WorkerPool:
                 the threads, and all others are taken: if that waits for this, it might wait for ever.
         """
         loop = asyncio.get_running_loop()
-        around = call_around.get()
-        if around is not None and self._unfinished >= self._num_threads:
-            self._check_caller(around)
+        if self._unfinished >= self._num_threads:
+            self._check_callers()
         if loop is not self._loop:
             self._move_to(loop)
         if self._unfinished >= len(self._workers) < self._num_threads:
             self._start_thread()
         self._unfinished += 1
-        job = Job(function, args, done, name)
+        job = Job(function, args, done, name, loop)
         self._jobs.put(job)
         return job
 
-    def _check_caller(self, around: CancellableCall) -> None:
-        callers: list[CancellableCall] = []
-        outer: CancellableCall | None = around
-        while outer is not None:  # on the threads of other sessions, too
-            callers.append(outer)
-            outer = outer.around
-        caller = next((job for worker in self._workers if (job := worker.job) in callers), None)
-        if caller is not None:
-            raise FailedPreconditionError(
-                f"kernel {caller.name!r} runs the graph from its worker thread, and no other thread is free: if all "
-                "wait for such runs, none ever ends",
-                hint="make that kernel async, or raise num_worker_threads",
-            )
+    def _check_callers(self) -> None:
+        """Let nobody who has a thread wait for what the running code submits; FailedPreconditionError if it has one."""
+        at_work = [worker.job for worker in self._workers]
+        for caller in (None, *callers_around()):
+            around = call_around.get() if caller is None else caller.context.get(call_around)
+            while around is not None and around not in at_work:  # on the threads of other sessions, too
+                around = around.around
+            if isinstance(around, Job):
+                error = FailedPreconditionError(
+                    f"kernel {around.name!r} runs the graph from its worker thread, and no other thread is free: if "
+                    "all wait for such runs, none ever ends",
+                    hint="make that kernel async, or raise num_worker_threads",
+                )
+                if caller is None:
+                    raise error
+                caller.fail(error)
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._unfinished > self._abandoned:
-            raise FailedPreconditionError(
-                "this session is being used in another event loop", hint="make a session for each loop"
-            )
+            if self._loop is not None and not self._loop.is_closed():
+                raise FailedPreconditionError(
+                    "this session is being used in another event loop", hint="make a session for each loop"
+                )
+            self.drop_loop()
         self._loop = loop
         self._wake_up_is_due = False  # what the other loop was to do it may never have done
+
+    def drop_loop(self) -> None:
+        """Wait for no call any more: the loop that they were made in is closed."""
+        for job in _take_all(self._jobs):
+            self.cancel(job)
+        for worker in self._workers:
+            if (running := worker.job) is not None:
+                self.abandon(running)
+        # One that a thread has just taken, or has ended, is told by its loop when it is collected.
+        self._given_up += self._unfinished - self._abandoned
+        self._abandoned = self._unfinished
 
     def cancel(self, job: Job) -> bool:
         """Let *job* not be done, if it has not begun; whether that is so.  Else its kernel is told, if it asks."""
@@ -296,7 +320,7 @@ class WorkerPool:
                 self._unfinished -= 1
                 self._completed += 1
                 done, job.done = job.done, None
-                if done is None:
+                if done is None or job.loop is not self._loop:
                     self._abandoned -= 1
                     _tell_of_return(job)
                 else:

@@ -158,6 +158,8 @@ class PipelineState(ExecutorState):
                 except CATCHABLE as raised:
                     self._fail(segment.awaited, segment.awaited, raised)
                     return now
+                if not self._is_plain_loop:  # the kernel has begun: its time is not that of the next segment
+                    now = monotonic_ns()
             if now > end:
                 return now
         return now

@@ -51,6 +51,10 @@ class ProcessPool:
         """How the pool is doing: of its threads, each of which waits for a process."""
         return self._threads.statistics()
 
+    def drop_loop(self) -> None:
+        """Wait for no call any more: the loop that they were made in is closed."""
+        self._threads.drop_loop()
+
     async def call(
         self, function: FunctionReference, args: Sequence[Any], kwargs: Mapping[str, Any], name: str = ""
     ) -> Any:

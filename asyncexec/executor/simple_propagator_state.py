@@ -60,13 +60,18 @@ class SimplePropagatorState:
 
     def propagate_outputs(self, item: NodeItem, outputs: Any, ready: ReadyQueue) -> None:
         """Deliver what *item*'s kernel gave along its out-edges; add to *ready* what can run now."""
+        inputs, pending = self.inputs, self._pending
         if item.returns_tuple:
             if type(outputs) is not tuple or len(outputs) != len(item.output_edges):
                 outputs = checked_outputs(item, outputs)
             for value, edges in zip(outputs, item.output_edges, strict=True):
-                self._deliver(value, edges, ready)
+                for slot, consumer in edges:  # as in _deliver: there may be very many outputs
+                    inputs[slot] = value
+                    count = pending[consumer] - 1
+                    pending[consumer] = count
+                    if not count:
+                        ready.append(self._items[consumer])
         else:
-            inputs, pending = self.inputs, self._pending
             for slot, consumer in item.output_edges[0]:
                 inputs[slot] = outputs
                 count = pending[consumer] - 1

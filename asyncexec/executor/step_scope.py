@@ -11,6 +11,7 @@ from asyncexec.executor.ending import Ending
 from asyncexec.executor.frame import TaskGroup
 from asyncexec.executor.patience import Patience
 from asyncexec.framework.cooperative import outlast
+from asyncexec.framework.errors import CancelledError
 
 
 class Waiter(Protocol):
@@ -56,6 +57,10 @@ class StepScope(ABC):
     @abstractmethod
     def _cancel_launched(self) -> None:
         """Cancel what is awaited, and what no worker thread has begun."""
+
+    @abstractmethod
+    def _drop_launched(self) -> None:
+        """Wait for nothing that was launched: the loop is closed."""
 
     @abstractmethod
     async def _wait_for_launched(self) -> None:
@@ -162,6 +167,12 @@ class StepScope(ABC):
             self._stop(error)
         self.wake()
 
+    def drop(self) -> None:
+        """Let go of everything: the loop is closed, and nothing that is awaited comes back."""
+        self._failure = self._failure or CancelledError("the event loop of the step was closed")
+        self._waiter = None
+        self._drop_launched()
+
     def leave(self) -> None:
         """Take note that nobody waits for results, only for the end: what cannot be interrupted has less time."""
         if self._patience is None:
@@ -189,6 +200,9 @@ class StepScope(ABC):
 
     async def _end_launched(self) -> None:
         """Cancel what is awaited, and wait for it and for the worker threads, whoever else cancels meanwhile."""
+        if self._loop.is_closed():  # the coroutine was closed, too: there is no waiting
+            self.drop()
+            return
         if self._failure is None:
             self.abort(asyncio.CancelledError())  # results that still come in are dropped
         self._cancel_launched()

@@ -78,12 +78,14 @@ class StreamOptions:
         ordered: whether results come in the order of the items, or as they complete.
         yields_errors: whether an item's failure takes its place in the output, instead of ending the stream.
         slice_ns: how long the event loop is held at a stretch.
+        source_grace_s: seconds that what draws from a source has to end once it is cancelled; None is for ever.
     """
 
     window: int = 32
     ordered: bool = True
     yields_errors: bool = False
     slice_ns: int = DEFAULT_SLICE_NS
+    source_grace_s: float | None = 30.0
 
 
 class StreamDriver(ABC):
@@ -133,6 +135,12 @@ class StreamDriver(ABC):
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._endings.add(task)
         task.add_done_callback(self._on_ending_done)
+
+    def _leave_ending(self, task: asyncio.Task[None]) -> None:
+        """Wait no more for *task*."""
+        task.remove_done_callback(self._on_ending_done)
+        self._endings.discard(task)
+        self._settle_end()
 
     def _schedule(self) -> None:
         if not self._drive_is_due:
@@ -333,7 +341,9 @@ class StreamDriver(ABC):
                 cell.fill(value)
 
     def _fail(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
-        if step.is_waiting:
+        if item.step is not step:  # a kernel in an eager task has ended the stream, and with it this item
+            item.is_queued = True
+        elif step.is_waiting:
             item.step = None  # nobody is to look at it any more
             self._end_in_task(item, step)
         else:

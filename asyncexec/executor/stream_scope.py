@@ -10,22 +10,23 @@ before, in an ordered stream, run on, so that what is seen before the error does
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable
 from contextvars import Context
+from threading import get_ident
 from typing import Any
 
 from asyncexec.executor.executor_barrier import ExecutorBarrier
 from asyncexec.executor.executor_state import ExecutorState
-from asyncexec.executor.stream_driver import Gate, StreamDriver, StreamOptions, StreamPlan
-from asyncexec.executor.stream_item import StateCell, StreamItem
+from asyncexec.executor.stream_driver import Gate, StreamOptions, StreamPlan
+from asyncexec.executor.stream_intake import StreamIntake
+from asyncexec.executor.stream_item import StreamItem
 from asyncexec.executor.waiters import Waiters
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.derived import without_frames
-from asyncexec.framework.errors import AbortedError, CancelledError, FailedPreconditionError, OpError, UnknownError
+from asyncexec.framework.errors import CancelledError, OpError, UnknownError
 
 
-class StreamScope(StreamDriver):
+class StreamScope(StreamIntake):
     """The items of one stream.
 
     Args:
@@ -46,78 +47,15 @@ class StreamScope(StreamDriver):
         on_end: Callable[[StreamScope], None],
         is_inside: Callable[[], bool],
     ) -> None:
-        super().__init__(options, gate, context)
+        super().__init__(open_plan, options, gate, context)
         self._is_inside = is_inside
-        self._open_plan = open_plan
-        self._opening = asyncio.Lock()
         self._on_end: Callable[[StreamScope], None] | None = on_end
-        self._source: Iterator[Any] | None = None
-        self._feeder: asyncio.Task[None] | None = None
-        self._occupied = 0
-        self._is_closed = False
-        self._failure: BaseException | None = None
-        self._reason: OpError | None = None  # what the failure was, once it has been raised
-        self._senders = Waiters(self._loop)
         self._takers = Waiters(self._loop)
         self._drainers = Waiters(self._loop)
 
-    # Going in.
-
-    async def send(self, feeds: Any) -> None:
-        """Let *feeds* be the next item; waits while the window is full.
-
-        Raises:
-            FailedPreconditionError: the stream is closed.
-            AbortedError: it has ended by a failure.
-        """
-        if self._plan is None:
-            await self._open(feeds)
-        await self.wait_for_room()
-        self._check_open()
-        self._occupied += 1
-        self._inbox.append(feeds)
-        self._schedule()
-
-    async def wait_for_room(self) -> None:
-        """Wait until one more may be sent, or nothing can be sent any more."""
-        while self._occupied >= self._options.window and not self._is_closed:
-            await self._senders.wait()
-
-    async def draw_from(self, source: Iterator[Any]) -> None:
-        """Let the items be those of *source*, drawn as there is room for them; the stream is closed at its end."""
-        for first in source:
-            await self.send(first)
-            break
-        else:
-            self.close()
-            return
-        self._source = source
-        self._schedule()
-
-    def feed_by(self, feeder: Coroutine[Any, Any, None]) -> None:
-        """Let *feeder*, which is to send and to close, run beside the stream, and end with it."""
-        self._feeder = self._loop.create_task(feeder)
-        self._keep(self._feeder)
-
-    async def _open(self, feeds: Any) -> None:
-        async with self._opening:
-            self._check_open()
-            if self._plan is None:
-                plan = await self._open_plan(feeds)
-                self._check_open()
-                self._cells = [StateCell(state.initial) for state in plan.states]
-                self._plan = plan
-
-    def _check_open(self) -> None:
-        reason = self._failure or self._reason
-        if reason is not None:
-            raise AbortedError(f"the stream has ended: {_first_line(reason)}") from reason
-        if self._is_closed:
-            raise FailedPreconditionError("the stream is closed: nothing can be sent any more")
-
     def close(self, error: BaseException | None = None) -> None:
         """Take no more items; those sent go on.  *error*, if any, is raised behind their results."""
-        if self._is_closed:
+        if self._is_closed or self._loop.is_closed():
             return
         self._is_closed = True
         self._source = None
@@ -131,7 +69,7 @@ class StreamScope(StreamDriver):
     def _stop_feeder(self) -> None:
         feeder, self._feeder = self._feeder, None  # once: it may take its time to clean up
         if feeder is not None:
-            feeder.cancel()
+            feeder.stop()
 
     def has_task(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether *task* is what the stream draws from its sources in."""
@@ -144,6 +82,26 @@ class StreamScope(StreamDriver):
         self._results.clear()
         self._cut(list(self._in_flight))
 
+    def drop(self) -> None:
+        """Let go of everything: the loop is closed, and nothing that is awaited comes back."""
+        if self.has_ended:
+            return
+        self._is_closed = True
+        self._on_end = self._source = self._feeder = self._gatekeeper = None
+        self._failure = self._failure or CancelledError("the event loop of the stream was closed")
+        for step in [*self._ending_steps, *(item.step for item in self._in_flight)]:
+            if step is not None:
+                step.drop()
+        self._let_go_of_items()
+        for item in self._in_flight:
+            item.let_go()
+        for line in (self._inbox, self._active, self._results, self._spare):
+            line.clear()
+        for some in (self._in_flight, self._endings, self._ending_steps):
+            some.clear()
+        for waiters in (self._senders, self._takers, self._drainers):
+            waiters.line.clear()
+
     async def drain(self) -> None:
         """Wait until nothing is in flight; but a kernel or source of the stream would wait for itself."""
         while not (self._has_drained or self._is_waited_for()):
@@ -154,6 +112,10 @@ class StreamScope(StreamDriver):
 
     async def end(self) -> None:
         """Cancel and drop everything, and wait for it, whoever cancels meanwhile; see ``drain``."""
+        if self._loop.is_closed():
+            self.drop()
+            return
+        self.check_loop()
         self.abort(CancelledError("the stream has ended"))
         self._leave()
         if not self._is_waited_for():
@@ -170,7 +132,7 @@ class StreamScope(StreamDriver):
 
     async def _wait_for_endings(self) -> None:
         try:
-            await asyncio.wait(self._endings)
+            await self._drainers.wait()
         except asyncio.CancelledError:
             self._leave()
             raise
@@ -197,7 +159,10 @@ class StreamScope(StreamDriver):
         Raises:
             StopAsyncIteration: the stream was closed, and everything has been taken.
             OpError: the failure that has ended the stream.
+            FailedPreconditionError: the stream belongs to another event loop.
         """
+        if get_ident() != self._thread_id or not self._loop.is_running():
+            self.check_any_thread()
         results, takers = self._results, self._takers
         is_late = bool(takers.line or takers.num_waking)  # others came before, and what is there is for them
         while is_late or not (results and results[0].is_done):
@@ -249,22 +214,6 @@ class StreamScope(StreamDriver):
 
     def _goes_on_after(self, error: BaseException) -> bool:
         return self._options.yields_errors and isinstance(error, OpError)
-
-    def _fill_inbox(self, end: int) -> bool:
-        source, window = self._source, self._options.window
-        if source is None:
-            return False
-        try:
-            while self._occupied < window:
-                self._inbox.append(next(source))
-                self._occupied += 1
-                if monotonic_ns() > end:
-                    return self._occupied < window
-        except StopIteration:
-            self.close()
-        except BaseException as error:  # after what was drawn before
-            self.close(error)
-        return False
 
     def _end_well(self, item: StreamItem) -> None:
         assert self._plan is not None
@@ -394,7 +343,3 @@ def _of_source(error: BaseException) -> BaseException:
     cancelled = CancelledError("the source of the stream was cancelled")
     cancelled.__cause__ = error
     return cancelled
-
-
-def _first_line(error: BaseException) -> str:
-    return error.message if isinstance(error, OpError) else f"{type(error).__name__}: {error}"

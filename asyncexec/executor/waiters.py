@@ -34,7 +34,8 @@ class Waiters:
         except BaseException:
             if future.done() and not future.cancelled():
                 self.num_waking -= 1
-                self.wake_one()
+                if not self._loop.is_closed():
+                    self.wake_one()
             elif future in self.line:
                 self.line.remove(future)
             raise

@@ -7,8 +7,11 @@ it too, so ``except ValueError`` catches an :class:`InvalidArgumentError`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Final, Protocol, Self
+
+_MAX_ATTEMPTS: Final = 8  # lines of them in the text of an error
 
 
 class Code(IntEnum):
@@ -55,9 +58,11 @@ class OpError(Exception):
         user_line: ``file:line`` of the caller's code that made the node, where known.
         hint: what would mend it, or None.
         iteration: the loops that the node was in and the iteration of each, such as ``"outer 3, inner 0"``.
+        attempts: what each attempt ended with, where the op was tried again.
     """
 
     code: ClassVar[Code] = Code.UNKNOWN
+    attempts: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -89,6 +94,8 @@ class OpError(Exception):
             text += f"\n  in iteration {self.iteration}"
         if self.user_line is not None:
             text += f"\n  made at {self.user_line}"
+        for line in _shortened(self.attempts):
+            text += f"\n  {line}"
         if self.hint is not None:
             text += f"\n  hint: {self.hint}"
         return text
@@ -116,8 +123,21 @@ class OpError(Exception):
             self.iteration = iteration
             self.args = (self._text(),)
 
+    def add_attempts(self, attempts: Sequence[str]) -> None:
+        """Tell what each attempt ended with."""
+        self.attempts = (*self.attempts, *attempts)
+        self.args = (self._text(),)
+
     def __str__(self) -> str:
         return self._text()
+
+
+def _shortened(lines: Sequence[str]) -> Sequence[str]:
+    """*lines*, or the first and last of very many."""
+    half = _MAX_ATTEMPTS // 2
+    if len(lines) <= _MAX_ATTEMPTS:
+        return lines
+    return [*lines[:half], f"({len(lines) - 2 * half} more)", *lines[-half:]]
 
 
 class CancelledError(OpError):

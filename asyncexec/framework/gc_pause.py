@@ -5,48 +5,97 @@ milliseconds at a time in a large graph, during which the event loop stands stil
 
 Afterwards all of them are young, and the next collection, of the young alone, would walk them in one go.  So they are
 made old: ``gc.freeze`` puts everything aside, and ``gc.unfreeze`` puts it where the oldest are, neither looking at a
-single object.  What garbage there is among it, of anybody, goes with the next full collection.  A process that has
-frozen objects of its own keeps them so.
+single object.  What garbage there is among it, of anybody, goes with the next full collection.
+
+A process that has frozen objects of its own keeps them so.  There only the full collections wait: those of the young,
+a few at a time, make them old as well, at some cost.
+
+The collector is paused by a threshold that is never reached, and not by ``gc.disable``: whether it is on is for the
+user to say, also while a pause goes on, and so are thresholds that are set meanwhile.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
+import sysconfig
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from asyncexec.framework.clock import NS_PER_S, monotonic_ns
+
 # Young objects from which on it is worth it: to walk them takes some 5 ms.
 _MANY: Final = 50_000
+
+# Frozen objects from which on somebody has frozen some: Python puts some hundred aside that are immortal.
+_FROZEN: Final = 2_000
+# More than there ever are; and nobody else's, so that it shows who has set it.
+_NEVER: Final = 2_147_483_629
+# Whether there are collections of the young alone, and full ones have a threshold of their own.
+_HAS_GENERATIONS: Final = sys.version_info < (3, 14) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 # There may be an event loop in each of several threads; a pause may also end within a collection, anywhere.
 _lock: Final = threading.RLock()
 _pauses = 0
-_was_enabled = False
+_looked_at_ns = -2 * NS_PER_S
+_saw_frozen = False
+_thresholds: Final = list(gc.get_threshold())  # what they are to be after the pause
 
 
 @contextmanager
 def paused_gc() -> Iterator[None]:
-    """Switch the cyclic collector off inside; pauses may overlap, and the last to end switches it on again."""
-    global _pauses, _was_enabled
+    """Let the cyclic collector not begin by itself inside; pauses may overlap, and it may again when the last ends."""
+    global _pauses
     with _lock:
         if not _pauses:
-            _was_enabled = gc.isenabled()
-            gc.disable()
+            _set_threshold()
         _pauses += 1
     try:
         yield
     finally:
         with _lock:
             _pauses -= 1
-            if not _pauses and _was_enabled:
-                _age_many()
-                gc.enable()
+            if not _pauses:
+                if gc.isenabled() and gc.get_threshold()[0] == _NEVER:
+                    _age_many()
+                _set_thresholds(_without_ours())
+
+
+def _set_threshold() -> None:
+    """Let all collections wait, or the full ones."""
+    paused = _without_ours()
+    _thresholds[:] = paused
+    paused[2 if _HAS_GENERATIONS and _had_frozen() else 0] = _NEVER
+    _set_thresholds(paused)
+
+
+def _set_thresholds(thresholds: list[int]) -> None:
+    first, second, third = thresholds
+    gc.set_threshold(first, second, third)
+
+
+def _without_ours() -> list[int]:
+    """The thresholds, those of the user in place of ours, in a pause or where somebody has put back what was in one."""
+    return [old if new == _NEVER else new for old, new in zip(_thresholds, gc.get_threshold(), strict=True)]
+
+
+def _had_frozen() -> bool:
+    """``_has_frozen``, of a second ago at most."""
+    global _looked_at_ns, _saw_frozen
+    now = monotonic_ns()
+    if now - _looked_at_ns > NS_PER_S:
+        _looked_at_ns, _saw_frozen = now, _has_frozen()
+    return _saw_frozen
+
+
+def _has_frozen() -> bool:
+    return gc.get_freeze_count() >= _FROZEN  # which are counted one by one: milliseconds, where they are many
 
 
 def _age_many() -> None:
     """Let young objects be old, if they are many."""
-    if gc.get_count()[0] > _MANY and not gc.get_freeze_count():
+    if gc.get_count()[0] > _MANY and not _has_frozen():
         gc.freeze()
         gc.unfreeze()

@@ -5,18 +5,21 @@ first in it, so that no newcomer gets ahead.  Who is cancelled leaves the line; 
 then, the next one has it.
 
 A call that holds a slot, and runs a graph whose nodes want one of the same limiter, might wait for ever for itself, or
-for others that do the same.  It is refused where there is none free.
+for others that do the same.  It is refused where there is none free.  So is one that waits, among others, for something
+that wants a slot, such as a batch: the others do not notice.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from contextvars import ContextVar
+from collections.abc import Sequence
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from typing import ClassVar, Final
 from weakref import WeakKeyDictionary
 
+from asyncexec.framework.callers import Group, callers_around, is_within
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
 
 
@@ -36,7 +39,7 @@ class Line:
 
     def __init__(self, total: int) -> None:
         self._free = total
-        self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._waiters: OrderedDict[asyncio.Future[None], Context] = OrderedDict()
         self._num_waking = 0  # who have been given a slot, and have not run since
 
     @property
@@ -65,13 +68,13 @@ class Line:
             return
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
-        self._waiters[waiter] = None
+        self._waiters[waiter] = copy_context()
         if self._free:
             loop.call_soon(self._let_in)  # after those who are waking up
         try:
             await waiter
         except BaseException:  # cancelled; or closed, with its loop
-            if self._waiters.pop(waiter, waiter) is waiter and not waiter.cancelled():
+            if self._waiters.pop(waiter, None) is None and not waiter.cancelled():
                 self._num_waking -= 1
                 self.release()  # it was given a slot, and has not seen it
             raise
@@ -82,22 +85,28 @@ class Line:
         self._free += 1
         self._let_in()
 
+    def is_awaited_within(self, groups: set[Group]) -> bool:
+        """Whether one of *groups* waits for one who stands in the line."""
+        return any(is_within(context, groups) for context in self._waiters.values())
+
     def _let_in(self) -> None:
         while self._free and self._waiters:
             waiter, _ = self._waiters.popitem(last=False)
-            if not waiter.done():  # else it is cancelled, and has not run since
+            # Else it is cancelled, and has not run since; or its loop is closed, and it will never run.
+            if not (waiter.done() or waiter.get_loop().is_closed()):
                 waiter.set_result(None)
                 self._free -= 1
                 self._num_waking += 1
 
 
 class Slot:
-    """A slot that a call holds until it is released."""
+    """A slot of *limiter* that a call holds until it is released."""
 
-    __slots__ = ("_is_over", "line")
+    __slots__ = ("_is_over", "_limiter", "line")
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, limiter: Limiter, line: Line) -> None:
         self.line = line
+        self._limiter = limiter
         self._is_over = False
 
     @property
@@ -112,9 +121,36 @@ class Slot:
         """What is called from now on is no part of the call that holds it, which may go on without its caller."""
         _slots.set(tuple(slot for slot in _slots.get() if slot is not self))
 
+    def error(self) -> FailedPreconditionError:
+        """Why what runs within the call that holds it is not to wait for another of the limiter."""
+        limiter = self._limiter
+        return FailedPreconditionError(
+            f"this is run by a call that holds one of the {limiter.total} slots of its limiter {limiter.name or ''!r}, "
+            "and no other is free: if all wait for such runs, none ever ends",
+            hint="give what runs inside another limiter than what runs it",
+        )
+
 
 # Held by the calls that the running code is a part of; they may be over.
 _slots: Final[ContextVar[tuple[Slot, ...]]] = ContextVar("asyncexec_limiter_slots", default=())
+
+
+def hold_none() -> None:
+    """What runs in this context from now on is no part of a call that holds slots: those who wait for it may be."""
+    _slots.set(())
+
+
+def check_wait(groups: set[Group]) -> None:
+    """Raise FailedPreconditionError where one of *groups* waits for a slot that who is to wait for them holds."""
+    for slot in _held_in(None):
+        if slot.line.is_awaited_within(groups):
+            raise slot.error()
+
+
+def _held_in(context: Context | None) -> list[Slot]:
+    """The slots that what runs in *context*, by default the running code, is a part of the holders of."""
+    slots = _slots.get() if context is None else context.get(_slots, ())
+    return [slot for slot in slots if not slot.is_over]
 
 
 class Limiter:
@@ -178,15 +214,11 @@ class Limiter:
             FailedPreconditionError: the running code holds one already, and there is none free.
         """
         line = self.line()
-        held = [slot for slot in _slots.get() if not slot.is_over]
-        if not line.has_room and any(slot.line is line for slot in held):
-            raise FailedPreconditionError(
-                f"this is run by a call that holds one of the {self.total} slots of its limiter {self.name or ''!r}, "
-                "and no other is free: if all wait for such runs, none ever ends",
-                hint="give what runs inside another limiter than what runs it",
-            )
+        held = _held_in(None)
+        if not line.has_room:
+            _refuse_holders(line, held)
         await line.acquire()
-        slot = Slot(line)
+        slot = Slot(self, line)
         _slots.set((*held, slot))
         return slot
 
@@ -203,3 +235,18 @@ class Limiter:
 
     def __repr__(self) -> str:
         return f"<ax.Limiter {self.name or ''} of {self.total}>"
+
+
+def _refuse_holders(line: Line, held: Sequence[Slot]) -> None:
+    """Let nobody who has a slot of *line* wait for the running code, which is to stand in it and holds *held*.
+
+    Raises:
+        FailedPreconditionError: it has one itself.
+    """
+    for slot in held:
+        if slot.line is line:
+            raise slot.error()
+    for caller in callers_around():
+        for slot in _held_in(caller.context):
+            if slot.line is line:
+                caller.fail(slot.error())

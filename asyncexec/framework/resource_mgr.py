@@ -38,6 +38,18 @@ class ResourceMgr:
             raise InvalidArgumentError(f"resource {name!r} is a {type(found).__name__}, not a {kind.__name__}")
         return found
 
+    @property
+    def is_in_use(self) -> bool:
+        """Nothing is but what steps of a session are."""
+        return False
+
+    def drop_loop(self) -> None:
+        """Tell every resource that has a ``drop_loop``: what is under way waits in a loop that is closed."""
+        for resource in list(self._resources.values()):
+            drop = getattr(resource, "drop_loop", None)
+            if drop is not None:
+                drop()
+
     def delete(self, container: str, name: str) -> bool:
         """Forget a resource; whether there was one."""
         return self._resources.pop((container, name), None) is not None

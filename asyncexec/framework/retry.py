@@ -8,8 +8,9 @@ Of tenacity comes the loop, the stop and the exponential wait.  Four things are 
 
 - it sleeps by ``asyncio.sleep``, so by the clock of the loop;
 - the jitter is drawn from a ``Random`` that can be seeded: tenacity's comes from the global one;
-- an attempt gives its error as a value.  Raised through tenacity, it would be held by the state of the call, and that
-  by the error's traceback: a cycle that keeps the inputs of the kernel alive until the garbage collector comes;
+- an attempt gives its error as a value, in an Outcome that it is taken out of as soon as it is known what to do about
+  it.  tenacity's frame holds the outcome, and the error's traceback holds that frame, since Python 3.12 even where the
+  error has not come through it: a cycle that keeps the inputs of the kernel alive until the garbage collector comes;
 - each call has a copy of the ``AsyncRetrying``, which keeps what it is about to do in itself.
 """
 
@@ -20,7 +21,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from asyncexec.framework.errors import CancelledError, Code, InvalidArgumentError, OpError
 from asyncexec.framework.extras import require
@@ -121,16 +122,24 @@ def _check_class(one: object) -> None:
 
 
 class AttemptNote(str):
-    """A line on one attempt, among the ``__notes__`` of the error that the last attempt ended with."""
+    """A line on one attempt, among the ``__notes__`` of what the last attempt raised."""
 
     __slots__ = ()
 
 
-class Outcome(NamedTuple):
+class Outcome:
     """What an attempt gave, or what it raised."""
 
-    result: Any
-    error: BaseException | None
+    __slots__ = ("error", "result")
+
+    def __init__(self, result: Any, error: BaseException | None) -> None:
+        self.result = result
+        self.error = error
+
+    def take_error(self) -> BaseException | None:
+        """What was raised; it is not in here any more."""
+        error, self.error = self.error, None
+        return error
 
 
 async def outcome_of(call: Awaitable[Any]) -> Outcome:
@@ -177,18 +186,19 @@ class Retrying:
         notes: list[AttemptNote] = []
         retrying = self._retrying.copy(before_sleep=lambda state: notes.append(self._note(state)))
         outcome: Outcome = await retrying(_attempted, attempt)
-        if outcome.error is None:
+        error = outcome.take_error()
+        if error is None:
             return outcome.result
         try:
-            if notes and not isinstance(outcome.error, asyncio.CancelledError):
-                notes.append(self._text(len(notes) + 1, outcome.error))
-                _add_notes(outcome.error, notes)
-            raise outcome.error
+            if notes and not isinstance(error, asyncio.CancelledError):
+                notes.append(self._text(len(notes) + 1, error))
+                _add_notes(error, notes)
+            raise error
         finally:
-            del outcome  # the error's traceback holds this frame
+            del error  # its traceback holds this frame
 
     def _note(self, state: Any) -> AttemptNote:
-        note = self._text(state.attempt_number, state.outcome.result().error)
+        note = self._text(state.attempt_number, state.outcome.result().take_error())
         return AttemptNote(f"{note}; tried again after {state.upcoming_sleep:.3g} s")
 
     def _text(self, number: int, error: BaseException) -> AttemptNote:

@@ -90,7 +90,7 @@ class TensorShape:
         theirs = as_shape(other)
         if self.dims is None:
             return theirs
-        if theirs.dims is None:
+        if theirs.dims is None or theirs.dims == self.dims:  # the usual case, and a node may have very many inputs
             return self
         if not self.is_compatible_with(theirs):
             raise InvalidArgumentError(f"Shapes {self} and {theirs} are not compatible")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.graph.node import Node, Tensor
 
@@ -44,6 +44,9 @@ class Frame:
         return int(self.enters[0].get_attr("parallel_iterations")) if self.enters else 1
 
 
+_Known: TypeAlias = tuple[Node, Frame]  # an input, and the frame that it comes from
+
+
 class ControlFlowInfo:
     """Which frame each node of a graph is in.
 
@@ -66,7 +69,11 @@ class ControlFlowInfo:
         """The same as a stage, for large graphs."""
         info = cls((), fed)
         for start in range(0, len(nodes), STRIDE):
-            info._place_all(nodes[start : start + STRIDE])
+            for node in nodes[start : start + STRIDE]:
+                if len(node.inputs) + len(node.control_inputs) > PART:
+                    yield from info._place_large(node)
+                else:
+                    info._place(node, info._common_frame(node, info._sources(node)))
             yield
         return info
 
@@ -86,10 +93,20 @@ class ControlFlowInfo:
 
     def _place_all(self, nodes: Iterable[Node]) -> None:
         for node in nodes:  # each after its inputs, but for back edges
-            self._frame_of[node] = self._place(node)
+            self._place(node, self._common_frame(node, self._sources(node)))
 
-    def _place(self, node: Node) -> Frame:
-        frame = self._common_frame(node)
+    def _place_large(self, node: Node) -> Stage[None]:
+        known: _Known | None = None
+        for tensors in in_parts(node.inputs):
+            known = self._common_frame(node, [tensor.op for tensor in tensors if not self._is_fed(tensor)], known)
+            yield
+        for controls in in_parts(node.control_inputs):
+            known = self._common_frame(node, controls, known)
+            yield
+        self._place(node, known)
+
+    def _place(self, node: Node, known: _Known | None) -> None:
+        frame = self._frame_of[node] = self.root if known is None else known[1]
         if node.op in ENTERS:
             self._enter(node, frame)
         elif node.op in EXITS and frame.parent is None:
@@ -100,26 +117,26 @@ class ControlFlowInfo:
                     f"frame {frame.name!r} has two LoopConds: {frame.loop_cond.name!r} and {node.name!r}", node=node
                 )
             frame.loop_cond = node
-        return frame
 
-    def _common_frame(self, node: Node) -> Frame:
-        """The frame of the inputs of *node*, but for those that come round a loop, which are not known yet."""
-        first: Node | None = None
-        frame = self.root
-        for source in self._sources(node):
+    def _common_frame(self, node: Node, sources: Iterable[Node], known: _Known | None = None) -> _Known | None:
+        """The frame of *sources*, inputs of *node*, but for those that come round a loop, which are not known yet.
+
+        *known* is what others of its inputs have given.
+        """
+        for source in sources:
             if source not in self._frame_of:
                 continue
             of_source = self.output_frame(source)
-            if first is None:
-                first, frame = source, of_source
-            elif of_source is not frame:
+            if known is None:
+                known = source, of_source
+            elif of_source is not known[1]:
                 raise InvalidArgumentError(
                     f"{{{{node {node.name}}}}} has inputs from different frames. "
                     f"The input {{{{node {source.name}}}}} is in frame {of_source.name!r}. "
-                    f"The input {{{{node {first.name}}}}} is in frame {frame.name!r}.",
+                    f"The input {{{{node {known[0].name}}}}} is in frame {known[1].name!r}.",
                     node=node,
                 )
-        return frame
+        return known
 
     def _sources(self, node: Node) -> Iterable[Node]:
         for tensor in node.inputs:

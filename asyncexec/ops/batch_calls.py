@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.callers import Group
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.step_stats import current_trace
 
@@ -45,12 +46,12 @@ class BatchOptions:
 
 
 class Call(asyncio.Future[list[Any]]):
-    """One call: a future of its outputs, which there are none of when it has failed: *error* says why.
+    """One call, from *context*: a future of its outputs, which there are none of when it failed: *error* says why.
 
     An exception of the future would have to hold the frames that it is raised through, and those hold the future.
     """
 
-    __slots__ = ("batches", "captured", "error", "inputs", "results", "rows", "trace")
+    __slots__ = ("batches", "captured", "context", "error", "inputs", "results", "rows", "trace")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, inputs: Sequence[Any], captured: Sequence[Any], rows: int
@@ -63,6 +64,7 @@ class Call(asyncio.Future[list[Any]]):
         self.results: dict[Batch, list[Any]] | None = None  # of those that have run, where there are several
         self.error: OpError | None = None
         self.trace = current_trace()
+        self.context: Context = copy_context()
 
     def fits(self, batch: Batch) -> bool:
         """Whether it may go where the calls of *batch* are."""
@@ -89,7 +91,7 @@ class Call(asyncio.Future[list[Any]]):
             self.set_result([np.concatenate(arrays) for arrays in zip(*ordered, strict=True)])
 
     def fail(self, error: OpError) -> None:
-        """One of its batches has failed."""
+        """One of its batches has failed, or it is not to wait for them."""
         if self.error is None:
             self.error = error
         if not self.done():
@@ -97,14 +99,18 @@ class Call(asyncio.Future[list[Any]]):
 
 
 class Batch:
-    """Rows of calls that run together; what *first*, the first call, is like, all of its calls are."""
+    """Rows of calls that run together; what *first*, the first call, is like, all of its calls are.
 
-    __slots__ = ("captured", "context", "has_begun", "is_due", "parts", "row_shapes", "size", "task", "timer")
+    It runs in a copy of the context of the first.
+    """
+
+    __slots__ = ("captured", "context", "group", "has_begun", "is_due", "parts", "row_shapes", "size", "task", "timer")
 
     def __init__(self, first: Call) -> None:
         self.row_shapes = [array.shape[1:] for array in first.inputs]
         self.captured = first.captured
-        self.context: Context = copy_context()
+        self.context: Context = first.context.copy()
+        self.group: Group | None = None  # while it runs: those who wait for that
         self.parts: dict[Call, range] = {}  # which rows of each call, in the order in which they came
         self.size = 0
         self.is_due = False

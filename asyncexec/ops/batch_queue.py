@@ -8,6 +8,10 @@ fail for the one, and takes the last call's captured inputs for the other.
 
 A batch runs in a task of its own.  A call that is cancelled leaves its batch, and the others do not notice; the last
 that leaves cancels the batch, and waits until it has ended: so no batch outlives the steps that it runs for.
+
+What runs in a batch may want what one of those who wait for it has, and keeps until then: a slot of a limiter, or the
+turn of another batch that it is called from.  While as many batches run as may, all calls that wait for their turn wait
+for these, too.  A call that has the slot leaves, with an error; one that would wait for a turn in vain runs at once.
 """
 
 from __future__ import annotations
@@ -15,12 +19,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
-from contextvars import ContextVar
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.callers import Group, groups_around, is_within, work_for
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import (
     CancelledError,
@@ -31,10 +36,8 @@ from asyncexec.framework.errors import (
     UnavailableError,
 )
 from asyncexec.framework.function_runtime import FunctionHandle
+from asyncexec.framework.limiter import check_wait, hold_none
 from asyncexec.ops.batch_calls import Batch, BatchOptions, Call, GatheredRows
-
-# The queues that the running code is in a batch of: a call from there does not wait for a batch of the queue to end.
-_inside: Final[ContextVar[tuple[BatchQueue, ...]]] = ContextVar("asyncexec_batch_queues", default=())
 
 
 class BatchQueue(ABC):
@@ -60,6 +63,16 @@ class BatchQueue(ABC):
     def running(self) -> int:
         """How many batches run."""
         return len(self._running)
+
+    def drop_loop(self) -> None:
+        """Forget all calls: their loop is closed."""
+        for batch in (*self._open, *self._due, *self._running):
+            for call in batch.parts:
+                call.batches = ()
+            batch.parts = {}
+        self._open.clear()
+        self._due.clear()
+        self._running.clear()
 
     async def run(self, inputs: Sequence[Any], captured: Sequence[Any], rows: int) -> list[Any]:
         """The results for *inputs*, which have *rows* rows each, at least one.
@@ -95,9 +108,11 @@ class BatchQueue(ABC):
 
     def _admit(self, call: Call) -> None:
         """Put the rows of *call* into batches."""
-        if self in _inside.get():
+        if self._would_wait_for_itself():
             self._admit_nested(call)
             return
+        if self._is_full:
+            check_wait(self._groups())
         options = self._options
         batch = self._find_open(call)
         room = 0 if batch is None else options.max_size - batch.size
@@ -118,6 +133,32 @@ class BatchQueue(ABC):
             batch = None
         for each in full:  # when all rows have their place: an eager task may run to its end at once
             self._close(each)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether a batch that is due has to wait for its turn."""
+        return len(self._running) >= self._options.max_running
+
+    def _groups(self) -> set[Group]:
+        """Those who wait for the batches that run."""
+        return {batch.group for batch in self._running if batch.group is not None}
+
+    def _would_wait_for_itself(self) -> bool:
+        """Whether the running code is in a batch of this queue, or in what such a batch waits for."""
+        around = [group for group in groups_around() if isinstance(group, _Waiting)]
+        if any(group.queue is self for group in around):
+            return True
+        mine = self._groups() if around and self._is_full else set()
+        return bool(mine) and any(is_within(call.context, mine) for group in around for call in group.queue.in_line())
+
+    def in_line(self) -> Iterable[Call]:
+        """The calls in batches that do not run yet."""
+        batches = chain(self._due, (batch for batch in self._open if not batch.is_due))
+        return [call for batch in batches for call in batch.parts]
+
+    def callers_of(self, batch: Batch) -> Iterable[Call]:
+        """The calls that wait until *batch*, which runs, has ended."""
+        return chain(batch.parts, self.in_line() if self._is_full else ())
 
     def _find_open(self, call: Call) -> Batch | None:
         """The batch that rows of *call* may go into."""
@@ -187,10 +228,12 @@ class BatchQueue(ABC):
     async def _run_batch(self, batch: Batch) -> None:
         """The body of a batch's task."""
         batch.has_begun = True
+        batch.group = group = _Waiting(self, batch)
+        work_for(group)
+        hold_none()
         error: OpError | None = CancelledError("The batch was cancelled.")
         try:
             if batch.parts:
-                _inside.set((*_inside.get(), self))
                 await self._compute(batch)
             error = None
         except OpError as raised:
@@ -202,13 +245,16 @@ class BatchQueue(ABC):
             if batch.parts:  # somebody else's cancellation: not for want of calls
                 raise
         finally:
+            is_known = batch in self._running  # else its loop is closed
             self._running.discard(batch)
+            batch.group = group.batch = None
             parts, batch.parts = batch.parts, {}
             if error is not None:
                 for call in parts:
                     call.fail(_copy(error))
             del error
-            self._start()
+            if is_known:
+                self._start()
 
     def _withdraw(self, call: Call) -> list[asyncio.Task[None]]:
         """Take what is left of *call* out of its batches; the tasks of those that nobody is left in."""
@@ -237,6 +283,19 @@ class BatchQueue(ABC):
             self._open.remove(batch)
         if batch.is_due:
             self._due.remove(batch)
+
+
+class _Waiting:
+    """Those who wait until *batch*, of *queue*, has ended; nobody does any more when there is none."""
+
+    __slots__ = ("batch", "queue")
+
+    def __init__(self, queue: BatchQueue, batch: Batch) -> None:
+        self.queue = queue
+        self.batch: Batch | None = batch
+
+    def callers(self) -> Iterable[Call]:
+        return () if self.batch is None else self.queue.callers_of(self.batch)
 
 
 class FunctionQueue(BatchQueue):

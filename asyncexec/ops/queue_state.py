@@ -48,13 +48,15 @@ class Attempt(ABC):
 
     @property
     def is_cancelled(self) -> bool:
-        return self.waiter is not None and self.waiter.cancelled()
+        """Whether nobody waits any more: who did was cancelled, or its loop is closed."""
+        waiter = self.waiter
+        return waiter is not None and (waiter.cancelled() or waiter.get_loop().is_closed())
 
     def finish(self, error: OpError | None = None) -> None:
         """Mark it done and wake who waits for it."""
         self.is_done = True
         self.error = error
-        if self.waiter is not None and not self.waiter.done():
+        if self.waiter is not None and not (self.waiter.done() or self.is_cancelled):
             self.waiter.set_result(None)
 
 

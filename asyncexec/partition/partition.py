@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.graph.control_flow_info import ENTERS, MERGES, NEXT_ITERATIONS, ControlFlowInfo
 from asyncexec.graph.node import Node, NodeProperties, Tensor
@@ -59,8 +59,8 @@ class _Partitioner:
         self._graph = graph
         self._device_of = device_of
         self._options = options
-        self._feeds = {(tensor.op, tensor.index): position for position, tensor in enumerate(graph.feeds)}
-        self._fed_nodes = {tensor.op for tensor in graph.feeds}
+        self._feeds: dict[tuple[Node, int], int] = {}
+        self._fed_nodes: set[Node] = set()
         self._drafts: dict[str, PartitionDraft] = {}
         self._draft_of: dict[Node, PartitionDraft] = {}
         self._flow_nodes: list[Node] = []  # what is control flow
@@ -74,6 +74,10 @@ class _Partitioner:
 
     def run(self) -> Stage[dict[str, PartitionedGraph]]:
         options = self._options
+        for tensors in in_parts(self._graph.feeds):
+            self._feeds.update({(tensor.op, tensor.index): i for i, tensor in enumerate(tensors, len(self._feeds))})
+            self._fed_nodes.update([tensor.op for tensor in tensors])
+            yield
         if options.has_one_memory:
             yield from self._find_channels()
             if not self._check_channels():

@@ -11,12 +11,12 @@ for, and a _Send on that of the tensor that it sends, so that a value goes to it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import asyncexec.ops  # noqa: F401 - registers the ops
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.graph.control_flow_info import ENTERS, MERGES, NEXT_ITERATIONS, ControlFlowInfo
@@ -75,25 +75,36 @@ class _Rewriting:
     def __init__(self, graph: ClientGraph, devices: ChannelDevices) -> None:
         self._graph = graph
         self._devices = devices
-        self._feeds = {(tensor.op, tensor.index): position for position, tensor in enumerate(graph.feeds)}
+        self._feeds: dict[tuple[Node, int], int] = {}
         self._nodes = frozenset(graph.nodes)
         self._recvs: list[Node | None] = [None] * len(graph.feeds)
         self._copies: dict[Node, Node] = {}
         self._made_on: dict[Node, str] = {}
 
     def run(self) -> Stage[RewrittenGraph]:
-        for tensor in self._graph.fetches:
-            if (tensor.op, tensor.index) in self._feeds:
-                raise InvalidArgumentError(f"{tensor.name} is both fed and fetched", node=tensor.op)
+        for tensors in in_parts(self._graph.feeds):
+            self._feeds.update({(tensor.op, tensor.index): i for i, tensor in enumerate(tensors, len(self._feeds))})
+            yield
+        for tensors in in_parts(self._graph.fetches):
+            self._check_fetches(tensors)
+            yield
         nodes: list[Node] = list(self._graph.nodes)
         if self._feeds:
             nodes = yield from self._fed(nodes)
             self._check_frames()
-        sends = tuple(map(self._send, self._graph.fetches))
+        sends: list[Node] = []
+        for start in range(0, len(self._graph.fetches), STRIDE):
+            sends += map(self._send, self._graph.fetches[start : start + STRIDE])
+            yield
         recvs = [recv for recv in self._recvs if recv is not None]
         targets = (*(self._copies.get(node, node) for node in self._graph.targets), *sends)
         graph = ClientGraph((*recvs, *nodes, *sends), (), (), targets)
-        return RewrittenGraph(graph, tuple(self._recvs), sends, self._made_on)
+        return RewrittenGraph(graph, tuple(self._recvs), tuple(sends), self._made_on)
+
+    def _check_fetches(self, fetches: Sequence[Tensor]) -> None:
+        for tensor in fetches:
+            if (tensor.op, tensor.index) in self._feeds:
+                raise InvalidArgumentError(f"{tensor.name} is both fed and fetched", node=tensor.op)
 
     def _fed(self, nodes: list[Node]) -> Stage[list[Node]]:
         """*nodes*, with copies for those that take what is fed, or something from a copy."""
@@ -102,6 +113,8 @@ class _Rewriting:
         for start in range(0, len(nodes), STRIDE):
             for node in nodes[start : start + STRIDE]:
                 comes_late = node.op in MERGES and any(tensor.op.op in NEXT_ITERATIONS for tensor in node.inputs)
+                if len(node.inputs) > PART:
+                    yield from self._make_recvs(node)
                 inputs = () if comes_late else self._inputs(node)
                 controls = tuple(map(self._control, node.control_inputs))
                 if inputs is node.inputs and controls == node.control_inputs:
@@ -115,6 +128,14 @@ class _Rewriting:
         for node, made in late:
             made.inputs = self._inputs(node)
         return fed
+
+    def _make_recvs(self, node: Node) -> Stage[None]:
+        """Make those that *node*, which has very many inputs, takes something from."""
+        for start in range(0, len(node.inputs), STRIDE):
+            for slot, tensor in enumerate(node.inputs[start : start + STRIDE], start):
+                if (tensor.op, tensor.index) in self._feeds:
+                    self._input(node, slot, tensor)
+            yield
 
     def _check_frames(self) -> None:
         nodes = self._graph.nodes

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.graph.node import Node, Tensor
 
 _SORT_AT_MOST: Final = 4096  # takes a millisecond or two at once
@@ -37,32 +37,79 @@ class ClientGraph:
 
 def prune(feeds: Sequence[Tensor], fetches: Sequence[Tensor], targets: Sequence[Node]) -> Stage[ClientGraph]:
     """The ClientGraph of a signature, as a stage."""
-    fed = {(tensor.op, tensor.index) for tensor in feeds}
-    fed_placeholders = {tensor.op for tensor in feeds if tensor.op.op in _PLACEHOLDERS}
-    seen: set[Node] = set()
-    queue: deque[Node] = deque()
+    search = _Search()
+    for fed in in_parts(feeds):
+        search.cut(fed)
+        yield
+    for nodes in in_parts(targets):
+        search.visit(nodes)
+        yield
+    for tensors in in_parts(fetches):
+        search.visit_sources(tensors)
+        yield
+    yield from search.run()
+    ordered = yield from _in_order(search.seen)
+    return ClientGraph(tuple(ordered), tuple(feeds), tuple(fetches), tuple(targets))
 
-    def visit(node: Node) -> None:
-        if node not in seen:
-            seen.add(node)
-            queue.append(node)
 
-    for node in (*targets, *(tensor.op for tensor in fetches if (tensor.op, tensor.index) not in fed)):
-        visit(node)
-    count = 0
-    while queue:
-        node = queue.popleft()
-        for tensor in node.inputs:
-            if tensor.op not in seen and (tensor.op, tensor.index) not in fed:
-                visit(tensor.op)
-        for control in node.control_inputs:
-            if control not in seen and control not in fed_placeholders:
-                visit(control)
-        count += 1
-        if not count % STRIDE:
+class _Search:
+    """The search for what has to run.
+
+    Attributes:
+        seen: what has been found.
+    """
+
+    def __init__(self) -> None:
+        self.seen: set[Node] = set()
+        self._queue: deque[Node] = deque()
+        self._fed: set[tuple[Node, int]] = set()
+        self._fed_placeholders: set[Node] = set()
+
+    def cut(self, feeds: Sequence[Tensor]) -> None:
+        """Go no further where one of *feeds* is taken."""
+        self._fed.update([(tensor.op, tensor.index) for tensor in feeds])
+        self._fed_placeholders.update([tensor.op for tensor in feeds if tensor.op.op in _PLACEHOLDERS])
+
+    def visit(self, nodes: Sequence[Node]) -> None:
+        """*nodes* have to run."""
+        for node in nodes:
+            if node not in self.seen:
+                self.seen.add(node)
+                self._queue.append(node)
+
+    def visit_sources(self, tensors: Sequence[Tensor]) -> None:
+        """What gives *tensors* has to run, unless they are fed."""
+        for tensor in tensors:
+            node = tensor.op
+            if node not in self.seen and (node, tensor.index) not in self._fed:
+                self.seen.add(node)
+                self._queue.append(node)
+
+    def run(self) -> Stage[None]:
+        """Find what is needed by what has been visited, as a stage."""
+        queue, count = self._queue, 0
+        while queue:
+            node = queue.popleft()
+            if len(node.inputs) + len(node.control_inputs) > PART:
+                yield from self._visit_many(node)
+            else:
+                self.visit_sources(node.inputs)
+                if node.control_inputs:
+                    self._visit_controls(node.control_inputs)
+            count += 1
+            if not count % STRIDE:
+                yield
+
+    def _visit_many(self, node: Node) -> Stage[None]:
+        for tensors in in_parts(node.inputs):
+            self.visit_sources(tensors)
             yield
-    nodes = yield from _in_order(seen)
-    return ClientGraph(tuple(nodes), tuple(feeds), tuple(fetches), tuple(targets))
+        for controls in in_parts(node.control_inputs):
+            self._visit_controls(controls)
+            yield
+
+    def _visit_controls(self, controls: Sequence[Node]) -> None:
+        self.visit([control for control in controls if control not in self._fed_placeholders])
 
 
 def _in_order(chosen: set[Node]) -> Stage[list[Node]]:

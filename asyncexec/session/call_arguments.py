@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
@@ -41,19 +42,35 @@ def checked_options(options: Any) -> RunOptions:
 
 def feed_tensors(graph: Graph, keys: Sequence[Any]) -> tuple[Tensor, ...]:
     """The tensors of *graph* that *keys* mean; errors as of fed_tensor, and where one is fed twice."""
+    return run_at_once(feed_tensors_stage(graph, keys))
+
+
+def feed_tensors_stage(graph: Graph, keys: Sequence[Any]) -> Stage[tuple[Tensor, ...]]:
+    """The same as a stage."""
     feeds: dict[tuple[Node, int], Tensor] = {}
-    for key in keys:
-        tensor = fed_tensor(graph, key)
-        if (tensor.op, tensor.index) in feeds:
-            raise InvalidArgumentError(f"tensor {tensor.name!r} is fed more than once", node=tensor.op)
-        feeds[tensor.op, tensor.index] = tensor
+    for start in range(0, len(keys), STRIDE):
+        for key in keys[start : start + STRIDE]:
+            tensor = fed_tensor(graph, key)
+            if (tensor.op, tensor.index) in feeds:
+                raise InvalidArgumentError(f"tensor {tensor.name!r} is fed more than once", node=tensor.op)
+            feeds[tensor.op, tensor.index] = tensor
+        yield
     return tuple(feeds.values())
 
 
 def target_nodes(graph: Graph, targets: Iterable[Any]) -> list[Node]:
     """The operations of *graph* that *targets* mean; errors as of element."""
-    found = [element(graph, target, "target") for target in targets]
-    return [target.op if isinstance(target, Tensor) else target for target in found]
+    return run_at_once(target_nodes_stage(graph, as_tuple(targets)))
+
+
+def target_nodes_stage(graph: Graph, targets: Sequence[Any]) -> Stage[list[Node]]:
+    """The same as a stage."""
+    nodes: list[Node] = []
+    for start in range(0, len(targets), STRIDE):
+        found = [element(graph, target, "target") for target in targets[start : start + STRIDE]]
+        nodes += [target.op if isinstance(target, Tensor) else target for target in found]
+        yield
+    return nodes
 
 
 def bad_call(feeds: Any, error: Exception) -> OpError:

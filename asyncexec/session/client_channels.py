@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from asyncexec.executor.client_end import ClientKeys
-from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
 from asyncexec.framework.rendezvous import ROOT_FRAME, full_key
 from asyncexec.graph.node import Node
 from asyncexec.partition.send_recv import rendezvous_key
@@ -39,14 +40,14 @@ def connect_client(graph: ClientGraph, devices: ChannelDevices) -> Stage[ClientC
     feeds = {(tensor.op, tensor.index): position for position, tensor in enumerate(graph.feeds)}
     sent = tuple(tensor for tensor in graph.fetches if (tensor.op, tensor.index) not in feeds)
     rewritten = yield from rewrite_feeds_and_fetches(replace(graph, fetches=sent), devices)
-    send_keys = iter(map(_key, rewritten.sends))
-    keys = ClientKeys(
-        tuple(None if recv is None else _key(recv) for recv in rewritten.recvs),
-        tuple(
-            feeds[tensor.op, tensor.index] if (tensor.op, tensor.index) in feeds else next(send_keys)
-            for tensor in graph.fetches
-        ),
-    )
+    sends = iter((yield from _keys(rewritten.sends)))
+    recvs = yield from _keys(rewritten.recvs)
+    fetches: list[str | int] = []
+    for tensors in in_parts(graph.fetches):
+        positions = [feeds.get((tensor.op, tensor.index)) for tensor in tensors]
+        fetches += [next(sends) if position is None else position for position in positions]
+        yield
+    keys = ClientKeys(tuple(recvs), tuple(fetches))
     made_on = rewritten.devices
     ends = zip((*rewritten.recvs, *rewritten.sends), (*graph.feeds, *sent), strict=True)
     return ClientChannels(
@@ -57,5 +58,11 @@ def connect_client(graph: ClientGraph, devices: ChannelDevices) -> Stage[ClientC
     )
 
 
-def _key(node: Node) -> str:
-    return full_key(rendezvous_key(node.attrs), ROOT_FRAME)
+def _keys(nodes: Sequence[Node | None]) -> Stage[list[Any]]:
+    """The key of each of *nodes*; None where there is none."""
+    keys: list[str | None] = []
+    for start in range(0, len(nodes), STRIDE):
+        part = nodes[start : start + STRIDE]
+        keys += [None if node is None else full_key(rendezvous_key(node.attrs), ROOT_FRAME) for node in part]
+        yield
+    return keys

@@ -8,16 +8,10 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from asyncexec.executor.step_counts import StepCounts
-from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.cooperative import outlast, run_in_slices
-from asyncexec.framework.errors import (
-    CancelledError,
-    InvalidArgumentError,
-    InvalidTypeError,
-    OpError,
-)
+from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.heap import keep_freed_memory
@@ -37,6 +31,7 @@ from asyncexec.session.call_arguments import (
 )
 from asyncexec.session.deadline import within
 from asyncexec.session.door import Door
+from asyncexec.session.executor_cache import ExecutorCache
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_executors, explained
 from asyncexec.session.fetch_mapper import FetchMapper, structure_key
 from asyncexec.session.function_runtime import SessionFunctionRuntime
@@ -44,6 +39,7 @@ from asyncexec.session.graph_execution_state import GraphExecutionState
 from asyncexec.session.large_feeds import LargeFeedError
 from asyncexec.session.run_metadata import fill_metadata
 from asyncexec.session.session_config import RunOptions, SessionConfig
+from asyncexec.session.session_loop import SessionLoop
 from asyncexec.session.statistics import SessionStatistics
 from asyncexec.session.steps_under_way import StepsUnderWay
 
@@ -63,7 +59,6 @@ _DEFAULT_CONFIG: Final = SessionConfig()  # made here: the first takes 15 ms, to
 _NO_FEEDS: Final[Feeds] = {}
 _NO_TARGETS: Final[tuple[Node, ...]] = ()
 _TARGETS: Final = object()  # stands between feeds and targets in the key of a signature
-_MAX_CACHED: Final = 1000  # signatures; the oldest goes when there are more
 
 
 class Session:
@@ -85,11 +80,11 @@ class Session:
         self.config = config or _DEFAULT_CONFIG
         self._resource_mgr = ResourceMgr()
         self._state = GraphExecutionState(graph, self.config, self._resource_mgr)
-        self._cache: dict[Any, ExecutorsAndKeys] = {}
-        self._build_lock = asyncio.Lock()
-        self._resource_mgr.functions = SessionFunctionRuntime(graph, self._state, self._build_lock)
         self._steps = StepsUnderWay()
         self._door = Door(self.config.max_concurrent_steps, self.config.max_queued_steps)
+        self._loop = SessionLoop([self._steps, self._door, self._state, self._resource_mgr])
+        self._cache = ExecutorCache(self._loop, self._door.check_open)
+        self._resource_mgr.functions = SessionFunctionRuntime(graph, self._state, self._loop)
         # Whether every call goes by the door; else only those do that have to be prepared.
         self._is_guarded = self.config.max_concurrent_steps is not None or self.config.drain_timeout_s != 0
         self._counts = StepCounts()
@@ -179,6 +174,7 @@ class Session:
         metadata: RunMetadata | None = None,
     ) -> Any:
         """Run when there is room, and prepare the signature if *known* is only what it asks for."""
+        self._loop.enter()
         admission = await self._door.enter()
         try:
             prepared = known
@@ -241,6 +237,7 @@ class Session:
         mapper, feed_keys, wanted = FetchMapper(self.graph, fetches), as_feed_keys(feeds), as_tuple(targets)
         _partial_run.check_partial(mapper, feed_tensors(self.graph, feed_keys), target_nodes(self.graph, wanted))
         key = (structure_key(fetches), *feed_keys, _TARGETS, *map(structure_key, wanted))
+        self._loop.enter()
         admission = await self._door.enter()
         try:
             prepared = self._cache.get(key) or await self._prepare(key, mapper, feed_keys, wanted)
@@ -263,7 +260,8 @@ class Session:
             OpError: as of ``ax.import_graph_def``; the graph is then as it was.
         """
         self._check_open()
-        async with self._build_lock:
+        self._loop.enter()
+        async with self._loop.build_lock:
             self._check_open()
             with paused_gc():
                 await run_in_slices(import_into(self.graph, graph_def))
@@ -313,10 +311,12 @@ class Session:
             graph=self.graph,
             prepare=prepare,
             run=self.run,
+            enter_loop=self._loop.enter,
             door=self._door,
             begin=self._steps.begin_stream,
             end=self._steps.end_stream,
             slice_ns=int(self.config.slice_ms * NS_PER_MS),
+            source_grace_s=self.config.async_grace_s,
             holds=self._state.holds,
             counts=self._counts,
         )
@@ -341,8 +341,9 @@ class Session:
         """End the steps under way, the worker threads and all resources.
 
         No call is let in any more.  Those that were have ``SessionConfig.drain_timeout_s`` to come to their end; then
-        their callers get CancelledError.
+        their callers get CancelledError.  While another event loop uses the session: FailedPreconditionError.
         """
+        self._loop.enter()
         self._is_guarded = True
         self._door.close()
         try:
@@ -360,6 +361,8 @@ class Session:
                     await self._door.wait_until_all_have_left()
 
     async def _end(self) -> None:
+        if self._loop.is_closed:  # this is what is left of a call in it
+            return
         self._steps.abort(CancelledError("Session has been closed."))
         try:
             if self._is_called_by_a_step():
@@ -369,7 +372,8 @@ class Session:
         finally:
             self._resource_mgr.close()
             self._cache.clear()
-            await self._state.close()
+            if not self._loop.is_closed:
+                await self._state.close()
 
     def _is_called_by_a_step(self) -> bool:
         return self._door.is_inside or self._steps.has_task(asyncio.current_task())
@@ -381,23 +385,11 @@ class Session:
         self, key: Any, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Iterable[Any]
     ) -> ExecutorsAndKeys:
         """The executor of a signature, built now if nobody has; callers that come meanwhile wait."""
-        self._check_open()
-        async with self._build_lock:
-            self._check_open()
-            prepared = self._cache.get(key)
-            if prepared is None:
-                prepared = await self._build(mapper, feed_keys, targets)
-                self._check_open()  # close() may have come meanwhile
-                if len(self._cache) >= _MAX_CACHED:
-                    del self._cache[next(iter(self._cache))]
-                self._cache[key] = prepared
-        return prepared
+        return await self._cache.get_or_build(key, lambda: self._build(mapper, feed_keys, targets))
 
     async def _build(self, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Iterable[Any]) -> ExecutorsAndKeys:
-        feeds = feed_tensors(self.graph, feed_keys)
-        nodes = [*mapper.targets, *target_nodes(self.graph, targets)]
         with paused_gc():
-            return await run_in_slices(build_executors(self._state, mapper, feeds, nodes))
+            return await run_in_slices(build_executors(self._state, self.graph, mapper, feed_keys, as_tuple(targets)))
 
     async def _run_step(
         self,
@@ -419,10 +411,14 @@ class Session:
             token = begin_trace(collector)
         try:
             step = prepared.executor.start(feeds, collector)
+            if step._loop is not self._loop.current:
+                self._loop.enter()
             if has_large_feeds:
                 step.be_careful()
-            if not step.run_inline():
-                await self._finish_step(step)
+            if prepared.awaits:  # where tasks are eager, a kernel may close the session before it awaits anything
+                await self._steps.run(step, has_begun=False)
+            elif not step.run_inline():
+                await self._steps.run(step)
         except OpError as error:
             self._counts.failed += 1
             raise explained(error, prepared) from error.__cause__
@@ -436,10 +432,3 @@ class Session:
                 await fill_metadata(metadata, prepared.graph, collector, options)
         self._counts.completed += 1
         return prepared.result(step.fetched())
-
-    async def _finish_step(self, step: StepScope) -> None:
-        self._steps.add(step)
-        try:
-            await step.run()
-        finally:
-            self._steps.discard(step)

@@ -11,19 +11,43 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context, ContextVar, copy_context
 from typing import Final, TypeVar
 
+from asyncexec.framework.callers import callers_around
 from asyncexec.framework.errors import CancelledError, ResourceExhaustedError
 from asyncexec.framework.limiter import Line
 
 T = TypeVar("T")
 
 
+class _Visitors:
+    """Those who are inside, or stand in the line.
+
+    Attributes:
+        line: in which they wait for their turn, if places are limited.
+        count: how many there are.
+        all_have_left: set when there are none any more, if somebody waits for that.
+    """
+
+    __slots__ = ("all_have_left", "count", "line")
+
+    def __init__(self, max_inside: int | None) -> None:
+        self.line = None if max_inside is None else Line(max_inside)
+        self.count = 0
+        self.all_have_left: asyncio.Event | None = None
+
+    def depart(self) -> None:
+        """One of them leaves."""
+        self.count -= 1
+        if not self.count and self.all_have_left is not None:
+            self.all_have_left.set()
+
+
 class Admission:
-    """That someone was let in; good until given back."""
+    """That someone was let in, as one of *visitors*; good until given back."""
 
-    __slots__ = ("door", "has_slot", "is_over")
+    __slots__ = ("has_slot", "is_over", "visitors")
 
-    def __init__(self, door: Door, *, has_slot: bool) -> None:
-        self.door = door
+    def __init__(self, visitors: _Visitors, *, has_slot: bool) -> None:
+        self.visitors = visitors
         self.has_slot = has_slot
         self.is_over = False
 
@@ -41,10 +65,10 @@ class StreamAdmission:
 
     __slots__ = ("_admission", "_door", "_line")
 
-    def __init__(self, door: Door, line: Line | None) -> None:
+    def __init__(self, door: Door, visitors: _Visitors, line: Line | None) -> None:
         self._door = door
         self._line = line
-        self._admission = Admission(door, has_slot=False)
+        self._admission = Admission(visitors, has_slot=False)
 
     @property
     def is_limited(self) -> bool:
@@ -107,23 +131,31 @@ class Door:
     """
 
     def __init__(self, max_inside: int | None = None, max_waiting: int | None = None) -> None:
-        self._line = None if max_inside is None else Line(max_inside)
         self._max_inside = max_inside
         self._max_waiting = max_waiting
-        self._num_taken = 0  # by those inside and those in the line
-        self._all_have_left: asyncio.Event | None = None
+        self._visitors = _Visitors(max_inside)
         self._is_closed = False
         self._is_locked = False
 
     @property
     def waiting(self) -> int:
         """How many stand in line."""
-        return 0 if self._line is None else self._line.waiting
+        line = self._visitors.line
+        return 0 if line is None else line.waiting
 
     @property
     def is_inside(self) -> bool:
         """Whether the running code is a part of a step that was let in."""
         return self._parent() is not None
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether anybody is inside or in the line."""
+        return self._visitors.count > 0
+
+    def drop_loop(self) -> None:
+        """Let others have the places of those inside and in the line: their loop is closed."""
+        self._visitors = _Visitors(self._max_inside)
 
     def close(self) -> None:
         """Refuse all who come from now on, but for those who come from a step that is under way."""
@@ -146,17 +178,18 @@ class Door:
             CancelledError: the session has been closed.
         """
         self.check_open()
-        line = None if self.is_inside else self._line
+        visitors = self._visitors
+        line = None if self.is_inside else visitors.line
         if line is not None:
             self._check_line(line)
-        self._num_taken += 1
+        visitors.count += 1
         try:
             if line is not None:
                 await line.acquire()
         except BaseException:
-            self._depart()
+            visitors.depart()
             raise
-        admission = Admission(self, has_slot=line is not None)
+        admission = Admission(visitors, has_slot=line is not None)
         if self._is_locked:  # while this waited
             self.leave(admission)
             raise CancelledError("Session has been closed.")
@@ -166,29 +199,32 @@ class Door:
     def admit_stream(self) -> StreamAdmission:
         """Let a stream in, whose items are to wait for their turn; CancelledError if the session has been closed."""
         self.check_open()
-        self._num_taken += 1
-        return StreamAdmission(self, None if self.is_inside else self._line)
+        visitors = self._visitors
+        visitors.count += 1
+        return StreamAdmission(self, visitors, None if self.is_inside else visitors.line)
 
     def leave(self, admission: Admission) -> None:
         """Let the next one in."""
         admission.is_over = True
-        if admission.has_slot and self._line is not None:
-            self._line.release()
-        self._depart()
+        visitors = admission.visitors
+        if admission.has_slot and visitors.line is not None:
+            visitors.line.release()
+        visitors.depart()
 
     async def wait_until_all_have_left(self) -> None:
         """Returns when nobody is inside or in the line."""
-        if self._num_taken:
-            self._all_have_left = asyncio.Event()
-            await self._all_have_left.wait()
-
-    def _depart(self) -> None:
-        self._num_taken -= 1
-        if not self._num_taken and self._all_have_left is not None:
-            self._all_have_left.set()
+        visitors = self._visitors
+        if visitors.count:
+            visitors.all_have_left = asyncio.Event()
+            await visitors.all_have_left.wait()
 
     def _parent(self) -> Admission | None:
-        return next((known for known in _admissions.get() if known.door is self and not known.is_over), None)
+        own = (known for known in _admissions.get() if self._is_here(known))
+        theirs = (known for caller in callers_around() for known in caller.context.get(_admissions, ()))
+        return next(own, None) or next(filter(self._is_here, theirs), None)
+
+    def _is_here(self, admission: Admission) -> bool:
+        return admission.visitors is self._visitors and not admission.is_over
 
     def _check_line(self, line: Line) -> None:
         if self._max_waiting is not None and not line.free and line.waiting >= self._max_waiting:

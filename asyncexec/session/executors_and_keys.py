@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
+from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.pruning.prune import ClientGraph, path_to
+from asyncexec.session.call_arguments import feed_tensors_stage, target_nodes_stage
 from asyncexec.session.dead_fetches import why_dead
 from asyncexec.session.fetch_mapper import Build, FetchMapper
 from asyncexec.session.function_call_frame import Converter, SlowConverter, feed_converter
 from asyncexec.session.graph_execution_state import AnyExecutor, GraphExecutionState, PreparedGraph
-from asyncexec.session.large_feeds import convert_in_pieces, is_large
+from asyncexec.session.large_feeds import LargeFeedError, convert_in_pieces, is_large
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +30,7 @@ class ExecutorsAndKeys:
         converters: one for each feed.
         guarded: the same, for values that do not take long.
         executor: runs the steps.
+        awaits: whether it has async kernels.
         references: positions of fetches that are references to variables.
         build: puts the values of the fetches together.
     """
@@ -37,6 +40,7 @@ class ExecutorsAndKeys:
     converters: tuple[Converter, ...]
     guarded: tuple[Converter, ...]
     executor: AnyExecutor
+    awaits: bool
     references: tuple[int, ...]
     build: Build
 
@@ -80,6 +84,8 @@ class ExecutorsAndKeys:
 
     def convert(self, values: Sequence[Any]) -> list[Any]:
         """The values fed, as they travel along edges; LargeFeedError if that would take long."""
+        if len(values) > PART:
+            raise LargeFeedError
         return [convert(value) for convert, value in zip(self.guarded, values, strict=True)]
 
     def convert_large(self, values: Sequence[Any]) -> Stage[list[Any]]:
@@ -96,14 +102,16 @@ class ExecutorsAndKeys:
 
 
 def build_executors(
-    state: GraphExecutionState, mapper: FetchMapper, feeds: Sequence[Tensor], targets: Sequence[Node]
+    state: GraphExecutionState, graph: Graph, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Sequence[Any]
 ) -> Stage[ExecutorsAndKeys]:
-    """What a session keeps for the signature of what *mapper* has read, *feeds* and *targets*, as a stage.
+    """What a session of *graph* keeps for the signature of what *mapper* has read, feeds and targets, as a stage.
 
-    Errors as of GraphExecutionState.prepare.
+    Errors as of feed_tensors, target_nodes and GraphExecutionState.prepare.
     """
+    feeds = yield from feed_tensors_stage(graph, feed_keys)
+    nodes = yield from target_nodes_stage(graph, targets)
     fetches = tuple(mapper.tensors)
-    graph = yield from state.prepare(feeds, fetches, targets)
+    prepared = yield from state.prepare(feeds, fetches, [*mapper.targets, *nodes])
     converters: list[Converter] = []
     guarded: list[Converter] = []
     for count, tensor in enumerate(feeds):
@@ -111,7 +119,10 @@ def build_executors(
         guarded.append(feed_converter(tensor, is_guarded=True))
         if not count % STRIDE:
             yield
-    fed = {(tensor.op, tensor.index) for tensor in feeds}
+    fed: set[tuple[Node, int]] = set()
+    for part in in_parts(feeds):
+        fed.update([(tensor.op, tensor.index) for tensor in part])
+        yield
     references: list[int] = []
     for position, tensor in enumerate(fetches):
         if state.brings_references and tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed:
@@ -119,7 +130,14 @@ def build_executors(
         if not position % STRIDE:
             yield
     return ExecutorsAndKeys(
-        graph, tuple(feeds), tuple(converters), tuple(guarded), graph.executor, tuple(references), mapper.build
+        prepared,
+        feeds,
+        tuple(converters),
+        tuple(guarded),
+        prepared.executor,
+        prepared.executor.awaits,
+        tuple(references),
+        mapper.build,
     )
 
 

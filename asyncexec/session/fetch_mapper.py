@@ -18,6 +18,7 @@ from asyncexec.ops.session_state import SESSION_HANDLES, kept
 
 Build: TypeAlias = Callable[[Sequence[Any]], Any]
 _Part: TypeAlias = int | Build  # the position of a value, or what makes something of all
+_EXACT: Final = ({str}, {int})  # types of keys; where all are of one, they can be told from those of other types
 _LEAVES: Final = (Tensor, Node, str, TensorSource)
 
 
@@ -158,7 +159,9 @@ def structure_key(fetches: Any) -> Any:
     if isinstance(fetches, Mapping):
         # By id, since it may have no hash; what is cached under the key holds it, so that the id stays its own.
         factory = id(fetches.default_factory) if isinstance(fetches, defaultdict) else None
-        return (kind, factory, *[(_exact_key(key), structure_key(value)) for key, value in fetches.items()])
+        keys = fetches if {*map(type, fetches)} in _EXACT else map(_exact_key, fetches)
+        values = map(fetches.__getitem__, fetches)
+        return (kind, factory, *keys, *[one if type(one) is Tensor else structure_key(one) for one in values])
     if isinstance(fetches, (list, tuple)):
         return (kind, *map(structure_key, fetches))
     if isinstance(fetches, str):

@@ -6,7 +6,6 @@ partitioned, measured and offloaded as those of the session's graph are.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,18 +23,19 @@ from asyncexec.framework.step_stats import StepStats, StepTrace, begin_trace, en
 from asyncexec.graph.graph import Graph, properties_of
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.session.graph_execution_state import GraphExecutionState, PreparedGraph
+from asyncexec.session.session_loop import SessionLoop
 
 
 class SessionFunctionRuntime:
     """Runs functions of *graph* in the session that *state* is of.
 
-    *build_lock* is the session's: one graph at a time is compiled.
+    *loop* is the session's, which builds one graph at a time.
     """
 
-    def __init__(self, graph: Graph, state: GraphExecutionState, build_lock: asyncio.Lock) -> None:
+    def __init__(self, graph: Graph, state: GraphExecutionState, loop: SessionLoop) -> None:
         self._graph = graph
         self._state = state
-        self._build_lock = build_lock
+        self._loop = loop
 
     def instantiate(self, call: FunctionCall) -> _Function:
         """A handle of the function."""
@@ -47,7 +47,7 @@ class SessionFunctionRuntime:
         Errors as of a session's own graphs.
         """
         caller = _CallGraph(self._graph, call)
-        async with self._build_lock:
+        async with self._loop.build_lock:
             with paused_gc():
                 stage = self._state.prepare(caller.feeds, caller.node.outputs, [caller.node])
                 prepared = await run_in_slices(stage)

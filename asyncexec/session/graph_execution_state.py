@@ -15,6 +15,7 @@ from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.devices.memory_types import MemoryTypes, memory_types
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor, PartitionExecutor, StepChannels
+from asyncexec.executor.kernel_stats import first_places
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.patience import Grace
@@ -127,6 +128,17 @@ class GraphExecutionState:
         """Whether a step gives references to variables where such are fetched, and not what is in these."""
         return not self._uses_rendezvous  # there a _Send has read it
 
+    @property
+    def is_in_use(self) -> bool:
+        """Nothing is but what steps of a session are."""
+        return False
+
+    def drop_loop(self) -> None:
+        """Wait for no call of worker threads any more: the loop that they were made in is closed."""
+        self.processes.drop_loop()
+        for pool in self.pools.values():
+            pool.drop_loop()
+
     def prepare(
         self, feeds: Sequence[Tensor], fetches: Sequence[Tensor], targets: Sequence[Node]
     ) -> Stage[PreparedGraph]:
@@ -200,8 +212,8 @@ class GraphExecutionState:
             view = yield from build_graph_view(
                 part.graph, self._binders[device], has_control_flow=traits.has_control_flow
             )
-            yield
-            executor = Executor(view, self.pools[device], self._slice_ns, self._schedule_seed, self.holds)
+            places = yield from first_places(view.items, has_control_flow=view.has_control_flow)
+            executor = Executor(view, self.pools[device], self._slice_ns, self._schedule_seed, self.holds, places)
             executors.append(PartitionExecutor(executor, part.feed_indices, part.fetch_indices))
             yield
         has_channels = client_keys is not None or traits.has_transfers or traits.has_collectives

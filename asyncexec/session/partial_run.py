@@ -38,7 +38,7 @@ class _Waiter:
 
 
 class PartialRun:
-    """One step, as ``Session.partial_run`` gives it.  Its methods may be called by several tasks at once."""
+    """One step, as ``Session.partial_run`` gives it.  Its methods may be called by several tasks of a loop at once."""
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class PartialRun:
         self._pending_feeds = set(range(len(prepared.feeds)))
         self._pending_fetches = set(range(len(fetches)))
         self.scope = prepared.executor.start(None)
+        self._loop = asyncio.get_running_loop()
         self._waiters: list[_Waiter] = []
         self._failure: BaseException | None = None
         self._is_failure_seen = False
@@ -71,6 +72,7 @@ class PartialRun:
                 *feeds* is fed then.
             OpError: the step has failed.
             CancelledError: the session has been closed.
+            FailedPreconditionError: it is not under way, or began in another event loop.
         """
         self._check_under_way()
         given: dict[int, Any] = {}
@@ -118,6 +120,7 @@ class PartialRun:
                 from what has been fed so far; or it is dead.
             OpError: the step has failed.
             CancelledError: the session has been closed.
+            FailedPreconditionError: it is not under way, or began in another event loop.
         """
         self._check_under_way()
         mapper = FetchMapper(self._graph, fetches)
@@ -180,6 +183,14 @@ class PartialRun:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         assert self._driver is not None  # __aenter__ has been called
+        if self._loop.is_closed():
+            self.scope.drop()
+            if error is None:
+                self._check_loop()
+            return
+        if asyncio.get_running_loop() is not self._loop:
+            self._loop.call_soon_threadsafe(self.scope.abort, CancelledError("the partial run has been left"))
+            self._check_loop()
         self._is_leaving = True
         try:
             await self._end(self._driver, is_complete=error is None and not self._pending_feeds | self._pending_fetches)
@@ -208,7 +219,8 @@ class PartialRun:
             self._failure = explained(raised, self._prepared)
         except BaseException as raised:
             self._failure = raised
-        self._tell_of_end()
+        if not self._loop.is_closed():
+            self._tell_of_end()
 
     def _tell_of_end(self) -> None:
         self._on_end(self.scope)  # before anybody is told of it
@@ -247,7 +259,16 @@ class PartialRun:
         elif not can_come:
             waiter.future.set_exception(self._prepared.missing_fetch(missing))
 
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise FailedPreconditionError(
+                "the event loop that this partial run began in is closed"
+                if self._loop.is_closed()
+                else "this partial run is being used in another event loop than the one it began in"
+            )
+
     def _check_under_way(self) -> None:
+        self._check_loop()
         self._raise_failure()
         if self._driver is None or self._is_leaving or self._driver.done():
             raise FailedPreconditionError("this partial run is not under way", hint="use it in its 'async with' block")

@@ -22,6 +22,27 @@ class StepsUnderWay:
     def __len__(self) -> int:
         return len(self._steps)
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether there are any."""
+        return bool(self._steps)
+
+    def drop_loop(self) -> None:
+        """Let go of all of them: their loop is closed."""
+        steps, self._steps, self._idle = self._steps, set(), None
+        self._streams.clear()
+        for step in steps:
+            step.drop()
+
+    async def run(self, step: StepScope, *, has_begun: bool = True) -> None:
+        """Run *step* to its end; *has_begun* says whether ``run_inline`` has been called."""
+        self._steps.add(step)
+        try:
+            if has_begun or not step.run_inline():
+                await step.run()
+        finally:
+            self.discard(step)
+
     def add(self, step: StepScope) -> None:
         self._steps.add(step)
 

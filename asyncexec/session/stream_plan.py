@@ -37,19 +37,23 @@ class StreamHost:
         graph: the session's.
         prepare: gives the executor of a signature: its key, fetches and feeds.
         run: gives the values of tensors.
+        enter_loop: lets the running loop be the session's; FailedPreconditionError if another one is.
         door: what the stream, and its items, are admitted by.
         begin, end: tell the session of a stream, which it aborts when it is closed.
         slice_ns: how long the event loop may be held; holds: is told how long it was.
+        source_grace_s: seconds that what draws from a source has to end once it is cancelled.
         counts: is told of items that have ended.
     """
 
     graph: Graph
     prepare: Callable[[Any, FetchMapper, Sequence[Any]], Awaitable[ExecutorsAndKeys]]
     run: Callable[[Any], Awaitable[Any]]
+    enter_loop: Callable[[], None]
     door: Door
     begin: Callable[[StreamScope], None]
     end: Callable[[StreamScope], None]
     slice_ns: int
+    source_grace_s: float | None
     holds: LoopHolds
     counts: StepCounts
 
@@ -156,6 +160,19 @@ def has_large(feeds: Any) -> bool:
             elif (kind is list or kind is tuple) and is_large(value, None):
                 return True
     return False
+
+
+def large_items(graph: Graph, feeds: Any) -> Callable[[Any], bool] | None:
+    """What tells whether an item that feeds what *feeds* does takes long to convert; None if none can."""
+    if not may_be_large(graph, feeds):
+        return None
+    dtypes = {key: fed_tensor(graph, key).dtype.base_dtype for key in feeds}
+    keys = [(key, dtype) for key, dtype in dtypes.items() if not dtype.is_opaque]
+
+    def is_large_item(item: Any) -> bool:
+        return isinstance(item, dict) and any(is_large(item.get(key), dtype) for key, dtype in keys)
+
+    return is_large_item
 
 
 async def with_large_converted(graph: Graph, feeds: Mapping[Any, Any]) -> Mapping[Any, Any]:

@@ -28,6 +28,7 @@ from asyncexec.graph.node import Tensor
 from asyncexec.session.stream_plan import (
     StreamHost,
     has_large,
+    large_items,
     may_be_large,
     open_plan,
     stream_nodes,
@@ -35,6 +36,7 @@ from asyncexec.session.stream_plan import (
 )
 
 OnError: TypeAlias = Literal["raise", "yield"]
+_ITEMS: Final = "what a map draws its items from"
 _NO_FEEDS: Final[Mapping[Any, Any]] = {}
 
 
@@ -48,13 +50,14 @@ class _Handle:
             raise InvalidArgumentError(f"on_error is 'raise' or 'yield', not {on_error!r}")
         self._host = host
         self._fetches = fetches
-        self._options = StreamOptions(window, ordered, on_error == "yield", host.slice_ns)
+        self._options = StreamOptions(window, ordered, on_error == "yield", host.slice_ns, host.source_grace_s)
         self._scope: StreamScope | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _open_scope(self) -> StreamScope:
         self._loop = asyncio.get_running_loop()
         host = self._host
+        host.enter_loop()
         admission = host.door.admit_stream()
 
         def end(scope: StreamScope) -> None:
@@ -73,7 +76,10 @@ class _Handle:
         return scope
 
     async def aclose(self) -> None:
-        """Cancel what is in flight, and wait for it; a kernel or source of the stream itself does not wait."""
+        """Cancel what is in flight, and wait for it; a kernel or source of the stream itself does not wait.
+
+        FailedPreconditionError in another event loop than the stream was opened in, unless that is closed.
+        """
         if self._scope is not None:
             await self._scope.end()
 
@@ -112,7 +118,8 @@ class Stream(_Handle):
         scope = self._open_scope()
         if nodes.sources:
             self._has_sources = True
-            scope.feed_by(_send_all(self._host.graph, scope, partial(_joined, nodes.sources)))
+            name = f"source {', '.join(repr(source.op.name) for source in nodes.sources)} of a stream"
+            scope.feed_by(_send_all(self._host.graph, scope, partial(_joined, nodes.sources)), name)
         return self
 
     async def run(self, on_failure: Callable[[OpError], object] | None = None) -> int:
@@ -160,17 +167,18 @@ class Stream(_Handle):
         All items feed the same tensors.  What is wrong with an item is told where its result is taken.
 
         Raises:
-            FailedPreconditionError: the stream is closed, or has its own sources.
+            FailedPreconditionError: the stream is closed, or has its own sources, or was opened in another event loop.
             AbortedError: the stream has ended by a failure, which is the cause.
         """
         if self._has_sources:
             raise FailedPreconditionError("this stream draws its items from its sources")
-        scope, given = self._open(), _NO_FEEDS if feeds is None else feeds
+        scope, given = self._opened(), _NO_FEEDS if feeds is None else feeds
         if self._may_be_large is None:
             self._may_be_large = may_be_large(self._host.graph, given)
         if self._may_be_large and has_large(given):
             given = await with_large_converted(self._host.graph, given)
-        await scope.send(given)
+        if not scope.try_send(given):
+            await scope.send(given)
 
     async def close(self) -> None:
         """Take no more items, and wait until all that were sent are done; their results can still be taken.
@@ -186,9 +194,15 @@ class Stream(_Handle):
 
     def __anext__(self) -> Awaitable[Any]:
         """The result of the next item, as of ``session.run``; with ``on_error="yield"``, its OpError if it failed."""
-        return self._open().take()
+        return self._opened().take()
 
     def _open(self) -> StreamScope:
+        """The scope, for use in the running loop."""
+        scope = self._opened()
+        scope.check_loop()
+        return scope
+
+    def _opened(self) -> StreamScope:
         if self._scope is None:
             raise FailedPreconditionError("this stream is not open", hint="use it in an 'async with' block")
         return self._scope
@@ -231,11 +245,10 @@ class StreamMap(_Handle):
         items, self._items = self._items, ()
         # In a task of its own: who is cancelled while the stream opens may ask again.
         if isinstance(items, AsyncIterable):
-            scope.feed_by(
-                _send_all(self._host.graph, scope, lambda: items)
-            )  # a generator is closed, for nobody else will
+            # A generator is closed, for nobody else will.
+            scope.feed_by(_send_all(self._host.graph, scope, lambda: items), _ITEMS)
         else:
-            scope.feed_by(_draw_all(scope, items))
+            scope.feed_by(_draw_all(self._host.graph, scope, items), _ITEMS)
         return await scope.take()
 
 
@@ -243,11 +256,12 @@ async def _send_all(
     graph: Graph, scope: StreamScope, items: AsyncIterable[Any] | Callable[[], AsyncIterable[Any]]
 ) -> None:
     """Send *items*; what goes wrong with them comes out behind the results of those before."""
+    scope.note_feeder(asyncio.current_task())
     end = monotonic_ns() + SLICE_NS
     try:
         async with drawing(items) as iterator:
             async for feeds in iterator:
-                await scope.send(await with_large_converted(graph, feeds) if has_large(feeds) else feeds)
+                await _send_converted(graph, scope, feeds)
                 if monotonic_ns() > end:
                     await asyncio.sleep(0)  # a source that never waits holds nobody up
                     end = monotonic_ns() + SLICE_NS
@@ -260,14 +274,28 @@ async def _send_all(
         scope.close()
 
 
-async def _draw_all(scope: StreamScope, items: Iterable[Any]) -> None:
-    """Let the scope draw *items*; what goes wrong with the first comes out in its place."""
+async def _draw_all(graph: Graph, scope: StreamScope, items: Iterable[Any]) -> None:
+    """Let the scope draw *items*, but for those that take long to convert; what goes wrong comes out in its place."""
+    scope.note_feeder(asyncio.current_task())
     try:
-        await scope.draw_from(iter(items))
+        source = iter(items)
+        for first in source:
+            await _send_converted(graph, scope, first)
+            is_large = large_items(graph, first)
+            del first
+            while is_large is not None:
+                await _send_converted(graph, scope, await scope.draw_until(is_large, source))
+            scope.draw_from(source)
+            return
+        scope.close()
     except BaseException as error:
         scope.close(error)
         if isinstance(error, asyncio.CancelledError):
             raise
+
+
+async def _send_converted(graph: Graph, scope: StreamScope, feeds: Any) -> None:
+    await scope.send(await with_large_converted(graph, feeds) if has_large(feeds) else feeds)
 
 
 async def _joined(sources: Sequence[Tensor]) -> AsyncIterator[Mapping[Tensor, Any]]:

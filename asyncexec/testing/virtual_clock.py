@@ -10,8 +10,9 @@ So the order of timers is exact and the same in every run, and a test that sleep
 not.  Whatever comes from outside (a socket, a worker thread) takes real time, in which the clock should not jump past
 a timeout that guards it.  Hence:
 
-- while a call of ``loop.run_in_executor`` or of a session's worker thread is out, the loop waits for it and does not
-  jump (kernels that were slow once go to such threads, and a machine that pauses makes any kernel slow);
+- while a call of ``loop.run_in_executor`` or of a session's worker thread is out, or the threads of the former are
+  joined at the end, the loop waits for that and does not jump (kernels that were slow once go to such threads, and a
+  machine that pauses makes any kernel slow);
 - ``autojump_threshold_s`` is the real time the loop listens for other outside events before it jumps: zero, unless told
   otherwise, which is right for tests without sockets and without threads of their own;
 - with no timer at all the loop sleeps in the selector like any other, so threads can still wake it.
@@ -62,6 +63,14 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         self._executor_calls += 1
         future.add_done_callback(self._end_executor_call)
         return future
+
+    async def shutdown_default_executor(self, *timeout: Any, **timeout_by_name: Any) -> None:
+        """Join the threads of ``run_in_executor``; since Python 3.12 there is a timeout, and the clock stands still."""
+        self._executor_calls += 1
+        try:
+            await super().shutdown_default_executor(*timeout, **timeout_by_name)
+        finally:
+            self._executor_calls -= 1
 
     def _end_executor_call(self, _: asyncio.Future[Any]) -> None:
         self._executor_calls -= 1

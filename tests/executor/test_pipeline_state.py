@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import sys
 import weakref
 from collections.abc import Iterator
@@ -117,7 +118,7 @@ def chain(graph: ax.Graph, *stages: Any) -> tuple[ax.Tensor, ax.Tensor]:
     with graph:
         x = y = ax.placeholder(ax.object, [], name="x")
         for number, stage in enumerate(stages):
-            kind = KernelKind.ASYNC if asyncio.iscoroutinefunction(stage) else KernelKind.CHEAP
+            kind = KernelKind.ASYNC if inspect.iscoroutinefunction(stage) else KernelKind.CHEAP
             y = raw_op("Stage", stage, kind=kind)(y, name=f"stage{number}")
         return x, y
 
@@ -244,6 +245,7 @@ async def test_values_are_let_go_of_at_their_last_use(lines: Lines) -> None:
     assert lines.num_steps == 1
 
 
+@pytest.mark.measured_costs
 async def test_slow_line_goes_back_to_the_executor_that_measures(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the node is then found out."""
     monkeypatch.setattr(pipeline_state, "_WARM_UP", 1)

@@ -12,6 +12,7 @@ from asyncexec.framework.gc_pause import paused_gc
 
 MANY = 60_000
 FEW = 2_000
+IMMORTAL = 1_000  # at most, of those that the collector itself puts aside since Python 3.12
 
 
 class Thing:
@@ -23,10 +24,10 @@ class Thing:
 
 @pytest.fixture(autouse=True)
 def collector() -> Iterator[None]:
-    """A collector that is on, and has little to do; nothing is frozen."""
-    frozen, was_enabled = gc.get_freeze_count(), gc.isenabled()
-    assert not frozen
+    """A collector that is on, and has little to do; nobody has frozen anything."""
+    was_enabled = gc.isenabled()
     gc.collect()
+    assert gc.get_freeze_count() < IMMORTAL
     gc.enable()
     yield
     gc.unfreeze()
@@ -39,11 +40,12 @@ def generation_of(thing: object) -> int | None:
 
 
 def test_pauses_overlap() -> None:
+    before = gc.get_threshold()
     with paused_gc():
         with paused_gc():
-            assert not gc.isenabled()
-        assert not gc.isenabled()
-    assert gc.isenabled()
+            assert gc.get_threshold() != before
+        assert gc.get_threshold() != before
+    assert gc.get_threshold() == before
 
 
 def test_collector_that_is_off_stays_off() -> None:
@@ -59,7 +61,7 @@ def test_many_young_objects_are_old_afterwards() -> None:
         made = [[i] for i in range(MANY)]
     assert generation_of(made[0]) == generation_of(made[-1]) == 2
     assert gc.get_count()[0] < FEW
-    assert not gc.get_freeze_count()
+    assert gc.get_freeze_count() < IMMORTAL
 
 
 def test_few_young_objects_stay_young() -> None:
@@ -86,7 +88,7 @@ def test_frozen_objects_stay_frozen() -> None:
     mine = [Thing()]
     gc.freeze()
     count = gc.get_freeze_count()
-    assert count
+    assert count > MANY // 10
     with paused_gc():
         made = [[i] for i in range(MANY)]
     assert gc.get_freeze_count() == count

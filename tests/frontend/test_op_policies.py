@@ -103,6 +103,22 @@ async def test_an_error_after_retries_shows_every_attempt(graph: ax.Graph) -> No
         "attempt 2 of 3: UnavailableError: busy; tried again after 0.5 s",
         "attempt 3 of 3: OSError",
     ]
+    # In the text itself, which is all that some logs have, and not among the notes once more.
+    assert notes_of(caught.value) == list(caught.value.attempts)
+    assert all(f"\n  {line}" in str(caught.value) for line in caught.value.attempts)
+    assert not getattr(caught.value, "__notes__", None)
+
+
+@pytest.mark.virtual_clock
+async def test_very_many_attempts_are_not_all_in_the_text(graph: ax.Graph) -> None:
+    flaky = Flaky(*failures(50))
+    with pytest.raises(ax.errors.OpError) as caught:
+        await run(flaky.op(graph["x:0"], retries=ax.Retry(attempts=50, jitter=0)))
+    assert len(caught.value.attempts) == 50
+    lines = [line.strip() for line in str(caught.value).splitlines() if "attempt" in line or "more" in line]
+    numbers = [line.split()[1] for line in lines]
+    assert numbers == ["1", "2", "3", "4", "more)", "47", "48", "49", "50"]
+    assert lines[4] == "(42 more)"
 
 
 @pytest.mark.virtual_clock
@@ -111,7 +127,7 @@ async def test_an_error_of_ours_keeps_its_class_and_its_notes(graph: ax.Graph) -
     with pytest.raises(ax.errors.UnavailableError) as caught:
         await run(flaky.op(graph["x:0"], retries=1, name="call"))
     assert caught.value.node == "call"
-    first, last = caught.value.__notes__
+    first, last = caught.value.attempts
     assert first.startswith("attempt 1 of 2: UnknownError: first; tried again after ")
     assert last == f"attempt 2 of 2: UnavailableError: {'x' * 200}..."
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 import numpy as np
 import pytest
 
 import asyncexec as ax
+from tests.running import begin_tasks_eagerly
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
@@ -21,7 +21,7 @@ async def test_a_call_in_several_batches() -> None:
         fed = ax.placeholder(ax.float64, [None])
         result = double(fed)
     async with ax.Session(graph) as session:
-        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+        begin_tasks_eagerly()
         for size in (8, 7, 4, 5):
             rows = np.arange(1.0, size + 1)
             np.testing.assert_array_equal(await session.run(result, {fed: rows}), rows * 2)

@@ -557,7 +557,7 @@ async def test_any_schedule_gives_the_same_result() -> None:
 
 
 async def test_only_so_many_signatures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncexec.session.direct_session._MAX_CACHED", 3)
+    monkeypatch.setattr("asyncexec.session.executor_cache._MAX_CACHED", 3)
     with ax.Graph() as graph:
         tensors = [ax.constant(float(i)) for i in range(10)]
     async with ax.Session(graph) as session:

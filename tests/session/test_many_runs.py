@@ -10,6 +10,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.kernel import KernelKind
 from tests.running import raw_op, settle
+from tests.session.injection import in_single_steps
 
 
 async def test_ten_thousand_at_once() -> None:
@@ -51,6 +52,35 @@ async def test_ten_thousand_through_a_narrow_door() -> None:
     async with ax.Session(graph, ax.SessionConfig(max_concurrent_steps=20)) as session:
         assert await asyncio.gather(*[session.run(y, {x: n}) for n in range(10_000)]) == list(range(10_000))
     assert most == 20
+
+
+async def test_all_who_wait_for_the_first_to_be_built_go_on_at_once() -> None:
+    loop, turns = asyncio.get_running_loop(), 0
+    seen: list[int] = []
+    go = asyncio.Event()
+
+    def count_turn() -> None:
+        nonlocal turns
+        turns += 1
+        if not go.is_set():
+            loop.call_soon(count_turn)
+
+    async def meet(value: Any) -> Any:
+        seen.append(turns)
+        if len(seen) == 100:
+            go.set()
+        await go.wait()
+        return value
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        y = raw_op("Meet", meet, kind=KernelKind.ASYNC, dtype=ax.int64)(x)
+    async with ax.Session(graph, ax.SessionConfig(slice_ms=10_000)) as session:
+        count_turn()
+        with in_single_steps():
+            assert await asyncio.gather(*[session.run(y, {x: n}) for n in range(100)]) == list(range(100))
+    assert seen[0] > 5  # it was built in slices
+    assert seen[-1] - seen[0] <= 2
 
 
 def nested_graph(run: Any, **options: Any) -> tuple[ax.Graph, ax.Tensor, ax.Tensor]:

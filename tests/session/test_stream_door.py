@@ -52,7 +52,7 @@ async def collected(outputs: Any) -> list[Any]:
 
 def free_places(session: ax.Session) -> int:
     """How many steps may begin at once."""
-    line = session._door._line
+    line = session._door._visitors.line
     assert line is not None
     assert line.waiting == 0
     return line.free

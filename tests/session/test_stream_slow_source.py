@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor import stream_driver, stream_scope
+from asyncexec.executor import stream_driver, stream_intake
 from tests.session.stream_graphs import Stages
 
 _SECOND_NS = 1_000_000_000
@@ -16,7 +16,7 @@ _SECOND_NS = 1_000_000_000
 
 async def test_results_come_while_a_slow_source_is_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = 0
-    for module in (stream_driver, stream_scope):
+    for module in (stream_driver, stream_intake):
         monkeypatch.setattr(module, "monotonic_ns", lambda: now_ns)
     stages, drawn = Stages(), 0
 

@@ -29,7 +29,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.kernel import KernelKind
-from tests.running import raw_op, settle, started
+from tests.running import begin_tasks_eagerly, raw_op, settle, started
 
 
 class Kernels:
@@ -190,7 +190,7 @@ async def test_eager_tasks(graph: ax.Graph, kernels: Kernels) -> None:
         a, b = named("a", "b")
         passes = at_once(at_once(a))
         fails = [kernels.wait(a), kernels.fail(passes)]
-    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+    begin_tasks_eagerly()
     async with ax.Session(graph) as session:
         assert await session.run([passes, at_once.options(name="again")(b)]) == [b"a", b"b"]
         with pytest.raises(ax.errors.InvalidArgumentError, match="a failed"):

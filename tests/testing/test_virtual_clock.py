@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import anyio
@@ -86,6 +88,21 @@ async def test_the_clock_waits_for_calls_on_threads() -> None:
     threading.Timer(0.02, release.set).start()
     async with asyncio.timeout(1):
         assert await call
+    assert loop.time() == 0
+
+
+async def test_the_clock_waits_for_threads_that_are_joined() -> None:
+    """A loop's end has a time limit since Python 3.12."""
+
+    class Slow(ThreadPoolExecutor):
+        def shutdown(self, *args: bool, **kwargs: bool) -> None:
+            time.sleep(0.02)
+            super().shutdown(*args, **kwargs)
+
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(Slow())
+    async with asyncio.timeout(300):
+        await loop.shutdown_default_executor()
     assert loop.time() == 0
 
 
