@@ -575,13 +575,13 @@ def _function(name: str, op: str, ret: str = "n:y:0", **attrs: object) -> Functi
 
 
 def test_functions_come_along() -> None:
-    library = FunctionDefLibrary(function=(_function("Outer", "Inner"), _function("Inner", "Neg")))
-    nodes = (*parse_graph_text("x: Placeholder[float32]").node, NodeDef(name="call", op="Outer", input=("x",)))
+    library = FunctionDefLibrary(function=(_function("OuterOfTwo", "InnerOfTwo"), _function("InnerOfTwo", "Neg")))
+    nodes = (*parse_graph_text("x: Placeholder[float32]").node, NodeDef(name="call", op="OuterOfTwo", input=("x",)))
     graph = load_def(GraphDef(node=nodes, library=library))
     assert [dtype.name for dtype in graph.operation("call").properties.output_dtypes] == ["float32"]
     again = load_def(graph.as_graph_def())
     assert again.functions == graph.functions
-    assert again.functions.keys() == {"Outer", "Inner"}
+    assert again.functions.keys() == {"OuterOfTwo", "InnerOfTwo"}
     load_def(GraphDef(library=library), graph)  # the same functions once more are no conflict
 
 
