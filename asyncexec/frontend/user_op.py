@@ -35,6 +35,7 @@ from asyncexec.frontend.user_op_values import (
     result_converter,
     result_dtypes,
     type_hints,
+    type_of_scalars,
 )
 from asyncexec.frontend.user_op_workers import op_workers
 from asyncexec.graph.node import Tensor
@@ -192,8 +193,7 @@ class UserOp(Generic[P, R]):
         function = self._process_call(construction) if self._is_in_process else self._function
         call = _with_names(function, names, construction.num_inputs)
         call = self._with_texts(call, names, construction)
-        convert = result_converter(self.name, construction.output_dtypes, self._shapes)
-        give = self._without_coroutines(convert, construction.num_outputs)
+        give = self._make_giver(construction.output_dtypes)
         if self._is_async or self._is_in_process:
             return AsyncKernel(with_policies(call, options), give)
         if not options.has_policies:
@@ -210,17 +210,24 @@ class UserOp(Generic[P, R]):
         reference = reference_to(self._function, self, self.name)
         return lambda *args, **kwargs: processes.call(reference, args, kwargs, name)
 
-    def _without_coroutines(self, convert: Callable[[Any], Any], num_outputs: int) -> Callable[[Any], Any]:
-        """*convert*, but a coroutine is refused as a result or one of several: nobody would await it."""
+    def _make_giver(self, dtypes: tuple[DType, ...]) -> Callable[[Any], Any]:
+        """What makes outputs of a result.
 
-        def checked(result: Any) -> Any:
+        A coroutine is refused as a result, or as one of several: nobody would await it.
+        """
+        convert = result_converter(self.name, dtypes, self._shapes)
+        output_type = type_of_scalars(dtypes, self._shapes)
+
+        def give(result: Any) -> Any:
+            if type(result) is output_type:
+                return result
             if type(result) is CoroutineType:
                 self._refuse([result])
-            elif num_outputs > 1 and isinstance(result, (tuple, list)):
+            elif len(dtypes) > 1 and isinstance(result, (tuple, list)):
                 self._refuse([one for one in result if type(one) is CoroutineType])
             return convert(result)
 
-        return checked
+        return give
 
     def _refuse(self, coroutines: Sequence[CoroutineType[Any, Any, Any]]) -> None:
         for coroutine in coroutines:

@@ -116,6 +116,14 @@ def result_converter(op: str, dtypes: tuple[DType, ...], shapes: Sequence[Tensor
     return several
 
 
+def type_of_scalars(dtypes: tuple[DType, ...], shapes: Sequence[TensorShape]) -> type | None:
+    """The type of the results that are outputs as they are, where there is one output and it may be a scalar."""
+    if len(dtypes) != 1 or dtypes[0].is_opaque or not shapes[0].accepts(()):
+        return None
+    scalar_type: type = dtypes[0].as_numpy_dtype.type
+    return scalar_type
+
+
 def _only(op: str, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """*convert*, but several results in a tuple are refused."""
 
