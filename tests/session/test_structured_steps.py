@@ -552,7 +552,7 @@ async def test_what_is_no_exception_ends_the_step_too(graph: ax.Graph, kernels: 
         a, b = named("a", "b")
         exits = {"async": leave_later, "after a turn": lambda name: leave(soon(name))}.get(place, leave)
         fetches = [kernels.wait(a), exits(b)]
-    async with ax.Session(graph) as session:
+    async with ax.Session(graph, ax.SessionConfig(slice_ms=10_000)) as session:
         with pytest.raises(Exit):
             await session.run(fetches)
         began = kernels.log.count("a began")
