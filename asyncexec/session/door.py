@@ -63,11 +63,12 @@ class StreamAdmission:
     What runs within the items is a part of the stream, and so does not queue.
     """
 
-    __slots__ = ("_admission", "_door", "_line")
+    __slots__ = ("_admission", "_door", "_line", "_visitors")
 
     def __init__(self, door: Door, visitors: _Visitors, line: Line | None) -> None:
         self._door = door
         self._line = line
+        self._visitors = visitors
         self._admission = Admission(visitors, has_slot=False)
 
     @property
@@ -101,16 +102,25 @@ class StreamAdmission:
         self._line.release()
 
     async def run(self, step: Callable[[], Awaitable[T]]) -> T:
-        """What *step*, a part of the stream, gives; it takes a place like an item."""
-        if self._line is not None:
-            await self._line.acquire()
-        token = _admissions.set((*_admissions.get(), self._admission))
+        """What *step*, a part of the stream, gives; it takes a place like an item.
+
+        It is one who is inside itself: where the stream ends before it, what runs in it does not queue behind it.
+        """
+        visitors, line = self._visitors, self._line
+        visitors.count += 1
+        try:
+            if line is not None:
+                await line.acquire()
+        except BaseException:
+            visitors.depart()
+            raise
+        admission = Admission(visitors, has_slot=line is not None)
+        token = _admissions.set((*_admissions.get(), self._admission, admission))
         try:
             return await step()
         finally:
             _admissions.reset(token)
-            if self._line is not None:
-                self._line.release()
+            self._door.leave(admission)
 
     def end(self) -> None:
         """The stream has ended."""

@@ -48,3 +48,33 @@ async def test_initial_values_wait_for_a_place_and_are_not_refused() -> None:
         assert await asyncio.wait_for(summing, 10) == [11, 13]
         assert await running == 1
         assert session.statistics().running_steps == 0
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["closed", "left"])
+async def test_initial_values_of_a_stream_that_has_ended_meanwhile_do_not_wait_for_their_own_place(
+    leaves: bool,
+) -> None:
+    go = asyncio.Event()
+
+    async def wait(value: Any) -> Any:
+        await go.wait()
+        return value
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        waiting = raw_op("WaitToGo", wait, kind=KernelKind.ASYNC, dtype=ax.int64)(x, name="y")
+        total = ax.stream_state(ax.constant(np.int64(10)), [])
+        new = total.update(total.value + x)
+    async with ax.Session(graph, ax.SessionConfig(max_concurrent_steps=1)) as session:
+        running = asyncio.create_task(session.run(waiting, {x: 1}))
+        await settle()
+        async with session.stream(new) as stream:
+            sending = asyncio.create_task(stream.send({x: 1}))
+            await settle()
+            assert session.statistics().queued_steps == 1
+            await (stream.aclose() if leaves else stream.close())
+            go.set()
+            with pytest.raises(ax.errors.AbortedError if leaves else ax.errors.FailedPreconditionError):
+                await asyncio.wait_for(sending, 10)
+        assert await running == 1
+        assert await asyncio.wait_for(session.run(waiting, {x: 2}), 10) == 2
