@@ -141,10 +141,18 @@ def hold_none() -> None:
 
 
 def check_wait(groups: set[Group]) -> None:
-    """Raise FailedPreconditionError where one of *groups* waits for a slot that who is to wait for them holds."""
+    """Let nobody wait for *groups*, by way of the running code, who holds a slot that one of them waits for.
+
+    Raises:
+        FailedPreconditionError: the running code holds one itself.
+    """
     for slot in _held_in(None):
         if slot.line.is_awaited_within(groups):
             raise slot.error()
+    for caller in callers_around():
+        for slot in _held_in(caller.context):
+            if slot.line.is_awaited_within(groups):
+                caller.fail(slot.error())
 
 
 def _held_in(context: Context | None) -> list[Slot]:

@@ -225,7 +225,8 @@ class Door:
         """Returns when nobody is inside or in the line."""
         visitors = self._visitors
         if visitors.count:
-            visitors.all_have_left = asyncio.Event()
+            if visitors.all_have_left is None or visitors.all_have_left.is_set():
+                visitors.all_have_left = asyncio.Event()  # one for all who wait
             await visitors.all_have_left.wait()
 
     def _parent(self) -> Admission | None:

@@ -219,6 +219,16 @@ async def test_close_refuses_newcomers_and_lets_those_inside_end(counter: Counte
     assert session.statistics().cached_signatures == 0
 
 
+async def test_all_who_close_wait_for_those_inside(counter: Counter) -> None:
+    session = ax.Session(counter.graph, config(drain_timeout_s=None))
+    run = await started(session.run(counter.y, {counter.x: 1}))
+    closing = [await started(session.close()) for _ in range(3)]
+    assert not any(each.done() for each in closing)
+    counter.go.set()
+    assert await run == 1
+    await asyncio.wait_for(asyncio.gather(*closing), 10)
+
+
 async def test_close_lets_nested_runs_of_those_inside_begin() -> None:
     nested = Nested(config(drain_timeout_s=None))
     run = await started(nested.session.run(nested.out, {nested.depth: 4}))

@@ -195,6 +195,39 @@ async def test_who_holds_a_slot_waits_for_a_batch_that_waits_for_another() -> No
         assert (await plain).tolist() == [10.0]
 
 
+async def test_a_batch_of_who_holds_a_slot_comes_behind_one_that_waits_for_it() -> None:
+    """Through an op of its own batch, which is called from there later."""
+    service = Service(ax.Limiter(1), max_size=1)
+    go = asyncio.Event()
+
+    @ax.op(outputs=[ax.float32])
+    async def ask_late(rows: Any) -> Any:
+        await go.wait()
+        return await service.ask(rows)
+
+    @ax.batch(max_size=1, timeout_s=1.0)
+    def outer(rows: Any) -> Any:
+        return ask_late(rows)
+
+    @ax.op(outputs=[ax.float32], limiter=service.limiter)
+    async def hold(rows: Any) -> Any:
+        return await service.session.run(asked, {service.x: rows})
+
+    with service.graph:
+        asked = outer(service.x)
+        held = hold(service.x, name="outermost")
+    async with service.session:
+        holder = await started(service.session.run(held, {service.x: [1.0]}))
+        plain = await started(service.ask([2]))
+        await settle(20)
+        assert service.limiter.statistics().waiting == 1
+        go.set()
+        with pytest.raises(PRECONDITION, match="holds one of the 1 slots") as caught:
+            await holder
+        assert caught.value.node == "outer"
+        assert (await plain).tolist() == [20.0]
+
+
 async def test_a_caller_that_has_left_counts_no_more() -> None:
     """Its slot is somebody else's by then, and the batch that it began waits for it."""
     service = Service(ax.Limiter(1))
