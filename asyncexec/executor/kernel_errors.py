@@ -55,6 +55,8 @@ def _with_notes(error: OpError, raised: BaseException) -> OpError:
     notes = getattr(raised, "__notes__", ())
     attempts = [note for note in notes if isinstance(note, AttemptNote)]
     if attempts:
+        if error is raised:  # which may be raised again, and for others
+            error = error.located(error.node, error.op, error.user_line)
         error.add_attempts(attempts)
     if notes:
         error.__notes__ = [note for note in notes if not isinstance(note, AttemptNote)]

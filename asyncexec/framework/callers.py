@@ -47,8 +47,18 @@ def work_for(group: Group) -> None:
 
 def groups_around(context: Context | None = None) -> Iterator[Group]:
     """The group that what runs in *context*, by default the running code, works for, and those of its callers."""
+    return groups_with(_group.get() if context is None else context.get(_group))
+
+
+def group_of(context: Context) -> Group | None:
+    """The group that what runs in *context* works for."""
+    return context.get(_group)
+
+
+def groups_with(*groups: Group | None) -> Iterator[Group]:
+    """*groups*, and those that their callers work for."""
     seen: set[Group] = set()
-    pending = [_group.get() if context is None else context.get(_group)]
+    pending = list(groups)
     while pending:
         group = pending.pop()
         if group is not None and group not in seen:

@@ -5,22 +5,26 @@ first in it, so that no newcomer gets ahead.  Who is cancelled leaves the line; 
 then, the next one has it.
 
 A call that holds a slot, and runs a graph whose nodes want one of the same limiter, might wait for ever for itself, or
-for others that do the same.  It is refused where there is none free.  So is one that waits, among others, for something
-that wants a slot, such as a batch: the others do not notice.
+for others that do the same.  It is refused where all slots are held by such calls: as long as one is not, that will be
+given back.  So is one that waits, among others, for something that wants a slot, such as a batch: the others do not
+notice.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from asyncexec.framework.callers import Group, callers_around, is_within
+from asyncexec.framework.callers import Group, callers_around, group_of, groups_with
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +39,14 @@ class LimiterStatistics:
 class Line:
     """The slots of a limiter in one event loop, and who waits for one."""
 
-    __slots__ = ("_free", "_num_waking", "_waiters")
+    __slots__ = ("_free", "_groups", "_holders", "_num_waking", "_total", "_waiters", "num_entered")
 
     def __init__(self, total: int) -> None:
-        self._free = total
+        self._total = self._free = total
+        self.num_entered = 0  # who have a slot by ``async with``
         self._waiters: OrderedDict[asyncio.Future[None], Context] = OrderedDict()
+        self._holders: Counter[Slot] = Counter()  # the slots that those who wait are a part of the holders of
+        self._groups: Counter[Group] = Counter()  # whom they work for
         self._num_waking = 0  # who have been given a slot, and have not run since
 
     @property
@@ -68,13 +75,16 @@ class Line:
             return
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
-        self._waiters[waiter] = copy_context()
+        self._waiters[waiter] = context = copy_context()
+        self._count(context, 1)
         if self._free:
             loop.call_soon(self._let_in)  # after those who are waking up
         try:
             await waiter
         except BaseException:  # cancelled; or closed, with its loop
-            if self._waiters.pop(waiter, None) is None and not waiter.cancelled():
+            if self._waiters.pop(waiter, None) is not None:
+                self._count(context, -1)
+            elif not waiter.cancelled():
                 self._num_waking -= 1
                 self.release()  # it was given a slot, and has not seen it
             raise
@@ -87,16 +97,38 @@ class Line:
 
     def is_awaited_within(self, groups: set[Group]) -> bool:
         """Whether one of *groups* waits for one who stands in the line."""
-        return any(is_within(context, groups) for context in self._waiters.values())
+        return not groups.isdisjoint(groups_with(*self._groups))
+
+    def is_stuck(self, slots: Iterable[Slot]) -> bool:
+        """Whether no slot is given back any more once the holders of *slots* wait for one who stands in the line."""
+        held = {*slots, *self._holders}
+        for group in groups_with(*self._groups):
+            held.update(slot for caller in group.callers() for slot in _held_in(caller.context))
+        return sum(slot.line is self and not slot.is_over for slot in held) >= self._total
+
+    def _count(self, context: Context, by: int) -> None:
+        """Who stands in the line, in *context*, has come or gone."""
+        for slot in context.get(_slots, ()):
+            _add(self._holders, slot, by)
+        if (group := group_of(context)) is not None:
+            _add(self._groups, group, by)
 
     def _let_in(self) -> None:
         while self._free and self._waiters:
-            waiter, _ = self._waiters.popitem(last=False)
+            waiter, context = self._waiters.popitem(last=False)
+            self._count(context, -1)
             # Else it is cancelled, and has not run since; or its loop is closed, and it will never run.
             if not (waiter.done() or waiter.get_loop().is_closed()):
                 waiter.set_result(None)
                 self._free -= 1
                 self._num_waking += 1
+
+
+def _add(counter: Counter[_T], key: _T, by: int) -> None:
+    """Count *key*, which is dropped at none."""
+    counter[key] += by
+    if not counter[key]:
+        del counter[key]
 
 
 class Slot:
@@ -146,13 +178,10 @@ def check_wait(groups: set[Group]) -> None:
     Raises:
         FailedPreconditionError: the running code holds one itself.
     """
-    for slot in _held_in(None):
-        if slot.line.is_awaited_within(groups):
-            raise slot.error()
-    for caller in callers_around():
-        for slot in _held_in(caller.context):
-            if slot.line.is_awaited_within(groups):
-                caller.fail(slot.error())
+    held = _held_in(None)
+    for line in {slot.line for slot in (*held, *_held_by_callers())}:
+        if line.is_awaited_within(groups):
+            _refuse_holders(line, held)
 
 
 def _held_in(context: Context | None) -> list[Slot]:
@@ -236,25 +265,44 @@ class Limiter:
         return LimiterStatistics(self.total, self.total - line.free, line.waiting)
 
     async def __aenter__(self) -> None:
-        await self.line().acquire()
+        line = self.line()
+        await line.acquire()
+        line.num_entered += 1
 
     async def __aexit__(self, *exc_info: object) -> None:
-        self.line().release()
+        # What is left of a closed loop ends wherever it is collected: in no loop, or in one where it has no slot.
+        with suppress(RuntimeError):
+            line = self.line()
+            if line.num_entered:
+                line.num_entered -= 1
+                line.release()
 
     def __repr__(self) -> str:
         return f"<ax.Limiter {self.name or ''} of {self.total}>"
 
 
-def _refuse_holders(line: Line, held: Sequence[Slot]) -> None:
-    """Let nobody who has a slot of *line* wait for the running code, which is to stand in it and holds *held*.
+def _held_by_callers() -> Iterator[Slot]:
+    """The slots that those who wait for the running code are a part of the holders of."""
+    for caller in callers_around():
+        yield from _held_in(caller.context)
+
+
+def _refuse_holders(line: Line, held: Iterable[Slot]) -> None:
+    """Let one who has a slot of *line* not wait for the running code, which is to stand in it, if all would for ever.
+
+    The running code holds *held*.  One is enough: the slot that it gives back is for the others.
 
     Raises:
         FailedPreconditionError: it has one itself.
     """
-    for slot in held:
-        if slot.line is line:
-            raise slot.error()
+    mine = [slot for slot in held if slot.line is line]
+    others = [slot for slot in _held_by_callers() if slot.line is line]
+    if not (mine or others) or not line.is_stuck((*mine, *others)):
+        return
+    for slot in mine:
+        raise slot.error()
     for caller in callers_around():
         for slot in _held_in(caller.context):
             if slot.line is line:
                 caller.fail(slot.error())
+                return

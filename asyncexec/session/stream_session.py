@@ -241,6 +241,9 @@ class StreamMap(_Handle):
     async def _take_first(self) -> Any:
         if self._scope is not None:  # somebody else has come first
             return await self._scope.take()
+        return await self._begin().take()  # the frame of this, which errors hold, has no hold of the items
+
+    def _begin(self) -> StreamScope:
         scope = self._open_scope()
         items, self._items = self._items, ()
         # In a task of its own: who is cancelled while the stream opens may ask again.
@@ -249,7 +252,7 @@ class StreamMap(_Handle):
             scope.feed_by(_send_all(self._host.graph, scope, lambda: items), _ITEMS)
         else:
             scope.feed_by(_draw_all(self._host.graph, scope, items), _ITEMS)
-        return await scope.take()
+        return scope
 
 
 async def _send_all(

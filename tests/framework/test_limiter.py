@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 from functools import partial
 
 import pytest
@@ -137,3 +139,33 @@ async def test_limiters_of_one_name_share_their_slots() -> None:
     first, second = ax.Limiter(1, name="tests.twice"), ax.Limiter(1, name="tests.twice")
     async with first:
         assert second.statistics().inside == 1
+
+
+@pytest.mark.parametrize("is_in_a_loop", [False, True], ids=["in no loop", "in the next"])
+def test_who_held_a_slot_in_a_closed_loop_gives_none_back_in_another(
+    is_in_a_loop: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "asyncio")  # that a pending task was destroyed
+    limiter = ax.Limiter(1)
+
+    async def hold() -> None:
+        async with limiter:
+            await asyncio.Event().wait()
+
+    async def main() -> LimiterStatistics:
+        async with limiter:
+            pass
+        left[0].close()
+        return limiter.statistics()
+
+    loop = asyncio.new_event_loop()
+    left = [hold()]
+    task = loop.create_task(left[0])
+    loop.run_until_complete(settle())
+    loop.close()
+    if not is_in_a_loop:
+        left[0].close()
+    with asyncio.Runner() as runner:
+        assert runner.run(main()) == LimiterStatistics(1, 0, 0)
+    del task
+    gc.collect()

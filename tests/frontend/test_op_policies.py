@@ -110,6 +110,18 @@ async def test_an_error_after_retries_shows_every_attempt(graph: ax.Graph) -> No
 
 
 @pytest.mark.virtual_clock
+async def test_an_error_that_is_raised_again_has_the_attempts_of_each_call_alone(graph: ax.Graph) -> None:
+    """One that names its node is not copied for that."""
+    error = ax.errors.UnavailableError("down", node="elsewhere")
+    node = Flaky(*[error] * 4).op(graph["x:0"], retries=ax.Retry(attempts=2, jitter=0))
+    for _ in range(2):
+        with pytest.raises(ax.errors.UnavailableError, match="down") as caught:
+            await run(node)
+        assert (len(caught.value.attempts), caught.value.node) == (2, "elsewhere")
+    assert error.attempts == ()
+
+
+@pytest.mark.virtual_clock
 async def test_very_many_attempts_are_not_all_in_the_text(graph: ax.Graph) -> None:
     flaky = Flaky(*failures(50))
     with pytest.raises(ax.errors.OpError) as caught:

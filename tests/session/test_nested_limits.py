@@ -42,6 +42,30 @@ async def test_all_slots_are_held_by_those_who_want_another() -> None:
     assert limiter.statistics().inside == 0
 
 
+async def test_a_slot_that_is_free_while_somebody_wakes_up_is_not_refused() -> None:
+    limiter = ax.Limiter(3)
+
+    async def visit() -> None:
+        async with limiter:
+            pass
+
+    async def runs_while_one_wakes_up(nest: Nest, value: Any) -> Any:
+        await limiter.line().acquire()
+        await limiter.line().acquire()
+        visitor = asyncio.create_task(visit())
+        await settle()
+        limiter.line().release()  # is the visitor's
+        limiter.line().release()  # is free
+        slot = await limiter.slot()
+        slot.release()
+        await visitor
+        return value
+
+    nest = Nest(runs_while_one_wakes_up, {"limiter": limiter})
+    assert await nest.run() == [1]
+    assert (limiter.statistics().inside, limiter.statistics().waiting) == (0, 0)
+
+
 async def test_a_slot_that_was_given_back_is_not_held() -> None:
     """A task that a kernel has left behind, or its own next attempt, is nobody who holds a slot."""
     limiter = ax.Limiter(1)

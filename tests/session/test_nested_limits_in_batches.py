@@ -99,6 +99,27 @@ async def test_alone_in_its_batch() -> None:
         assert (await service.ask([2])).tolist() == [20.0]
 
 
+async def test_a_slot_that_will_be_given_back_is_waited_for() -> None:
+    """By somebody who waits for nobody; so the holder of the other slot waits in vain for none."""
+    service = Service(ax.Limiter(2), max_size=1)
+    async with service.session:
+        async with service.limiter:
+            holder = await started(service.ask_while_holding([1]))
+            await settle(20)
+            assert (service.limiter.statistics().waiting, holder.done()) == (1, False)
+        assert (await holder).tolist() == [10.0]
+
+
+async def test_one_of_those_who_hold_all_slots_is_enough() -> None:
+    service = Service(ax.Limiter(2))
+    async with service.session:
+        first, second = [await started(service.ask_while_holding([i])) for i in range(2)]
+        with pytest.raises(PRECONDITION, match="holds one of the 2 slots"):
+            await first
+        assert (await second).tolist() == [10.0]
+    assert (service.limiter.statistics().inside, service.limiter.statistics().waiting) == (0, 0)
+
+
 async def test_behind_a_batch_that_comes_to_want_a_slot() -> None:
     service = Service(ax.Limiter(1), max_size=1)
     service.gate.clear()
