@@ -37,14 +37,20 @@ class LimiterStatistics:
 
 
 class Line:
-    """The slots of a limiter in one event loop, and who waits for one."""
+    """The slots of a limiter, or the places behind a door, in one event loop, and who waits for one.
 
-    __slots__ = ("_free", "_groups", "_holders", "_num_waking", "_total", "_waiters", "num_entered")
+    Args:
+        total: how many there are.
+        knows_waiters: whether it can tell what those who wait hold, and whom they work for.
+    """
 
-    def __init__(self, total: int) -> None:
+    __slots__ = ("_free", "_groups", "_holders", "_knows_waiters", "_num_waking", "_total", "_waiters", "num_entered")
+
+    def __init__(self, total: int, *, knows_waiters: bool = True) -> None:
+        self._knows_waiters = knows_waiters
         self._total = self._free = total
         self.num_entered = 0  # who have a slot by ``async with``
-        self._waiters: OrderedDict[asyncio.Future[None], Context] = OrderedDict()
+        self._waiters: OrderedDict[asyncio.Future[None], Context | None] = OrderedDict()
         self._holders: Counter[Slot] = Counter()  # the slots that those who wait are a part of the holders of
         self._groups: Counter[Group] = Counter()  # whom they work for
         self._num_waking = 0  # who have been given a slot, and have not run since
@@ -75,14 +81,15 @@ class Line:
             return
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
-        self._waiters[waiter] = context = copy_context()
+        self._waiters[waiter] = context = copy_context() if self._knows_waiters else None
         self._count(context, 1)
         if self._free:
             loop.call_soon(self._let_in)  # after those who are waking up
         try:
             await waiter
         except BaseException:  # cancelled; or closed, with its loop
-            if self._waiters.pop(waiter, None) is not None:
+            if waiter in self._waiters:
+                del self._waiters[waiter]
                 self._count(context, -1)
             elif not waiter.cancelled():
                 self._num_waking -= 1
@@ -106,8 +113,10 @@ class Line:
             held.update(slot for caller in group.callers() for slot in _held_in(caller.context))
         return sum(slot.line is self and not slot.is_over for slot in held) >= self._total
 
-    def _count(self, context: Context, by: int) -> None:
+    def _count(self, context: Context | None, by: int) -> None:
         """Who stands in the line, in *context*, has come or gone."""
+        if context is None:
+            return
         for slot in context.get(_slots, ()):
             _add(self._holders, slot, by)
         if (group := group_of(context)) is not None:

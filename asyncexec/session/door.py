@@ -30,7 +30,7 @@ class _Visitors:
     __slots__ = ("all_have_left", "count", "line")
 
     def __init__(self, max_inside: int | None) -> None:
-        self.line = None if max_inside is None else Line(max_inside)
+        self.line = None if max_inside is None else Line(max_inside, knows_waiters=False)
         self.count = 0
         self.all_have_left: asyncio.Event | None = None
 

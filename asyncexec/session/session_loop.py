@@ -33,7 +33,7 @@ class BuildLock(Line):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(1)
+        super().__init__(1, knows_waiters=False)
 
     async def __aenter__(self) -> None:
         await self.acquire()
