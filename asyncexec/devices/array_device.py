@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from threading import RLock
 from typing import Any, Final, TypeAlias
 
 import anyio.to_thread
@@ -91,6 +92,7 @@ class ArrayDeviceType:
         self._make_library = make_library
         self._kernels = kernels
         self._libraries: dict[int, ArrayLibrary] = {}
+        self._lock = RLock()
 
     def make_devices(self, options: DeviceOptions) -> list[Device]:
         """As many devices as the options' ``device_count`` says: none unless it names the type.
@@ -107,11 +109,12 @@ class ArrayDeviceType:
         return self._library(parse_device_name(device_name).index or 0)
 
     def _library(self, index: int) -> ArrayLibrary:
-        library = self._libraries.get(index)
-        if library is None:
-            library = self._make_library(index)
-            is_first = not self._libraries
-            self._libraries[index] = library
-            if is_first:
-                register_array_kernels(self.library_on, self._device_type, self._kernels)
+        with self._lock:
+            library = self._libraries.get(index)
+            if library is None:
+                library = self._make_library(index)
+                is_first = not self._libraries
+                self._libraries[index] = library
+                if is_first:
+                    register_array_kernels(self.library_on, self._device_type, self._kernels)
         return library

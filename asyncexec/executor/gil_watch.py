@@ -10,7 +10,7 @@ One call at a time is watched, and a node of which nothing is known yet has to w
 a busy machine, where calls take longer than they should, all nodes may be suspects.
 
 A node is judged once: guilty, or, after enough calls or wake-ups in time, beyond suspicion.  From then on its calls
-cost nothing.
+cost nothing; nor do any where there is no GIL.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from asyncexec.framework.clock import NS_PER_MS, NS_PER_S, monotonic_ns
+from asyncexec.framework.interpreter import gil_is_enabled
 
 _SUSPECT_NS: Final = 10 * NS_PER_MS  # a call that takes so long ...
 _SUSPECT_SHARE: Final = 0.2  # ... and keeps a core busy for so much of it: four may share the GIL
@@ -35,12 +36,6 @@ _ENOUGH_NS: Final = 50 * NS_PER_MS  # of evidence
 _GUILTY_RATIO: Final = 4
 _MAX_CALLS: Final = 32
 _REST_RATIO: Final = 8  # of the time in which nobody is watched to the time before, in which somebody was
-
-
-def gil_is_enabled() -> bool:
-    """Whether threads take turns; False on a free-threaded build."""
-    is_enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-    return is_enabled()
 
 
 class Finding(NamedTuple):
@@ -66,23 +61,22 @@ class _Evidence:
 class GilWatch:
     """The evidence on the nodes of one pool.  Worker threads find, the event loop's thread judges."""
 
-    __slots__ = ("_evidence", "_is_enabled", "_names_at_work", "_rests_until_ns", "_watching")
+    __slots__ = ("_evidence", "_names_at_work", "_rests_until_ns", "_watching")
 
     def __init__(self, names_at_work: Callable[[], Collection[str]]) -> None:
         self._names_at_work = names_at_work
         self._evidence: dict[str, _Evidence] = {}
-        self._is_enabled = gil_is_enabled()
         self._watching = threading.Lock()
         self._rests_until_ns = 0
 
     def is_judged(self, name: str) -> bool:
         """Whether calls of that node are no longer looked at."""
         evidence = self._evidence.get(name)
-        return not self._is_enabled or (evidence is not None and evidence.is_judged)
+        return evidence is not None and evidence.is_judged
 
     def call(self, name: str, function: Callable[[], Any]) -> tuple[Any, Finding | None]:
         """``function()``, and what it showed of the node *name*; None once that node is judged.  On a worker thread."""
-        if self.is_judged(name):
+        if not gil_is_enabled() or self.is_judged(name):
             return function(), None
         evidence = self._evidence.get(name)
         if evidence is not None and self._begins_to_watch(evidence):

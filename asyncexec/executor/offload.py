@@ -5,6 +5,9 @@ order of magnitude cheaper than a ``call_soon_threadsafe`` for each.
 
 A call that has begun cannot be interrupted.  Whoever no longer waits for it *abandons* it: its result is dropped when
 it comes, and until then its thread counts as one of the pool's, so there are never more.
+
+Threads share with the loop what can be handed over in one step, also where they really run at once: a call is popped by
+who makes or cancels it, results go through a deque, and so does the right to wake the loop.  All else is the loop's.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, TypeAlias
-from weakref import WeakSet
 
 from asyncexec.executor.gil_watch import Finding, GilWatch
+from asyncexec.executor.job_queue import JobQueue
 from asyncexec.executor.patience import Grace
 from asyncexec.framework.callers import callers_around
 from asyncexec.framework.cancellation import CancellableCall, call_around
@@ -29,6 +32,7 @@ from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError
 from asyncexec.framework.kernel_warning import warn_of_kernel
+from asyncexec.framework.weak_group import WeakGroup
 
 _BATCH: Final = 32  # results that are handed on between two looks at the clock
 _BATCH_NS: Final = NS_PER_MS
@@ -67,7 +71,7 @@ class PoolStatistics:
 
 Done: TypeAlias = Callable[[Outcome], None]
 
-_pools: Final[WeakSet[WorkerPool]] = WeakSet()
+_pools: Final[WeakGroup[WorkerPool]] = WeakGroup()
 
 
 class Job(CancellableCall):
@@ -76,12 +80,7 @@ class Job(CancellableCall):
     __slots__ = ("call", "done", "loop", "name", "on_return")
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        done: Done,
-        name: str,
-        loop: asyncio.AbstractEventLoop,
+        self, function: Callable[..., Any], args: Sequence[Any], done: Done, name: str, loop: asyncio.AbstractEventLoop
     ) -> None:
         super().__init__(call_around.get())
         # Until a thread, or who cancels it, takes that out.
@@ -121,7 +120,7 @@ class WorkerPool:
         self._num_threads = num_threads or os.cpu_count() or 1
         self._name = name
         self._workers: list[_Worker] = []
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: JobQueue[Job] = JobQueue()
         self._results: deque[tuple[Job, Outcome, Finding | None]] = deque()
         self._unfinished = 0
         self._abandoned = 0  # of those unfinished
@@ -129,7 +128,7 @@ class WorkerPool:
         self._given_up = 0
         self._warned_of: set[str] = set()  # nodes whose calls did not come back in time
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._wake_up_is_due = False
+        self._loop_sleeps: dict[None, bool] = {None: True}  # who pops it is the one to wake the loop
         self._on_exit: Callable[[], None] | None = None
         self._gil_watch = GilWatch(self._names_at_work)
         _pools.add(self)
@@ -197,11 +196,11 @@ class WorkerPool:
                 )
             self.drop_loop()
         self._loop = loop
-        self._wake_up_is_due = False  # what the other loop was to do it may never have done
+        self._loop_sleeps[None] = True  # what the other loop was to do it may never have done
 
     def drop_loop(self) -> None:
         """Wait for no call any more: the loop that they were made in is closed."""
-        for job in _take_all(self._jobs):
+        for job in self._jobs.take_all():
             self.cancel(job)
         for worker in self._workers:
             if (running := worker.job) is not None:
@@ -245,11 +244,11 @@ class WorkerPool:
         worker.thread = threading.Thread(
             target=self._work, name=f"{self._name}-{len(self._workers)}", args=(worker, self._jobs), daemon=True
         )
-        worker.thread.start()
+        contextvars.Context().run(worker.thread.start)  # where threads inherit one, not that of this call
         self._workers.append(worker)
 
-    def _work(self, worker: _Worker, jobs: SimpleQueue[Job | None]) -> None:
-        while (job := jobs.get()) is not None:
+    def _work(self, worker: _Worker, jobs: JobQueue[Job]) -> None:
+        while (job := jobs.wait()) is not None:
             found = self._run(worker, job)
             worker.job = None
             has_result = found is not None
@@ -257,11 +256,11 @@ class WorkerPool:
                 self._results.append((job, *found))
             del job, found  # the loop finds nothing held here
             if has_result:
-                # No lock: the result is there before the flag is read, and _collect lowers the flag before it looks.
                 self._wake_loop()
         worker.has_ended = True
-        if self._on_exit is not None:
-            self._call_loop(self._on_exit)
+        if self._on_exit is not None and self._loop is not None:
+            with suppress(RuntimeError):  # that is closed
+                self._loop.call_soon_threadsafe(self._on_exit)
 
     def _run(self, worker: _Worker, job: Job) -> tuple[Outcome, Finding | None] | None:
         """Do *job*, and hold on to nothing of it once the loop has the outcome; None if it was cancelled."""
@@ -284,39 +283,41 @@ class WorkerPool:
             del context, function, args, result, error, job  # the error's traceback holds this frame
 
     def _wake_loop(self) -> None:
-        if not self._wake_up_is_due:
-            self._wake_up_is_due = True
-            if not self._call_loop(self._collect):
-                self._wake_up_is_due = False
-                self._drop_results()
-
-    def _call_loop(self, function: Callable[[], None]) -> bool:
-        """Have *function* called in the loop; False if that is closed."""
-        assert self._loop is not None  # submit has been called
-        try:
-            self._loop.call_soon_threadsafe(function)
-        except RuntimeError:
-            return False
-        return True
+        """Have the loop take the results, unless it is about to."""
+        # The result is there before this asks whether the loop sleeps, and the loop says so before it looks.
+        while self._loop_sleeps.pop(None, False):
+            loop = self._loop
+            assert loop is not None  # submit has been called
+            try:
+                loop.call_soon_threadsafe(self._collect)
+                return
+            except RuntimeError:  # it is closed
+                self._loop_sleeps[None] = True
+            self._drop_results()
+            if loop is self._loop:
+                return
 
     def _drop_results(self) -> None:
         """Keep only the number of the results that no loop is there to take."""
         for _ in range(len(self._results)):
             try:
                 job, outcome, finding = self._results.popleft()
-            except IndexError:  # another thread drops them, too
+            except IndexError:  # another thread takes them, too
                 return
-            self._results.append(
-                (job, outcome._replace(result=None, error=CancelledError("the loop is closed")), finding)
-            )
+            if job.loop.is_closed():
+                outcome = outcome._replace(result=None, error=CancelledError("the loop is closed"))
+            self._results.append((job, outcome, finding))
 
     def _collect(self) -> None:
-        self._wake_up_is_due = False
+        self._loop_sleeps[None] = True
         end = monotonic_ns() + _BATCH_NS
         results = self._results
         while results:
             for _ in range(min(_BATCH, len(results))):
-                job, outcome, finding = results.popleft()
+                try:
+                    job, outcome, finding = results.popleft()
+                except IndexError:  # a thread looks which to drop, and then wakes this loop
+                    return
                 self._unfinished -= 1
                 self._completed += 1
                 done, job.done = job.done, None
@@ -346,7 +347,7 @@ class WorkerPool:
         a thread ends when its call does, and a warning names the call.
         """
         workers, self._workers = self._workers, []
-        jobs, self._jobs = self._jobs, SimpleQueue()
+        jobs, self._jobs = self._jobs, JobQueue()
         if not workers:
             return
         loop = self._loop = asyncio.get_running_loop()
@@ -376,13 +377,13 @@ class WorkerPool:
                 self._collect()
             self._give_up([worker for worker in workers if not worker.has_ended], jobs)
 
-    def _give_up(self, workers: Sequence[_Worker], jobs: SimpleQueue[Job | None]) -> None:
+    def _give_up(self, workers: Sequence[_Worker], jobs: JobQueue[Job]) -> None:
         """Drop what is still under way, and what waits for its thread."""
         running = [job for worker in workers if (job := worker.job) is not None]
         if not running:
             return
         left_before = {job.name for job in running if _is_abandoned(job)}
-        for job in _take_all(jobs):
+        for job in jobs.take_all():
             done = job.done
             if self.cancel(job) and done is not None:
                 done(_dropped())
@@ -405,7 +406,7 @@ class WorkerPool:
 
 def is_awaiting_workers(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether somebody in *loop* waits for a call of any pool; to be asked in the thread of the loop."""
-    return any(pool.is_awaited_in(loop) for pool in _pools)
+    return any(pool.is_awaited_in(loop) for pool in _pools.list())
 
 
 def _give_up(job: Job) -> None:
@@ -424,17 +425,6 @@ def _tell_of_return(job: Job) -> None:
 def _dropped() -> Outcome:
     now = monotonic_ns()
     return Outcome(None, CancelledError("Session has been closed."), now, now, threading.get_ident())
-
-
-def _take_all(jobs: SimpleQueue[Job | None]) -> list[Job]:
-    found: list[Job] = []
-    while True:
-        try:
-            job = jobs.get_nowait()
-        except Empty:
-            return found
-        if job is not None:
-            found.append(job)
 
 
 def _is_abandoned(job: Job | None) -> bool:

@@ -19,12 +19,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncexec.executor import process_main
-from asyncexec.executor.gil_watch import gil_is_enabled
 from asyncexec.executor.offload import Outcome, PoolStatistics, WorkerPool
 from asyncexec.executor.parcel import Failure, Parcel, attach, discard, pack, unpack
 from asyncexec.executor.patience import Grace
 from asyncexec.executor.worker_calls import WorkerCalls
 from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
+from asyncexec.framework.interpreter import gil_is_enabled
 from asyncexec.framework.process_calls import FunctionReference
 
 if TYPE_CHECKING:

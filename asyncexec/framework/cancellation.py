@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final, TypeAlias
-from weakref import WeakSet
 
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
+from asyncexec.framework.weak_group import WeakGroup
 
 CancellationToken: TypeAlias = int
 CancelCallback: TypeAlias = Callable[[], object]
@@ -41,7 +41,7 @@ class CancellationManager:
     def __init__(self, parent: CancellationManager | None = None) -> None:
         self._lock = threading.Lock()
         self._callbacks: dict[CancellationToken, CancelCallback] = {}
-        self._children: WeakSet[CancellationManager] = WeakSet()
+        self._children: WeakGroup[CancellationManager] = WeakGroup()
         self._next_token: CancellationToken = 0
         self._cancelling_thread: int | None = None
         self._ended = threading.Event()  # set when the last callback has returned
@@ -108,7 +108,7 @@ class CancellationManager:
                 return
             self._cancelling_thread = threading.get_ident()
             callbacks, self._callbacks = self._callbacks, {}
-            children = list(self._children)
+            children = self._children.list()
         errors: list[BaseException] = []
         for callback in [*callbacks.values(), *(child.start_cancel for child in children)]:
             try:
@@ -133,28 +133,21 @@ class CancellationManager:
 
 
 class CancellableCall:
-    """A call on a worker thread, whose manager is made when the kernel first asks for it."""
+    """A call on a worker thread, whose manager is made by who is first to need it: the kernel, or who gives it up."""
 
-    __slots__ = ("_is_given_up", "_manager", "around")
+    __slots__ = ("_managers", "around")
 
     def __init__(self, around: CancellableCall | None = None) -> None:
         self.around = around  # the call that this one is made in, and that may wait for it
-        self._is_given_up = False
-        self._manager: CancellationManager | None = None
+        self._managers: dict[None, CancellationManager] = {}  # at most one: of threads that both add it, one does
 
     def manager(self) -> CancellationManager:
-        """For the call itself, on its thread."""
-        if self._manager is None:
-            self._manager = CancellationManager()
-            if self._is_given_up:  # no lock: each side writes, and then reads what the other writes
-                self._manager.start_cancel()
-        return self._manager
+        """That of the call, for any thread."""
+        return self._managers.get(None) or self._managers.setdefault(None, CancellationManager())
 
     def give_up(self) -> None:
         """Tell the call that nobody wants its result; what its callbacks raise is raised here."""
-        self._is_given_up = True
-        if self._manager is not None:
-            self._manager.start_cancel()
+        self.manager().start_cancel()
 
 
 # What the running code was called by, on a thread; or what has called for it in the loop, and may wait for it.

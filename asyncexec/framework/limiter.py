@@ -217,17 +217,13 @@ class Limiter:
     def __init__(self, total: int, *, name: str | None = None) -> None:
         if type(total) is not int or total < 1:
             raise InvalidArgumentError(f"a limiter lets at least 1 through, not {total!r}")
-        known = self._by_name.get(name) if name is not None else None
-        if known is not None and known.total != total:
-            raise InvalidArgumentError(f"there is already a limiter {name!r}, of {known.total}")
         self.total = total
         self.name = name
-        # Whoever makes a limiter of a name that is known shares its slots.
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = (
-            known._lines if known is not None else WeakKeyDictionary()
-        )
-        if name is not None:
-            self._by_name.setdefault(name, self)
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
+        known = self if name is None else self._by_name.setdefault(name, self)
+        if known.total != total:
+            raise InvalidArgumentError(f"there is already a limiter {name!r}, of {known.total}")
+        self._lines = known._lines  # who makes a limiter of a name that is known shares its slots
 
     @classmethod
     def get(cls, limiter: Limiter | int | str) -> Limiter:

@@ -33,7 +33,7 @@ class ResourceMgr:
         key = (container, name)
         found = self._resources.get(key)
         if found is None:
-            found = self._resources[key] = create()
+            found = self._resources.setdefault(key, create())  # another thread may have been quicker
         if not isinstance(found, kind):
             raise InvalidArgumentError(f"resource {name!r} is a {type(found).__name__}, not a {kind.__name__}")
         return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from asyncexec.framework.errors import InvalidTypeError
 from asyncexec.framework.op_def import OpDef
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from asyncexec.graph.graph import Graph
 
 SourceLine: TypeAlias = tuple[str, int]
+
+_outputs_lock: Final = Lock()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +107,9 @@ class Node:
     def outputs(self) -> list[Tensor]:
         """The tensors it gives."""
         if self._outputs is None:
-            self._outputs = [Tensor(self, index) for index in range(len(self.properties.output_dtypes))]
+            with _outputs_lock:
+                if self._outputs is None:  # a tensor is itself alone, so all threads are to have the same
+                    self._outputs = [Tensor(self, index) for index in range(len(self.properties.output_dtypes))]
         return self._outputs
 
     @property

@@ -9,6 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -80,12 +81,10 @@ def _assert(construction: OpKernelConstruction) -> Kernel:
 def _print(construction: OpKernelConstruction) -> Kernel:
     message = construction.attr("message").decode("utf-8", "replace")
     summarize, first_n = construction.attr("summarize"), construction.attr("first_n")
-    calls = 0
+    calls = count()
 
     def show(value: Any, *data: Any) -> Any:
-        nonlocal calls
-        if first_n < 0 or calls < first_n:
-            calls += 1
+        if first_n < 0 or next(calls) < first_n:
             sys.stderr.write(message + "".join(f"[{summarize_value(item, summarize)}]" for item in data) + "\n")
         return value
 

@@ -72,7 +72,8 @@ class LookupTable:
         )
 
     def size(self) -> int:
-        return len(self._entries)
+        with self._lock:
+            return len(self._entries)
 
     def export(self) -> tuple[Any, Any]:
         """All keys and all values, in one order."""

@@ -123,9 +123,10 @@ def _assign(construction: OpKernelConstruction) -> Kernel:
 
     def assign(variable: Variable, value: Any) -> tuple[()]:
         variable.require_dtype(dtype)
-        if validates_shape and variable.is_initialized:
-            variable.require_shape(np.shape(value))
-        variable.assign(value)
+        with variable.lock:
+            if validates_shape and variable.is_initialized:
+                variable.require_shape(np.shape(value))
+            variable.assign(value)
         return ()
 
     return assign

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -25,9 +26,12 @@ _numbers: Final = count()
 
 
 class Stack:
-    """Last in, first out; *max_size* elements at most, or any number when it is negative."""
+    """Last in, first out; *max_size* elements at most, or any number when it is negative.
 
-    __slots__ = ("dtype", "elements", "is_closed", "max_size", "name")
+    What changes it takes its lock, because kernels may run on several worker threads.
+    """
+
+    __slots__ = ("_lock", "dtype", "elements", "is_closed", "max_size", "name")
 
     def __init__(self, name: str, dtype: DType, max_size: int) -> None:
         self.name = f"{name}_{next(_numbers)}"
@@ -35,25 +39,29 @@ class Stack:
         self.max_size = max_size
         self.is_closed = False
         self.elements: list[Any] = []
+        self._lock = Lock()
 
     def push(self, element: Any) -> None:
         """Put *element* on top."""
-        self._require_open()
-        if 0 <= self.max_size <= len(self.elements):
-            raise InvalidArgumentError(f"Stack[{self.name}] overflowed its max_size ({self.max_size})")
-        self.elements.append(element)
+        with self._lock:
+            self._require_open()
+            if 0 <= self.max_size <= len(self.elements):
+                raise InvalidArgumentError(f"Stack[{self.name}] overflowed its max_size ({self.max_size})")
+            self.elements.append(element)
 
     def pop(self) -> Any:
         """Take the top element."""
-        self._require_open()
-        if not self.elements:
-            raise InvalidArgumentError(f"Stack[{self.name}] is empty when calling Pop().")
-        return self.elements.pop()
+        with self._lock:
+            self._require_open()
+            if not self.elements:
+                raise InvalidArgumentError(f"Stack[{self.name}] is empty when calling Pop().")
+            return self.elements.pop()
 
     def close(self) -> None:
         """Let go of all elements."""
-        self.is_closed = True
-        self.elements = []
+        with self._lock:
+            self.is_closed = True
+            self.elements = []
 
     def read(self) -> Any:
         """The handle as a string tensor, which is what is seen of it from outside."""

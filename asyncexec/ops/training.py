@@ -1,7 +1,8 @@
 """Updates of variables by gradients: gradient descent, momentum, Adam.
 
 Rules from ``tensorflow/core/ops/training_ops.cc`` and ``core/kernels/training_ops.cc``.  Each op comes in two forms, on
-references (which it returns) and on resource handles.
+references (which it returns) and on resource handles.  An op has all its variables to itself, as in TensorFlow with
+``use_locking``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.variable_state import Variable
+from asyncexec.ops.variable_state import Variable, locked
 from asyncexec.ops.variables import COMPUTED
 
 # (variables, the other inputs by name, use_nesterov) -> None
@@ -99,12 +100,13 @@ def _register(op: str, rule: Rule, variables: str, scalars_and_tensor: str, tens
 
         def update(*inputs: Any) -> Any:
             updated: Sequence[Variable] = inputs[:count]
-            for variable in updated:
-                variable.require_dtype(dtype)
-                _require_value(variable, is_resource)
             given = dict(zip(given_names, inputs[count:], strict=True))
-            _check(updated, given, tensor)
-            rule(updated, given, nesterov)
+            with locked(updated):
+                for variable in updated:
+                    variable.require_dtype(dtype)
+                    _require_value(variable, is_resource)
+                _check(updated, given, tensor)
+                rule(updated, given, nesterov)
             return () if is_resource else updated[0]
 
         return update

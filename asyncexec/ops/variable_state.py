@@ -1,15 +1,16 @@
 """What a variable is.  A resource handle and a reference that travel along an edge are both the Variable itself.
 
 A value is replaced, never changed in place: who read the former one keeps it.  A stored array is read-only and shares
-no memory with an array that somebody else can write to.  Read-modify-write holds a lock, because a kernel may run on a
-worker thread.
+no memory with an array that somebody else can write to.  What changes it holds its lock, because kernels may run on
+several worker threads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from threading import Lock
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from threading import RLock
 from typing import Any, Final
 
 import numpy as np
@@ -36,9 +37,10 @@ class Variable:
         dtype: what its value is made of.
         shape: the shape it was declared with (its value may have another one where the assignment allowed that).
         value: the current value, or None before the first assignment.
+        lock: held by who changes it; whoever holds it may do more than one thing before others do.
     """
 
-    __slots__ = ("_lock", "container", "dtype", "name", "shape", "value")
+    __slots__ = ("container", "dtype", "lock", "name", "shape", "value")
 
     def __init__(self, name: str, dtype: DType, shape: TensorShape, container: str = DEFAULT_CONTAINER) -> None:
         self.name = name
@@ -46,7 +48,7 @@ class Variable:
         self.shape = shape
         self.container = container
         self.value: Any = None
-        self._lock = Lock()
+        self.lock = RLock()
 
     @property
     def is_initialized(self) -> bool:
@@ -70,18 +72,19 @@ class Variable:
     def assign(self, value: Any) -> None:
         """Replace the value (a writable array is copied)."""
         value = frozen(value)
-        with self._lock:  # an update that is under way comes before
+        with self.lock:  # an update that is under way comes before
             self.value = value
 
     def update(self, function: Callable[[Any], Any]) -> Any:
         """Replace the value by *function* of it, which must be a new array or scalar; return the new one."""
-        with self._lock:
+        with self.lock:
             value = self.value = sealed(function(self.read()))
         return value
 
     def require_shape(self, shape: tuple[int, ...]) -> None:
         """InvalidArgumentError unless a value of *shape* can take the place of the present one."""
-        wanted = self.shape if self.value is None else TensorShape(np.shape(self.value))
+        value = self.value
+        wanted = self.shape if value is None else TensorShape(np.shape(value))
         if not wanted.accepts(shape):
             raise InvalidArgumentError(
                 f"Assign requires shapes of both tensors to match. lhs shape= {wanted} rhs shape= {TensorShape(shape)}"
@@ -96,11 +99,21 @@ class Variable:
 
     def destroy(self) -> bool:
         """Forget the value; whether there was one."""
-        was_initialized, self.value = self.is_initialized, None
+        with self.lock:
+            was_initialized, self.value = self.is_initialized, None
         return was_initialized
 
     def __repr__(self) -> str:
         return f"Variable({self.name!r}, {self.dtype.name}, {self.shape})"
+
+
+@contextmanager
+def locked(variables: Iterable[Variable]) -> Iterator[None]:
+    """Lets nobody else change any of *variables* inside; all lock them in one order, so that none waits in a circle."""
+    with ExitStack() as stack:
+        for variable in sorted(variables, key=id):
+            stack.enter_context(variable.lock)
+        yield
 
 
 def frozen(value: Any) -> Any:

@@ -126,8 +126,9 @@ def _assign(construction: OpKernelConstruction) -> Kernel:
         return variable
 
     def assign_same_shape(variable: Variable, value: Any) -> Variable:
-        variable.require_shape(np.shape(value))
-        variable.assign(value)
+        with variable.lock:
+            variable.require_shape(np.shape(value))
+            variable.assign(value)
         return variable
 
     return assign_same_shape if construction.attr("validate_shape") else assign

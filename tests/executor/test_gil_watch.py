@@ -12,8 +12,9 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.executor import gil_watch
-from asyncexec.executor.gil_watch import Finding, GilWatch, gil_is_enabled
+from asyncexec.executor.gil_watch import Finding, GilWatch
 from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.framework.interpreter import gil_is_enabled
 from asyncexec.framework.kernel_warning import KernelWarning
 from tests.running import raw_op
 
@@ -22,6 +23,12 @@ MS = NS_PER_MS
 
 def watch() -> GilWatch:
     return GilWatch(lambda: ["node"])
+
+
+@pytest.fixture
+def gil(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one, whatever the build."""
+    monkeypatch.setattr(gil_watch, "gil_is_enabled", lambda: True)
 
 
 def busy(wall_ms: int = 100, cpu_ms: int = 100) -> Finding:
@@ -63,6 +70,7 @@ def test_verdicts(findings: list[Finding], verdicts: list[bool]) -> None:
     assert found.is_judged("node") == (findings not in ([watched(60, 20)], [busy()] * 40))
 
 
+@pytest.mark.usefixtures("gil")
 def test_only_suspects_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     found, started = watch(), list[bool]()
     monkeypatch.setattr(gil_watch._Probe, "start", lambda self: started.append(True))
@@ -95,6 +103,7 @@ class Watched:
         self.now += milliseconds * MS
 
 
+@pytest.mark.usefixtures("gil")
 def test_one_call_at_a_time_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     found, seen = watch(), Watched(monkeypatch)
     for name in ("one", "other"):
@@ -103,6 +112,7 @@ def test_one_call_at_a_time_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen.number == 1
 
 
+@pytest.mark.usefixtures("gil")
 def test_a_rest_after_each_watch_but_for_who_seems_guilty(monkeypatch: pytest.MonkeyPatch) -> None:
     found, seen = watch(), Watched(monkeypatch)
     for name in ("one", "other"):
@@ -120,6 +130,7 @@ def test_a_rest_after_each_watch_but_for_who_seems_guilty(monkeypatch: pytest.Mo
     assert seen.number == 3
 
 
+@pytest.mark.usefixtures("gil")
 def test_an_error_ends_the_probe() -> None:
     found = watch()
     found.judge(busy())
@@ -128,9 +139,15 @@ def test_an_error_ends_the_probe() -> None:
     assert [thread for thread in threading.enumerate() if "gil" in thread.name] == []
 
 
-def test_free_threaded_builds_need_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_gil_nobody_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, seen = watch(), Watched(monkeypatch)
+    found.judge(busy())
     monkeypatch.setattr(gil_watch, "gil_is_enabled", lambda: False)
-    assert watch().call("node", lambda: 1) == (1, None)
+    assert found.call("node", lambda: 1) == (1, None)
+    assert seen.number == 0
+    monkeypatch.setattr(gil_watch, "gil_is_enabled", lambda: True)  # an extension that was imported wants it
+    found.call("node", lambda: 1)
+    assert seen.number == 1
 
 
 def compute_in_python(x: Any) -> int:
@@ -171,6 +188,7 @@ async def test_a_kernel_that_holds_the_gil_is_named_once() -> None:
 
 
 @pytest.mark.parametrize("kernel", [compute_in_numpy, wait], ids=["computes without it", "waits"])
+@pytest.mark.usefixtures("gil")
 async def test_a_kernel_that_lets_go_of_the_gil_is_not(kernel: Callable[..., Any]) -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.object, [], name="x")

@@ -10,6 +10,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.gc_watch import collected_ns, watch_collections
+from asyncexec.framework.interpreter import IS_FREE_THREADED
 from tests.running import import_all_names, raw_op
 
 
@@ -24,7 +25,7 @@ def test_full_collections_are_timed() -> None:
     watch_collections()
     begun = monotonic_ns()
     gc.collect(1)
-    assert collected_ns(begun) == 0
+    assert bool(collected_ns(begun)) == IS_FREE_THREADED  # where there are no others
     gc.collect()
     once = collected_ns(begun)
     gc.collect()

@@ -1,17 +1,25 @@
-"""Variables and TensorArrays that kernels on several threads change: no change is lost."""
+"""What kernels on several threads change: no change is lost, and none is made of what is no longer so."""
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Barrier, Event, Thread
 from typing import Any
 
 import numpy as np
+import pytest
 
 import asyncexec as ax
+from asyncexec.framework.kernel import OpKernelConstruction
+from asyncexec.framework.kernel_registry import registry as kernel_registry
+from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.framework.types import float64
+from asyncexec.framework.types import float64, int64
+from asyncexec.ops.lookup_table import MutableHashTable
+from asyncexec.ops.stack import Stack
 from asyncexec.ops.tensor_array_state import TensorArray
 from asyncexec.ops.variable_state import Variable
+from tests.on_threads import at_once
 
 THREADS = 4
 SIZE = 400_000  # numpy lets others run meanwhile
@@ -68,3 +76,150 @@ def test_an_assignment_during_an_update_is_not_lost() -> None:
     update.join()
     other.join()
     assert variable.read() in (100, 101)  # by the order of the two
+
+
+def kernel_of(op: str, **attrs: Any) -> Any:
+    """A kernel of *op* as a session would have it."""
+    op_def = op_registry.lookup(op).op_def
+    complete = op_def.complete_attrs(attrs)
+    return kernel_registry.lookup(op, "CPU", complete).factory(OpKernelConstruction("node", op_def, complete))
+
+
+def variable_of(value: Any) -> Variable:
+    made = Variable("v", float64, TensorShape(None))
+    made.assign(value)
+    return made
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [kernel_of("AssignVariableOp", dtype=float64, validate_shape=True), kernel_of("Assign", T=float64)],
+    ids=["AssignVariableOp", "Assign"],
+)
+def test_a_shape_that_was_found_right_stays_so(monkeypatch: pytest.MonkeyPatch, assign: Any) -> None:
+    variable, is_checked, is_assigned = variable_of(np.zeros(2)), Event(), Event()
+    require_shape = Variable.require_shape
+
+    def check(self: Variable, shape: tuple[int, ...]) -> None:
+        require_shape(self, shape)
+        is_checked.set()
+        is_assigned.wait(0.1)  # which it is not, where it waits for this
+
+    def assign_another_shape() -> None:
+        is_checked.wait()
+        variable.assign(np.ones(3))
+        is_assigned.set()
+
+    monkeypatch.setattr(Variable, "require_shape", check)
+    at_once(partial(assign, variable, np.zeros(2)), assign_another_shape)
+    np.testing.assert_array_equal(variable.read(), np.ones(3))
+
+
+def test_a_value_that_is_forgotten_during_an_update_stays_so() -> None:
+    variable, has_begun, is_gone = variable_of(np.float64(1)), Event(), Event()
+
+    def slow(old: Any) -> Any:
+        has_begun.set()
+        is_gone.wait(0.1)
+        return old + 1
+
+    def destroy() -> bool:
+        has_begun.wait()
+        was_there = variable.destroy()
+        is_gone.set()
+        return was_there
+
+    assert at_once(partial(variable.update, slow), destroy)[1]
+    assert not variable.is_initialized
+
+
+def test_a_value_is_forgotten_once() -> None:
+    for _ in range(100):
+        variable = variable_of(np.float64(1))
+        assert sorted(at_once(variable.destroy, variable.destroy)) == [False, True]
+
+
+def test_training_steps_come_one_after_the_other() -> None:
+    """Of the two orders in which they may have come, the variables are as one leaves them."""
+    adam = kernel_of("ResourceApplyAdam", T=float64)
+    rates = [np.float64(rate) for rate in (0.9, 0.99, 0.1, 0.9, 0.99, 1e-3)]
+    gradients = [np.full(20_000, 1.0), np.full(20_000, -3.0)]
+
+    def after(gradients: list[Any], *, together: bool) -> bytes:
+        variables = [variable_of(np.zeros(20_000)) for _ in range(3)]
+        steps = [partial(adam, *variables, *rates, gradient) for gradient in gradients]
+        if together:
+            at_once(*steps)
+        else:
+            for step in steps:
+                step()
+        return b"".join(variable.read().tobytes() for variable in variables)
+
+    allowed = {after(gradients, together=False), after(gradients[::-1], together=False)}
+    assert len(allowed) == 2
+    assert {after(gradients, together=True) for _ in range(100)} <= allowed
+
+
+def test_variables_that_two_steps_name_in_different_orders() -> None:
+    momentum = kernel_of("ResourceApplyMomentum", T=float64)
+    one, other = variable_of(np.zeros(3)), variable_of(np.zeros(3))
+
+    def train(*variables: Variable) -> None:
+        for _ in range(500):
+            momentum(*variables, np.float64(0), np.ones(3), np.float64(0))
+
+    at_once(partial(train, one, other), partial(train, other, one))
+    assert one.is_initialized
+    assert other.is_initialized
+
+
+def test_a_stack_is_never_too_full_and_gives_each_element_once() -> None:
+    stack, size = Stack("s", int64, 1_000), 1_000
+
+    def push() -> int:
+        return sum(succeeds(partial(stack.push, i)) for i in range(size))
+
+    def pop() -> int:
+        return sum(succeeds(stack.pop) for _ in range(size))
+
+    assert sum(at_once(*[push] * THREADS)) == size
+    assert len(stack.elements) == size
+    assert sum(at_once(*[pop] * THREADS)) == size
+    pushed, *popped = at_once(push, pop, pop)
+    assert pushed - sum(popped) == len(stack.elements)
+
+
+def succeeds(function: Any) -> bool:
+    """Whether *function*, of a stack, finds room, or an element."""
+    try:
+        function()
+    except ax.errors.InvalidArgumentError:
+        return False
+    return True
+
+
+def test_a_table_is_never_seen_half_filled() -> None:
+    table = MutableHashTable(int64, int64)
+    many, few = np.arange(1_000), np.arange(10)
+    table.insert(many, many)
+
+    def fill() -> None:
+        for _ in range(50):
+            table.load(few, few)
+            table.load(many, many)
+
+    def look() -> set[int]:
+        return {table.size() for _ in range(2_000)}
+
+    assert set.union(*(found or set() for found in at_once(fill, look, look))) <= {10, 1_000}
+
+
+def test_print_tells_of_so_many_and_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    show = kernel_of("Print", T=float64, U=(float64,), message=b"seen ", first_n=50)
+
+    def use() -> None:
+        for _ in range(100):
+            show(np.float64(1), np.float64(2))
+
+    at_once(*[use] * THREADS)
+    assert capsys.readouterr().err.count("seen ") == 50

@@ -1,0 +1,39 @@
+"""JobQueue: what the threads of a pool take their jobs from.
+
+On a free-threaded build, an object that a thread has made and handed over is freed by that thread, and not before it
+runs again, even though others drop the last reference.  So a thread without a job wakes up some times, ever later,
+before it sleeps until there is one: what its last results were is not kept.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Final, TypeVar
+
+from asyncexec.framework.interpreter import IS_FREE_THREADED
+
+T = TypeVar("T")
+
+_NAPS_S: Final = (0.01, 0.1, 1.0) if IS_FREE_THREADED else ()
+
+
+class JobQueue(SimpleQueue[T | None]):
+    """Jobs, first in, first out; None tells a thread to end."""
+
+    def wait(self) -> T | None:
+        """The next one, for which a thread waits."""
+        for nap_s in _NAPS_S:
+            with suppress(Empty):
+                return self.get(timeout=nap_s)
+        return self.get()
+
+    def take_all(self) -> list[T]:
+        """All that no thread has taken, and from now on none will."""
+        found: list[T] = []
+        with suppress(Empty):
+            while True:
+                job = self.get_nowait()
+                if job is not None:
+                    found.append(job)
+        return found
