@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import asyncexec as ax
+from asyncexec.framework.interpreter import IS_FREE_THREADED
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
@@ -80,6 +81,14 @@ async def settle(turns: int = 5) -> None:
     """Let every task run as far as it can."""
     for _ in range(turns):
         await asyncio.sleep(0)
+
+
+async def let_threads_free(left: Callable[[], object]) -> None:
+    """Wait until nothing is *left*, where worker threads free what they have made, and not who has it last."""
+    for _ in range(1000):
+        if not (IS_FREE_THREADED and left()):
+            return
+        await asyncio.sleep(0.001)
 
 
 async def started(coroutine: Any) -> asyncio.Task[Any]:

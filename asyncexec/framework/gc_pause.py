@@ -5,7 +5,8 @@ milliseconds at a time in a large graph, during which the event loop stands stil
 
 Afterwards all of them are young, and the next collection, of the young alone, would walk them in one go.  So they are
 made old: ``gc.freeze`` puts everything aside, and ``gc.unfreeze`` puts it where the oldest are, neither looking at a
-single object.  What garbage there is among it, of anybody, goes with the next full collection.
+single object.  What garbage there is among it, of anybody, goes with the next full collection.  On free-threaded builds
+nothing is young or old, and both would walk all objects.
 
 A process that has frozen objects of its own keeps them so.  There only the full collections wait: those of the young,
 a few at a time, make them old as well, at some cost.
@@ -18,13 +19,13 @@ from __future__ import annotations
 
 import gc
 import sys
-import sysconfig
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from asyncexec.framework.clock import NS_PER_S, monotonic_ns
+from asyncexec.framework.interpreter import IS_FREE_THREADED
 
 # Young objects from which on it is worth it: to walk them takes some 5 ms.
 _MANY: Final = 50_000
@@ -34,7 +35,7 @@ _FROZEN: Final = 2_000
 # More than there ever are; and nobody else's, so that it shows who has set it.
 _NEVER: Final = 2_147_483_629
 # Whether there are collections of the young alone, and full ones have a threshold of their own.
-_HAS_GENERATIONS: Final = sys.version_info < (3, 14) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+_HAS_GENERATIONS: Final = sys.version_info < (3, 14) and not IS_FREE_THREADED
 
 # There may be an event loop in each of several threads; a pause may also end within a collection, anywhere.
 _lock: Final = threading.RLock()
@@ -96,6 +97,6 @@ def _has_frozen() -> bool:
 
 def _age_many() -> None:
     """Let young objects be old, if they are many."""
-    if gc.get_count()[0] > _MANY and not _has_frozen():
+    if not IS_FREE_THREADED and gc.get_count()[0] > _MANY and not _has_frozen():
         gc.freeze()
         gc.unfreeze()

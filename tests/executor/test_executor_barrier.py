@@ -17,7 +17,7 @@ from asyncexec.framework.derived import is_derived
 from asyncexec.framework.kernel import KernelKind
 from tests.executor.channels import SpyRendezvous, recv, send
 from tests.graph.testing_ops import load
-from tests.running import raw_op, settle, started
+from tests.running import let_threads_free, raw_op, settle, started
 
 CONFIG: Final = ax.SessionConfig(device_count={"CPU": 3}, num_worker_threads=2)
 DEBUG: Final = CONFIG.model_copy(update={"debug": True})
@@ -239,6 +239,7 @@ async def test_nothing_of_any_partition_is_left(
         if closing is not None:
             await closing
         await settle()
+        await let_threads_free(lambda: [value for value in tracked if value() is not None])
     # The threads have ended: one that has told of its end may hold what it worked on for a moment longer.
     assert [value() is None for value in tracked] == [True] * 3
     (step,) = steps

@@ -136,7 +136,7 @@ def test_an_error_ends_the_probe() -> None:
     found.judge(busy())
     with pytest.raises(ZeroDivisionError):
         found.call("node", lambda: 1 // 0)
-    assert [thread for thread in threading.enumerate() if "gil" in thread.name] == []
+    assert [thread for thread in threading.enumerate() if "gil-probe" in thread.name] == []
 
 
 def test_where_there_is_no_gil_nobody_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import asyncexec as ax
 from asyncexec.framework import gc_pause
 from asyncexec.framework.clock import NS_PER_S
 from asyncexec.framework.gc_pause import _HAS_GENERATIONS, paused_gc
+from asyncexec.framework.interpreter import IS_FREE_THREADED
 from tests.running import import_all_names
 
 MANY = 60_000
@@ -67,9 +68,10 @@ def test_no_collection_begins_in_a_pause() -> None:
                 make_many()
             make_many()
 
-    assert collections_during(make_many)
+    begin_by_themselves = bool(collections_during(make_many))
+    assert begin_by_themselves or IS_FREE_THREADED  # where they wait for a quarter more than there was
     assert not collections_during(paused)
-    assert collections_during(make_many)
+    assert bool(collections_during(make_many)) or not begin_by_themselves
 
 
 def test_no_full_collection_begins_where_the_user_has_frozen_objects() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from tests.running import raw_op, settle, started
+from tests.running import let_threads_free, raw_op, settle, started
 
 
 class Tracked:
@@ -110,6 +110,7 @@ async def test_tensors_of_a_step_that_failed(tracked: Tracked, place: str) -> No
             with pytest.raises(ax.errors.InvalidArgumentError, match="failed"):
                 await session.run(pipeline.fetches, {pipeline.x: tracked.new()})
             await settle()
+            await let_threads_free(lambda: tracked.alive)
             assert tracked.alive == 0
     assert tracked.count == 6
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from tests.running import settle
+from tests.running import let_threads_free, settle
 from tests.session.flat_memory import FlatMemory, LiveArrays
 
 # No warnings of slow kernels: what a log keeps of them is not flat.
@@ -34,6 +35,7 @@ class Items:
     def __init__(self) -> None:
         self.num_begun = 0
         self.num_worked = 0
+        self._lock = threading.Lock()
         self.arrays = LiveArrays()
         self._has_failed: set[float] = set()
         with ax.Graph() as self.graph:
@@ -67,7 +69,8 @@ class Items:
         return self.arrays.keep(x * 2)
 
     def _work(self, x: Any) -> Any:
-        self.num_worked += 1
+        with self._lock:  # on several threads
+            self.num_worked += 1
         return self.arrays.keep(x + 0)
 
     def feeds(self, number: int) -> dict[Any, Any]:
@@ -122,6 +125,7 @@ async def soak_over_devices_and_threads(number: int, samples: int) -> None:
                 missing.remove(n)
             del out
         await settle()
+        await let_threads_free(lambda: items.arrays.alive)
         assert (last, missing, items.num_worked, items.arrays.alive) == (number - 1, set(), number, 0)
     memory.check()
     assert items.arrays.most <= 8 * window

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -46,6 +47,7 @@ class Mix:
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
+        self._lock = threading.Lock()
         self.arrays = LiveArrays()
         self._has_failed: set[int] = set()
         with ax.Graph() as self.graph:
@@ -88,7 +90,8 @@ class Mix:
             return await kernel(*values)
 
         def called(*values: Any) -> Any:
-            self.calls[name] += 1
+            with self._lock:  # on several threads
+                self.calls[name] += 1
             return kernel(*values)
 
         return awaited if inspect.iscoroutinefunction(kernel) else called
