@@ -7,7 +7,9 @@ same event loop; the ideal is the kernels' time alone, spread over the cores.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import warnings
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -18,6 +20,7 @@ import numpy as np
 
 import asyncexec as ax
 from asyncexec.framework.clock import NS_PER_MS, NS_PER_S, monotonic_ns
+from asyncexec.framework.interpreter import gil_is_enabled
 from benchmarks.async_ops import LOOPS, loop_factory
 from benchmarks.event_loop import lags
 from benchmarks.measure import Settings, Times, alternate, calling, ratios
@@ -31,6 +34,7 @@ MAX_LAG_MS: Final = 5.0
 ROUNDS: Final = 8
 IN_FLIGHT: Final = 1000
 THREADS: Final = "threads"
+ONE_THREAD: Final = "one thread"
 NUM_CORES: Final = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 _ARRAY: Final = np.linspace(1.0, 1000.0, 100_000)
@@ -137,18 +141,18 @@ async def _race(
     return {name: Times(tuple(found)) for name, found in walls.items()}, ticks
 
 
-def _graph(op: Any) -> tuple[ax.Graph, ax.Tensor, list[ax.Tensor]]:
+def _graph(op: Any, num_sleeps: int = NUM_EACH) -> tuple[ax.Graph, ax.Tensor, list[ax.Tensor]]:
     sleep = ax.op(nap)
     with ax.Graph() as graph:
         fed = ax.placeholder(ax.int64, [], name="repeats")
-        fetches = [op(fed) for _ in range(NUM_EACH)] + [sleep(ax.constant(np.float64(i))) for i in range(NUM_EACH)]
+        fetches = [op(fed) for _ in range(NUM_EACH)] + [sleep(ax.constant(np.float64(i))) for i in range(num_sleeps)]
     return graph, fed, fetches
 
 
-async def _bare(pool: Executor, kernel: Callable[[int], float], repeats: int) -> None:
+async def _bare(pool: Executor, kernel: Callable[[int], float], repeats: int, num_sleeps: int = NUM_EACH) -> None:
     loop = asyncio.get_running_loop()
     calls = [loop.run_in_executor(pool, kernel, repeats) for _ in range(NUM_EACH)]
-    await asyncio.gather(*(nap(i) for i in range(NUM_EACH)), *calls)
+    await asyncio.gather(*(nap(i) for i in range(num_sleeps)), *calls)
 
 
 async def _round(work: Callable[[], Awaitable[object]], walls: list[float], ticks: list[float]) -> None:
@@ -158,6 +162,42 @@ async def _round(work: Callable[[], Awaitable[object]], walls: list[float], tick
         walls.append((monotonic_ns() - begun) / NS_PER_MS)
 
     ticks += await lags(timed)
+
+
+def measure_python(settings: Settings) -> Row:
+    """Pure-Python kernels on as many worker threads as cores, and on one: without a GIL, the more are the quicker."""
+    repeats, once_ms = repeats_for(in_python)
+    walls, ticks = asyncio.run(_race_of_threads(settings, repeats))
+    found = ratios(walls[OURS], [walls[FLOOR]])
+    target = Target(f"at most {MAX_OF_IDEAL:g} of the bare pool's", None if found is None else found[0], MAX_OF_IDEAL)
+    shown = ", ".join(f"{name} {Times(tuple(each)).percentile(99):.1f}" for name, each in ticks.items())
+    note = (
+        f"a kernel {once_ms:.2f} ms, {'with' if gil_is_enabled() else 'without'} a GIL; "
+        f"one thread {walls[ONE_THREAD].median:.0f} ms; lag in ms: {shown}"
+    )
+    return Row("python_on_threads", "ms", walls, (target,), (note,))
+
+
+async def _race_of_threads(settings: Settings, repeats: int) -> tuple[dict[str, Times], dict[str, list[float]]]:
+    """The walls, in milliseconds, and the lags of the ticks; the two take turns."""
+    graph, fed, fetches = _graph(ax.op(expensive=True, name="InPython")(in_python), num_sleeps=0)
+    walls: dict[str, list[float]] = {}
+    ticks: dict[str, list[float]] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        bare = stack.enter_context(ThreadPoolExecutor(NUM_CORES))
+        contestants: dict[str, Callable[[], Awaitable[object]]] = {FLOOR: partial(_bare, bare, in_python, repeats, 0)}
+        for name, threads in ((OURS, NUM_CORES), (ONE_THREAD, 1)):
+            session = await stack.enter_async_context(ax.Session(graph, ax.SessionConfig(num_worker_threads=threads)))
+            contestants[name] = partial(session.run, fetches, {fed: np.int64(repeats)})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ax.KernelWarning)  # that they hold the GIL
+            for work in contestants.values():
+                await work()
+                await work()
+            for _ in range(settings.rounds(ROUNDS)):
+                for name, work in contestants.items():
+                    await _round(work, walls.setdefault(name, []), ticks.setdefault(name, []))
+    return {name: Times(tuple(found)) for name, found in walls.items()}, ticks
 
 
 def measure_offload(number: int, settings: Settings) -> Row:
@@ -193,5 +233,6 @@ async def _race_of_calls(number: int, settings: Settings) -> dict[str, Times]:
 BENCHMARKS: Final = (
     *(Benchmark(f"mixed_load_{loop}", partial(measure_threads, loop)) for loop in LOOPS),
     *(Benchmark(f"mixed_load_processes_{loop}", partial(measure_processes, loop)) for loop in LOOPS),
+    Benchmark("python_on_threads", measure_python),
     *(Benchmark(f"offload_{number}", partial(measure_offload, number)) for number in (1, IN_FLIGHT)),
 )
