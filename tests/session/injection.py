@@ -13,7 +13,7 @@ import gc
 import itertools
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from unittest import mock
@@ -27,7 +27,7 @@ from asyncexec.framework import cooperative
 from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
 from asyncexec.session import graph_execution_state
 from asyncexec.testing import VirtualClockLoop
-from tests.running import settle
+from tests.running import let_threads_free, settle
 
 # For cases with worker threads or processes, which take real time: the clock must not jump meanwhile.
 REAL_TIME: Final = pytest.mark.virtual_clock(autojump_threshold_s=30.0)
@@ -85,10 +85,9 @@ class Case:
 
 
 class _Ready(deque[Any]):
-    """The queue of callbacks of a loop, that does something before those of some numbers."""
+    """The queue of callbacks of a loop, that does something before those of some numbers, counted since ``begin``."""
 
-    def __init__(self, handles: Iterable[Any], acts: Mapping[int, Callable[[], object]]) -> None:
-        super().__init__(handles)
+    def begin(self, acts: Mapping[int, Callable[[], object]]) -> None:
         self._acts = acts
         self._number = 0
 
@@ -105,11 +104,13 @@ def before_callbacks(acts: Mapping[int, Callable[[], object]]) -> Iterator[None]
     """Have the *acts* called before the callbacks of their numbers, from now on."""
     loop: Any = asyncio.get_running_loop()
     assert type(loop) is VirtualClockLoop
-    loop._ready = _Ready(loop._ready, acts)
+    if type(loop._ready) is not _Ready:  # which is then kept: a thread may be about to add to the queue that is there
+        loop._ready = _Ready(loop._ready)
+    loop._ready.begin(acts)
     try:
         yield
     finally:
-        loop._ready = deque(loop._ready)
+        loop._ready.begin({})
 
 
 class Once:
@@ -281,6 +282,7 @@ async def end_at_every_point(make: Callable[[Watch], Case], way: Way) -> None:
                 check_nothing_is_left(session, watch, case, where)
                 if way is by_sibling:
                     gc.collect()  # the TaskGroup's own error is in a cycle
+                await let_threads_free(lambda: watch.alive() > baseline)
                 assert watch.alive() <= baseline, where
                 assert await case.run(session) == case.expected, where
                 point += 1
@@ -341,6 +343,7 @@ async def end_first_at_every_point(make: Callable[[Watch], Case], way: Way) -> N
                 assert await case.run(session) == case.expected, where
             if way is by_sibling:
                 gc.collect()
+            await let_threads_free(watch.alive)
             assert watch.alive() == 0, where
             point += 1
         assert point > 20
@@ -359,6 +362,7 @@ async def close_at_every_point(make: Callable[[Watch], Case], *, stride: int = 1
             where = f"closed before callback {point}"
             if has_cycles:
                 gc.collect()
+            await let_threads_free(watch.alive)
             assert watch.alive() == 0, where
             point += stride
         assert point > 4

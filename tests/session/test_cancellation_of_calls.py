@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import asyncexec as ax
-from tests.running import raw_op, settle, started
+from tests.running import let_threads_free, raw_op, settle, started
 
 # A step that is cancelled waits for its threads as long as it takes.
 PATIENT = ax.SessionConfig(worker_grace_s=None, cancel_grace_s=None)
@@ -197,6 +197,7 @@ async def test_a_manager_dies_with_its_call() -> None:
     async with ax.Session(graph) as session:
         await session.run(fetch)
         await session.run(fetch)
+        await let_threads_free(lambda: managers[0]())
         assert managers[0]() is None
 
 
