@@ -116,10 +116,14 @@ class StreamScope(StreamIntake):
             self.drop()
             return
         self.check_loop()
-        self.abort(CancelledError("the stream has ended"))
-        self._leave()
+        self.abandon("the stream has ended")
         if not self._is_waited_for():
             await self._outlast_endings()
+
+    def abandon(self, reason: str) -> None:
+        """Cancel and drop everything; nobody waits for results."""
+        self.abort(CancelledError(reason))
+        self._leave()
 
     def _leave(self) -> None:
         """Take note that nobody waits for results any more."""

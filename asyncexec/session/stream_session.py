@@ -16,7 +16,6 @@ from asyncexec.executor.stream_scope import StreamScope
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import SLICE_NS
 from asyncexec.framework.errors import (
-    CancelledError,
     FailedPreconditionError,
     InvalidArgumentError,
     InvalidTypeError,
@@ -90,7 +89,7 @@ class _Handle:
         # An ``async for`` that is left early just drops its iterator, maybe on another thread.
         scope, loop = getattr(self, "_scope", None), getattr(self, "_loop", None)
         if scope is not None and loop is not None and not scope.has_ended and not loop.is_closed():
-            loop.call_soon_threadsafe(scope.abort, CancelledError("the stream was dropped"))
+            loop.call_soon_threadsafe(scope.abandon, "the stream was dropped")
 
 
 class Stream(_Handle):

@@ -220,3 +220,32 @@ async def test_no_call_on_a_worker_thread(kernel: Any) -> None:
             await session.run(fetch)
     assert caught.value.node == "asks"
     assert "asyncio.CancelledError" in (caught.value.hint or "")
+
+
+async def test_a_kernel_on_a_worker_thread_has_the_time_of_a_cancelled_call_where_a_map_was_left(
+    kernels: Kernels,
+) -> None:
+    """Nobody waits for results: neither who left the ``async for``, nor who closes the session then."""
+
+    def waits(x: Any) -> Any:
+        if x:
+            kernels.begun.set()
+            kernels.go.wait(20)
+        return x
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.object, [])
+        fetch = raw_op("Wait", waits, is_expensive=True)(x, name="stuck")
+    session = ax.Session(graph, ax.SessionConfig(worker_grace_s=1.0, cancel_grace_s=0.001))
+
+    async def leave() -> None:
+        async with session:
+            async for _ in session.map(fetch, [{x: 0}, {x: 1}]):
+                await kernels.wait_begun()
+                break
+
+    with pytest.warns(ax.KernelWarning) as warned:
+        await leave()
+    kernels.go.set()
+    assert "'stuck' has not come back from its worker thread within 0.001 s" in str(warned[0].message)
+    await wait_in_service(session)
