@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.signals import handlers
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -38,7 +40,8 @@ def test_every_block_of_python_runs(block: Block, tmp_path: Path) -> None:
     program.write_text("\n" * (block.line - 1) + block.source, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "error", str(program)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    with handlers():  # for programs that press Ctrl-C
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert_says(done.stdout, block.source)
 

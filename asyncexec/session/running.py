@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
+import atexit
+import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Self, TypeVar
-
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from typing import Any, Final, Self, TypeVar
 
 from asyncexec.framework.errors import FailedPreconditionError
 from asyncexec.framework.extras import is_installed
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.step_stats import RunMetadata
+from asyncexec.framework.weak_group import WeakGroup
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.session.direct_session import Feeds, Fetches, Session
+from asyncexec.session.loop_thread import LoopThread
 from asyncexec.session.session_config import RunOptions, SessionConfig
-from asyncexec.session.stream_session import OnError, StreamMap
+from asyncexec.session.stream_session import OnError
 
 T = TypeVar("T")
+
+_EXIT_S: Final = 5.0  # how long the process waits at its exit for a session that nobody has closed
 
 
 def run(main: Coroutine[Any, Any, T] | Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -47,9 +49,9 @@ def _is_loop_running() -> bool:
     return True
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     if not is_installed("uvloop"):
-        return None
+        return asyncio.new_event_loop
     import uvloop
 
     return uvloop.new_event_loop
@@ -59,27 +61,33 @@ class BlockingSession:
     """A Session for code that is not async: its event loop runs on a thread of its own, so it works in notebooks too.
 
     ``with ax.BlockingSession(graph) as session: session.run(...)``.  Arguments and errors are those of Session.
+
+    Ctrl-C, and any other exception that reaches a waiting thread from outside, cancels what the thread waits for, and
+    is raised when that has ended.  A second one is raised at once; what was cancelled then ends in the background.
     """
+
+    _thread: LoopThread | None = None
 
     def __init__(self, graph: Graph, config: SessionConfig | None = None) -> None:
         self._session = Session(graph, config)
-        self._portal: BlockingPortal | None = None
-        self._exits = contextlib.ExitStack()
 
     @property
     def graph(self) -> Graph:
         return self._session.graph
 
     def __enter__(self) -> Self:
-        if self._portal is not None:
+        if self._thread is not None:
             raise FailedPreconditionError("this session is open already")
-        options = {"use_uvloop": is_installed("uvloop")}
-        self._portal = self._exits.enter_context(start_blocking_portal("asyncio", options))
-        self._exits.callback(self._portal.call, self._session.close)
+        self._thread = LoopThread(_loop_factory())
+        _open_sessions.add(self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if self._thread is not None and self._thread.is_open:
+            self._end_forgotten(self._thread, 0.0)
 
     def run(
         self,
@@ -95,7 +103,7 @@ class BlockingSession:
         async def call() -> Any:
             return await self._session.run(fetches, feeds, targets=targets, options=options, metadata=metadata)
 
-        return self._open_portal().call(call)
+        return self._open_thread().call(call)
 
     def map(
         self,
@@ -107,44 +115,67 @@ class BlockingSession:
         on_error: OnError = "raise",
     ) -> Iterator[Any]:
         """``Session.map``, as a generator; *items* are drawn in the loop's thread."""
-        portal = self._open_portal()
+        thread = self._open_thread()
         end = object()
-        in_loop = portal.call(threading.get_ident)
-
-        async def begin() -> StreamMap:
-            return self._session.map(fetches, items, window=window, ordered=ordered, on_error=on_error)
 
         async def take() -> Any:
-            return await anext(outputs, end)
+            try:
+                return await anext(outputs, end)
+            except asyncio.CancelledError:
+                await outputs.aclose()
+                raise
 
-        outputs = portal.call(begin)
-        try:
-            while (out := self._open_portal().call(take)) is not end:
+        outputs = self._session.map(fetches, items, window=window, ordered=ordered, on_error=on_error)
+        while (out := self._open_thread().call(take)) is not end:
+            try:
                 yield out
-        finally:
-            # The close of the session has ended it; and in the loop's thread, where a generator may be collected, its
-            # handle does.
-            if self._portal is portal and threading.get_ident() != in_loop:
-                portal.call(outputs.aclose)
+            except BaseException:
+                # The close of the session has ended the map; and in the loop's thread, where a generator may be
+                # collected, its handle does.
+                if thread.is_open and not thread.is_current:
+                    thread.call(outputs.aclose)
+                raise
 
     def make_callable(
         self, fetches: Fetches, feed_list: Sequence[Tensor | str] = (), targets: Iterable[Node | Tensor | str] = ()
     ) -> Callable[..., Any]:
         """``Session.make_callable``; the function it gives is a plain one."""
-        self._open_portal()
+        self._open_thread()
         call = self._session.make_callable(fetches, feed_list, targets)
-        return lambda *values: self._open_portal().call(call, *values)
+        return lambda *values: self._open_thread().call(call, *values)
 
     def extend(self, graph_def: GraphDef) -> None:
         """``Session.extend``, waited for."""
-        self._open_portal().call(self._session.extend, graph_def)
+        self._open_thread().call(self._session.extend, graph_def)
 
     def close(self) -> None:
-        """``Session.close``, waited for; the loop's thread ends."""
-        self._exits.close()
-        self._portal = None
+        """``Session.close``, waited for; the loop's thread ends.
 
-    def _open_portal(self) -> BlockingPortal:
-        if self._portal is None:
+        An interrupt ends the drain (``SessionConfig.drain_timeout_s``): the steps under way are cancelled.
+        """
+        thread = self._thread
+        if thread is not None:
+            thread.close(self._session.close)
+            self._thread = None
+
+    def _end_forgotten(self, thread: LoopThread, wait_s: float) -> None:
+        """Close a session that nobody has closed, and warn of it."""
+        thread.close_soon(self._session.close, wait_s)
+        warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+
+    def _open_thread(self) -> LoopThread:
+        if self._thread is None:
             raise FailedPreconditionError("this session is not open", hint="use it in a 'with' block")
-        return self._portal
+        return self._thread
+
+
+_open_sessions: Final[WeakGroup[BlockingSession]] = WeakGroup()
+
+
+@atexit.register
+def _end_at_exit() -> None:
+    """Close what was forgotten; but daemon threads that wait for a session end with the process, and it with them."""
+    for session in _open_sessions.list():
+        thread = session._thread
+        if thread is not None and thread.is_open and not thread.is_busy:
+            session._end_forgotten(thread, _EXIT_S)

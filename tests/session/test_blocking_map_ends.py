@@ -25,9 +25,13 @@ def test_a_map_that_is_dropped_in_the_thread_of_the_loop_ends(monkeypatch: pytes
     ignored: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
     stages = Stages()
+
+    async def clear() -> None:
+        held.clear()
+
     with ax.BlockingSession(stages.graph) as session:
         held = [session.map(stages.y, ({stages.x: x} for x in range(100)))]
         assert next(held[0]) == 1
-        session._open_portal().call(held.clear)
+        session._open_thread().call(clear)
         assert session.run(stages.y, {stages.x: 1}) == 3
     assert ignored == []

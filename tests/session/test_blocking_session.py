@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.attr_value import AttrValue
 from asyncexec.framework.extras import is_installed
+from tests.on_threads import at_once
 
 
 @pytest.fixture
@@ -135,6 +138,89 @@ def test_closed_from_another_thread_while_it_runs() -> None:
         entered.wait()
     thread.join()
     assert type(caught[0]) in (ax.errors.CancelledError, ax.errors.FailedPreconditionError)
+
+
+def test_closed_by_several_threads_at_once(graph: ax.Graph) -> None:
+    session = ax.BlockingSession(graph).__enter__()
+    at_once(*[session.close] * 4)
+    assert session._thread is None
+
+
+def test_a_session_that_nobody_closes_is_closed_with_a_warning(graph: ax.Graph) -> None:
+    session = ax.BlockingSession(graph).__enter__()
+    assert session.run("y:0", {"x:0": 1.0}) == 2.0
+    with pytest.warns(ResourceWarning, match="unclosed .*BlockingSession"):
+        del session
+
+
+def test_a_session_that_nobody_closes_ends_what_goes_on_in_it() -> None:
+    ended = threading.Event()
+
+    @ax.op
+    async def wait(x: float) -> float:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return x
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [])
+        fetch = wait(x)
+    session = ax.BlockingSession(graph).__enter__()
+    run: list[asyncio.Task[Any]] = []
+
+    async def begin(inner: ax.Session) -> None:
+        run.append(asyncio.create_task(inner.run(fetch, {x: 1.0})))
+
+    session._open_thread().call(begin, session._session)
+    with pytest.warns(ResourceWarning, match="unclosed .*BlockingSession"):
+        del session
+    ended.wait()
+
+
+# A session that nobody closes: its loop has nothing to do, or a daemon thread has begun a step that goes on and on.
+FORGETFUL = """
+import asyncio, sys, threading
+import asyncexec as ax
+from asyncexec.session import running
+
+loop, kind = sys.argv[1:]
+if loop == "asyncio":
+    running.is_installed = lambda name: False
+began = threading.Event()
+
+@ax.op
+async def turns(x: float) -> float:
+    began.set()
+    while True:
+        await asyncio.sleep(0)
+
+@ax.op(expensive=True)
+def works(x: float) -> float:
+    began.set()
+    while True:
+        pass
+
+with ax.Graph() as graph:
+    x = ax.placeholder(ax.float64, [])
+    fetches = {"idle": x + 1.0, "turns": turns(x), "works": works(x)}
+session = ax.BlockingSession(graph).__enter__()
+print(session.run(fetches["idle"], {x: 1.0}))
+if kind != "idle":
+    threading.Thread(target=session.run, args=(fetches[kind], {x: 1.0}), daemon=True).start()
+    began.wait()
+"""
+
+
+@pytest.mark.parametrize("kind", ["idle", "turns", "works"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_forgotten_session_does_not_hold_the_exit_of_the_process(loop: str, kind: str) -> None:
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", FORGETFUL, loop, kind]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
+    assert ("unclosed <asyncexec" in done.stderr) == (kind == "idle")
+    assert "Traceback" not in done.stderr
 
 
 def test_what_the_block_raises_comes_out(graph: ax.Graph) -> None:
