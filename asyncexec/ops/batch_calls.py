@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework.callers import Group
-from asyncexec.framework.errors import OpError
 from asyncexec.framework.step_stats import current_trace
 
 
@@ -62,7 +61,7 @@ class Call(asyncio.Future[list[Any]]):
         self.rows = rows
         self.batches: tuple[Batch, ...] = ()  # in the order of its rows
         self.results: dict[Batch, list[Any]] | None = None  # of those that have run, where there are several
-        self.error: OpError | None = None
+        self.error: BaseException | None = None
         self.trace = current_trace()
         self.context: Context = copy_context()
 
@@ -90,7 +89,7 @@ class Call(asyncio.Future[list[Any]]):
             ordered = [results[each] for each in self.batches]
             self.set_result([np.concatenate(arrays) for arrays in zip(*ordered, strict=True)])
 
-    def fail(self, error: OpError) -> None:
+    def fail(self, error: BaseException) -> None:
         """One of its batches has failed, or it is not to wait for them."""
         if self.error is None:
             self.error = error

@@ -231,7 +231,7 @@ class BatchQueue(ABC):
         batch.group = group = _Waiting(self, batch)
         work_for(group)
         hold_none()
-        error: OpError | None = CancelledError("The batch was cancelled.")
+        error: BaseException | None = CancelledError("The batch was cancelled.")
         try:
             if batch.parts:
                 await self._compute(batch)
@@ -244,6 +244,10 @@ class BatchQueue(ABC):
         except asyncio.CancelledError:
             if batch.parts:  # somebody else's cancellation: not for want of calls
                 raise
+        except GeneratorExit:
+            raise
+        except BaseException as raised:  # a KeyboardInterrupt, say: its callers raise it, and not this task
+            error = raised
         finally:
             is_known = batch in self._running  # else its loop is closed
             self._running.discard(batch)
@@ -341,8 +345,10 @@ def _check_output(output: Any, size: int, padding: int) -> None:
         )
 
 
-def _copy(error: OpError) -> OpError:
+def _copy(error: BaseException) -> BaseException:
     """A copy of *error* for one of those that it is raised for, without the frames of the batch."""
+    if not isinstance(error, OpError):  # nor an Exception: there is no telling how to make another
+        return error.with_traceback(None)
     copy = type(error).__new__(type(error), *error.args)
     vars(copy).update(vars(error))
     if hasattr(error, "__notes__"):

@@ -157,6 +157,20 @@ async def test_what_is_no_exception_comes_out_as_it_is() -> None:
         await pool.close()
 
 
+@ONCE
+async def test_an_exit_in_a_process_reaches_the_caller_and_the_process_goes_on(graph: ax.Graph) -> None:
+    with graph:
+        kind, x = ax.placeholder(ax.string, []), ax.placeholder(ax.float64, [])
+        fails, works = functions.fail(kind), functions.process_id(x)
+    async with ax.Session(graph, ax.SessionConfig(max_concurrent_steps=1, num_processes=1)) as session:
+        first = await session.run(works, {x: 1.0})
+        for _ in range(2):
+            with pytest.raises(SystemExit) as caught:
+                await session.run(fails, {kind: "exit"})
+            assert caught.value.code == 7
+        assert await session.run(works, {x: 1.0}) == first
+
+
 def reference(name: str) -> FunctionReference:
     return FunctionReference(functions.__name__, name, is_wrapped=True)
 
