@@ -29,6 +29,8 @@ _CLOSES_AT_ONCE: Final = os.name != "nt"
 def serve(connection: Connection) -> None:
     """Answer calls until the other end is closed.  Ctrl-C is left to the parent; when it ends, so does this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.name != "nt":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was blocked until now
     threading.Thread(target=_end_with_parent, name="asyncexec-parent", daemon=True).start()
     while True:
         try:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -156,7 +158,8 @@ class _WorkerProcess:
 
     def _answer(self, message: tuple[FunctionReference, Parcel, str]) -> tuple[bool, Parcel]:
         if self._process.pid is None:
-            self._process.start()
+            with _interrupts_blocked():
+                self._process.start()
             self._other_end.close()
             if self.is_killed:  # before there was a process
                 self.kill()
@@ -183,6 +186,20 @@ class _WorkerProcess:
         if self._process.exitcode is None:
             self._process.kill()
             self._process.join()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Keeps Ctrl-C from a process that this thread starts, until the process ignores it: its imports take a while."""
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # which would end the block if the start of the process was to start it
+    before = None if os.name == "nt" else signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _packed(values: Any, segment_name: str) -> tuple[Parcel, SharedMemory | None]:

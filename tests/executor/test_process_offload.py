@@ -6,6 +6,8 @@ import asyncio
 import functools
 import multiprocessing
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from asyncexec.executor.process_pool import ProcessPool
 from asyncexec.framework.process_calls import FunctionReference
 from tests.executor import process_functions as functions
 from tests.running import settle, started
+from tests.signals import handlers
 
 SEGMENTS = Path("/dev/shm")
 LARGE = 100_000  # float64: more than travels in a pipe
@@ -169,6 +172,34 @@ async def test_an_exit_in_a_process_reaches_the_caller_and_the_process_goes_on(g
                 await session.run(fails, {kind: "exit"})
             assert caught.value.code == 7
         assert await session.run(works, {x: 1.0}) == first
+
+
+INTERRUPTED_AT_THE_START = """
+import os, signal
+import asyncexec as ax
+
+if __name__ == "__mp_main__":  # as a terminal does, in the middle of the imports of the process
+    os.kill(os.getpid(), signal.SIGINT)
+
+@ax.op(executor="process")
+def blocked(x: float) -> int:
+    return len(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+if __name__ == "__main__":
+    with ax.Graph() as graph:
+        fetch = blocked(ax.constant(1.0, ax.float64))
+    with ax.BlockingSession(graph, ax.SessionConfig(num_processes=1)) as session:
+        print("blocked signals:", session.run(fetch))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals can be blocked there")
+def test_ctrl_c_does_not_end_a_process_that_starts(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(INTERRUPTED_AT_THE_START)
+    with handlers():
+        done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("blocked signals: 0\n", "", 0)
 
 
 def reference(name: str) -> FunctionReference:
