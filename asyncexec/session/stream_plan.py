@@ -135,6 +135,19 @@ async def open_plan(host: StreamHost, admission: StreamAdmission, fetches: Any, 
     )
 
 
+def snapshot(feeds: Any) -> Any:
+    """*feeds* as they are now: whoever gave them may change the mapping as soon as it is read.
+
+    What is no mapping, or cannot be read, is given back as it is: the error is that of its item.
+    """
+    if type(feeds) is dict:
+        return feeds.copy()
+    if isinstance(feeds, Mapping):
+        with suppress(Exception):
+            return dict(feeds)
+    return feeds
+
+
 def may_be_large(graph: Graph, feeds: Any) -> bool:
     """Whether items that feed what *feeds* does can have values that take long to convert."""
     try:

@@ -7,7 +7,7 @@ dropped before the end of its stream ends it, too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -30,6 +30,7 @@ from asyncexec.session.stream_plan import (
     large_items,
     may_be_large,
     open_plan,
+    snapshot,
     stream_nodes,
     with_large_converted,
 )
@@ -160,18 +161,22 @@ class Stream(_Handle):
                 num_succeeded += 1
         return num_succeeded
 
-    async def send(self, feeds: Mapping[Any, Any] | None = None) -> None:
+    def send(self, feeds: Mapping[Any, Any] | None = None) -> Coroutine[Any, Any, None]:
         """Let *feeds*, values by tensor or name, be the next item; waits while the window is full.
 
-        All items feed the same tensors.  What is wrong with an item is told where its result is taken.
+        All items feed the same tensors.  The mapping is read at once, before anything is awaited.  What is wrong with
+        an item is told where its result is taken.
 
         Raises:
             FailedPreconditionError: the stream is closed, or has its own sources, or was opened in another event loop.
             AbortedError: the stream has ended by a failure, which is the cause.
         """
+        return self._send(_NO_FEEDS if feeds is None else snapshot(feeds))
+
+    async def _send(self, given: Any) -> None:
         if self._has_sources:
             raise FailedPreconditionError("this stream draws its items from its sources")
-        scope, given = self._opened(), _NO_FEEDS if feeds is None else feeds
+        scope = self._opened()
         if self._may_be_large is None:
             self._may_be_large = may_be_large(self._host.graph, given)
         if self._may_be_large and has_large(given):
@@ -263,7 +268,7 @@ async def _send_all(
     try:
         async with drawing(items) as iterator:
             async for feeds in iterator:
-                await _send_converted(graph, scope, feeds)
+                await _send_converted(graph, scope, snapshot(feeds))
                 if monotonic_ns() > end:
                     await asyncio.sleep(0)  # a source that never waits holds nobody up
                     end = monotonic_ns() + SLICE_NS
@@ -280,7 +285,7 @@ async def _draw_all(graph: Graph, scope: StreamScope, items: Iterable[Any]) -> N
     """Let the scope draw *items*, but for those that take long to convert; what goes wrong comes out in its place."""
     scope.note_feeder(asyncio.current_task())
     try:
-        source = iter(items)
+        source = map(snapshot, items)
         for first in source:
             await _send_converted(graph, scope, first)
             is_large = large_items(graph, first)
