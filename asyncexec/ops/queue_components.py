@@ -22,12 +22,13 @@ from asyncexec.ops.variable_state import MAX_BYTES, frozen
 def checked_element(queue: Queue, components: Sequence[Any]) -> Element:
     """*components* as an element of *queue*; InvalidArgumentError when a shape does not fit."""
     for index, wanted in enumerate(queue.component_shapes):
-        _require_shape(index, wanted, np.shape(components[index]))
+        _require_shape(index, wanted, _shape_of(queue.component_dtypes[index], components[index]))
     return tuple(frozen(component) for component in components)
 
 
 def checked_elements(queue: Queue, components: Sequence[Any]) -> list[Element]:
     """The elements that stand along the first dimension of *components*."""
+    components = list(map(_rows, queue.component_dtypes, components))
     first = np.shape(components[0])
     size = first[0] if first else 0
     shapes = queue.component_shapes or (TensorShape(None),) * len(components)
@@ -45,6 +46,25 @@ def checked_elements(queue: Queue, components: Sequence[Any]) -> list[Element]:
     return [tuple(as_value(component[row]) for component in kept) for row in range(size)]
 
 
+def _shape_of(dtype: DType, value: Any) -> tuple[int, ...]:
+    """The shape of *value*: an array of Python objects has one, any other Python object has none of its own."""
+    return () if dtype.is_opaque and not _is_object_array(value) else np.shape(value)
+
+
+def _rows(dtype: DType, value: Any) -> Any:
+    """*value*, with the items of a Python sequence as rows where the components are Python objects."""
+    if not dtype.is_opaque or not isinstance(value, (list, tuple)):
+        return value
+    rows = np.empty(len(value), object)
+    for row, item in enumerate(value):
+        rows[row] = item
+    return rows
+
+
+def _is_object_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.object_
+
+
 def _require_shape(index: int, wanted: TensorShape, got: tuple[int, ...]) -> None:
     if not wanted.accepts(got):
         raise InvalidArgumentError(
@@ -53,7 +73,7 @@ def _require_shape(index: int, wanted: TensorShape, got: tuple[int, ...]) -> Non
 
 
 def batched(queue: Queue, elements: Sequence[Element]) -> tuple[Any, ...]:
-    """Each component of *elements*, stacked; padded with zeros where the queue pads."""
+    """Each component of *elements*, stacked; padded with zeros (empty strings, None) where the queue pads."""
     columns = zip(*elements, strict=True)
     if isinstance(queue, PaddingFIFOQueue):
         return tuple(_padded(dtype, column) for dtype, column in zip(queue.component_dtypes, columns, strict=True))
@@ -61,20 +81,23 @@ def batched(queue: Queue, elements: Sequence[Element]) -> tuple[Any, ...]:
 
 
 def _stacked(dtype: DType, column: Sequence[Any]) -> Any:
-    batch = np.empty((len(column), *np.shape(column[0])), dtype.as_numpy_dtype)
+    batch = np.empty((len(column), *_shape_of(dtype, column[0])), dtype.as_numpy_dtype)
     for row, value in enumerate(column):
         batch[row] = value
     return batch
 
 
 def _padded(dtype: DType, column: Sequence[Any]) -> Any:
-    sizes = tuple(map(max, zip(*(np.shape(value) for value in column), strict=True)))
+    sizes = tuple(map(max, zip(*(_shape_of(dtype, value) for value in column), strict=True)))
     shape = (len(column), *sizes)
     if math.prod(shape) * dtype.itemsize > MAX_BYTES:
         raise ResourceExhaustedError(f"a batch of shape {TensorShape(shape)} is too large")
-    batch = np.full(shape, b"", object) if dtype is string else np.zeros(shape, dtype.as_numpy_dtype)
+    batch = np.zeros(shape, dtype.as_numpy_dtype)
+    if batch.dtype == np.object_:
+        batch.fill(b"" if dtype is string else None)
     for row, value in enumerate(column):
-        batch[row][tuple(slice(size) for size in np.shape(value))] = value
+        where: tuple[Any, ...] = (row, *map(slice, _shape_of(dtype, value)))
+        batch[where] = value
     return batch
 
 

@@ -106,9 +106,10 @@ def _padding_fifo_queue(construction: OpKernelConstruction) -> Kernel:
 
 @register_kernel("PriorityQueue", "PriorityQueueV2")
 def _priority_queue(construction: OpKernelConstruction) -> Kernel:
-    dtypes, shapes = construction.attr("component_types"), construction.attr("shapes")
-    _require_full_shapes(dtypes, shapes)
-    return _lookup(construction, PriorityQueue, (types.int64, *dtypes), (SCALAR, *shapes), PriorityQueue)
+    dtypes = (types.int64, *construction.attr("component_types"))
+    shapes = (SCALAR, *construction.attr("shapes"))
+    _require_full_shapes(dtypes, shapes)  # one for each, for the priority has one
+    return _lookup(construction, PriorityQueue, dtypes, shapes, PriorityQueue)
 
 
 @register_kernel("RandomShuffleQueue", "RandomShuffleQueueV2")
