@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from asyncexec.devices.array_library import ArrayLibrary
+from asyncexec.devices.memory_types import ALWAYS_ON_HOST
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
@@ -29,6 +30,7 @@ class KernelTable:
     def __init__(self, library_on: LibraryOn, device_type: str, registry: KernelRegistry) -> None:
         self._library_on = library_on
         self._dtypes = frozenset(library_on("").dtypes)
+        self._held_dtypes = self._dtypes | library_on("").held_dtypes | ALWAYS_ON_HOST
         self._queues_work = not library_on("").is_in_host_memory
         self._device_type = device_type
         self._registry = registry
@@ -42,13 +44,16 @@ class KernelTable:
         attrs: str = "T",
         kind: KernelKind = KernelKind.CHEAP,
         looks_at_values: bool = False,
+        only_holds: bool = False,
     ) -> None:
         """Register *make* for *ops*, where their type *attrs* are among *dtypes* (None: any) and the library's own.
 
+        A kernel that *only_holds* values takes also what the library can only hold, and what stays in host memory.
         A kernel that *looks_at_values* waits for a device that queues its work: it must not do so in the event loop.
         """
         library_on = self._library_on
-        allowed = self._dtypes if dtypes is None else self._dtypes & frozenset(dtypes)
+        own = self._held_dtypes if only_holds else self._dtypes
+        allowed = own if dtypes is None else own & frozenset(dtypes)
         registration = KernelRegistration(
             lambda op: make(library_on(op.device), op),
             kind,

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from asyncexec.framework import types
 from asyncexec.framework.op_def import ArgDef, OpDef
-from asyncexec.framework.types import DType
 
 # op -> the arguments that its kernels on array devices take from host memory, or give there
 HOST_MEMORY_ARGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -19,6 +18,7 @@ HOST_MEMORY_ARGS: Final[Mapping[str, tuple[str, ...]]] = {
     for ops, args in {
         "Shape ShapeN Size Rank": "output",
         "Switch": "pred",
+        "_SwitchN": "output_index",
         "Merge": "value_index",
         "LoopCond": "input output",
         "Reshape BroadcastTo": "shape",
@@ -35,6 +35,9 @@ HOST_MEMORY_ARGS: Final[Mapping[str, tuple[str, ...]]] = {
     }.items()
     for op in ops.split()
 }
+
+# Values of these have no form in the memory of any device.
+ALWAYS_ON_HOST: Final = frozenset({types.string, types.resource, types.variant, types.object})
 
 
 class MemoryTypes(NamedTuple):
@@ -53,12 +56,7 @@ def memory_types(op_def: OpDef, attrs: Mapping[str, Any]) -> MemoryTypes:
     )
 
 
-def is_always_on_host(dtype: DType) -> bool:
-    """Whether values of *dtype* have no form in the memory of any device."""
-    return dtype.is_opaque or dtype.base_dtype is types.string
-
-
 def _on_host(args: tuple[ArgDef, ...], attrs: Mapping[str, Any], host_args: tuple[str, ...]) -> Iterator[bool]:
     for arg in args:
         for dtype in arg.dtypes(attrs):
-            yield arg.name in host_args or is_always_on_host(dtype)
+            yield arg.name in host_args or dtype.base_dtype in ALWAYS_ON_HOST

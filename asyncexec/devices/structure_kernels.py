@@ -24,10 +24,10 @@ from asyncexec.ops.array_common import canonical_axis, check_memory, int_vector
 from asyncexec.ops.elementwise import COMPLEXES
 
 # Ops that never look at a tensor's elements, unless those are in host memory.
-FOR_ANY_VALUE: Final = (
-    "Placeholder PlaceholderV2 PlaceholderWithDefault NoOp ControlTrigger "
-    "Enter Exit NextIteration Switch Merge LoopCond"
-)
+_PLACEHOLDERS: Final = "Placeholder PlaceholderV2 PlaceholderWithDefault"
+_CONTROL_FLOW: Final = "Enter Exit NextIteration Switch _SwitchN Merge"
+_WITHOUT_DTYPES: Final = "NoOp ControlTrigger LoopCond"
+FOR_ANY_VALUE: Final = f"{_PLACEHOLDERS} {_CONTROL_FLOW} {_WITHOUT_DTYPES}"
 # (source, result) of a Cast -> bits of the source's mantissa that the result lacks.
 _LOST_BITS: Final = {
     (types.float32, types.bfloat16): 16,
@@ -41,8 +41,10 @@ def register_structure(table: KernelTable) -> None:
     """Add the kernels of this module."""
     table.add("Const", _const, attrs="dtype")
     table.add("Identity StopGradient PreventGradient Snapshot", _identity)
-    table.add(FOR_ANY_VALUE, _as_on_the_cpu, attrs="")
-    table.add("IdentityN", _identity_n, attrs="")
+    table.add(_PLACEHOLDERS, _as_on_the_cpu, attrs="dtype", only_holds=True)
+    table.add(_CONTROL_FLOW, _as_on_the_cpu, only_holds=True)
+    table.add(_WITHOUT_DTYPES, _as_on_the_cpu, attrs="")
+    table.add("IdentityN", _identity_n, only_holds=True)
     table.add("Shape ShapeN", _shape)
     table.add("Size", _size)
     table.add("Rank", _rank)

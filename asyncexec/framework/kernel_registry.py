@@ -21,8 +21,8 @@ F = TypeVar("F", bound=KernelFactory)
 class KernelRegistration:
     """A kernel factory and what it is for.
 
-    ``constraints`` maps a type attr to the dtypes the kernel takes; of an op's kernels on several types of device those
-    with the highest ``priority`` are preferred.
+    ``constraints`` maps a type attr to the dtypes the kernel takes, each of a list of types; of an op's kernels on
+    several types of device those with the highest ``priority`` are preferred.
     """
 
     factory: KernelFactory
@@ -33,7 +33,7 @@ class KernelRegistration:
     priority: int = 0
 
     def accepts(self, attrs: Mapping[str, Any]) -> bool:
-        return all(attrs.get(name) in dtypes for name, dtypes in self.constraints.items())
+        return all(_is_among(attrs.get(name), dtypes) for name, dtypes in self.constraints.items())
 
 
 class KernelRegistry:
@@ -100,6 +100,10 @@ class KernelRegistry:
             for registration in self._kernels[op, device_type]
         ]
         return "\n".join(lines) or "  <no registered kernels>"
+
+
+def _is_among(value: Any, dtypes: Collection[DType]) -> bool:
+    return all(dtype in dtypes for dtype in value) if isinstance(value, tuple) else value in dtypes
 
 
 def _names(dtypes: Collection[DType]) -> str:

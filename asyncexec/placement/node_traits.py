@@ -99,9 +99,10 @@ class NodeTraitsCache:
     def _make(self, node: Node, properties: NodeProperties) -> NodeTraits:
         op_def = properties.op_def
         is_functional = op_def.name in node.graph.functions or takes_functions(op_def)
+        supported = self._supported(properties.registration, properties.attrs)
         makes_one = not properties.input_dtypes and len(properties.output_dtypes) == 1
         return NodeTraits(
-            self._all_types if is_functional else self._supported(properties.registration, properties.attrs),
+            supported or (self._all_types if is_functional else ()),
             () if is_functional else tuple(i for i, dtype in enumerate(properties.input_dtypes) if is_bound(dtype)),
             makes_one and not properties.output_dtypes[0].is_ref,
             makes_one and is_bound(properties.output_dtypes[0]),

@@ -42,6 +42,12 @@ def test_a_kernel_is_found_by_device_type_and_attrs(kernels: KernelRegistry) -> 
         kernels.lookup("Op", "CPU", {"T": ax.int64})
 
 
+def test_a_kernel_takes_a_list_of_types_when_it_takes_each_of_them(kernels: KernelRegistry) -> None:
+    assert kernels.find("Op", "CPU", {"T": (ax.float32, ax.float64)})
+    assert kernels.find("Op", "CPU", {"T": ()})
+    assert kernels.find("Op", "CPU", {"T": (ax.float32, ax.int64)}) is None
+
+
 def test_kernels_in_words(kernels: KernelRegistry) -> None:
     assert kernels.describe("Op") == "CPU T in (float32, float64); CPU Tidx in (int32); GPU"
     assert kernels.registered_kernels("Op") == (
