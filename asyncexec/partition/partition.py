@@ -31,6 +31,7 @@ from asyncexec.partition.send_recv import (
     identity,
     with_incarnation,
 )
+from asyncexec.pruning.feed_errors import fed_inside_loop
 from asyncexec.pruning.prune import ClientGraph
 
 _CHANNELS: Final = SENDS | RECVS
@@ -70,7 +71,7 @@ class _Partitioner:
         self._remade: dict[tuple[Node, PartitionDraft], Node] = {}
         self._loops: ControlLoops | None = None
         self._transfers = Transfers(options)
-        self._stand_ins: dict[tuple[Node, int], Tensor] = {}  # of feeds, on the first device
+        self._stand_ins: dict[tuple[Node, int], Tensor] = {}  # of feeds, on the client's device
 
     def run(self) -> Stage[dict[str, PartitionedGraph]]:
         options = self._options
@@ -84,6 +85,9 @@ class _Partitioner:
                 return self._whole(options.devices[0])
             self._channels.clear()
         yield from self._assign()
+        if len(self._drafts) > 1:
+            nodes, fed = self._graph.nodes, frozenset(self._feeds)
+            yield from colocate_control_flow(nodes, self._flow_nodes, self._draft_of, fed)
         if options.own_memory:
             yield from self._bridge_memory()
         incarnations = self._check_channels()
@@ -136,21 +140,22 @@ class _Partitioner:
         for tensor in self._graph.fetches:
             if (tensor.op, tensor.index) in self._feeds:
                 self._first_of(device_of(tensor.op), tensor.op)
-        if not drafts and self._options.devices:
-            self._draft(self._options.devices[0])
+        if not drafts and self._options.client:
+            self._draft(self._options.client)
 
     def _bridge_memory(self) -> Stage[None]:
-        """Let feeds and fetches that are in a device's own memory go through host memory, on the first device."""
+        """Let feeds and fetches that are in a device's own memory go through host memory, on the client's device."""
         graph, options = self._graph, self._options
         for start in range(0, len(graph.nodes), STRIDE):
             for node in graph.nodes[start : start + STRIDE]:
-                if self._draft_of[node].device in options.own_memory:
+                device = self._draft_of[node].device
+                if device in options.own_memory:
                     for slot, tensor in enumerate(node.inputs):
-                        if self._is_fed(tensor) and not options.is_input_on_host(node, slot):
+                        if self._is_fed(tensor) and not options.is_input_on_host(node, slot, device):
                             self._stand_in(tensor)
             yield
         fetches = tuple(
-            tensor if self._is_in_host_memory(tensor) else self._on_first_device(tensor) for tensor in graph.fetches
+            tensor if self._is_in_host_memory(tensor) else self._on_client(tensor) for tensor in graph.fetches
         )
         bridges = [fetch.op for fetch, tensor in zip(fetches, graph.fetches, strict=True) if fetch is not tensor]
         nodes = (*(tensor.op for tensor in self._stand_ins.values()), *graph.nodes, *bridges)
@@ -160,19 +165,20 @@ class _Partitioner:
         return tensor.op in self._fed_nodes and (tensor.op, tensor.index) in self._feeds
 
     def _is_in_host_memory(self, tensor: Tensor) -> bool:
-        if self._is_fed(tensor) or self._draft_of[tensor.op].device not in self._options.own_memory:
+        if self._is_fed(tensor):
             return True
-        return self._options.is_output_on_host(tensor)
+        device = self._draft_of[tensor.op].device
+        return device not in self._options.own_memory or self._options.is_output_on_host(tensor, device)
 
     def _stand_in(self, feed: Tensor) -> Tensor:
         key = feed.op, feed.index
         if key not in self._stand_ins:
-            self._stand_ins[key] = self._on_first_device(feed)
+            self._stand_ins[key] = self._on_client(feed)
         return self._stand_ins[key]
 
-    def _on_first_device(self, tensor: Tensor) -> Tensor:
-        """*tensor*, given again by a node on the first device, whose memory is the host's."""
-        draft = self._draft(self._options.devices[0])
+    def _on_client(self, tensor: Tensor) -> Tensor:
+        """*tensor*, given again by a node on the client's device, whose memory is the host's."""
+        draft = self._draft(self._options.client)
         like = tensor.op
         node = Node(
             like.graph, self._transfers.new_name(like), identity(tensor.dtype.base_dtype), (tensor,), (), draft.device
@@ -184,7 +190,8 @@ class _Partitioner:
 
     def _taken(self, tensor: Tensor, node: Node, slot: int, draft: PartitionDraft) -> Tensor:
         """What *node* on *draft* takes for its input *slot*, before Sends and Recvs: a feed's stand-in, or *tensor*."""
-        if draft.device not in self._options.own_memory or self._options.is_input_on_host(node, slot):
+        device = draft.device
+        if device not in self._options.own_memory or self._options.is_input_on_host(node, slot, device):
             return tensor
         return self._stand_ins.get((tensor.op, tensor.index), tensor)
 
@@ -201,18 +208,25 @@ class _Partitioner:
     def _split(self, incarnations: dict[Node, NodeProperties]) -> Stage[None]:
         fed, draft_of = frozenset(self._feeds), self._draft_of
         nodes: Sequence[Node] = self._graph.nodes
-        yield from colocate_control_flow(nodes, self._flow_nodes, draft_of, fed)
         yield from self._find_crossings()
         for node in incarnations:
             draft_of[node].receives = True
         if any(node.op in ENTERS for node in self._flow_nodes):
             info = yield from ControlFlowInfo.stage(nodes, fed)
+            self._check_stand_ins(info)
             self._loops = ControlLoops(nodes, self._flow_nodes, draft_of, fed, self._transfers, info)
             yield
             nodes = yield from self._loops.add(self._crossings)
         yield from self._fill(nodes, incarnations)
         if self._options.start_time is not None:
             yield from self._delay_recvs(self._options.start_time)
+
+    def _check_stand_ins(self, info: ControlFlowInfo) -> None:
+        """Refuse feeds for nodes inside of loops, which a stand-in would hide from all that comes after."""
+        for node in self._graph.nodes if self._stand_ins else ():
+            for tensor in node.inputs:
+                if (tensor.op, tensor.index) in self._stand_ins and info.frame_of(node) is not info.root:
+                    raise fed_inside_loop(node, tensor)
 
     def _find_crossings(self) -> Stage[None]:
         nodes, draft_of, fed_nodes = self._graph.nodes, self._draft_of, self._fed_nodes
@@ -227,7 +241,7 @@ class _Partitioner:
                         draft.feeds.add(self._feeds[source, tensor.index])
                     elif draft_of.get(source) is not draft:
                         self._cross(source, node, draft)
-                    elif has_memory and self._options.crosses_memory(tensor, node, slot):
+                    elif has_memory and self._options.crosses_memory(tensor, node, slot, draft.device):
                         draft.receives = True
                 for control in node.control_inputs:
                     if draft_of.get(control) is draft:
@@ -284,8 +298,8 @@ class _Partitioner:
 
     def _inputs(self, node: Node, draft: PartitionDraft) -> tuple[Tensor, ...]:
         """The inputs of *node* on *draft*: the same tuple where nothing has changed."""
-        has_memory = self._options.has_device_memory
-        copies, draft_of = self._copies, self._draft_of
+        options, copies, draft_of = self._options, self._copies, self._draft_of
+        has_memory, device = options.has_device_memory, draft.device
         inputs: list[Tensor] = []
         is_same = True
         for slot, given in enumerate(node.inputs):
@@ -293,7 +307,7 @@ class _Partitioner:
             source = tensor.op
             is_here = draft_of.get(source) is draft
             is_fed = source in self._fed_nodes and (source, tensor.index) in self._feeds
-            if not is_fed and (not is_here or (has_memory and self._options.crosses_memory(tensor, node, slot))):
+            if not is_fed and (not is_here or (has_memory and options.crosses_memory(tensor, node, slot, device))):
                 inputs.append(self._receive(tensor, node, slot, draft))
                 is_same = False
             elif is_here and source in copies:
@@ -326,6 +340,8 @@ class _Partitioner:
         return self._transfers.add_data(self._crossing(tensor.op, node, draft, after), tensor, slot)
 
     def _is_made_again(self, source: Node, draft: PartitionDraft) -> bool:
+        if source.op == "RefEnter" and source.get_attr("is_constant"):
+            return False  # it gives its reference in each iteration: what that refers to is sent in each
         return source.op in _MADE_AGAIN and self._draft_of.get(source) not in (None, draft)
 
     def _again(self, node: Node, draft: PartitionDraft) -> Node:
@@ -400,12 +416,12 @@ class _Partitioner:
         for node in self._graph.targets:
             targets.setdefault(self._draft_of[node], []).append(self._copies.get(node, node))
         drafts = list(self._drafts.values())
-        used = [draft for draft in drafts if draft.nodes or draft in fetches]
+        used = [draft for draft in drafts if draft.nodes or draft in fetches] or drafts[:1]
         if len(used) == 1:  # where control flow has brought all nodes together: it has the whole signature
             used[0].feeds.update(range(len(self._graph.feeds)))
         return {
             draft.device: draft.finish(self._local_feeds(draft), fetches.get(draft, {}), targets.get(draft, ()))
-            for draft in used or drafts[:1]
+            for draft in used
         }
 
     def _local_feeds(self, draft: PartitionDraft) -> dict[int, Tensor]:

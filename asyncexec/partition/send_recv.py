@@ -39,16 +39,17 @@ class PartitionOptions:
     Attributes:
         devices: all there are; where it is a single one, nobody is asked for the device of a node.
         incarnations: of each device, a number that changes when it is started anew; 0 where unknown.
-        output_on_host, input_on_host: whether a slot of a node is in host memory although its device has its own; to
-            be False for nodes on devices whose memory is that of the host.  None: no device has memory of its own.
-        own_memory: the devices that have memory of their own.  Feeds and fetches are on the first, in host memory.
+        output_on_host, input_on_host: whether a slot of a node on a device, of that name, is in host memory although
+            the device has its own; to be False for devices whose memory is that of the host.  None: no device has
+            memory of its own.
+        own_memory: the devices that have memory of their own.
         start_time: when a node is to start; Recvs wait for their time where this is given.
     """
 
     devices: tuple[str, ...] = ()
     incarnations: Mapping[str, int] = field(default_factory=dict)
-    output_on_host: Callable[[Node, int], bool] | None = None
-    input_on_host: Callable[[Node, int], bool] | None = None
+    output_on_host: Callable[[Node, int, str], bool] | None = None
+    input_on_host: Callable[[Node, int, str], bool] | None = None
     own_memory: frozenset[str] = frozenset()
     start_time: Callable[[Node], int] | None = None
 
@@ -56,6 +57,11 @@ class PartitionOptions:
     def has_one_memory(self) -> bool:
         """Whether there is nowhere to send anything to, and nothing else to do either."""
         return len(self.devices) == 1 and not self.has_device_memory and self.start_time is None
+
+    @property
+    def client(self) -> str:
+        """The device that feeds and fetches are on: the first of those on host memory; "" where there is none."""
+        return next((device for device in self.devices if device not in self.own_memory), "")
 
     @property
     def has_device_memory(self) -> bool:
@@ -66,15 +72,15 @@ class PartitionOptions:
         number = self.incarnations.get(device, 0) % 2**64
         return number - 2**64 if number >= 2**63 else number
 
-    def crosses_memory(self, tensor: Tensor, consumer: Node, slot: int) -> bool:
-        """Whether *consumer* wants *tensor*, of the same device, in the other memory."""
-        return self.is_output_on_host(tensor) != self.is_input_on_host(consumer, slot)
+    def crosses_memory(self, tensor: Tensor, consumer: Node, slot: int, device: str) -> bool:
+        """Whether *consumer* wants *tensor*, both on *device*, in the other memory."""
+        return self.is_output_on_host(tensor, device) != self.is_input_on_host(consumer, slot, device)
 
-    def is_output_on_host(self, tensor: Tensor) -> bool:
-        return self.output_on_host is not None and self.output_on_host(tensor.op, tensor.index)
+    def is_output_on_host(self, tensor: Tensor, device: str) -> bool:
+        return self.output_on_host is not None and self.output_on_host(tensor.op, tensor.index, device)
 
-    def is_input_on_host(self, node: Node, slot: int) -> bool:
-        return self.input_on_host is not None and self.input_on_host(node, slot)
+    def is_input_on_host(self, node: Node, slot: int, device: str) -> bool:
+        return self.input_on_host is not None and self.input_on_host(node, slot, device)
 
 
 def rendezvous_key(attrs: Mapping[str, Any]) -> str:
@@ -122,7 +128,8 @@ class Transfers:
 
     def find_data(self, tensor: Tensor, consumer: Node, slot: int, destination: PartitionDraft) -> Tensor | None:
         """What *consumer* takes in place of *tensor*, if that crosses already."""
-        recv = self._data.get((tensor.op, tensor.index, destination, self._options.is_input_on_host(consumer, slot)))
+        to_host = self._options.is_input_on_host(consumer, slot, destination.device)
+        recv = self._data.get((tensor.op, tensor.index, destination, to_host))
         if recv is not None:
             self._hasten(recv.op, consumer)
         return recv
@@ -145,8 +152,8 @@ class Transfers:
                 node=consumer,
                 hint=f"put both on one device: colocate_with({tensor.op.name!r})",
             )
-        to_host = self._options.is_input_on_host(consumer, slot)
-        from_host = self._options.is_output_on_host(tensor)
+        to_host = self._options.is_input_on_host(consumer, slot, destination.device)
+        from_host = self._options.is_output_on_host(tensor, crossing.origin.device)
         sent = crossing.sent.outputs[tensor.index]
         recv = self._pair(crossing, sent, tensor.dtype.base_dtype, from_host=from_host, to_host=to_host)
         if not tensor.dtype.is_ref:

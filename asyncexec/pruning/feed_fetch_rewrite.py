@@ -7,6 +7,7 @@ something from a copy by their back edge.  The session's graph stays as it is.
 
 TensorFlow puts both kinds of nodes on the client's device.  Here a _Recv is on the device of the tensor that it stands
 for, and a _Send on that of the tensor that it sends, so that a value goes to its device and comes from it directly.
+Values that are always in host memory, such as strings, take a _HostRecv and a _HostSend.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import asyncexec.ops  # noqa: F401 - registers the ops
+from asyncexec.devices.memory_types import ALWAYS_ON_HOST
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.op_registry import registry as op_registry
@@ -184,7 +186,9 @@ class _Rewriting:
             tensor = self._graph.feeds[position]
             here = self._devices.of_feed(tensor)
             channel = self._channel(tensor, self._devices.client, here)
-            properties = _properties("_Recv", {"tensor_type": tensor.dtype.base_dtype, **channel})
+            dtype = tensor.dtype.base_dtype
+            op = "_HostRecv" if dtype in ALWAYS_ON_HOST else "_Recv"
+            properties = _properties(op, {"tensor_type": dtype, **channel})
             recv = self._recvs[position] = self._make("_recv", tensor, properties, (), here)
             recv.output_shapes = (tensor.op.output_shapes[tensor.index],)
         return recv
@@ -192,7 +196,9 @@ class _Rewriting:
     def _send(self, tensor: Tensor) -> Node:
         here = self._devices.of_node(tensor.op)
         channel = self._channel(tensor, here, self._devices.client)
-        properties = _properties("_Send", {"T": tensor.dtype.base_dtype, **channel})
+        dtype = tensor.dtype.base_dtype
+        op = "_HostSend" if dtype in ALWAYS_ON_HOST else "_Send"
+        properties = _properties(op, {"T": dtype, **channel})
         return self._make("_send", tensor, properties, (self._local(tensor),), here)
 
     def _make(

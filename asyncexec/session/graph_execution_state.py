@@ -12,7 +12,7 @@ import asyncexec.devices  # noqa: F401 - registers the types of devices
 from asyncexec.compilation.bind_kernel import TRANSFERS, KernelBinder
 from asyncexec.compilation.build_graph_view import build_graph_view
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
-from asyncexec.devices.memory_types import MemoryTypes, memory_types
+from asyncexec.devices.memory_types import memory_types
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor, PartitionExecutor, StepChannels
 from asyncexec.executor.kernel_stats import first_places
@@ -94,7 +94,6 @@ class GraphExecutionState:
 
     def __init__(self, graph: Graph, config: SessionConfig, resource_mgr: ResourceMgr) -> None:
         self.devices = DeviceSet(create_devices(DeviceOptions(config.device_count)))
-        self.devices.client_device = self.devices.devices[0]
         grace = Grace(config.worker_grace_s, config.async_grace_s, config.cancel_grace_s)
         self.pools = {
             device.name: WorkerPool(device.num_workers or config.num_worker_threads, grace) for device in self.devices
@@ -117,11 +116,9 @@ class GraphExecutionState:
         self._schedule_seed = config.schedule_seed
         self._debug = config.debug
         self._uses_rendezvous = config.feed_fetch_medium == "rendezvous"
-        self._partition_options = PartitionOptions(
-            tuple(device.name for device in self.devices),
-            {device.name: device.incarnation for device in self.devices},
-            own_memory=frozenset(device.name for device in self.devices if not device.shares_host_memory),
-        )
+        self._partition_options = _partition_options(self.devices)
+        self._client = self._partition_options.client
+        self.devices.client_device = self.devices.by_name(self._client)
 
     @property
     def brings_references(self) -> bool:
@@ -153,41 +150,19 @@ class GraphExecutionState:
 
         if self._uses_rendezvous:
             return (yield from self._prepare_channels(client_graph, device_of))
-        partitions = yield from partition(client_graph, device_of, self._options_for(device_of))
+        partitions = yield from partition(client_graph, device_of, self._partition_options)
         executor = yield from self._compile(client_graph, partitions)
         return PreparedGraph(client_graph, partitions, executor)
 
     def _prepare_channels(self, client_graph: ClientGraph, device_of: Callable[[Node], str]) -> Stage[PreparedGraph]:
         """Partition and compile, with feeds and fetches by the rendezvous."""
-        client = self.devices.devices[0].name
         devices = _feed_fetch_rewrite.ChannelDevices(
-            client, self._device_of_feed, device_of, self._partition_options.incarnation_of
+            self._client, self._device_of_feed, device_of, self._partition_options.incarnation_of
         )
         channels = yield from _client_channels.connect_client(client_graph, devices)
-        partitions = yield from partition(channels.graph, channels.device_of, self._options_for(channels.device_of))
+        partitions = yield from partition(channels.graph, channels.device_of, self._partition_options)
         executor = yield from self._compile(client_graph, partitions, channels.keys)
         return PreparedGraph(client_graph, partitions, executor, channels.stand_ins)
-
-    def _options_for(self, device_of: Callable[[Node], str]) -> PartitionOptions:
-        """The partitioner's options, with what is in host memory on devices that have their own."""
-        options = self._partition_options
-        if not options.own_memory:
-            return options
-
-        def types_of(node: Node) -> MemoryTypes | None:
-            # What the partitioner makes has the name of its device, and has not been placed.
-            device = node.device if node.device in options.incarnations else device_of(node)
-            return memory_types(node.op_def, node.attrs) if device in options.own_memory else None
-
-        def input_on_host(node: Node, slot: int) -> bool:
-            types = types_of(node)
-            return types is not None and types.inputs_on_host[slot]
-
-        def output_on_host(node: Node, slot: int) -> bool:
-            types = types_of(node)
-            return types is not None and types.outputs_on_host[slot]
-
-        return replace(options, input_on_host=input_on_host, output_on_host=output_on_host)
 
     def _device_of_feed(self, tensor: Tensor) -> str:
         """Where what is fed was to be computed: its node need not run, and is in no client graph then."""
@@ -229,12 +204,31 @@ class GraphExecutionState:
         )
 
     def _open_channels_with_collectives(self) -> StepChannels:
-        """The same with collectives, which merge large values on the first device's threads."""
-        calls = WorkerCalls(self.pools[self.devices.devices[0].name])
+        """The same with collectives, which merge large values on the threads of the client's device."""
+        calls = WorkerCalls(self.pools[self._client])
         collectives = _collective_executor.LocalCollectiveExecutor(calls.call)
         context = copy_context()
         context.run(_collective.current_collective_executor.set, collectives)
         return StepChannels(IntraProcessRendezvous(), context, collectives)
+
+
+def _partition_options(devices: DeviceSet) -> PartitionOptions:
+    """What the partitioner is to know of *devices*."""
+    options = PartitionOptions(
+        tuple(device.name for device in devices),
+        {device.name: device.incarnation for device in devices},
+        own_memory=frozenset(device.name for device in devices if not device.shares_host_memory),
+    )
+    if not options.own_memory:
+        return options
+
+    def input_on_host(node: Node, slot: int, device: str) -> bool:
+        return device in options.own_memory and memory_types(node.op_def, node.attrs).inputs_on_host[slot]
+
+    def output_on_host(node: Node, slot: int, device: str) -> bool:
+        return device in options.own_memory and memory_types(node.op_def, node.attrs).outputs_on_host[slot]
+
+    return replace(options, input_on_host=input_on_host, output_on_host=output_on_host)
 
 
 def _open_channels() -> StepChannels:

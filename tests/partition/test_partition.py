@@ -228,6 +228,21 @@ def test_nothing_to_run_is_one_empty_partition() -> None:
     assert {device: part.graph.nodes for device, part in parts.items()} == {"A": ()}
 
 
+def host_value(node: Node, slot: int, device: str) -> bool:
+    return False
+
+
+def test_feeds_and_fetches_are_on_the_first_device_whose_memory_is_the_hosts() -> None:
+    whole = client_graph("A1: Placeholder[float32]\nA2: Neg(A1)\nC1: Neg(A2)", "A1:0", "A2:0", "C1")
+    memory = {"own_memory": frozenset("A"), "input_on_host": host_value, "output_on_host": host_value}
+    parts = split(whole, devices=("A", "B", "C"), **memory)
+    assert [node.name for node in parts["B"].graph.nodes if node.op == "Identity"] == ["A1/_0", "A2/_1"]
+    assert (parts["B"].feed_indices, parts["B"].fetch_indices) == ((0,), (0,))
+    assert (parts["A"].feed_indices, parts["A"].fetch_indices) == ((), ())
+    nothing = split(ClientGraph((), whole.feeds, (), ()), devices=("A", "B"), **memory)
+    assert {device: part.feed_indices for device, part in nothing.items()} == {"B": (0,)}
+
+
 def test_copies_know_the_line_that_made_them() -> None:
     whole = client_graph("A1: TestParams\nB1: TestParams\nB2: TestMul(A1, B1)")
     for number, node in enumerate(whole.nodes):
@@ -237,8 +252,8 @@ def test_copies_know_the_line_that_made_them() -> None:
 
 
 HOST = {
-    "output_on_host": lambda node, slot: "host" in node.name,
-    "input_on_host": lambda node, slot: "Host" in node.name,
+    "output_on_host": lambda node, slot, device: "host" in node.name,
+    "input_on_host": lambda node, slot, device: "Host" in node.name,
 }
 
 
