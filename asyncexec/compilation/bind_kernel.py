@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from asyncexec.compilation.shared_inputs import is_user_function, makes_new, protected, watched
 from asyncexec.framework.cooperative import Stage, in_parts
 from asyncexec.framework.device import AllocatorAttributes, Device
 from asyncexec.framework.errors import InternalError, OpError
@@ -52,6 +53,7 @@ class BoundKernel(NamedTuple):
     is_expensive: bool | None = None  # what the user said of a sync kernel
     finish: Callable[[Any], Any] | None = None  # makes outputs of an async kernel's result, or of a Recv's
     transfer: Transfer | None = None  # what a Send or Recv does instead
+    gives_new: bool = False  # whether nobody else has the arrays that it gives
 
 
 class KernelBinder:
@@ -62,7 +64,7 @@ class KernelBinder:
         self._device = device
         self._device_type = "CPU" if device is None else device.device_type
         self._shares_host_memory = device is None or device.shares_host_memory
-        self._debug = debug and self._shares_host_memory  # what is checked are numpy's arrays
+        self.debug = debug and self._shares_host_memory  # what is checked are numpy's arrays
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
     def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:
@@ -98,8 +100,9 @@ class KernelBinder:
             references = reference_inputs(node, fed)
         if references:
             reading = _reading_merged if properties.op_def.name == "Merge" else _reading
-            bound = bound._replace(kernel=reading(bound.kernel, references))
-        return _checked(bound, node) if self._debug else bound
+            kernel = protected(bound.kernel, references) if is_user_function(node) else bound.kernel
+            bound = bound._replace(kernel=reading(kernel, references))
+        return _checked(bound, node) if self.debug else bound
 
     def constant(self, node: Node) -> Any:
         """The value of a Const, in the memory of the device."""
@@ -109,7 +112,7 @@ class KernelBinder:
         prefix = rendezvous_key(node.attrs)
         on_host = AllocatorAttributes(on_host=node.op in _ON_HOST)
         args = NO_ARGS if self._device is None else args_on(self._device, on_host)
-        finish = partial(check_outputs, node) if self._debug and node.op in RECVS else None
+        finish = partial(check_outputs, node) if self.debug and node.op in RECVS else None
         is_send, reads = node.op in SENDS, bool(reference_inputs(node))
         is_fetch = is_send and bool(node.get_attr("client_terminated"))
         transfer = Transfer(is_send, prefix, full_key(prefix, ROOT_FRAME), args, reads, is_fetch)
@@ -135,8 +138,9 @@ class KernelBinder:
         except OpError as error:
             raise error.locate(node) from error.__cause__
         if isinstance(kernel, AsyncKernel):
-            return BoundKernel(kernel.start, found.kind, found.is_expensive, kernel.finish)
-        return BoundKernel(kernel, found.kind, found.is_expensive)
+            return BoundKernel(kernel.start, found.kind, found.is_expensive, kernel.finish, gives_new=found.gives_new)
+        gives_new = found.gives_new or makes_new(kernel)
+        return BoundKernel(kernel, found.kind, found.is_expensive, gives_new=gives_new)
 
 
 def _never_called(*inputs: Any) -> Any:
@@ -185,9 +189,12 @@ def _reading_merged(kernel: Kernel, references: Sequence[int]) -> Kernel:
 
 
 def _checked(bound: BoundKernel, node: Node) -> BoundKernel:
+    is_async = bound.kind is KernelKind.ASYNC
     kernel, finish = bound.kernel, bound.finish or _untouched
-    if bound.kind is KernelKind.ASYNC:
-        return bound._replace(finish=lambda result: check_outputs(node, finish(result)))
+    if not is_user_function(node):  # of the inputs of one, some may be its own
+        kernel = watched(kernel, node, is_async=is_async)
+    if is_async:
+        return bound._replace(kernel=kernel, finish=lambda result: check_outputs(node, finish(result)))
     return bound._replace(kernel=lambda *inputs: check_outputs(node, kernel(*inputs)))
 
 

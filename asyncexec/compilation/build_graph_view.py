@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
@@ -17,6 +17,7 @@ from asyncexec.compilation.graph_view import (
     Route,
 )
 from asyncexec.compilation.routes import Routes
+from asyncexec.compilation.shared_inputs import is_user_function, protected, watched
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, do_nothing, pass_on
@@ -64,6 +65,7 @@ class _Builder:
         self._binder = binder
         self._fed: frozenset[tuple[Node, int]] = frozenset()
         self._items: list[NodeItem] = []
+        self._user_items: list[NodeItem] = []  # whose kernels are users' functions
         self._fed_nodes: set[Node] = set()
         self._fed_items: set[Node] = set()  # of these, what runs all the same: it is no placeholder
         self._values: dict[Node, Any] = {}  # of constants
@@ -88,6 +90,7 @@ class _Builder:
         yield from self._add_items()
         fetch_slots = yield from self._add_fetches()
         yield from self._wire()
+        yield from self._protect_inputs()
         feed_edges, feed_controls = yield from self._wire_feeds()
         # The fetches have a pending count that never becomes zero.
         self._root.pending.append(2 * len(self._graph.fetches) + 2)
@@ -199,6 +202,8 @@ class _Builder:
             bound = (yield from self._binder.stage(node, self._fed)) if is_large else self._binder.bind(node, self._fed)
             item = NodeItem(len(self._items), node, bound, len(layout.inputs), len(layout.pending), frame)
             self._items.append(item)
+            if is_user_function(node):
+                self._user_items.append(item)
             if node in self._fed_nodes:
                 self._fed_items.add(node)
             if item.is_merge:
@@ -311,6 +316,37 @@ class _Builder:
                 item.control_edges = self._fan_out_controls(node, frame, controls.pop(node))
             if not item.id % STRIDE:
                 yield
+
+    def _protect_inputs(self) -> Stage[None]:
+        """Let users' functions write to no array that others may see."""
+        makers: dict[Node, NodeItem] = {}
+        for start in range(0, len(self._items) if self._user_items else 0, STRIDE):
+            part = self._items[start : start + STRIDE]
+            makers.update({item.node: item for item in part if item.gives_new and not item.is_relay})
+            yield
+        for count, item in enumerate(self._user_items):
+            is_called_again = "_retries" in item.node.attrs  # with the same inputs
+            slots = [
+                slot
+                for slot, tensor in enumerate(item.node.inputs)
+                if self._may_be_array(tensor) and (is_called_again or not self._is_made_for_one(tensor, makers))
+            ]
+            if slots:
+                item.kernel = protected(item.kernel, slots)
+            if self._binder.debug:
+                item.kernel = watched(item.kernel, item.node, slots, is_async=item.kind is KernelKind.ASYNC)
+            if not count % STRIDE:
+                yield
+
+    def _may_be_array(self, tensor: Tensor) -> bool:
+        return not tensor.dtype.is_opaque and tensor.shape.dims != ()
+
+    def _is_made_for_one(self, tensor: Tensor, makers: Mapping[Node, NodeItem]) -> bool:
+        """Whether the consumer of *tensor* is alone in having its value."""
+        if (tensor.op, tensor.index) in self._fed:
+            return False
+        maker = makers.get(tensor.op)
+        return maker is not None and len(maker.output_edges[tensor.index]) == 1
 
     def _output_edges(self, node: Node, frame: int, slots: Iterable[int]) -> list[tuple[EdgeInfo, ...]]:
         edges, fed = self._edges, self._fed

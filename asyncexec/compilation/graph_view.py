@@ -92,6 +92,7 @@ class NodeItem:
         kernel: what to call with the values of its inputs; check: what tells why it raised, or None.
         kind: where the kernel runs (for a sync one: where to begin with); is_expensive: what the user said of it.
         finish: makes outputs of what an async kernel gives, or None.
+        gives_new: whether nobody else has the arrays that the kernel gives.
         input_start, num_inputs: its slots.
         output_edges: for each output, where its value goes.
         control_edges: ids of nodes that wait for it without taking a value.
@@ -114,6 +115,7 @@ class NodeItem:
         "control_edges",
         "finish",
         "frame",
+        "gives_new",
         "guarded",
         "id",
         "input_start",
@@ -142,7 +144,7 @@ class NodeItem:
         self.pending_id = pending_id
         self.frame = frame
         self.node = node
-        kernel, self.kind, self.is_expensive, self.finish, self.transfer = bound
+        kernel, self.kind, self.is_expensive, self.finish, self.transfer, self.gives_new = bound
         self.kernel: Kernel = kernel
         self.check: Callable[..., None] | None = None
         if isinstance(kernel, CheckedKernel):

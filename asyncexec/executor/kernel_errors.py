@@ -45,7 +45,8 @@ def as_op_error(raised: BaseException, node: Node) -> BaseException:
     if not isinstance(raised, (Exception, asyncio.CancelledError)):
         return raised
     chosen = next((ours for theirs, ours in _CLASSES if isinstance(raised, theirs)), UnknownError)
-    error = chosen(_text_of(raised), node=node)
+    text = _text_of(raised)
+    error = chosen(text, node=node, hint=_hint_of(raised, text))
     error.__cause__ = raised
     return _with_notes(error, raised)
 
@@ -61,6 +62,12 @@ def _with_notes(error: OpError, raised: BaseException) -> OpError:
     if notes:
         error.__notes__ = [note for note in notes if not isinstance(note, AttemptNote)]
     return error
+
+
+def _hint_of(raised: BaseException, text: str) -> str | None:
+    if isinstance(raised, (ValueError, TypeError)) and ("read-only" in text or "not writable" in text):
+        return "others may see what an op gets: change a copy of it, x = x.copy()"
+    return None
 
 
 def _text_of(raised: BaseException) -> str:

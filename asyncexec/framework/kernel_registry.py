@@ -31,6 +31,8 @@ class KernelRegistration:
     # None: whether it pays to run a sync kernel on a worker thread is measured; True or False: the user said so.
     is_expensive: bool | None = None
     priority: int = 0
+    is_user_function: bool = False  # which may write to its inputs; a kernel of ours never does
+    gives_new: bool = False  # whether nobody else has the arrays that it gives
 
     def accepts(self, attrs: Mapping[str, Any]) -> bool:
         return all(_is_among(attrs.get(name), dtypes) for name, dtypes in self.constraints.items())

@@ -118,9 +118,16 @@ class UserOp(Generic[P, R]):
 
     def _kernel_registration(self, options: OpOptions) -> KernelRegistration:
         if self._is_async or self._is_in_process or options.has_policies:
-            return KernelRegistration(partial(self._make_kernel, options=options), KernelKind.ASYNC)
-        kind = KernelKind.EXPENSIVE if self._expensive else KernelKind.CHEAP
-        return KernelRegistration(partial(self._make_kernel, options=options), kind, is_expensive=self._expensive)
+            kind, is_expensive = KernelKind.ASYNC, None
+        else:
+            kind, is_expensive = KernelKind.EXPENSIVE if self._expensive else KernelKind.CHEAP, self._expensive
+        return KernelRegistration(
+            partial(self._make_kernel, options=options),
+            kind,
+            is_expensive=is_expensive,
+            is_user_function=not self._is_in_process,  # which works on copies
+            gives_new=len(self._shapes) == 1,  # several results may be views of one another
+        )
 
     def _registration_for(self, options: OpOptions) -> OpRegistration:
         """The op, with a kernel that is called as *options* say."""

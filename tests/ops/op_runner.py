@@ -77,7 +77,8 @@ def infer_attrs(op_def: OpDef, case: OpCase) -> dict[str, Any]:
 def run_case(case: OpCase, resource_mgr: ResourceMgr | None = None) -> list[Any]:
     """The outputs of the op, checked against its own OpDef and shape function.
 
-    Raises whatever the op raises, at shape inference (with every input known) or when the kernel runs.
+    The kernel must leave its inputs as they are.  Raises whatever the op raises, at shape inference (with every input
+    known) or when the kernel runs.
     """
     registration = op_registry.lookup(case.op)
     op_def = registration.op_def
@@ -96,15 +97,26 @@ def run_case(case: OpCase, resource_mgr: ResourceMgr | None = None) -> list[Any]
     resource_mgr = ResourceMgr() if resource_mgr is None else resource_mgr
     construction = OpKernelConstruction(case.op.lower(), op_def, attrs, input_dtypes, output_dtypes, resource_mgr)
     factory = kernel_registry.lookup(case.op, "CPU", attrs).factory
+    before = [value.copy() if isinstance(value, np.ndarray) else value for value in inputs]
     with np.errstate(all="ignore"):
         result = factory(construction)(*inputs)
         if inspect.isawaitable(result):
             result = asyncio.run(_finish(result))
+    assert all(map(is_same, before, inputs)), f"{case.label}: the kernel has changed an input"
     outputs = list(result) if op_def.returns_tuple and output_dtypes else [result] if output_dtypes else []
     assert len(outputs) == len(output_dtypes), f"{case.label}: {len(outputs)} outputs, not {len(output_dtypes)}"
     for index, (value, dtype) in enumerate(zip(outputs, output_dtypes, strict=True)):
         check_output(case, index, value, dtype, (static[index], vague[index], blank_shapes[index]))
     return outputs
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are alike to the last bit."""
+    if not isinstance(one, np.ndarray):
+        return True  # it cannot be changed
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return one.tolist() == other.tolist() if one.dtype.kind == "O" else one.tobytes() == other.tobytes()
 
 
 async def _finish(awaitable: Any) -> Any:
