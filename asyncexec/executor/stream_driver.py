@@ -100,7 +100,7 @@ class StreamDriver(ABC):
         self._gatekeeper: asyncio.Task[None] | None = None  # who waits for one
         self._is_ordered = options.ordered
         self._plan: StreamPlan | None = None
-        self._inbox: deque[Any] = deque()  # sent, and not begun
+        self._inbox: deque[list[Any] | BaseException] = deque()  # sent, and not begun; or what is wrong with it
         self._active: deque[StreamItem] = deque()  # that have something to do
         self._in_flight: dict[StreamItem, None] = {}
         self._results: deque[StreamItem] = deque()  # not taken: all that have begun if ordered, else those done
@@ -211,7 +211,7 @@ class StreamDriver(ABC):
             item.has_place = False
             self._gate.leave()
 
-    def _begin(self, feeds: Any, end: int) -> int:
+    def _begin(self, values: list[Any] | BaseException, end: int) -> int:
         plan, spare = self._plan, self._spare
         assert plan is not None  # who sends opens it
         item = spare.pop() if spare else StreamItem(self._active, self._schedule_drive)
@@ -221,15 +221,17 @@ class StreamDriver(ABC):
         self._in_flight[item] = None
         if self._is_ordered:
             self._results.append(item)
+        if isinstance(values, BaseException):
+            self._end_item(item, values)
+            return monotonic_ns()
         try:
-            values = plan.convert(feeds)
             if type(item.step) is PipelineState:
                 item.step.restart(values, item)
             elif plan.states:
                 self._start_with_states(item, plan, values)
             else:
                 self._start(item, plan, values)
-        except BaseException as error:  # of what was sent: a KeyboardInterrupt, say
+        except BaseException as error:  # a KeyboardInterrupt, say
             self._end_item(item, error)
             return monotonic_ns()
         item.is_queued = True

@@ -80,7 +80,7 @@ class StreamIntake(StreamDriver):
         ):
             return False
         self._occupied += 1
-        self._inbox.append(feeds)
+        self._inbox.append(self._taken(feeds))
         if not self._drive_is_due:
             self._schedule()
         return True
@@ -99,9 +99,18 @@ class StreamIntake(StreamDriver):
             await self._open(feeds)
         self._check_open()
         self._occupied += 1
-        self._inbox.append(feeds)
+        self._inbox.append(self._taken(feeds))
         self._let_in()
         self._schedule()
+
+    def _taken(self, feeds: Any) -> list[Any] | BaseException:
+        """The values of *feeds*, which their giver may change from now on; or what is wrong with them."""
+        plan = self._plan
+        assert plan is not None  # who sends opens it
+        try:
+            return plan.convert(feeds)
+        except BaseException as error:  # of what was sent: a KeyboardInterrupt, say
+            return error
 
     async def wait_for_room(self) -> None:
         """Wait until one more may be sent by who has come now, or nothing can be sent any more."""
@@ -177,7 +186,7 @@ class StreamIntake(StreamDriver):
                 if self._is_large is not None and self._is_large(feeds):
                     self._set_aside(feeds)
                     return False
-                self._inbox.append(feeds)
+                self._inbox.append(self._taken(feeds))
                 self._occupied += 1
                 if monotonic_ns() > end:
                     return self._occupied < window

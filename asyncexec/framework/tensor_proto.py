@@ -100,12 +100,12 @@ def decode_tensor(proto: TensorProto, *, byte_budget: int | ByteBudget = DEFAULT
         flat = _decode_content(proto.tensor_content, dtype, count) if proto.tensor_content else None
         if flat is None:
             flat = _spread(_read_values(proto, field, dtype), count, dtype, shape, ByteBudget.of(byte_budget))
+        flat.flags.writeable = False  # and so is every view of it
         array = flat.reshape(shape)
     except (MemoryError, OverflowError) as error:
         raise ResourceExhaustedError(f"no memory for a {dtype.name} tensor of shape {list(shape)}") from error
     if array.ndim == 0:
         return array[()]
-    array.setflags(write=False)
     return array
 
 

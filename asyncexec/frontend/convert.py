@@ -11,6 +11,7 @@ from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, ResourceExhaustedError
 from asyncexec.framework.kernel import as_value
 from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.ownership import keep
 from asyncexec.framework.tensor_shape import ShapeLike, as_shape
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.frontend.source_line import caller_line
@@ -183,23 +184,6 @@ def _reshaped(value: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     return as_value(array.reshape(shape))
 
 
-def _read_only(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        value = value if _is_immutable(value) else value.copy()
-        value.flags.writeable = False
-    return value
-
-
-def _is_immutable(array: np.ndarray[Any, Any]) -> bool:
-    """Whether neither *array* nor what it is a view of can be written to."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        if base.flags.writeable:
-            return False
-        base = base.base
-    return base is None or isinstance(base, bytes)
-
-
 def check_name(name: Any) -> None:
     """InvalidTypeError unless *name* can be that of a node, or is None."""
     if name is not None and not isinstance(name, str):
@@ -213,7 +197,7 @@ def const_node(graph: Graph, value: Any, dtype: DType, name: str | None = None) 
     if dtype is types.object:  # any Python value, which no attr of a GraphDef can have
         properties = NodeProperties(registration, attrs, (), (dtype,))
     else:
-        attrs["value"] = _read_only(value)
+        attrs["value"] = keep(value)
         properties = properties_of(registration, attrs)
     return graph.add_node(
         graph.unique_name(name or "Const"),

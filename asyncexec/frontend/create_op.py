@@ -16,6 +16,7 @@ from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, O
 from asyncexec.framework.op_def import ArgDef, AttrDef, NameAttrList, OpDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.ownership import keep
 from asyncexec.framework.tensor_shape import TensorShape, as_shape
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.frontend.convert import MAX_DEPTH, as_tensor_value, check_name, const_node
@@ -174,7 +175,7 @@ def _one_attr(attr: AttrDef, value: Any) -> Any:
         case "func":
             return NameAttrList(value) if isinstance(value, str) else value
         case "tensor":
-            return as_tensor_value(value)[0]
+            return keep(as_tensor_value(value)[0])
         case "int":
             return int(value) if isinstance(value, np.integer) else value
         case "float":

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import SLICE_NS, outlast
 from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.ownership import detach
 from asyncexec.frontend.stream_functions import Values, check_values, drawing
 from asyncexec.frontend.stream_windows import check_count, check_seconds
 from asyncexec.ops.stream_windows import MAX_WINDOW
@@ -83,7 +84,7 @@ class _Gathering(Generic[T]):
                 end = monotonic_ns() + SLICE_NS
 
     def _add(self, value: T) -> None:
-        self._window.append(value)
+        self._window.append(detach(value))  # who gave it may change it before the window is taken
         if len(self._window) == self._size:
             self._close_window()
         elif self._seconds is not None and self._timer is None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework.errors import AlreadyExistsError, DeadlineExceededError, InternalError, InvalidArgumentError
+from asyncexec.framework.ownership import keep
 
 
 class RowExchange:
@@ -91,7 +92,7 @@ class GradientExchange:
         """
         if number in self._gradients:
             raise InvalidArgumentError("Two runs with the same batch key.")
-        self._gradients[number] = gradient
+        self._gradients[number] = keep(gradient)  # which the step of this call may end before
         self._tell_leader(number)
         if wanted is None:
             return gradient[:0].copy()

@@ -77,7 +77,7 @@ def _batch_function(construction: OpKernelConstruction) -> Kernel:
 
 
 async def _nothing(empty: Sequence[Any]) -> list[Any]:
-    return list(empty)
+    return [array.copy() for array in empty]
 
 
 def _queue(construction: OpKernelConstruction, options: BatchOptions, node: str) -> FunctionQueue:

@@ -19,6 +19,7 @@ from asyncexec.framework.errors import (
     UnimplementedError,
 )
 from asyncexec.framework.kernel import as_value
+from asyncexec.framework.ownership import keep
 from asyncexec.framework.types import DType, string
 from asyncexec.ops.string_elements import as_strings
 
@@ -97,7 +98,7 @@ class LookupTable:
 
     def _values(self, values: Any, count: int) -> list[Any]:
         """Values as Python values, or as arrays where a value has a shape."""
-        return listed(values) if not self.value_shape else list(values.reshape(count, *self.value_shape))
+        return list(keep(values).reshape(count, *self.value_shape)) if self.value_shape else listed(values)
 
     def _pairs(self, keys: Any, values: Any) -> list[tuple[Any, Any]]:
         shape = np.shape(keys) + self.value_shape

@@ -13,17 +13,18 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
 from asyncexec.framework.kernel import as_value
+from asyncexec.framework.ownership import keeper
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, string
 from asyncexec.ops.queue_state import Element, PaddingFIFOQueue, Queue
-from asyncexec.ops.variable_state import MAX_BYTES, frozen
+from asyncexec.ops.variable_state import MAX_BYTES
 
 
 def checked_element(queue: Queue, components: Sequence[Any]) -> Element:
     """*components* as an element of *queue*; InvalidArgumentError when a shape does not fit."""
     for index, wanted in enumerate(queue.component_shapes):
         _require_shape(index, wanted, _shape_of(queue.component_dtypes[index], components[index]))
-    return tuple(frozen(component) for component in components)
+    return tuple(_kept(queue, components))
 
 
 def checked_elements(queue: Queue, components: Sequence[Any]) -> list[Element]:
@@ -42,7 +43,7 @@ def checked_elements(queue: Queue, components: Sequence[Any]) -> list[Element]:
                 f"All input tensors must have the same size in the 0th dimension. Component {index} has {shape[0]}, "
                 f"and should have {size}"
             )
-    kept = [frozen(component) for component in components]
+    kept = _kept(queue, components)
     return [tuple(as_value(component[row]) for component in kept) for row in range(size)]
 
 
@@ -63,6 +64,11 @@ def _rows(dtype: DType, value: Any) -> Any:
 
 def _is_object_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.object_
+
+
+def _kept(queue: Queue, components: Sequence[Any]) -> list[Any]:
+    """*components* for keeping: they outlive the step that brings them."""
+    return [keeper(dtype)(value) for dtype, value in zip(queue.component_dtypes, components, strict=True)]
 
 
 def _require_shape(index: int, wanted: TensorShape, got: tuple[int, ...]) -> None:

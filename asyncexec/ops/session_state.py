@@ -18,10 +18,10 @@ from asyncexec.framework.errors import InternalError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.ownership import keeper
 from asyncexec.framework.shape_inference import InferenceContext, scalars, unknown
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
-from asyncexec.ops.variable_state import frozen
 
 SESSION_HANDLES: Final = frozenset({"GetSessionHandle", "GetSessionHandleV2"})
 
@@ -39,7 +39,7 @@ class SessionState:
 
     def keep(self, handle: TensorHandle, value: Any) -> None:
         """Keep *value* under *handle*."""
-        self._tensors[bytes(handle)] = (handle.tensor_dtype, frozen(value))
+        self._tensors[bytes(handle)] = (handle.tensor_dtype, keeper(handle.tensor_dtype)(value))
 
     def tensor(self, handle: bytes) -> tuple[DType, Any]:
         """Dtype and value of what is kept under *handle*; InvalidArgumentError when there is nothing."""

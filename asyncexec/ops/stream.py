@@ -14,6 +14,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, pass_on
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.ownership import keeper
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 
@@ -41,7 +42,12 @@ register_op(
     "StreamSource", "-> output: dtype", "dtype: type; shape: shape = shape(?)", shape=_declared, is_stateful=True
 )
 register_function("StreamStateRead", function=pass_on)
-register_function("StreamStateWrite", function=lambda _, value: value)
+
+
+@register_kernel("StreamStateWrite")
+def _state_write(construction: OpKernelConstruction) -> Kernel:
+    keep = keeper(construction.attr("T"))  # here, where what it costs is measured: the next item reads it
+    return lambda _, value: keep(value)
 
 
 def ask_for_stream(construction: OpKernelConstruction) -> Kernel:

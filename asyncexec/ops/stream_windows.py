@@ -18,6 +18,7 @@ from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedEr
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration, registry
 from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.ownership import freeze
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, Dim, TensorShape
 from asyncexec.ops.array_common import PLAIN, boxed, boxing, empty
@@ -86,7 +87,7 @@ def _window_kernel(c: OpKernelConstruction) -> Kernel:
         if len(kept):
             output[num_missing:-1] = kept
         output[-1:] = value  # by a slice: a string in a 0-d array is taken out of it
-        return output
+        return freeze(output)  # the stream keeps it
 
     return boxing(c, window_kernel)
 
@@ -126,7 +127,7 @@ def _time_window_kernel(c: OpKernelConstruction) -> Kernel:
         if count > 1:
             output[:-1], output_times[:-1] = window[first:], times[first:]
         output[-1:], output_times[-1:] = value, now
-        return output, output_times
+        return freeze(output), freeze(output_times)
 
     return time_window_kernel
 

@@ -21,7 +21,8 @@ from asyncexec.framework.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
-from asyncexec.framework.kernel import OpKernelConstruction, as_value
+from asyncexec.framework.kernel import OpKernelConstruction
+from asyncexec.framework.ownership import freeze, keeper
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, string
 
@@ -71,14 +72,14 @@ class Variable:
 
     def assign(self, value: Any) -> None:
         """Replace the value (a writable array is copied)."""
-        value = frozen(value)
+        value = keeper(self.dtype)(value)
         with self.lock:  # an update that is under way comes before
             self.value = value
 
     def update(self, function: Callable[[Any], Any]) -> Any:
         """Replace the value by *function* of it, which must be a new array or scalar; return the new one."""
         with self.lock:
-            value = self.value = sealed(function(self.read()))
+            value = self.value = freeze(function(self.read()))
         return value
 
     def require_shape(self, shape: tuple[int, ...]) -> None:
@@ -116,24 +117,6 @@ def locked(variables: Iterable[Variable]) -> Iterator[None]:
         yield
 
 
-def frozen(value: Any) -> Any:
-    """*value* as something nobody can write to: itself, or a read-only copy of a writable array."""
-    owner = value
-    while isinstance(owner, np.ndarray):
-        if owner.flags.writeable:
-            return sealed(value.copy())
-        owner = owner.base
-    return value if owner is value or owner is None or isinstance(owner, bytes) else sealed(value.copy())
-
-
-def sealed(value: Any) -> Any:
-    """*value*, which nobody else holds yet, made read-only; a scalar instead of a 0-d array."""
-    value = as_value(value)
-    if isinstance(value, np.ndarray):
-        value.flags.writeable = False
-    return value
-
-
 def variable_of(construction: OpKernelConstruction) -> Variable:
     """The variable that the node stands for, made when there is none yet."""
     container = _text(construction, "container") or DEFAULT_CONTAINER
@@ -158,5 +141,5 @@ def zeros(dtype: DType, shape: tuple[int, ...]) -> Any:
     if math.prod(shape) * dtype.itemsize > MAX_BYTES:
         raise ResourceExhaustedError(f"a tensor of shape {TensorShape(shape)} and dtype {dtype.name} is too large")
     if dtype is string:
-        return sealed(np.full(shape, b"", object)) if shape else b""
-    return sealed(np.zeros(shape, dtype.as_numpy_dtype))
+        return freeze(np.full(shape, b"", object)) if shape else b""
+    return freeze(np.zeros(shape, dtype.as_numpy_dtype))

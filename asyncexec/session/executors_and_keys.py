@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from numpy import ndarray
+
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
@@ -32,6 +34,7 @@ class ExecutorsAndKeys:
         executor: runs the steps.
         awaits: whether it has async kernels.
         references: positions of fetches that are references to variables.
+        arrays: positions of fetches that may be arrays that somebody keeps.
         build: puts the values of the fetches together.
     """
 
@@ -42,6 +45,7 @@ class ExecutorsAndKeys:
     executor: AnyExecutor
     awaits: bool
     references: tuple[int, ...]
+    arrays: tuple[int, ...]
     build: Build
 
     @property
@@ -55,6 +59,10 @@ class ExecutorsAndKeys:
                 raise self.missing_fetch(next(i for i, each in enumerate(values) if each is NOTHING))
         for position in self.references:
             values[position] = self._read(position, values[position])
+        for position in self.arrays:
+            value = values[position]
+            if type(value) is ndarray and not value.flags.writeable:
+                values[position] = value.view()  # nobody's: not even its shape can be changed by way of the one kept
         return self.build(values)
 
     def missing_fetch(self, position: int) -> InvalidArgumentError:
@@ -124,9 +132,12 @@ def build_executors(
         fed.update([(tensor.op, tensor.index) for tensor in part])
         yield
     references: list[int] = []
+    arrays: list[int] = []
     for position, tensor in enumerate(fetches):
         if state.brings_references and tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed:
             references.append(position)
+        if not tensor.dtype.is_opaque and tensor.shape.dims != ():
+            arrays.append(position)
         if not position % STRIDE:
             yield
     return ExecutorsAndKeys(
@@ -137,6 +148,7 @@ def build_executors(
         prepared.executor,
         prepared.executor.awaits,
         tuple(references),
+        tuple(arrays),
         mapper.build,
     )
 

@@ -11,6 +11,8 @@ import numpy as np
 from asyncexec.framework import types
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
+from asyncexec.framework.ownership import detach, freeze, is_frozen, keep
+from asyncexec.framework.types import DType
 from asyncexec.frontend.convert import as_tensor_value
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
@@ -63,12 +65,33 @@ def _small_converter(np_dtype: np.dtype[Any], accepts: Callable[[Any], bool], sl
     return convert
 
 
-def convert_in_slices(tensor: Tensor, convert: Converter, value: Any) -> Stage[Any]:
-    """What *convert*, a converter of *tensor*, makes of *value*, as a stage: what is large is converted in pieces."""
+def detaching(tensor: Tensor, convert: Converter) -> Converter:
+    """*convert*, a converter of *tensor*, such that who gave the value may change it afterwards."""
     dtype = tensor.dtype.base_dtype
-    if not dtype.is_opaque and is_large(value, dtype):
-        return (yield from convert_in_pieces(value, SlowConverter(tensor)))
-    return convert(value)
+    if dtype.is_opaque or dtype is types.string or tensor.op.output_shapes[tensor.index].dims == ():
+        return convert  # strings are converted to a new array anyway
+
+    def convert_and_detach(value: Any) -> Any:
+        converted = convert(value)
+        return converted if type(value) is list or type(value) is tuple else detach(converted)
+
+    return convert_and_detach
+
+
+def takes_long_to_detach(value: Any, dtype: DType) -> bool:
+    """Whether to convert *value* to *dtype* for ``detaching`` is to be done in pieces."""
+    if not is_large(value, None):
+        return False
+    return not (isinstance(value, np.ndarray) and value.dtype == dtype.as_numpy_dtype and is_frozen(value))
+
+
+def detach_in_slices(tensor: Tensor, convert: Converter, value: Any) -> Stage[Any]:
+    """What ``detaching`` gives, as a stage: what is large is converted, or copied, in pieces."""
+    dtype = tensor.dtype.base_dtype
+    if dtype.is_opaque or not takes_long_to_detach(value, dtype):
+        return detaching(tensor, convert)(value)
+    converted = yield from convert_in_pieces(value, SlowConverter(tensor))
+    return keep(converted) if converted is value or converted.base is not None else freeze(converted)  # copied once
 
 
 def fed_tensor(graph: Graph, key: Any) -> Tensor:

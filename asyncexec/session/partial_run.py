@@ -20,11 +20,12 @@ from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError, InvalidArgumentError, OpError
+from asyncexec.framework.ownership import read_only
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.fetch_mapper import FetchMapper
-from asyncexec.session.function_call_frame import convert_in_slices, fed_tensor
+from asyncexec.session.function_call_frame import detach_in_slices, fed_tensor
 
 
 class _Waiter:
@@ -104,7 +105,7 @@ class PartialRun:
         prepared = self._prepared
         values: dict[int, Any] = {}
         for position, value in given.items():
-            values[position] = yield from convert_in_slices(
+            values[position] = yield from detach_in_slices(
                 prepared.feeds[position], prepared.converters[position], value
             )
             yield
@@ -135,7 +136,14 @@ class PartialRun:
             await self._check_computable(mapper.tensors)
         values = await self._values(positions)
         self._pending_fetches.difference_update(positions)
-        return mapper.build(self._prepared.read_references(positions, values))
+        given = self._prepared.read_references(positions, values)
+        # The step goes on, and may use them.
+        return mapper.build(
+            [
+                value if tensor.dtype.is_opaque else read_only(value)
+                for tensor, value in zip(mapper.tensors, given, strict=True)
+            ]
+        )
 
     def _position(self, tensor: Tensor) -> int:
         position = self._fetch_positions.get((tensor.op, tensor.index))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from asyncexec.executor.stream_item import StateSlot
 from asyncexec.executor.stream_scope import StreamScope
 from asyncexec.framework.cooperative import STRIDE, Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
+from asyncexec.framework.ownership import keeper
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.frontend.stream_functions import values_of
 from asyncexec.graph.graph import Graph
@@ -23,7 +24,13 @@ from asyncexec.graph.node import Node, Tensor
 from asyncexec.session.door import Door, StreamAdmission
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.fetch_mapper import FetchMapper, element, structure_key
-from asyncexec.session.function_call_frame import convert_in_slices, fed_tensor, feed_converter
+from asyncexec.session.function_call_frame import (
+    detach_in_slices,
+    detaching,
+    fed_tensor,
+    feed_converter,
+    takes_long_to_detach,
+)
 from asyncexec.session.large_feeds import MAX_ITEMS, is_large
 
 _STREAM: Final = object()  # stands between feeds and states in the key of a signature
@@ -120,14 +127,15 @@ async def open_plan(host: StreamHost, admission: StreamAdmission, fetches: Any, 
     positions = [mapper.position_of(written) for _, written in nodes.states]
     signature = (structure_key(fetches), *keys, _STREAM, *reads)
     prepared = await host.prepare(signature, mapper, (*keys, *reads))
+    fetched = replace(prepared, arrays=tuple(i for i in prepared.arrays if i < num_fetches))
     slots = [
-        StateSlot(len(keys) + i, position, value)
-        for i, (position, value) in enumerate(zip(positions, initial, strict=True))
+        StateSlot(len(keys) + i, position, keeper(read.dtype)(value))
+        for i, (read, position, value) in enumerate(zip(reads, positions, initial, strict=True))
     ]
     return StreamPlan(
         prepared.executor,
         _converter(keys, prepared),
-        prepared.result if not slots else lambda values: prepared.result(values[:num_fetches]),
+        prepared.result if not slots else lambda values: fetched.result(values[:num_fetches]),
         lambda error: explained(error, prepared),
         host.holds,
         host.counts,
@@ -183,7 +191,7 @@ def large_items(graph: Graph, feeds: Any) -> Callable[[Any], bool] | None:
     keys = [(key, dtype) for key, dtype in dtypes.items() if not dtype.is_opaque]
 
     def is_large_item(item: Any) -> bool:
-        return isinstance(item, dict) and any(is_large(item.get(key), dtype) for key, dtype in keys)
+        return isinstance(item, dict) and any(takes_long_to_detach(item.get(key), dtype) for key, dtype in keys)
 
     return is_large_item
 
@@ -195,7 +203,7 @@ async def with_large_converted(graph: Graph, feeds: Mapping[Any, Any]) -> Mappin
         if is_large(value, None):
             with suppress(OpError):
                 tensor = fed_tensor(graph, key)
-                converted[key] = await run_in_slices(convert_in_slices(tensor, feed_converter(tensor), value))
+                converted[key] = await run_in_slices(detach_in_slices(tensor, feed_converter(tensor), value))
     return converted
 
 
@@ -206,8 +214,12 @@ def _checked_mapping(feeds: Any) -> Mapping[Any, Any]:
 
 
 def _converter(keys: tuple[Any, ...], prepared: ExecutorsAndKeys) -> Callable[[Any], list[Any]]:
-    """A function from what was sent to the values of *keys* as they travel along edges."""
-    pairs = list(zip(keys, prepared.converters[: len(keys)], strict=True))
+    """A function from what was sent to the values of *keys* as they travel along edges.
+
+    Who sent them may change them afterwards: an item is under way for longer than the call that sends it.
+    """
+    converters = map(detaching, prepared.feeds[: len(keys)], prepared.converters)
+    pairs = list(zip(keys, converters, strict=True))
     count = len(pairs)
     if count == 1:
         ((only_key, convert_only),) = pairs
