@@ -16,6 +16,7 @@ import numpy as np
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
+from asyncexec.framework.ownership import read_only
 from asyncexec.framework.types import DType, as_dtype
 
 # Whether work that was given to a device is done.  Asks, and returns at once.
@@ -45,7 +46,10 @@ def done_at_once() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PendingCopy:
-    """A copy into host memory that has begun: ``take()`` gives it once ``is_done()``."""
+    """A copy into host memory that has begun: ``take()`` gives it once ``is_done()``.
+
+    It is read-only where it is the memory of the library's array itself.
+    """
 
     take: Callable[[], np.ndarray[Any, Any]]
     is_done: IsDone = done_at_once
@@ -109,7 +113,7 @@ class ArrayLibrary:
 
     def start_copy_out(self, array: Any) -> PendingCopy:
         """Begin to copy *array* into host memory."""
-        return PendingCopy(lambda: np.from_dlpack(array))
+        return PendingCopy(lambda: read_only(np.from_dlpack(array)))  # it may be a constant
 
     def mark(self) -> IsDone:
         """Tells whether all is done that was given to the device before this call."""

@@ -16,6 +16,7 @@ from asyncexec.devices.array_library import ArrayLibrary, IsDone, PendingCopy, c
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
+from asyncexec.framework.ownership import read_only
 from asyncexec.framework.types import DType
 
 EXTRA: Final = "torch"
@@ -38,7 +39,7 @@ class TorchLibrary(ArrayLibrary):
         return array
 
     def start_copy_out(self, array: Any) -> PendingCopy:
-        return PendingCopy(lambda: self.exported(array))
+        return PendingCopy(lambda: read_only(self.exported(array)))
 
     def exported(self, array: Any) -> np.ndarray[Any, Any]:
         """A numpy array over the memory of *array*, which is the host's."""

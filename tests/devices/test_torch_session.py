@@ -76,6 +76,24 @@ async def test_digits_are_classified_the_same_on_two_devices(cut: str) -> None:
     assert not any(name in chosen for device, names in ran.items() if device != TORCH for name in names)
 
 
+async def test_taker_cannot_change_what_is_on_the_device() -> None:
+    given = np.array([1, 2, 3], np.float32)
+    with ax.Graph() as graph, ax.device("/device:TORCH:0"):
+        x = ax.placeholder(ax.float32, [3], name="x")
+        constant = ax.constant(given, name="constant")
+        fetches = [constant, ax.identity(constant), ax.reshape(constant, [3, 1]), constant[1:], x, x + constant]
+    given[:] = 77
+    fed = np.zeros(3, np.float32)
+    async with ax.Session(graph, config=CONFIG) as session:
+        for _ in range(2):
+            found = await session.run(fetches, {x: fed})
+            flat = [value.ravel().tolist() for value in found]
+            assert flat == [[1, 2, 3], [1, 2, 3], [1, 2, 3], [2, 3], [0, 0, 0], [1, 2, 3]]
+            for value in (*found[:4], found[5]):
+                with pytest.raises(ValueError, match="read-only"):
+                    value[:] = 77
+
+
 async def test_feeds_and_fetches_of_a_torch_device_are_numpy() -> None:
     with ax.Graph() as graph, ax.device("/device:TORCH:0"):
         x = ax.placeholder(ax.float32, [None], name="x")
