@@ -1,4 +1,4 @@
-"""A worker that drains on SIGTERM: it takes no more jobs, finishes those under way, and leaves the rest in the queue.
+"""A worker that drains on SIGTERM or Ctrl-C: it takes no more jobs, finishes those under way, and leaves the rest.
 
 Each job is a run of the graph, a few at a time.  The signal cancels the task that takes jobs and nothing else; the task
 group ends when the last job has.  Run as a program it sends itself the signal in the middle of its work; with a number
@@ -17,6 +17,7 @@ import numpy as np
 
 import asyncexec as ax
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 UNDER_WAY = 3  # jobs at a time
 BROKEN = 2  # a job that fails: it is no business of the others
 
@@ -54,13 +55,15 @@ class Worker:
         self.under_way: set[int] = set()
 
     async def run(self) -> None:
-        """Work until SIGTERM comes; then return, with every job that was taken at its end."""
+        """Work until SIGTERM or Ctrl-C comes; then return, with every job that was taken at its end."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             taking = group.create_task(self._take(group))
-            loop.add_signal_handler(signal.SIGTERM, self._stop, taking)
+            for number in SIGNALS:
+                loop.add_signal_handler(number, self._stop, number, taking)
             print("process", os.getpid(), "takes jobs", flush=True)
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
 
     async def _take(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -70,8 +73,8 @@ class Worker:
             self.under_way.add(job)
             group.create_task(self._work(job))
 
-    def _stop(self, taking: asyncio.Task[None]) -> None:
-        print(f"SIGTERM: jobs {sorted(self.under_way)} are under way")
+    def _stop(self, number: signal.Signals, taking: asyncio.Task[None]) -> None:
+        print(f"{number.name}: jobs {sorted(self.under_way)} are under way")
         taking.cancel()
 
     async def _work(self, job: int) -> None:

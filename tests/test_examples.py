@@ -169,17 +169,18 @@ def test_queue_worker() -> None:
 
 
 @no_signals
-def test_queue_worker_that_gets_its_signal_from_outside() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_queue_worker_that_gets_its_signal_from_outside(number: signal.Signals) -> None:
     with started("queue_worker.py", "100000") as worker:
         assert worker.stdout is not None
         assert "takes jobs" in worker.stdout.readline()
-        worker.send_signal(signal.SIGTERM)
+        worker.send_signal(number)
         output, errors = worker.communicate(timeout=60)
     assert (worker.returncode, errors) == (0, "")
     counts = COUNTS.search(output)
     assert counts is not None
     taken, stored, failed, left = map(int, counts.groups())
-    assert output.startswith("SIGTERM: jobs [")
+    assert output.startswith(f"{number.name}: jobs [")
     assert stored + failed == taken < left
     assert taken + left == 100_000
 

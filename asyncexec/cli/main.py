@@ -10,14 +10,17 @@ from asyncexec.framework.extras import require
 
 
 def main() -> None:
-    """Run the command line; how it went is the exit code: 0 fine, 1 failed, 2 misused."""
+    """Run the command line; how it went is the exit code: 0 fine, 1 failed, 2 misused, 130 interrupted."""
     try:
         require("typer", extra="cli")
+        # By name, since the verbs cannot be imported where typer is missing, and then the message below is due.
+        importlib.import_module("asyncexec.cli.app").app(prog_name="asyncexec")
     except MissingExtraError as error:
         print(f"asyncexec: {error}", file=sys.stderr)
         sys.exit(1)
-    # By name, since the verbs cannot be imported where typer is missing, and then the message above is due.
-    importlib.import_module("asyncexec.cli.app").app(prog_name="asyncexec")
+    except KeyboardInterrupt:  # while modules were imported, which takes its time
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

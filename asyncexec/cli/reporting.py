@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 from rich.console import Console
@@ -15,6 +15,8 @@ from rich.panel import Panel
 from asyncexec.framework.errors import OpError
 
 DebugOption: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")]
+
+INTERRUPTED: Final = 130  # the exit code of programs that Ctrl-C has ended
 
 
 def check_folder(path: Path | None, option: str) -> None:
@@ -27,7 +29,7 @@ def check_folder(path: Path | None, option: str) -> None:
 
 @contextmanager
 def failures_reported(debug: bool) -> Iterator[Console]:
-    """Turns what the block raises into a panel and exit code 1; yields the console for progress.
+    """Turns what the block raises into a panel and exit code 1, Ctrl-C into 130; yields the console for progress.
 
     With *debug* exceptions pass, and Python shows the traceback.
     """
@@ -36,6 +38,9 @@ def failures_reported(debug: bool) -> Iterator[Console]:
         yield console
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
+    except KeyboardInterrupt:
+        console.print("interrupted")
+        raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
         if debug:
             raise
