@@ -47,6 +47,13 @@ class ByteBudget:
     def __init__(self, total: int = DEFAULT_TENSOR_BYTES) -> None:
         self.total = self.left = total
 
+    def take(self, size: int) -> bool:
+        """Take *size* bytes, if there are as many left."""
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
+
     @classmethod
     def of(cls, budget: int | ByteBudget) -> ByteBudget:
         """*budget* itself, or a new one of so many bytes."""

@@ -18,7 +18,7 @@ import asyncexec.ops  # noqa: F401 - registers the ops
 from asyncexec.framework.attr_value import decode_attr_value
 from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
 from asyncexec.framework.device_name import merge_device_names
-from asyncexec.framework.errors import InvalidArgumentError, OpError
+from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from asyncexec.framework.graph_def import FunctionDef, GraphDef, NodeDef, VersionDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
@@ -57,6 +57,8 @@ from asyncexec.graph.unique_names import unique_names
 logger = logging.getLogger("asyncexec")
 
 NO_VERSIONS: Final = VersionDef.model_construct()
+_WIDE: Final = 64  # outputs that a node may have without being counted
+_OUTPUT_BYTES: Final = 128
 _NAMES_AT_ONCE: Final = 16 * STRIDE  # that are checked between two yields
 
 
@@ -75,6 +77,7 @@ class GraphConstructor:
         allowed_ops: Collection[str] = (),
         uniquify_names: bool = False,
         source_line: SourceLine | None = None,
+        byte_budget: ByteBudget | None = None,
     ) -> None:
         self._graph = graph
         self._node_defs = graph_def.node
@@ -103,7 +106,8 @@ class GraphConstructor:
         self._declared_shapes: dict[NodeProperties, tuple[TensorShape, ...]] = {}
         self._colocated: dict[NodeProperties, Sequence[str]] = {}
         self._has_loops = False
-        self._byte_budget = ByteBudget()  # of all tensors together: a few bytes can ask for much memory many times
+        # Of all tensors and wide nodes together: a few bytes can ask for much memory many times.
+        self._byte_budget = byte_budget or ByteBudget()
 
     def construct(self) -> Mapping[str, Node]:
         """``stage``, at once."""
@@ -275,6 +279,8 @@ class GraphConstructor:
             if properties is None:
                 properties = self._properties[key] = self._make_properties(node_def)
             check_inputs(data, properties, node_def.name)
+            if len(properties.output_dtypes) > _WIDE:
+                self._charge_outputs(len(properties.output_dtypes))
             node = self._make_node(node_def, properties, data, control)
             if has_back_edge:
                 self._back_edges.append((node, data, node_def))
@@ -289,6 +295,13 @@ class GraphConstructor:
         node.id = self._first_id + len(self._by_name)
         self._by_name[node.name] = node
         return True
+
+    def _charge_outputs(self, number: int) -> None:
+        if not self._byte_budget.take(number * _OUTPUT_BYTES):
+            raise ResourceExhaustedError(
+                f"a node has {number} outputs, which with those of nodes before it are more than the byte budget of "
+                f"{self._byte_budget.total} allows"
+            )
 
     def _make_node(
         self, node_def: NodeDef, properties: NodeProperties, data: Sequence[Tensor], control: tuple[Node, ...]

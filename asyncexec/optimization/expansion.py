@@ -15,7 +15,7 @@ from asyncexec.framework.errors import InvalidArgumentError, OpError
 from asyncexec.framework.op_def import NameAttrList
 from asyncexec.framework.types import DType
 from asyncexec.graph.node import Node, SourceLine, Tensor
-from asyncexec.optimization.function_body import FunctionBodies, FunctionBody
+from asyncexec.optimization.function_body import FunctionBodies, FunctionBody, mismatch
 from asyncexec.optimization.private_nodes import PrivateNodes
 
 MAX_DEPTH: Final = 100
@@ -135,10 +135,10 @@ class Lowering:
     nodes: PrivateNodes
     bodies: FunctionBodies
 
-    def body(self, call: Call, function: NameAttrList, prefix: str) -> FunctionBody:
+    def body(self, call: Call, function: NameAttrList, inputs: Sequence[Tensor], prefix: str) -> FunctionBody:
         """The body of *function*, which is to stand below *prefix*; errors name its nodes as the client graph would."""
         try:
-            return self.bodies.get(function)
+            return self.bodies.get(function, inputs)
         except OpError as error:
             if error.node is None:
                 raise error.locate(call) from error.__cause__
@@ -158,8 +158,5 @@ class Lowering:
 
 def check_dtypes(call: Call, what: str, got: Sequence[Tensor], expected: Sequence[DType]) -> None:
     """InvalidArgumentError unless *got*, the *what* of a function, are as many as *expected*, of these dtypes."""
-    given, wanted = ([dtype.base_dtype for dtype in dtypes] for dtypes in ((one.dtype for one in got), expected))
-    if given != wanted:
-        raise InvalidArgumentError(
-            f"{what}: expected {[dtype.name for dtype in wanted]}, got {[dtype.name for dtype in given]}", node=call
-        )
+    if [one.dtype.base_dtype for one in got] != [dtype.base_dtype for dtype in expected]:
+        raise mismatch(what, expected, got).locate(call)

@@ -8,6 +8,7 @@ output names, and whatever is stateful, with all that these need.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,22 +16,26 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
-from asyncexec.framework.errors import InvalidArgumentError, OpError
+from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from asyncexec.framework.graph_def import FunctionDef, GraphDef
 from asyncexec.framework.op_def import NameAttrList, OpDef
 from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.tensor_proto import ByteBudget
+from asyncexec.framework.types import DType
 from asyncexec.graph.control_flow_info import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES, ControlFlowInfo
 from asyncexec.graph.function_library import function_registration
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_constructor import GraphConstructor
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.graph.traced_functions import TracedFunction
-from asyncexec.optimization.function_graph import FunctionGraph
+from asyncexec.optimization.function_graph import FunctionGraph, bound_attrs
 
 FUNCTIONAL_OPS: Final = frozenset(
     "PartitionedCall StatefulPartitionedCall If StatelessIf Case StatelessCase While StatelessWhile For "
     "SymbolicGradient RemoteCall".split()
 )
+MAX_REREAD: Final = 2**18  # nodes of bodies that are made of a function again, for other attrs
+_SHOWN: Final = 20  # dtypes in a message
 CONTROL_FLOW_OPS: Final = ENTERS | EXITS | MERGES | NEXT_ITERATIONS | SWITCHES
 
 
@@ -65,45 +70,55 @@ class FunctionBodies:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._bodies: dict[Any, FunctionBody] = {}
+        self._byte_budget = ByteBudget()  # of all bodies together
+        self._num_nodes = 0  # of all bodies that a function got beyond its first
+        self._read: set[str] = set()  # functions that have a body
 
     def is_functional(self, node: Node) -> bool:
         """Whether *node* calls a function."""
         op = node.properties.registration.op_def.name
         return op in FUNCTIONAL_OPS or op in self._graph.functions
 
-    def get(self, function: NameAttrList) -> FunctionBody:
-        """The body of *function*.
+    def get(self, function: NameAttrList, inputs: Sequence[Tensor] | None = None) -> FunctionBody:
+        """The body of *function*, which is called with *inputs* if they are known.
 
         Raises:
-            InvalidArgumentError: there is no such function, or it is not well-formed.
+            ResourceExhaustedError: functions are called with attrs in too many combinations.
+            InvalidArgumentError: there is no such function, it is not well-formed, or takes another number of inputs.
             NotFoundError: an attr of it is not given; an op in it is not registered.
             OpError: an op in it may not be used in this graph.
         """
-        return run_at_once(self._stage(function))
+        return run_at_once(self._stage(function, inputs))
 
-    def prepare(self, function: NameAttrList) -> Stage[None]:
+    def prepare(self, function: NameAttrList, inputs: Sequence[Tensor]) -> Stage[None]:
         """See to it, as a stage, that ``get`` has the body at hand; what is wrong with the function it says."""
         with contextlib.suppress(OpError):
-            yield from self._stage(function)
+            yield from self._stage(function, inputs)
 
-    def _stage(self, function: NameAttrList) -> Stage[FunctionBody]:
+    def _stage(self, function: NameAttrList, inputs: Sequence[Tensor] | None) -> Stage[FunctionBody]:
         key = _key(function)
         body = self._bodies.get(key)
         if body is None:
-            body = self._bodies[key] = yield from self._make(function)
+            body = self._bodies[key] = yield from self._make(function, inputs)
         return body
 
-    def _make(self, function: NameAttrList) -> Stage[FunctionBody]:
+    def _make(self, function: NameAttrList, inputs: Sequence[Tensor] | None) -> Stage[FunctionBody]:
         traced = self._graph.traced.find(function.name)
         if traced is not None:
             return (yield from _traced_body(traced))
         found = self._graph.functions.get(function.name)
         if found is None:
             raise InvalidArgumentError(f"Failed to find function {function.name!r} in function library")
-        return (yield from self._instantiate(found, function.attrs))
+        return (yield from self._instantiate(found, function.attrs, inputs))
 
-    def _instantiate(self, function: FunctionDef, attrs: Mapping[str, Any]) -> Stage[FunctionBody]:
+    def _instantiate(
+        self, function: FunctionDef, attrs: Mapping[str, Any], inputs: Sequence[Tensor] | None
+    ) -> Stage[FunctionBody]:
         op_def = function_registration(function).op_def
+        wanted = op_def.input_dtypes(bound_attrs(op_def, attrs))
+        if inputs is not None and len(wanted) != len(inputs):
+            raise mismatch(f"inputs of function {op_def.name!r}", wanted, inputs)
+        self._charge(op_def.name, len(wanted) + len(function.node_def))
         written = FunctionGraph(function, op_def, attrs, self._op_def)
         yield
         by_name = yield from self._construct(written.graph_def())
@@ -122,6 +137,18 @@ class FunctionBodies:
         nodes = list(by_name.values())
         return (yield from _body(op_def.name, args, tuple(map(_source, returns)), controls, nodes))
 
+    def _charge(self, name: str, num_nodes: int) -> None:
+        """Count the nodes of a body: a file decides how many functions there are, but not how often each is read."""
+        if name not in self._read:
+            self._read.add(name)
+            return
+        self._num_nodes += num_nodes
+        if self._num_nodes > MAX_REREAD:
+            raise ResourceExhaustedError(
+                f"functions are called with so many combinations of attrs that their bodies are more than {MAX_REREAD} "
+                "nodes"
+            )
+
     def _op_def(self, op: str) -> OpDef:
         function = self._graph.functions.get(op)
         return (op_registry.lookup(op) if function is None else function_registration(function)).op_def
@@ -130,7 +157,9 @@ class FunctionBodies:
         graph = Graph()
         graph.functions = self._graph.functions
         versioned = GraphDef.from_fields(graph_def.__dict__ | {"versions": self._graph.versions})
-        constructor = GraphConstructor(graph, versioned, allowed_ops=self._graph.allowed_ops)
+        constructor = GraphConstructor(
+            graph, versioned, allowed_ops=self._graph.allowed_ops, byte_budget=self._byte_budget
+        )
         return (yield from constructor.stage())
 
 
@@ -212,6 +241,23 @@ def _source(tensor: Tensor) -> Tensor:
         tensor = node.inputs[0]
 
 
+def _content(array: np.ndarray) -> Any:
+    """What is in *array*, as a key; of numbers, which may be very many, a digest."""
+    if array.dtype.hasobject:
+        return tuple(array.ravel().tolist())
+    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).digest() if array.size else b""
+
+
+def mismatch(what: str, wanted: Sequence[DType], got: Sequence[Tensor]) -> InvalidArgumentError:
+    """The error that says that *got*, the *what* of a function, are not as many as *wanted*, or of other dtypes."""
+    return InvalidArgumentError(f"{what}: expected {_names(wanted)}, got {_names([one.dtype for one in got])}")
+
+
+def _names(dtypes: Sequence[DType]) -> str:
+    names = [dtype.base_dtype.name for dtype in dtypes[:_SHOWN]]
+    return f"{names}" if len(dtypes) <= _SHOWN else f"{names} ... ({len(dtypes)} in all)"
+
+
 def _key(value: Any) -> Any:
     """*value*, of any attr, as a key of a dict."""
     for kind, key in _KEYS:
@@ -223,5 +269,5 @@ def _key(value: Any) -> Any:
 _KEYS: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (NameAttrList, lambda value: (value.name, frozenset((name, _key(each)) for name, each in value.attrs.items()))),
     (tuple, lambda value: tuple(map(_key, value))),
-    (np.ndarray, lambda value: (value.dtype.str, value.shape, tuple(value.ravel().tolist()))),
+    (np.ndarray, lambda value: (value.dtype.str, value.shape, _content(value))),
 )

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from asyncexec.framework.attr_value import decode_attr_value, encode_attr_value
-from asyncexec.framework.errors import InvalidArgumentError, NotFoundError
+from asyncexec.framework.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from asyncexec.framework.graph_def import AttrValue, FunctionDef, GraphDef, NameAttrList, NodeDef, make_attr
 from asyncexec.framework.op_def import REQUIRED, OpDef, arg_slices
 
 OpDefOf: TypeAlias = Callable[[str], OpDef]
 
+MAX_UNWRITTEN: Final = 2**21
 # What the runtime keeps of a node beside the attrs of its op, and a node made anew must not have: it names other nodes.
 _DROPPED: Final = frozenset({"_class"})
 
@@ -34,7 +35,7 @@ class FunctionGraph:
         self._function = function
         self._op_def = op_def
         self._op_def_of = op_def_of
-        self.attrs = _bound_attrs(op_def, attrs)
+        self.attrs = bound_attrs(op_def, attrs)
         self._own = {
             name: encode_attr_value(self.attrs[name], attr.kind)
             for name, attr in op_def.attrs.items()
@@ -42,6 +43,7 @@ class FunctionGraph:
         }
         self._tensors_of_arg: dict[str, list[str]] = {}
         self._bound: dict[str, NodeDef] = {}  # nodes of the body, their attrs bound
+        self._num_unwritten = 0  # inputs that come of the names of lists of tensors
         self._slots: dict[str, dict[str, slice]] = {}  # of the output arguments of nodes that were asked for
         placeholders = self._placeholders()
         self.args = [node_def.name for node_def in placeholders]
@@ -107,6 +109,13 @@ class FunctionGraph:
 
     def _with_inputs(self, node_def: NodeDef) -> NodeDef:
         inputs = tuple(text for source in node_def.input for text in self._input(source, node_def))
+        self._num_unwritten += len(inputs) - len(node_def.input)
+        if self._num_unwritten > MAX_UNWRITTEN:
+            raise ResourceExhaustedError(
+                f"the nodes of the body take more than {MAX_UNWRITTEN} tensors by the names of lists",
+                node=node_def.name,
+                op=node_def.op,
+            )
         return NodeDef.from_fields(node_def.__dict__ | {"input": inputs})
 
     def _input(self, source: str, node_def: NodeDef) -> Iterator[str]:
@@ -143,7 +152,8 @@ class FunctionGraph:
         return known
 
 
-def _bound_attrs(op_def: OpDef, given: Mapping[str, Any]) -> Mapping[str, Any]:
+def bound_attrs(op_def: OpDef, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attrs of a function that a call with the attrs *given* is of; OpError when one is missing or wrong."""
     for name, attr in op_def.attrs.items():
         if attr.default is REQUIRED and name not in given:
             raise NotFoundError(f"Attr {name} is not found from {op_def}", op=op_def.name)

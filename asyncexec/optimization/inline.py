@@ -27,7 +27,7 @@ class Inliner:
         self._nodes = lowering.nodes
         self._nodes.charge()  # functions that only call others would make no nodes, and no end
         self._bodies = lowering.bodies
-        self._body = body = lowering.body(call, request.function, request.prefix)
+        self._body = body = lowering.body(call, request.function, request.inputs, request.prefix)
         try:
             self._context = call.context.inside(body.name, request.pivot, has_control_flow=body.has_control_flow)
         except InvalidArgumentError as error:

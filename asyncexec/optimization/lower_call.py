@@ -14,7 +14,7 @@ def lower_call(lowering: Lowering, call: Call, function: NameAttrList) -> Task:
     inlined = yield Inlining(call, function, call.name, call.inputs, after, pivot)
     outputs = inlined.outputs[: len(call.template.outputs)]  # a caller may leave the last ones out
     check_dtypes(call, f"outputs of function {function.name!r}", outputs, call.template.properties.output_dtypes)
-    unused = [call.inputs[position] for position in lowering.bodies.get(function).unused]
+    unused = [call.inputs[position] for position in lowering.bodies.get(function, call.inputs).unused]
 
     def make_end() -> Node | None:
         ends = [*([] if inlined.end is None else [inlined.end]), *nodes.guards(unused, f"{call.name}/unused")]

@@ -17,6 +17,7 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.optimization.expansion import Call, Context, Expansion, Inlining, Lowering, Task
 from asyncexec.optimization.function_body import CONTROL_FLOW_OPS, FunctionBodies
+from asyncexec.optimization.function_sizes import FunctionSizes
 from asyncexec.optimization.inline import Inliner
 from asyncexec.optimization.lower_call import lower_call
 from asyncexec.optimization.lower_cond import lower_case, lower_if
@@ -26,6 +27,7 @@ from asyncexec.pruning.prune import ClientGraph
 
 _CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _UNSUPPORTED: Final = frozenset({"SymbolicGradient", "RemoteCall"})
+_LOOPS: Final = frozenset({"While", "StatelessWhile"})  # which look at the bodies that are to be inlined
 _LOWERED: Final = {
     "If": lower_if,
     "StatelessIf": lower_if,
@@ -43,6 +45,7 @@ class LowerFunctionalOps:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._bodies = FunctionBodies(graph)
+        self._sizes = FunctionSizes(graph)
         self._cache = PropertiesCache()
 
     def run(self, graph: ClientGraph) -> Stage[ClientGraph]:
@@ -61,6 +64,7 @@ class LowerFunctionalOps:
             yield
         if not has_calls:
             return graph
+        yield from self._sizes.check(graph.nodes)
         fed = {(tensor.op, tensor.index) for tensor in graph.feeds}
         nodes = PrivateNodes(self._graph, self._cache, fed)
         return (yield from _Rewriting(graph, Lowering(nodes, self._bodies), has_control_flow).run())
@@ -117,7 +121,7 @@ class _Rewriting:
                 yield
             else:
                 for function in _functions_of(request):
-                    yield from self._lowering.bodies.prepare(function)
+                    yield from self._lowering.bodies.prepare(function, request.inputs)
                 tasks.append(self._inline(request) if isinstance(request, Inlining) else self._lower(request))
 
     def _inline(self, request: Inlining) -> Task:
@@ -186,9 +190,4 @@ def _functions_of(request: Call | Inlining) -> list[NameAttrList]:
     """The functions whose bodies *request* is about."""
     if isinstance(request, Inlining):
         return [request.function]
-    if request.op not in _LOWERED:
-        return [] if request.op in _UNSUPPORTED else [_called(request)]
-    found: list[NameAttrList] = []
-    for value in request.template.attrs.values():
-        found += [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, NameAttrList)]
-    return found
+    return [request.attr("cond"), request.attr("body")] if request.op in _LOOPS else []

@@ -104,7 +104,7 @@ def lower_while(lowering: Lowering, call: Call) -> Task:
     constants = frozenset(tensor for i, tensor in enumerate(seen) if is_constant[i])
     if len(constants) == len(inputs):
         frame.carry(_nothing(nodes, f"{call.name}/nothing", after or pivot))
-    ignored = lowering.body(call, call.attr("cond"), f"{call.name}/cond").unused
+    ignored = lowering.body(call, call.attr("cond"), inputs, f"{call.name}/cond").unused
     moving = [i for i in range(len(inputs)) if not is_constant[i]]
     frame.leader = next((position for position, i in enumerate(moving) if i not in ignored), 0)
     pivot = frame.merges[frame.leader]
@@ -156,7 +156,7 @@ def _parallel_iterations(call: Call) -> int:
 
 def _constants(lowering: Lowering, call: Call) -> list[bool]:
     """For each variable whether the body gives it back as it was."""
-    body = lowering.body(call, call.attr("body"), f"{call.name}/body")
+    body = lowering.body(call, call.attr("body"), call.inputs, f"{call.name}/body")
     same = [arg is tensor.op for arg, tensor in zip(body.args, body.returns, strict=False)]
     return [i < len(same) and same[i] for i in range(len(call.inputs))]
 

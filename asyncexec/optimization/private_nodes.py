@@ -13,6 +13,12 @@ from asyncexec.graph.graph import Graph, properties_of
 from asyncexec.graph.node import Node, NodeProperties, SourceLine, Tensor
 
 MAX_NODES: Final = 2**20  # functions that call functions twice double with every level
+_WIDTH: Final = 8  # inputs and outputs that a node may have before it counts as more than one
+
+
+def too_many_nodes() -> ResourceExhaustedError:
+    """What is raised where functions would be more nodes than there may be."""
+    return ResourceExhaustedError(f"the functions of the graph, written out, are more than {MAX_NODES} nodes")
 
 
 class PropertiesCache:
@@ -86,7 +92,7 @@ class PrivateNodes:
         shapes: Sequence[TensorShape] | None = None,
     ) -> Node:
         """Make a node of these *properties*; ResourceExhaustedError when there are too many."""
-        self.charge()
+        self.charge(len(inputs) + len(properties.output_dtypes) + len(name) // 32)
         waits_for = tuple(dict.fromkeys(node for node in controls if node is not None))
         node = Node(
             self._graph, self._unused(name, self._names), properties, tuple(inputs), waits_for, device, source_line
@@ -96,11 +102,11 @@ class PrivateNodes:
         self.num_stateful += properties.op_def.is_stateful
         return node
 
-    def charge(self) -> None:
-        """Count a node, or a call; ResourceExhaustedError when there are too many."""
-        self._num_made += 1
+    def charge(self, width: int = 0) -> None:
+        """Count a node, or a call; ResourceExhaustedError when there are too many.  A wide one counts as several."""
+        self._num_made += 1 + width // _WIDTH
         if self._num_made > MAX_NODES:
-            raise ResourceExhaustedError(f"the functions of the graph, written out, are more than {MAX_NODES} nodes")
+            raise too_many_nodes()
 
     def copy(self, node: Node, inputs: Sequence[Tensor], controls: Iterable[Node]) -> Node:
         """Make a copy of *node*, of the session's graph, with other inputs; the name stays."""

@@ -163,6 +163,21 @@ def test_all_tensors_share_the_byte_budget() -> None:
     assert found.node == "c2"
 
 
+def test_wide_nodes_share_the_byte_budget_with_tensors() -> None:
+    """A hundred bytes may ask for a million outputs: not again and again."""
+    wide = "Split[num_split=1000000, T=float32](z, x)"
+    text = "z: Placeholder[int32]\nx: Placeholder[float32]\n" + "\n".join(f"a{i}: {wide}" for i in range(3))
+    found = refusal(parse_graph_text(text), ResourceExhaustedError)
+    assert "1000000 outputs" in found.message
+    assert found.node == "a2"
+
+
+def test_many_nodes_of_some_outputs_are_fine() -> None:
+    some = "Split[num_split=64, T=float32](z, x)"
+    text = "z: Placeholder[int32]\nx: Placeholder[float32]\n" + "\n".join(f"a{i}: {some}" for i in range(5_000))
+    assert len(load(text)) == 5_002
+
+
 def node(op: str, **attr: AttrValue) -> NodeDef:
     """Node a, which takes x."""
     types = {"Cast": {"SrcT": FLOAT}, "LeakyRelu": {"T": FLOAT}}.get(op, {})

@@ -27,7 +27,6 @@ from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError, OpError, UnimplementedError
 from asyncexec.framework.graph_def import FunctionDef, NodeDef
 from asyncexec.framework.op_def import NameAttrList
-from asyncexec.optimization import private_nodes
 from asyncexec.optimization.lower_functional_ops import LowerFunctionalOps
 from asyncexec.pruning.prune import ClientGraph, prune
 from tests.optimization.function_text import call, function, load, node, placeholder
@@ -257,25 +256,6 @@ async def test_recursion_is_refused() -> None:
         with pytest.raises(InvalidArgumentError, match="recursion through F1 -> F2 -> F1"):
             await session.run("c:0", {"x:0": 1.0})
         assert await session.run("x:0", {"x:0": 1.0}) == 1.0
-
-
-@pytest.mark.parametrize("last", [node("n", "Neg", "x", T=F), node("n", "Identity", "x", T=F)], ids=["Neg", "Identity"])
-async def test_functions_that_grow_without_end(last: NodeDef, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2 to the 40 calls; with the last doing nothing they leave no nodes."""
-    monkeypatch.setattr(private_nodes, "MAX_NODES", 10_000)
-    doubling = [
-        function(
-            f"G{i}(x: float32) -> y: float32",
-            node("a", f"G{i + 1}", "x"),
-            node("b", f"G{i + 1}", "a:y:0"),
-            ret="y=b:y:0",
-        )
-        for i in range(40)
-    ]
-    slot = "y" if last.op == "Neg" else "output"
-    innermost = function("G40(x: float32) -> y: float32", last, ret=f"y=n:{slot}:0")
-    with pytest.raises(ax.errors.ResourceExhaustedError, match="more than"):
-        await run((*doubling, innermost, placeholder("x"), node("c", "G0", "x")), "c:0", x=2.0)
 
 
 CONST_IF = node("c", "StatelessIf", "x x", Tcond=F, Tin=[F], Tout=[F], then_branch="N", else_branch="M")
