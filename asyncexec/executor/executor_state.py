@@ -172,8 +172,7 @@ class ExecutorState(TransferScope):
 
     def halt(self, error: BaseException) -> None:
         """Run nothing more: the step that this is a part of has failed with *error*."""
-        if self._failure is None:
-            self._failure = error
+        self._failure = error
         self._stop(error)
 
     def fetched(self) -> list[Any]:

@@ -168,7 +168,7 @@ class PropagatorState(Cascade):
     def _begin_iteration(self, frame: FrameState, ready: TaggedQueue) -> None:
         """Begin the next iteration; for the cascade to go on with."""
         number = frame.iteration_count = frame.iteration_count + 1
-        if number == _SETTLED and not frame.num_pending_inputs:
+        if number == _SETTLED:
             frame.settle_invariants()
         frame.dead_exits.clear()  # that iteration was not the last
         target = frame.iterations[number] = IterationState(frame, number)

@@ -328,7 +328,7 @@ class _Partitioner:
             else:
                 received = self._transfers.find_control(control, node, draft)
                 controls.append(received or self._transfers.add_control(self._crossing(control, node, draft)))
-        return tuple(dict.fromkeys(controls))
+        return tuple(controls)
 
     def _receive(self, tensor: Tensor, node: Node, slot: int, draft: PartitionDraft) -> Tensor:
         if self._is_made_again(tensor.op, draft):
