@@ -17,6 +17,9 @@ ALL_DTYPES = (
     "string"
 ).split()
 
+ONE_BYTE = ("bool", "int8", "uint8")
+OBJECTS = ("string", "bfloat16")  # and what numpy knows no byte order or buffer of
+
 
 @dataclass(frozen=True)
 class Place:
@@ -27,6 +30,16 @@ class Place:
     init: Any
     write: Any
     read: Any
+
+
+CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    "plain": {},
+    "debug": {"debug": True},
+    "tagged": {"executor_type": "TAGGED_TOKEN"},
+    "rendezvous": {"feed_fetch_medium": "rendezvous"},
+    "two_devices": {"device_count": {"CPU": 2}},
+    "any_order": {"schedule_seed": 1},
+}
 
 
 # From a placeholder to (init, write, read), in a graph.
@@ -140,10 +153,12 @@ PLACES: Mapping[str, Build] = {
 }
 
 
-def place(build: Build, dtype: str) -> Place:
+def place(build: Build, dtype: str, device: str = "") -> Place:
+    """What *build* makes on *device*, of a placeholder on the first one."""
     with ax.Graph() as graph:
         x = ax.placeholder(getattr(ax, dtype), SHAPE, name="x")
-        return Place(graph, x, *build(x))
+        with ax.device(device) if device else contextlib.nullcontext():
+            return Place(graph, x, *build(x))
 
 
 def content(dtype: str) -> Any:
@@ -231,9 +246,11 @@ def write_into(array: Any) -> bool:
     return True
 
 
-async def check(built: Place, dtype: str, layout: Callable[[Any], Owned]) -> None:
+async def check(
+    built: Place, dtype: str, layout: Callable[[Any], Owned], config: ax.SessionConfig | None = None
+) -> None:
     """Neither who gave a value nor who got it can change what *built* keeps."""
-    async with ax.Session(built.graph) as session:
+    async with ax.Session(built.graph, config) as session:
         await session.run((), targets=[built.init] if built.init != () else [])
         owned = layout(content(dtype))
         for _ in range(2):  # a queue is to have two

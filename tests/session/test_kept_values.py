@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,18 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.session.large_feeds import MAX_BYTES
-from tests.session.kept_values import ALL_DTYPES, LAYOUTS, PLACES, check, content, place, write_into
+from tests.session.kept_values import (
+    ALL_DTYPES,
+    CONFIGS,
+    LAYOUTS,
+    OBJECTS,
+    ONE_BYTE,
+    PLACES,
+    check,
+    content,
+    place,
+    write_into,
+)
 
 THREE = np.ones(3, np.float32)
 
@@ -25,23 +37,24 @@ async def test_neither_giver_nor_taker_changes_what_is_kept(name: str, layout: s
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", PLACES)
-def test_every_dtype_and_layout(name: str) -> None:
-    done, refused = 0, []
+async def test_every_dtype_layout_and_config(name: str) -> None:
+    done, refused = 0, set()
     for dtype in ALL_DTYPES:
-        for layout, owned in LAYOUTS.items():
-            if (dtype in ("string", "bool", "int8", "uint8") and layout == "foreign_order") or (
-                dtype in ("string", "bfloat16") and layout in ("buffer", "foreign_order")
-            ):
+        for layout, (config, options) in product(LAYOUTS, CONFIGS.items()):
+            if (layout == "foreign_order" and dtype in ONE_BYTE + OBJECTS) or (layout == "buffer" and dtype in OBJECTS):
                 continue  # there is no such array
+            if config not in ("plain", "two_devices") and layout not in ("plain", "read_only_view"):
+                continue
             try:
-                asyncio.run(check(place(PLACES[name], dtype), dtype, owned))
+                built = place(PLACES[name], dtype, "/cpu:1" if config == "two_devices" else "")
+                await check(built, dtype, LAYOUTS[layout], ax.SessionConfig(**options))
                 done += 1
-            except ax.errors.OpError as error:  # no kernel for that dtype
+            except ax.errors.OpError as error:
                 if not any(text in str(error) for text in ("OpKernel", "kernel", "Value for attr")):
                     raise
-                refused.append(dtype)
-    print(f"{name}: {done} combinations of dtype and layout, no kernel for {sorted(set(refused))}")
-    assert done >= len(LAYOUTS)
+                refused.add(dtype)
+    print(f"{name}: {done} combinations of dtype, layout and config; no kernel for {sorted(refused)}")
+    assert done >= 3 * len(LAYOUTS)
 
 
 @ax.op(outputs=[ax.float32])
@@ -140,11 +153,12 @@ def counting() -> tuple[ax.Graph, ax.Tensor, ax.Tensor]:
         return graph, x, total.update(total.value + x, name="new")
 
 
+@pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("on_error", ["raise", "yield"])
-async def test_state_that_a_taker_writes_into(on_error: Any) -> None:
+async def test_state_that_a_taker_writes_into(on_error: Any, config: str) -> None:
     graph, x, new = counting()
     written = new.op.inputs[1]
-    async with ax.Session(graph) as session:
+    async with ax.Session(graph, ax.SessionConfig(**CONFIGS[config])) as session:
         found = []
         async with session.stream([new, written], on_error=on_error) as stream:
             for _ in range(4):
