@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,11 @@ import asyncexec as ax
 from tests.running import settle
 
 EXITS = [KeyboardInterrupt, SystemExit]
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop]
+if sys.platform != "win32":
+    import uvloop
+
+    LOOPS.append(uvloop.new_event_loop)
 
 
 class Places:
@@ -214,6 +220,26 @@ async def test_an_exit_of_a_source(error: type[BaseException]) -> None:
         with pytest.raises(error):
             await session.stream(out).run()
         await places.check(session)
+
+
+@pytest.mark.parametrize("error", EXITS)
+@pytest.mark.parametrize("loop_factory", LOOPS, ids=lambda factory: factory.__module__)
+def test_an_exit_of_a_kernel_gets_out_of_the_loop(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of any coroutine: it ends the run_forever, and the session has been closed."""
+    for place, fetch in Places(error).places.items():
+        places = Places(error)
+
+        async def main(places: Places = places, name: str = fetch.name) -> None:
+            async with ax.Session(places.graph, places.config()) as session:
+                await session.run([name, places.waits], {places.x: 1.0})
+
+        with asyncio.Runner(loop_factory=loop_factory) as runner, pytest.raises(error) as caught:
+            runner.run(main())
+        assert caught.value.args == (3,), place
+        assert places.log.count("began") == places.log.count("cleaned up"), place
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("error", EXITS)
