@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.kernel import Kernel, as_value
-from asyncexec.framework.kernel_registry import register_function
+from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
+from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, merged, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
@@ -22,6 +22,7 @@ from asyncexec.ops.elementwise import (
     FLOATS,
     NUMBERS,
     SIGNED,
+    gives_scalar,
     register_binary,
     register_binary_kernel,
     shape_text,
@@ -40,6 +41,9 @@ _ADD_N_ATTR: Final = (
     "N: int >= 1; T: {float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
     "bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64, variant}"
 )
+
+
+_FIRST_GROUPS: Final = (8, 9, 2, 3, 4, 5, 6, 7)  # of a sum of many, by the rest that their number leaves
 
 
 def zero_where_zero(selector: Any, result: Any) -> Any:
@@ -128,17 +132,34 @@ for _name, _function in _ZERO_FUNCTIONS.items():
 
 
 def add_n(*inputs: Any) -> Any:
-    """The sum of tensors of one shape."""
-    first = inputs[0]
-    shape = np.shape(first)
-    for other in inputs[1:]:
+    """The sum of tensors of one shape, added up in groups of eight (``tensorflow/core/kernels/aggregate_ops.h``)."""
+    shape = np.shape(inputs[0])
+    for other in inputs:
         if np.shape(other) != shape:
             raise InvalidArgumentError(
                 "Inputs to operation of type AddN must have the same size and shape: "
-                f"input 0: {shape_text(first)} != {shape_text(other)}"
+                f"input 0: {shape_text(inputs[0])} != {shape_text(other)}"
             )
-        first = first + other
-    return first
+    return add_scalars(*inputs)
+
+
+def add_scalars(*inputs: Any) -> Any:
+    """The same for what is known to be of one shape."""
+    count = len(inputs)
+    end = _FIRST_GROUPS[count % 8]  # what does not make up a group of eight comes first
+    total = inputs[0]
+    for other in inputs[1:end]:
+        total = total + other
+    for start in range(end, count, 8):
+        group = inputs[start]
+        for other in inputs[start + 1 : start + 8]:
+            group = group + other
+        total = total + group
+    return total
+
+
+def _make_add_n(c: OpKernelConstruction) -> Kernel:
+    return add_scalars if gives_scalar(c) and c.op == "AddN" else add_n
 
 
 def _accumulate_n_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -154,7 +175,8 @@ register_op(
     shape=_accumulate_n_shape,
     is_commutative=True,
 )
-register_function("AddN", "AccumulateNV2", function=add_n, dtypes={"T": NUMBERS})
+for _name in ("AddN", "AccumulateNV2"):
+    register_kernel(_name, dtypes={"T": NUMBERS})(_make_add_n)
 
 
 def clip_by_value(t: Any, low: Any, high: Any) -> Any:

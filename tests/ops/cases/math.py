@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
@@ -196,6 +197,11 @@ def n_ary_cases() -> list[OpCase]:
         cases.append(OpCase(op, [f32(1, 2)], attrs, "one"))
         cases.append(OpCase(op, [f32(1, 2), f32(1)], attrs, "shapes differ"))
     cases.append(case("AddN", np.float32(1), np.float32(2), id="scalars"))
+    for count in (9, 10, 17, 26):  # sums of floats depend on their order
+        terms = [np.float32(10 ** (i % 5) * math.sin(i + 1)) for i in range(count)]
+        cases.append(OpCase("AddN", terms, {}, f"{count} scalars", rtol=0, atol=0))
+        vectors = [np.array([x, -x], np.float32) for x in terms]
+        cases.append(OpCase("AddN", vectors, {}, f"{count} vectors", rtol=0, atol=0))
     cases.append(case("AddN", np.float32(1), f32(2), id="scalar and vector"))
     for dtype in (*FLOATS, *SIGNED, "uint8", "uint16"):
         t = of(dtype, 1, 5, 0, 9)
