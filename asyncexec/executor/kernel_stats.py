@@ -27,6 +27,7 @@ CAREFUL: Final = 6  # inline, unless the inputs turn out to be large: SIZED from
 LARGE_SIZE: Final = 2**21
 # Inputs or outputs from which on a kernel begins on a worker: it is likely to take a microsecond or so for each.
 WIDE: Final = 1024
+_FEW: Final = 8
 # A hop to a thread and back costs 100-200 microseconds; below this a worker does not pay.
 EXPENSIVE_NS: Final = NS_PER_MS // 2
 # One sample counts for a quarter, and never for more than this: one pause of the machine is soon forgotten,
@@ -61,6 +62,11 @@ class KernelStats:
         self._sampled_at_ns: list[int] = [0] * len(items)
         self._items = items
         self._ns_per_byte: dict[int, float] = {}  # of those SIZED that have run
+
+    @property
+    def is_all_cheap(self) -> bool:
+        """Whether no node awaits anything, or runs on a worker thread now and then."""
+        return not any(place in (WORKER, ASYNC, SIZED) for place in self.places)
 
     def careful_places(self) -> list[int]:
         """The places for a step that may have inputs larger than those that the places come from."""
@@ -103,7 +109,7 @@ class KernelStats:
         self._sampled_at_ns[item_id] = now_ns
         cost = moving_average(cost, elapsed_ns, since_ns)
         self._costs_ns[item_id] = cost
-        self.places[item_id] = WORKER if cost > EXPENSIVE_NS else INLINE
+        self.places[item_id] = WORKER if cost > EXPENSIVE_NS and not _is_of_scalars(item) else INLINE
 
     def is_quick(self, item_id: int, size: int) -> bool:
         """Whether a SIZED kernel is likely to be cheap on inputs of *size* bytes; one that has not run is not."""
@@ -142,6 +148,17 @@ def first_places(items: Sequence[NodeItem], *, has_control_flow: bool) -> Stage[
     if has_control_flow:
         places.append(PASSIVE)  # of suspended deliveries
     return places
+
+
+def _is_of_scalars(item: NodeItem) -> bool:
+    """Whether *item* is a builtin op that takes and gives a few scalars: what looks slow there is the machine."""
+    node = item.node
+    return (
+        node.properties.registration.kernel is None
+        and 0 < len(node.inputs) <= _FEW
+        and all(shape.rank == 0 for shape in node.output_shapes)
+        and all(tensor.shape.rank == 0 and not tensor.dtype.is_opaque for tensor in node.inputs)
+    )
 
 
 def _is_wide(item: NodeItem) -> bool:
