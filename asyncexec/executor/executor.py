@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import Context
 from random import Random
 from typing import Any, Final
 
-from asyncexec.compilation.graph_view import GraphView
+from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.executor_state import ExecutorState
 from asyncexec.executor.kernel_stats import ASYNC, KernelStats
 from asyncexec.executor.loop_holds import LoopHolds
@@ -72,6 +72,16 @@ class Executor:
     def awaits(self) -> bool:
         """Whether there are async kernels."""
         return ASYNC in self.stats.places
+
+    @property
+    def is_all_cheap(self) -> bool:
+        """Whether every node runs in the step's own coroutine."""
+        return self.stats.is_all_cheap
+
+    @property
+    def items(self) -> Iterable[NodeItem]:
+        """The nodes as they are run."""
+        return self.view.items
 
     @property
     def lines(self) -> LineMaker:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,6 +107,16 @@ class PartitionedExecutor:
     def awaits(self) -> bool:
         """Whether there are async kernels."""
         return any(part.executor.awaits for part in self.partitions)
+
+    @property
+    def is_all_cheap(self) -> bool:
+        """Whether every node runs in the step's own coroutine, or only hands a value on."""
+        return all(part.executor.is_all_cheap for part in self._partitions)
+
+    @property
+    def items(self) -> Iterable[NodeItem]:
+        """The nodes as they are run, of all partitions."""
+        return chain.from_iterable(part.executor.view.items for part in self._partitions)
 
     def start(self, feeds: Sequence[Any] | None, collector: StepStatsCollector | None = None) -> ExecutorBarrier:
         """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""

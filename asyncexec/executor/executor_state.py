@@ -41,6 +41,7 @@ from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.executor.transfer_scope import CATCHABLE, TransferScope
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
+from asyncexec.framework.kernel import Kernel
 
 ON_THE_SPOT: Final = (INLINE, PASSIVE)
 
@@ -424,9 +425,14 @@ def _makes_plain_tasks(loop: asyncio.AbstractEventLoop) -> bool:
 
 def explained(raised: BaseException, item: NodeItem, inputs: Sequence[Any]) -> BaseException:
     """What *item*'s kernel raised, or the error that says why it did."""
-    if item.check is not None and inputs:
+    return explained_by(raised, item.check, inputs)
+
+
+def explained_by(raised: BaseException, check: Kernel | None, inputs: Sequence[Any]) -> BaseException:
+    """What a kernel raised, or the error of its *check*, which says why it did."""
+    if check is not None and inputs:
         try:
-            item.check(*inputs)
+            check(*inputs)
         except OpError as error:
             return error
     return raised

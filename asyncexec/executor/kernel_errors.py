@@ -81,10 +81,14 @@ def _text_of(raised: BaseException) -> str:
 
 def checked_outputs(item: NodeItem, outputs: Any) -> Sequence[Any]:
     """*outputs*, if they are as many as the op has (None will do for none); InternalError otherwise."""
-    wanted = len(item.output_edges)
+    return checked_results(item.node, len(item.output_edges), outputs)
+
+
+def checked_results(node: Node, wanted: int, outputs: Any) -> Sequence[Any]:
+    """*outputs* of *node*'s kernel, if they are so many (None will do for none); InternalError otherwise."""
     if outputs is None and not wanted:
         return ()
     if isinstance(outputs, (tuple, list)) and len(outputs) == wanted:
         return outputs
     given = f"{len(outputs)} outputs" if isinstance(outputs, (tuple, list)) else type(outputs).__name__
-    raise InternalError(f"the kernel gave {given}, but {item.node.op} has {wanted} outputs", node=item.node)
+    raise InternalError(f"the kernel gave {given}, but {node.op} has {wanted} outputs", node=node)

@@ -1,0 +1,173 @@
+"""Where each value of a scheduled program is made, and where it is taken for the last time.
+
+Statements have positions, in the order of the source.  What is made before a loop and taken in it is kept until the
+loop has ended, for the next round takes it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.regions.program import Call, Carried, Move, Program, Value
+from asyncexec.regions.schedule import Block, Branch, Repeat, Statement
+
+END: Final = 1 << 60  # of the program
+
+
+class Lifetimes:
+    """Positions of a scheduled program.
+
+    Attributes:
+        made: where each value is first written; last: where it is last taken.
+        start, end: of statements, the first and last position in them; size: how many calls and moves.
+        names: of each value that is no constant a number; values that become one another share it.
+        dying: by position, the numbers that nobody takes after it, unless all that they stand for is small.
+    """
+
+    def __init__(self) -> None:
+        self.made: dict[Value, int] = {}
+        self.last: dict[Value, int] = {}
+        self.start: dict[Statement, int] = {}
+        self.end: dict[Statement, int] = {}
+        self.size: dict[Statement, int] = {}
+        self.names: dict[Value, int] = {}
+        self.dying: dict[int, list[int]] = {}
+        self._num_uses: dict[Value, int] = {}
+        self._moves: list[Move] = []
+        self._repeats: list[Repeat] = []
+        self._in_round: dict[Value, int] = {}  # of variables of loops, where a round takes them last
+        self._loops: list[set[Value]] = []  # around, with what is kept until they end
+        self._depths: dict[Value, int] = {}
+        self._position = 0
+        self._count = 0
+
+    def read(self, program: Program, block: Block) -> Stage[None]:
+        """Find the positions in *block*, which is what *program* does."""
+        for value in (*program.inputs, *program.defaults):
+            self._make(value)
+        yield from self._block(block)
+        self._position = END
+        self._use(program.outputs)
+        self._name(frozenset(program.defaults))
+
+    def _name(self, apart: frozenset[Value]) -> None:
+        """Give numbers to all values; *apart* are outputs that have a value from the start."""
+        becomes: dict[Value, Value] = {}
+        made = self.made.copy()
+        for move in self._moves:
+            source, target, unit = move.source, move.target, move.source.unit
+            if (
+                target not in apart
+                and isinstance(unit, Call)
+                and self._num_uses[source] == 1
+                and unit.scope is move.scope
+                and unit.liveness == move.liveness
+            ):
+                becomes[source] = target
+                made[target] = min(made[target], made[source])
+        taken: set[Value] = set()
+        for repeat in self._repeats:
+            loop = repeat.loop
+            for carried in loop.carried:
+                value, following_value = carried.value, following(carried)
+                unit = following_value.unit
+                if (
+                    unit is not None
+                    and unit.scope is loop.body
+                    and following_value not in taken
+                    and following_value not in becomes
+                    and following_value.constant is NOTHING
+                    and unit.liveness == {(loop.condition, 1)}
+                    and made[following_value] >= self._in_round[value]
+                ):
+                    taken.add(following_value)
+                    becomes[following_value] = value
+        last: dict[int, int] = {}
+        large: set[int] = set()
+        for value in self.made:
+            final = value
+            while final in becomes:
+                final = becomes[final]
+            name = self.names[value] = self.names.setdefault(final, len(self.names))
+            last[name] = max(last.get(name, 0), self.last.setdefault(value, self.made[value]))
+            if not value.is_scalar:
+                large.add(name)
+        for name in large:
+            self.dying.setdefault(last[name], []).append(name)
+
+    def _make(self, value: Value) -> None:
+        if value not in self.made:
+            self.made[value] = self._position
+            self._depths[value] = len(self._loops)
+
+    def _use(self, values: Iterable[Value]) -> None:
+        for value in values:
+            if value.constant is not NOTHING:
+                continue
+            self._num_uses[value] = self._num_uses.get(value, 0) + 1
+            if value in self._in_round:
+                self._in_round[value] = self._position
+            depth = self._depths[value]
+            if depth < len(self._loops):
+                self._loops[depth].add(value)
+            self.last[value] = self._position
+
+    def _block(self, block: Block) -> Stage[None]:
+        for statement in block.statements:
+            self._position += 1
+            self.start[statement] = self._position
+            if isinstance(statement, Call):
+                self._use(statement.inputs)
+                for value in statement.outputs:
+                    self._make(value)
+                self.size[statement] = 1
+            elif isinstance(statement, Move):
+                self._use([statement.source])
+                self._moves.append(statement)
+                self._make(statement.target)
+                self.size[statement] = 1
+            elif isinstance(statement, Branch):
+                self._use([statement.pred])
+                for side in statement.sides.values():
+                    yield from self._block(side)
+                self._position += 1
+                self.size[statement] = 1 + sum(self._size(side) for side in statement.sides.values())
+            else:
+                yield from self._repeat(statement)
+            self.end[statement] = self._position
+            self._count += 1
+            if not self._count % STRIDE:
+                yield
+
+    def _repeat(self, repeat: Repeat) -> Stage[None]:
+        loop = repeat.loop
+        self._repeats.append(repeat)
+        self._use(carried.first for carried in loop.carried)
+        self._loops.append(set())
+        for carried in loop.carried:
+            self._make(carried.value)
+            self._in_round[carried.value] = self._position
+        yield from self._block(repeat.head)
+        self._position += 1
+        assert loop.condition is not None
+        self._use([loop.condition])
+        yield from self._block(repeat.body)
+        self._position += 1
+        self._use(following(carried) for carried in loop.carried)
+        self._position += 1
+        kept = self._loops.pop()
+        for value in (*kept, *[carried.value for carried in loop.carried]):
+            self.last[value] = self._position
+        self.size[repeat] = 2 + self._size(repeat.head) + self._size(repeat.body)
+
+    def _size(self, block: Block) -> int:
+        return sum(self.size[statement] for statement in block.statements)
+
+
+def following(carried: Carried) -> Value:
+    """What the next round begins with."""
+    assert carried.next is not None
+    return carried.next

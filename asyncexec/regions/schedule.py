@@ -1,0 +1,237 @@
+"""Program -> blocks: its units in an order, those under one condition side by side.
+
+A unit comes as soon as all it waits for has come, and where there is a choice, where the last one stood; so that an
+``if`` is opened as seldom as may be.  The same condition may be opened again later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.regions.program import (
+    Call,
+    Condition,
+    Liveness,
+    Loop,
+    Move,
+    Program,
+    Scope,
+    Unit,
+    UnstructuredError,
+    Value,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """An ``if``: what runs on each side of *pred*."""
+
+    pred: Value
+    sides: dict[int, Block] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Repeat:
+    """A ``while``: *head* runs in each round, and *body* if the loop's condition holds then."""
+
+    loop: Loop
+    head: Block
+    body: Block
+
+
+Statement: TypeAlias = Call | Move | Branch | Repeat
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Statements, one after the other."""
+
+    statements: list[Statement] = field(default_factory=list)
+
+
+def schedule(program: Program) -> Stage[Block]:
+    """What *program* does, in order, as a stage; UnstructuredError if its units wait for one another."""
+    used = _used(program)
+    return (yield from _Scheduler(used).scope(program.root))
+
+
+def _used(program: Program) -> set[Value]:
+    """The values that somebody takes: moves to others are left out."""
+    used = set(program.outputs)
+    moves: dict[Value, list[Move]] = {}
+    found: list[Value] = []
+
+    def use(values: Iterable[Value]) -> None:
+        for value in values:
+            if value not in used:
+                used.add(value)
+                found.append(value)
+
+    scopes = [program.root]
+    while scopes:
+        scope = scopes.pop()
+        for unit in scope.units:
+            use(pred for pred, _ in unit.liveness)
+            if isinstance(unit, Call):
+                use(unit.inputs)
+            elif isinstance(unit, Move):
+                moves.setdefault(unit.target, []).append(unit)
+            elif isinstance(unit, Loop):
+                scopes.append(unit.body)
+                assert unit.condition is not None
+                use([unit.condition])
+                for carried in unit.carried:
+                    assert carried.next is not None
+                    use([carried.first, carried.next])
+    found += program.outputs
+    while found:
+        use(move.source for move in moves.pop(found.pop(), ()))
+    return used
+
+
+class _Place:
+    """The units that are ready under one path of conditions, and the places below."""
+
+    __slots__ = ("below", "block", "condition", "num_ready", "parent", "ready", "to_open")
+
+    def __init__(self, parent: _Place | None, condition: Condition | None) -> None:
+        self.parent = parent
+        self.condition = condition
+        self.below: dict[Condition, _Place] = {}
+        self.ready: deque[Unit] = deque()
+        self.num_ready = 0  # here and below
+        self.to_open: deque[_Place] = deque()  # places right below that have had something ready since they were left
+        self.block: Block | None = None  # where it is open
+
+    def put(self, unit: Unit) -> None:
+        self.ready.append(unit)
+        place: _Place | None = self
+        while place is not None:
+            place.num_ready += 1
+            if place.num_ready == 1 and place.parent is not None:
+                place.parent.to_open.append(place)
+            place = place.parent
+
+    def take(self) -> Unit:
+        unit = self.ready.popleft()
+        place: _Place | None = self
+        while place is not None:
+            place.num_ready -= 1
+            place = place.parent
+        return unit
+
+
+class _Scheduler:
+    def __init__(self, used: set[Value]) -> None:
+        self._used = used
+        self._ranks: dict[Value, tuple[int, int]] = {}
+        self._count = 0
+
+    def scope(self, root: Scope) -> Stage[Block]:
+        """The block of *root*, and of the loops in it: theirs first, from the inside out."""
+        order: list[Scope] = [root]
+        for scope in order:
+            order += [unit.body for unit in scope.units if isinstance(unit, Loop)]
+        repeats: dict[Loop, Repeat] = {}
+        for scope in reversed(order):
+            if scope.loop is None:
+                return (yield from self._block(scope.units, None, repeats))
+            condition = scope.loop.condition
+            assert condition is not None
+            head = [unit for unit in scope.units if (condition, 1) not in unit.liveness]
+            body = [unit for unit in scope.units if (condition, 1) in unit.liveness]
+            repeats[scope.loop] = Repeat(
+                scope.loop,
+                (yield from self._block(head, None, repeats)),
+                (yield from self._block(body, (condition, 1), repeats)),
+            )
+        raise AssertionError("the root is last")
+
+    def _rank(self, condition: Condition) -> tuple[int, int]:
+        """By what the conditions on one path are put in order: those that others depend on, first."""
+        pred, _ = condition
+        rank = self._ranks.get(pred)
+        if rank is None:
+            rank = self._ranks[pred] = (pred.depth, len(self._ranks))
+        return rank
+
+    def _place_of(self, liveness: Liveness, root: _Place, known: Condition | None) -> _Place:
+        place = root
+        for condition in sorted(liveness, key=self._rank) if len(liveness) > 1 else liveness:
+            if condition == known:
+                continue
+            below = place.below.get(condition)
+            if below is None:
+                below = place.below[condition] = _Place(place, condition)
+            place = below
+        return place
+
+    def _block(self, units: Sequence[Unit], known: Condition | None, repeats: dict[Loop, Repeat]) -> Stage[Block]:
+        root = _Place(None, None)
+        root.block = block = Block()
+        members = set(units)
+        places: dict[Liveness, _Place] = {}
+        waiting: dict[Unit, int] = {}
+        behind: dict[Unit, list[Unit]] = {}
+        for unit in units:
+            if unit.liveness not in places:
+                places[unit.liveness] = self._place_of(unit.liveness, root, known)
+            count = 0
+            for before in unit.after:
+                if before in members:
+                    behind.setdefault(before, []).append(unit)
+                    count += 1
+            if count:
+                waiting[unit] = count
+            else:
+                places[unit.liveness].put(unit)
+        place, left = root, len(units)
+        while root.num_ready:
+            place = self._next_place(place)
+            unit = place.take()
+            left -= 1
+            assert place.block is not None
+            if isinstance(unit, Loop):
+                place.block.statements.append(repeats[unit])
+            elif isinstance(unit, Call) or (isinstance(unit, Move) and unit.target in self._used):
+                place.block.statements.append(unit)
+            for after in behind.get(unit, ()):
+                waiting[after] -= 1
+                if not waiting[after]:
+                    places[after.liveness].put(after)
+            self._count += 1
+            if not self._count % STRIDE:
+                yield
+        if left:
+            raise UnstructuredError("units wait for one another")
+        return block
+
+    def _next_place(self, place: _Place) -> _Place:
+        """Where to go on: here, else further in, else at the other side or further out; with its block open."""
+        while not place.ready:
+            if place.num_ready:
+                while not place.to_open[0].num_ready:
+                    place.to_open.popleft()
+                below = place.to_open[0]
+                self._open(place, below)
+                place = below
+            else:
+                place.block = None
+                assert place.parent is not None
+                place = place.parent
+        return place
+
+    @staticmethod
+    def _open(place: _Place, below: _Place) -> None:
+        assert place.block is not None
+        assert below.condition is not None
+        pred, side = below.condition
+        statements = place.block.statements
+        last = statements[-1] if statements else None
+        if not (isinstance(last, Branch) and last.pred is pred and side not in last.sides):
+            statements.append(last := Branch(pred))
+        below.block = last.sides[side] = Block()

@@ -1,0 +1,350 @@
+"""Blocks -> functions: the source of a program, its names and its line tables.
+
+One statement a line, so that the line of an error tells the node.  Values are local variables with numbers, kernels
+and constants are globals with numbers: no text of the graph is in the source.  What is long, or deep down, becomes a
+function of its own, which takes the variables that it reads and gives those that it writes.
+
+A loop yields now and then: a function with loops is a generator, and who runs it decides when to go on.
+"""
+
+from __future__ import annotations
+
+import linecache
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from types import CodeType, FunctionType
+from typing import Any, Final, TypeAlias
+
+from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.framework.cooperative import Stage
+from asyncexec.graph.node import Node
+from asyncexec.regions.lifetimes import Lifetimes, following
+from asyncexec.regions.program import Call, Move, Program, Value
+from asyncexec.regions.schedule import Block, Branch, Repeat, Statement
+
+MAX_STATEMENTS: Final = 128  # of one function: to compile one holds the event loop
+_MAX_INDENT: Final = 14  # Python's own limits are 100, and 20 for loops
+_WORK: Final = 4096  # calls on scalars between two yields, about
+_SMALL: Final = 32  # what a call that makes a small array counts
+_UNKNOWN: Final = 1024  # and one that nothing is known of
+_MAX_ROUNDS: Final = 256
+
+OutputCheck: TypeAlias = Callable[[Node, int, Any], Sequence[Any]]
+_BINARY: Final = {  # by id: a kernel need not be hashable
+    id(operator.add): "+",
+    id(operator.sub): "-",
+    id(operator.mul): "*",
+    id(operator.truediv): "/",
+    id(operator.lt): "<",
+    id(operator.le): "<=",
+    id(operator.gt): ">",
+    id(operator.ge): ">=",
+    id(operator.eq): "==",
+    id(operator.ne): "!=",
+    id(operator.and_): "&",
+    id(operator.or_): "|",
+    id(operator.xor): "^",
+}
+_UNARY: Final = {id(operator.neg): "-", id(operator.invert): "~"}
+_file_numbers: Final = count()
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNames:
+    """A loop around a line: its frame, and the variables whose sum is the number of the round."""
+
+    frame: str
+    base: str
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a line of source does: its call, if it is one, the names of the inputs, and the loops around it."""
+
+    call: Call | None
+    arguments: tuple[str, ...]
+    loops: tuple[LoopNames, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Code:
+    """The functions of a program.
+
+    Attributes:
+        function: takes the inputs; gives the list of the outputs, or if it is_generator, a generator that does.
+        is_foreign: whether it calls what is the user's.
+        lines: what the lines do, of each code object.
+    """
+
+    function: FunctionType
+    is_generator: bool
+    is_foreign: bool
+    lines: dict[CodeType, dict[int, Line]]
+
+
+@dataclass(slots=True, eq=False)
+class _Function:
+    """A function while it is written."""
+
+    name: str
+    start: int  # position of its first statement
+    source: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    loops: list[LoopNames] = field(default_factory=list)
+    reads: dict[Value, None] = field(default_factory=dict)  # what was made before
+    writes: dict[Value, int] = field(default_factory=dict)  # with the least indent that it is written at
+    is_generator: bool = False
+
+    def add(self, indent: int, text: str, call: Call | None = None, arguments: Sequence[str] = ()) -> None:
+        self.source.append(" " * indent + text)
+        self.lines.append(Line(call, tuple(arguments), tuple(self.loops)))
+
+
+def write_code(program: Program, block: Block, checked_outputs: OutputCheck) -> Stage[Code]:
+    """The functions of *program*, which is *block* in order; what the user's kernels give goes by *checked_outputs*."""
+    lifetimes = Lifetimes()
+    yield from lifetimes.read(program, block)
+    return (yield from _Writer(program, lifetimes, checked_outputs).write(block))
+
+
+class _Writer:
+    def __init__(self, program: Program, lifetimes: Lifetimes, checked_outputs: OutputCheck) -> None:
+        self._program = program
+        self._at = lifetimes
+        self._globals: dict[str, Any] = {"checked": checked_outputs, "NOTHING": NOTHING}
+        self._global_names: dict[int, str] = {}  # of kernels, constants and nodes, by id
+        self._codes: dict[CodeType, dict[int, Line]] = {}
+        self._file = f"<asyncexec {next(_file_numbers)}"
+        self._is_foreign = False
+        self._num_loops = 0
+        self._work_done = 0  # since the last yield
+        self._rounds: dict[Repeat, tuple[int, int]] = {}  # between two yields, and how much work they are
+
+    def write(self, block: Block) -> Stage[Code]:
+        main = _Function("region", 0)
+        for value in self._program.defaults:
+            main.add(1, f"{self._text(value)} = NOTHING")
+        yield from self._block(block, main, 1)
+        main.add(1, f"return [{', '.join(self._text(value) for value in self._program.outputs)}]")
+        function = self._compile(main, [self._text(value) for value in self._program.inputs])
+        return Code(function, main.is_generator, self._is_foreign, self._codes)
+
+    # Names.
+
+    def _text(self, value: Value) -> str:
+        return f"v{self._at.names[value]}" if value.constant is NOTHING else self._global("c", value.constant)
+
+    def _global(self, kind: str, thing: Any) -> str:
+        name = self._global_names.get(id(thing))
+        if name is None:
+            name = self._global_names[id(thing)] = f"{kind}{len(self._global_names)}"
+            self._globals[name] = thing  # which keeps the id its own
+        return name
+
+    def _read(self, function: _Function, value: Value) -> str:
+        if value.constant is NOTHING and self._at.made[value] < function.start:
+            function.reads[value] = None
+        return self._text(value)
+
+    def _write(self, function: _Function, value: Value, indent: int) -> str:
+        function.writes[value] = min(indent, function.writes.get(value, indent))
+        return self._text(value)
+
+    def _release(self, position: int, function: _Function, indent: int) -> None:
+        """Let go of what is taken last at *position*."""
+        dying = self._at.dying.get(position)
+        if dying:
+            function.add(indent, f"{' = '.join(f'v{name}' for name in dying)} = None")
+
+    # Blocks.
+
+    def _block(self, block: Block, function: _Function, indent: int) -> Stage[None]:
+        """Write *block*, in functions of their own where it is long or deep down."""
+        sizes = self._at.size
+        if indent > _MAX_INDENT:
+            yield from self._outline(block.statements, function, indent)
+            return
+        if sum(sizes[statement] for statement in block.statements) <= MAX_STATEMENTS:
+            for statement in block.statements:
+                yield from self._statement(statement, function, indent)
+            return
+        group: list[Statement] = []
+        total = 0
+        for statement in block.statements:
+            size = sizes[statement]
+            if group and total + size > MAX_STATEMENTS:
+                yield from self._outline(group, function, indent)
+                group, total = [], 0
+            if size > MAX_STATEMENTS:
+                yield from self._statement(statement, function, indent)
+            else:
+                group.append(statement)
+                total += size
+        if group:
+            yield from self._outline(group, function, indent)
+
+    def _outline(self, group: Sequence[Statement], function: _Function, indent: int) -> Stage[None]:
+        """Write *group* as a function of its own, and the call of it."""
+        if not group:
+            return
+        at, end = self._at, self._at.end[group[-1]]
+        inner = _Function(f"part{len(self._codes)}", at.start[group[0]])
+        for statement in group:
+            yield from self._statement(statement, inner, 1)
+        kept = [value for value in inner.writes if at.last[value] > end]
+        for value in kept:
+            if at.made[value] < inner.start:
+                inner.reads[value] = None
+        takes = list(dict.fromkeys(self._text(value) for value in inner.reads))
+        gives = list(dict.fromkeys(self._text(value) for value in kept))
+        unsure = dict.fromkeys(self._text(value) for value in kept if inner.writes[value] > 1)
+        for name in unsure:
+            if name not in takes:  # it may not be written
+                inner.source.insert(0, f" {name} = None")
+                inner.lines.insert(0, Line(None, (), ()))
+        if gives:
+            inner.add(1, f"return {', '.join(gives)}")
+        name = f"p{len(self._codes)}"
+        self._globals[name] = self._compile(inner, takes)
+        yield
+        for value in inner.reads:
+            self._read(function, value)
+        for value in kept:
+            self._write(function, value, indent)
+        call = f"{name}({', '.join(takes)})"
+        if inner.is_generator:
+            call = f"yield from {call}"
+            function.is_generator = True
+        function.add(indent, f"{', '.join(gives)} = {call}" if gives else call)
+
+    def _compile(self, function: _Function, inputs: Sequence[str]) -> FunctionType:
+        file = f"{self._file}.{len(self._codes)}>"
+        body = function.source or [" pass"]
+        text = "\n".join([f"def {function.name}({', '.join(inputs)}):", *body, ""])
+        module = compile(text, file, "exec", dont_inherit=True)
+        code = next(each for each in module.co_consts if isinstance(each, CodeType))
+        self._codes[code] = dict(enumerate(function.lines, 2))
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        return FunctionType(code, self._globals)
+
+    # Statements.
+
+    def _statement(self, statement: Statement, function: _Function, indent: int) -> Stage[None]:
+        self._pause(statement, function, indent)
+        if isinstance(statement, Call):
+            self._call(statement, function, indent)
+        elif isinstance(statement, Move):
+            source, target = self._read(function, statement.source), self._write(function, statement.target, indent)
+            if source != target:
+                function.add(indent, f"{target} = {source}")
+        elif isinstance(statement, Branch):
+            yield from self._branch(statement, function, indent)
+        else:
+            yield from self._repeat(statement, function, indent)
+        self._release(self._at.end[statement], function, indent)
+
+    def _pause(self, statement: Statement, function: _Function, indent: int) -> None:
+        """Yield before *statement*, if enough has been done since that was done last."""
+        work = self._work_of(statement)
+        if self._work_done and self._work_done + work > _WORK:
+            function.add(indent, "yield")
+            function.is_generator = True
+            self._work_done = 0
+        if not isinstance(statement, Branch):  # its sides count
+            self._work_done = min(_WORK, self._work_done + work)
+
+    def _call(self, call: Call, function: _Function, indent: int) -> None:
+        self._is_foreign |= call.is_foreign
+        arguments = [self._read(function, value) for value in call.inputs]
+        targets = [self._write(function, value, indent) for value in call.outputs]
+        if id(call.kernel) in _BINARY:
+            text = f"{arguments[0]} {_BINARY[id(call.kernel)]} {arguments[1]}"
+        elif id(call.kernel) in _UNARY:
+            text = f"{_UNARY[id(call.kernel)]}{arguments[0]}"
+        else:
+            text = f"{self._global('k', call.kernel)}({', '.join(arguments)})"
+        if call.returns_tuple:
+            if call.is_foreign:
+                text = f"checked({self._global('n', call.node)}, {len(targets)}, {text})"
+            if targets:
+                text = f"[{', '.join(targets)}] = {text}"
+        else:
+            text = f"{targets[0]} = {text}"
+        function.add(indent, text, call, arguments)
+
+    def _branch(self, branch: Branch, function: _Function, indent: int) -> Stage[None]:
+        pred = self._read(function, branch.pred)
+        sides = [(side, block) for side, block in sorted(branch.sides.items(), reverse=True) if block.statements]
+        for position, (side, block) in enumerate(sides):
+            if branch.pred.is_number:
+                function.add(indent, f"{'elif' if position else 'if'} {pred} == {side}:")
+            else:
+                function.add(indent, "else:" if position else f"if {pred}:" if side else f"if not {pred}:")
+            length = len(function.source)
+            yield from self._block(block, function, indent + 1)
+            if len(function.source) == length:  # all that it does has been done by name
+                function.add(indent + 1, "pass")
+
+    def _repeat(self, repeat: Repeat, function: _Function, indent: int) -> Stage[None]:
+        loop = repeat.loop
+        function.is_generator = True
+        rounds, _ = self._measure(repeat)
+        self._num_loops += 1
+        number = self._num_loops
+        names = LoopNames(loop.name, f"b{number}", f"i{number}")
+        self._globals[f"R{rounds}"] = range(rounds)
+        self._assign([(carried.value, carried.first) for carried in loop.carried], function, indent)
+        self._release(self._at.start[repeat], function, indent)
+        function.add(indent, f"{names.base} = 0")
+        function.add(indent, "while 1:")
+        function.add(indent + 1, f"for {names.index} in R{rounds}:")
+        function.loops.append(names)
+        self._work_done = 0
+        yield from self._block(repeat.head, function, indent + 2)
+        assert loop.condition is not None
+        function.add(indent + 2, f"if not {self._read(function, loop.condition)}: break")
+        yield from self._block(repeat.body, function, indent + 2)
+        self._assign([(carried.value, following(carried)) for carried in loop.carried], function, indent + 2)
+        self._release(self._at.end[repeat] - 1, function, indent + 2)
+        function.loops.pop()
+        self._work_done = self._measure(repeat)[1]
+        function.add(indent + 1, "else:")
+        function.add(indent + 2, f"{names.base} += {rounds}")
+        function.add(indent + 2, "yield")
+        function.add(indent + 2, "continue")
+        function.add(indent + 1, "break")
+
+    def _assign(self, pairs: Iterable[tuple[Value, Value]], function: _Function, indent: int) -> None:
+        """Give variables of a loop their values, all at once."""
+        texts = [(self._write(function, to, indent), self._read(function, value)) for to, value in pairs]
+        texts = [(to, value) for to, value in texts if to != value]
+        if texts:
+            left, right = zip(*texts, strict=True)
+            function.add(indent, f"{', '.join(left)} = {', '.join(right)}")
+
+    def _measure(self, repeat: Repeat) -> tuple[int, int]:
+        """How many rounds there are between two yields, and how much work they are."""
+        known = self._rounds.get(repeat)
+        if known is None:
+            work = max(1, self._work(repeat.head) + self._work(repeat.body))
+            rounds = max(1, min(_MAX_ROUNDS, _WORK // work))
+            known = self._rounds[repeat] = rounds, min(_WORK, rounds * work)
+        return known
+
+    def _work(self, block: Block) -> int:
+        return min(_WORK, sum(self._work_of(statement) for statement in block.statements))
+
+    def _work_of(self, statement: Statement) -> int:
+        if isinstance(statement, Call):
+            if statement.is_foreign:
+                return _UNKNOWN
+            if all(value.is_scalar for value in statement.outputs):
+                return max(1, len(statement.inputs) // 8)
+            is_small = all((shape.num_elements or _WORK) < _WORK for shape in statement.node.output_shapes)
+            return _SMALL if is_small else _UNKNOWN
+        if isinstance(statement, Branch):
+            return max(map(self._work, statement.sides.values()), default=0)
+        return self._measure(statement)[1] if isinstance(statement, Repeat) else 0
