@@ -29,6 +29,7 @@ from hypothesis import settings
 
 import asyncexec
 from asyncexec.executor import kernel_stats, pipeline_state
+from asyncexec.session import graph_execution_state
 from asyncexec.testing import VirtualClockLoop
 
 if sys.platform != "win32":
@@ -87,6 +88,16 @@ def costs_do_not_count(request: pytest.FixtureRequest) -> Iterator[None]:
         mock.patch.object(kernel_stats, "moving_average", nothing),
         mock.patch.object(pipeline_state, "moving_average", nothing),
     ):
+        yield
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--executor-type", default="DEFAULT", help="that of sessions whose config names none")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def executor_type(request: pytest.FixtureRequest) -> Iterator[None]:
+    with mock.patch.object(graph_execution_state, "DEFAULT_EXECUTOR_TYPE", request.config.getoption("--executor-type")):
         yield
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+from asyncexec.executor.compiled_plan import CompiledPlan, CompiledState
 from asyncexec.executor.step_counts import StepCounts
 from asyncexec.executor.step_stats_collector import StepStatsCollector
-from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.cooperative import outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.gc_pause import paused_gc
@@ -29,6 +30,7 @@ from asyncexec.session.call_arguments import (
     feed_tensors,
     target_nodes,
 )
+from asyncexec.session.compiled_calls import call_plan
 from asyncexec.session.deadline import within
 from asyncexec.session.door import Door
 from asyncexec.session.executor_cache import ExecutorCache
@@ -40,7 +42,7 @@ from asyncexec.session.large_feeds import LargeFeedError
 from asyncexec.session.run_metadata import fill_metadata
 from asyncexec.session.session_config import RunOptions, SessionConfig
 from asyncexec.session.session_loop import SessionLoop
-from asyncexec.session.statistics import SessionStatistics
+from asyncexec.session.statistics import SessionStatistics, statistics_of
 from asyncexec.session.steps_under_way import StepsUnderWay
 
 if TYPE_CHECKING:
@@ -154,7 +156,17 @@ class Session:
             given = tuple(feeds), targets, tuple(values)
             known = await self._read(fetches, key[0]) if prepared is None else prepared
             return await self._run_by_the_door(key, known, *given, options, metadata)
+        if prepared.tier.plain is not None and metadata is None and (options is None or not options.trace):
+            try:
+                return self._call(prepared, prepared.tier.plain, values)
+            except LargeFeedError:
+                pass
         return await self._run_step(prepared, values, options, metadata)
+
+    def _call(self, prepared: ExecutorsAndKeys, plan: CompiledPlan, values: Collection[Any]) -> Any:
+        if asyncio.get_running_loop() is not self._loop.current:
+            self._loop.enter()
+        return call_plan(prepared, plan, values, self._counts)
 
     async def _read(self, fetches: Fetches, key: Any) -> FetchMapper:
         """What *fetches*, of that structure key, ask for."""
@@ -205,6 +217,11 @@ class Session:
             prepared = self._cache.get(key)
             if prepared is None or self._is_guarded:
                 return await self._run_by_the_door(key, prepared or mapper, feed_keys, wanted, values)
+            if prepared.tier.plain is not None:
+                try:
+                    return self._call(prepared, prepared.tier.plain, values)
+                except LargeFeedError:
+                    pass
             return await self._run_step(prepared, values)
 
         timeout_s = self.config.timeout
@@ -324,18 +341,7 @@ class Session:
 
     def statistics(self) -> SessionStatistics:
         """How the session is doing just now."""
-        holds = self._state.holds
-        return SessionStatistics(
-            running_steps=len(self._steps),
-            queued_steps=self._door.waiting,
-            completed_steps=self._counts.completed,
-            failed_steps=self._counts.failed,
-            longest_node=holds.longest_node,
-            longest_node_ms=holds.longest_node_ns / NS_PER_MS,
-            longest_slice_ms=holds.longest_slice_ns / NS_PER_MS,
-            cached_signatures=len(self._cache),
-            worker_pools={device: pool.statistics() for device, pool in self._state.pools.items()},
-        )
+        return statistics_of(self._steps, self._door, self._counts, self._cache, self._state)
 
     async def close(self) -> None:
         """End the steps under way, the worker threads and all resources.
@@ -399,21 +405,24 @@ class Session:
         metadata: RunMetadata | None = None,
     ) -> Any:
         has_large_feeds = False
+        tier = prepared.tier
         try:
             feeds = prepared.convert(values)
         except LargeFeedError:
             has_large_feeds = True
             feeds = await run_in_slices(prepared.convert_large(tuple(values)))
             self._check_open()  # close() may have come meanwhile
+        plan = None if has_large_feeds else tier.compiled
         collector = token = None
         if options is not None and options.trace:
-            collector = StepStatsCollector()
+            collector, plan = StepStatsCollector(), None
             token = begin_trace(collector)
+        began_ns = monotonic_ns()
         try:
-            step = prepared.executor.start(feeds, collector)
+            step = prepared.executor.start(feeds, collector) if plan is None else plan.start(feeds)
             if step._loop is not self._loop.current:
                 self._loop.enter()
-            if has_large_feeds:
+            if has_large_feeds and not isinstance(step, CompiledState):
                 step.be_careful()
             if prepared.awaits:  # where tasks are eager, a kernel may close the session before it awaits anything
                 await self._steps.run(step, has_begun=False)
@@ -431,4 +440,9 @@ class Session:
             if metadata is not None:
                 await fill_metadata(metadata, prepared.graph, collector, options)
         self._counts.completed += 1
-        return prepared.result(step.fetched())
+        values = step.fetched()
+        if plan is None:
+            await tier.note_run(monotonic_ns() - began_ns)
+        else:
+            tier.note_compiled_run(plan)
+        return prepared.result(values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from asyncexec.session.fetch_mapper import Build, FetchMapper
 from asyncexec.session.function_call_frame import Converter, SlowConverter, feed_converter
 from asyncexec.session.graph_execution_state import AnyExecutor, GraphExecutionState, PreparedGraph
 from asyncexec.session.large_feeds import LargeFeedError, convert_in_pieces, is_large
+from asyncexec.session.tier import Tier
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +37,7 @@ class ExecutorsAndKeys:
         references: positions of fetches that are references to variables.
         arrays: positions of fetches that may be arrays that somebody keeps.
         build: puts the values of the fetches together.
+        tier: which executor runs the steps.
     """
 
     graph: PreparedGraph
@@ -47,6 +49,7 @@ class ExecutorsAndKeys:
     references: tuple[int, ...]
     arrays: tuple[int, ...]
     build: Build
+    tier: Tier
 
     @property
     def client_graph(self) -> ClientGraph:
@@ -90,7 +93,7 @@ class ExecutorsAndKeys:
         except AttributeError:
             raise InternalError(f"{tensor.name!r} gave no reference to a variable", node=tensor.op) from None
 
-    def convert(self, values: Sequence[Any]) -> list[Any]:
+    def convert(self, values: Collection[Any]) -> list[Any]:
         """The values fed, as they travel along edges; LargeFeedError if that would take long."""
         if len(values) > PART:
             raise LargeFeedError
@@ -140,6 +143,11 @@ def build_executors(
             arrays.append(position)
         if not position % STRIDE:
             yield
+    tier = Tier(None)
+    if state.may_compile and prepared.device_of is not None:
+        tier = Tier(lambda: state.compile_plan(prepared))
+        if state.compiles_at_once:
+            yield from tier.compile_at_once()
     return ExecutorsAndKeys(
         prepared,
         feeds,
@@ -150,6 +158,7 @@ def build_executors(
         tuple(references),
         tuple(arrays),
         mapper.build,
+        tier,
     )
 
 

@@ -13,8 +13,10 @@ from asyncexec.compilation.bind_kernel import TRANSFERS, KernelBinder
 from asyncexec.compilation.build_graph_view import build_graph_view
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.devices.memory_types import memory_types
+from asyncexec.executor.compiled_plan import CompiledPlan
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor, PartitionExecutor, StepChannels
+from asyncexec.executor.kernel_errors import checked_results
 from asyncexec.executor.kernel_stats import first_places
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool
@@ -24,6 +26,7 @@ from asyncexec.executor.worker_calls import WorkerCalls
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
+from asyncexec.framework.kernel import Kernel
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.graph.graph import Graph
@@ -36,6 +39,9 @@ from asyncexec.placement.device_set import DeviceSet
 from asyncexec.placement.placement_rules import PlacementRules
 from asyncexec.placement.placer import Placer
 from asyncexec.pruning.prune import ClientGraph, prune
+from asyncexec.regions.schedule import schedule
+from asyncexec.regions.source import write_code
+from asyncexec.regions.structure import find_structure
 from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
 from asyncexec.session.session_config import SessionConfig
 
@@ -48,6 +54,7 @@ _collective_executor = LazyModule("asyncexec.rendezvous.collective_executor")
 _feed_fetch_rewrite = LazyModule("asyncexec.pruning.feed_fetch_rewrite")
 
 AnyExecutor: TypeAlias = Executor | PartitionedExecutor
+DEFAULT_EXECUTOR_TYPE = "DEFAULT"
 _COLLECTIVE: Final = "Collective"  # what the names of collective ops begin with
 
 
@@ -59,12 +66,14 @@ class PreparedGraph:
         client_graph: with its feeds and fetches, by whichever medium they travel.
         partitions: by device.
         stand_ins: by the name of a node that was made for a feed or fetch, the node that errors name in its place.
+        device_of: the device of a node of client_graph; None where feeds and fetches travel by the rendezvous.
     """
 
     client_graph: ClientGraph
     partitions: Mapping[str, PartitionedGraph]
     executor: AnyExecutor
     stand_ins: Mapping[str, Node] = field(default_factory=dict)
+    device_of: Callable[[Node], str] | None = None
 
     def node_devices(self) -> Stage[Callable[[Node], str]]:
         """A function that gives the device that a node of one of the partitions runs on, as a stage."""
@@ -114,6 +123,7 @@ class GraphExecutionState:
         self._binders = {device.name: KernelBinder(resource_mgr, device, debug=config.debug) for device in self.devices}
         self._slice_ns = int(config.slice_ms * NS_PER_MS)
         self._schedule_seed = config.schedule_seed
+        self._executor_type = config.executor_type or DEFAULT_EXECUTOR_TYPE
         self._debug = config.debug
         self._uses_rendezvous = config.feed_fetch_medium == "rendezvous"
         self._partition_options = _partition_options(self.devices)
@@ -152,7 +162,43 @@ class GraphExecutionState:
             return (yield from self._prepare_channels(client_graph, device_of))
         partitions = yield from partition(client_graph, device_of, self._partition_options)
         executor = yield from self._compile(client_graph, partitions)
-        return PreparedGraph(client_graph, partitions, executor)
+        return PreparedGraph(client_graph, partitions, executor, device_of=device_of)
+
+    @property
+    def may_compile(self) -> bool:
+        """Whether signatures are ever compiled to Python: what is to be watched or shuffled, is not."""
+        return self._executor_type != "TAGGED_TOKEN" and not self._debug and self._schedule_seed is None
+
+    @property
+    def compiles_at_once(self) -> bool:
+        """Whether a signature is compiled before its first run."""
+        return self._executor_type == "COMPILED"
+
+    def compile_plan(self, prepared: PreparedGraph) -> Stage[CompiledPlan | None]:
+        """*prepared* as a plan of Python functions, as a stage; None where a node has a thread or task of its own.
+
+        Raises:
+            UnstructuredError: the graph has no structure that Python has.
+        """
+        device_of = prepared.device_of
+        own_memory = self._partition_options.own_memory.intersection(prepared.partitions)
+        if device_of is None or own_memory or not prepared.executor.is_all_cheap:
+            return None
+        kernels: dict[str, Kernel] = {}
+        for count, item in enumerate(prepared.executor.items):
+            if not item.is_relay:
+                kernels[item.node.name] = item.checked_kernel
+            if not count % STRIDE:
+                yield
+
+        def bind(node: Node, fed: frozenset[tuple[Node, int]]) -> Kernel:
+            known = kernels.get(node.name)
+            return self._binders[device_of(node)].bind(node, fed).kernel if known is None else known
+
+        program = yield from find_structure(prepared.client_graph, bind)
+        block = yield from schedule(program)
+        code = yield from write_code(program, block, checked_results)
+        return CompiledPlan(code, self._slice_ns, self.holds)
 
     def _prepare_channels(self, client_graph: ClientGraph, device_of: Callable[[Node], str]) -> Stage[PreparedGraph]:
         """Partition and compile, with feeds and fetches by the rendezvous."""

@@ -15,7 +15,9 @@ class SessionConfig(BaseModel):
         allow_soft_placement: run a node elsewhere when the device it asks for does not exist.
         log_device_placement: log where each node was placed.
         optimization: whether graphs are optimized before they run (there are no passes yet, so both are alike).
-        executor_type: which executor runs them; ``""`` leaves the choice to the session.
+        executor_type: which executor runs them.  "DEFAULT", or ``""``: at first the general one, which measures the
+            kernels; where all are cheap, the graph is then compiled to Python.  "TAGGED_TOKEN": the general one
+            alone.  "COMPILED": compiled before the first run, wherever that can be.
         schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
         timeout: seconds that each run, and call of a callable, may take where its RunOptions say nothing.
         num_worker_threads: threads for expensive kernels, by default one a core.
@@ -43,7 +45,7 @@ class SessionConfig(BaseModel):
     allow_soft_placement: bool = False
     log_device_placement: bool = False
     optimization: Literal["on", "off"] = "on"
-    executor_type: Literal["", "TAGGED_TOKEN"] = ""
+    executor_type: Literal["", "DEFAULT", "TAGGED_TOKEN", "COMPILED"] = ""
     schedule_seed: int | None = None
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     num_worker_threads: int | None = Field(default=None, ge=1)

@@ -6,6 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from asyncexec.executor.offload import PoolStatistics
+from asyncexec.executor.step_counts import StepCounts
+from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.session.door import Door
+from asyncexec.session.executor_cache import ExecutorCache
+from asyncexec.session.graph_execution_state import GraphExecutionState
+from asyncexec.session.steps_under_way import StepsUnderWay
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +40,21 @@ class SessionStatistics:
     longest_slice_ms: float
     cached_signatures: int
     worker_pools: Mapping[str, PoolStatistics]
+
+
+def statistics_of(
+    steps: StepsUnderWay, door: Door, counts: StepCounts, cache: ExecutorCache, state: GraphExecutionState
+) -> SessionStatistics:
+    """How the session with these parts is doing."""
+    holds = state.holds
+    return SessionStatistics(
+        running_steps=len(steps),
+        queued_steps=door.waiting,
+        completed_steps=counts.completed,
+        failed_steps=counts.failed,
+        longest_node=holds.longest_node,
+        longest_node_ms=holds.longest_node_ns / NS_PER_MS,
+        longest_slice_ms=holds.longest_slice_ns / NS_PER_MS,
+        cached_signatures=len(cache),
+        worker_pools={device: pool.statistics() for device, pool in state.pools.items()},
+    )

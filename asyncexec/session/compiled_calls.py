@@ -1,0 +1,32 @@
+"""Runs of signatures that have been compiled to one plain function: no task, no step, no suspension."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from asyncexec.executor.compiled_plan import CompiledPlan
+from asyncexec.executor.step_counts import StepCounts
+from asyncexec.framework.errors import OpError
+from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
+
+
+def call_plan(prepared: ExecutorsAndKeys, plan: CompiledPlan, values: Collection[Any], counts: StepCounts) -> Any:
+    """What the signature gives for the *values* of its feeds.
+
+    Raises:
+        LargeFeedError: a value takes long to convert; nothing has run.
+        OpError: what the step failed with.
+    """
+    feeds = prepared.convert(values)
+    try:
+        fetched = plan.call(feeds)
+    except OpError as error:
+        counts.failed += 1
+        raise explained(error, prepared) from error.__cause__
+    except BaseException:
+        counts.failed += 1
+        raise
+    counts.completed += 1
+    prepared.tier.note_compiled_run(plan)
+    return prepared.result(fetched)

@@ -1,0 +1,90 @@
+"""Tier: which executor runs the steps of one signature.
+
+The general executor runs the first steps, and measures the kernels.  Where all of them are cheap, the signature is
+then compiled, in pieces behind its runs, which never take longer than the run itself has.  A compiled plan that turns
+out to hold the event loop is dropped, and the general executor, which can tell by which node, has its steps again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from asyncexec.executor.compiled_plan import CompiledPlan
+from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.cooperative import SLICE_NS, Stage
+from asyncexec.regions.program import UnstructuredError
+
+WARM_UP: Final = 2  # runs before a plan is compiled; four times as many after each that was dropped
+_MAX_WARM_UP: Final = 2048
+
+Compile: TypeAlias = Callable[[], Stage[CompiledPlan | None]]
+
+
+class Tier:
+    """What the runs of one signature have led to so far.
+
+    Args:
+        make: makes the plan, as a stage that gives None where it cannot be had now, and raises UnstructuredError where
+            it never can; None for no plan at all.
+
+    Attributes:
+        compiled: the plan that steps are to be run by, if there is one.
+    """
+
+    __slots__ = ("_make", "_num_runs", "_stage", "_warm_up", "compiled")
+
+    def __init__(self, make: Compile | None) -> None:
+        self._make = make
+        self._num_runs = 0
+        self._warm_up = WARM_UP
+        self._stage: Stage[CompiledPlan | None] | None = None
+        self.compiled: CompiledPlan | None = None
+
+    def compile_at_once(self) -> Stage[None]:
+        """Compile before the first run, as a stage."""
+        assert self._make is not None
+        try:
+            self.compiled = yield from self._make()
+        except UnstructuredError:
+            self._make = None
+
+    @property
+    def plain(self) -> CompiledPlan | None:
+        """The plan, if a step of it is one call."""
+        plan = self.compiled
+        return plan if plan is not None and plan.is_plain else None
+
+    def note_compiled_run(self, plan: CompiledPlan) -> None:
+        """Go back to the general executor if *plan*, by which a step has been run, holds the event loop."""
+        if plan.is_quick or plan is not self.compiled:
+            return
+        self.compiled = None
+        self._num_runs = 0
+        self._warm_up = min(4 * self._warm_up, _MAX_WARM_UP)
+
+    async def note_run(self, elapsed_ns: int) -> None:
+        """Take note of a run by the general executor, and go on compiling for as long as that took, at most."""
+        self._num_runs += 1
+        if self._make is None or self._num_runs < self._warm_up:
+            return
+        if self._stage is None:
+            self._stage = self._make()
+        stage, end = self._stage, monotonic_ns() + elapsed_ns
+        now = monotonic_ns()
+        slice_end = now + SLICE_NS
+        try:
+            while now < end and self._stage is stage:
+                next(stage)
+                now = monotonic_ns()
+                if slice_end < now < end:
+                    await asyncio.sleep(0)
+                    now = monotonic_ns()
+                    slice_end = now + SLICE_NS
+        except StopIteration as stop:
+            self._stage = None
+            self.compiled = stop.value
+            self._num_runs = 0
+        except UnstructuredError:
+            self._stage = self._make = None

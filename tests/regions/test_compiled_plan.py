@@ -1,0 +1,361 @@
+"""What compiled signatures do that results alone do not tell: slices, errors, memory, the source."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import linecache
+import re
+import traceback
+import weakref
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
+from asyncexec.regions.program import UnstructuredError
+from asyncexec.session import tier
+from tests.regions.programs import COMPILED, TAGGED, compiled, run_both, source
+from tests.running import raw_op
+
+
+def count_to(limit: object) -> ax.Tensor:
+    (last,) = ax.while_loop(lambda i: i < limit, lambda i: [i + 1], [ax.constant(0)])
+    return last
+
+
+async def test_loop_branch_and_straight_code_in_one_function() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        n = ax.placeholder(ax.int32, [], name="n")
+        _, y = ax.while_loop(
+            lambda i, y: i < n,
+            lambda i, y: [i + 1, ax.cond(y > 4.0, lambda: y - 3.0, lambda: y * 1.5)],
+            [ax.constant(0), x],
+        )
+        z = ax.switch_case(n % 3, [lambda: y, lambda: -y, lambda: y * y], default=lambda: y)
+    for n_value in range(5):
+        got, expected = await run_both(graph, [y, z], {x: 1.0, n: n_value})
+        assert [one.tobytes() for one in got] == [other.tobytes() for other in expected]
+
+
+async def test_signature_is_compiled_after_it_has_been_measured() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        y = x * 2.0 + 1.0
+    async with ax.Session(graph) as session:
+        for _ in range(100):
+            assert await session.run(y, {x: 3.0}) == 7.0
+        (prepared,) = session._cache.values()
+        assert prepared.tier.compiled is not None
+        assert session.statistics().completed_steps == 100
+
+
+@pytest.mark.parametrize("config", [TAGGED, ax.SessionConfig(debug=True), ax.SessionConfig(schedule_seed=1)])
+async def test_never_compiled(config: ax.SessionConfig) -> None:
+    with ax.Graph() as graph:
+        y = ax.placeholder(ax.float32, [], name="x") * 2.0
+    async with ax.Session(graph, config) as session:
+        for _ in range(10):
+            assert await session.run(y, {"x:0": 3.0}) == 6.0
+        (prepared,) = session._cache.values()
+        assert prepared.tier.compiled is None
+
+
+async def test_what_awaits_is_not_compiled() -> None:
+    @ax.op(outputs=[ax.float32])
+    async def later(x: float) -> float:
+        await asyncio.sleep(0)
+        return x
+
+    with ax.Graph() as graph:
+        y = later(ax.constant(1.0)) + 1.0
+    async with ax.Session(graph, COMPILED) as session:
+        assert await session.run(y) == 2.0
+        (prepared,) = session._cache.values()
+        assert prepared.tier.compiled is None
+
+
+async def test_graph_without_structure_runs_in_the_general_executor() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        p, q = ax.placeholder(ax.bool, [], name="p"), ax.placeholder(ax.bool, [], name="q")
+        low = ax.create_op("Switch", [x, p])[0]
+        high = ax.create_op("Switch", [x * 2.0, q])[1]
+        merged = ax.create_op("Merge", [[low, high]])[0]
+    async with ax.Session(graph, COMPILED) as session:
+        with pytest.raises(UnstructuredError, match="nobody knows which input"):
+            compiled(session, merged, [x, p, q])
+        assert await session.run(merged, {x: 1.0, p: False, q: False}) == 1.0
+        assert await session.run(merged, {x: 1.0, p: True, q: True}) == 2.0
+
+
+async def test_error_names_the_node_and_the_rounds_of_its_loops() -> None:
+    def refuse(i: int) -> int:
+        if i == 3:
+            raise ValueError("three")
+        return i
+
+    check = raw_op("Check", refuse, dtype=ax.int32)
+    with ax.Graph() as graph:
+
+        def body(i: ax.Tensor, total: ax.Tensor) -> list[ax.Tensor]:
+            _, inner = ax.while_loop(
+                lambda j, _: j < 2, lambda j, s: [j + 1, s + check(i + j, name="checked")], [ax.constant(0), total]
+            )
+            return [i + 1, inner]
+
+        _, last = ax.while_loop(lambda i, _: i < 5, body, [ax.constant(0), ax.constant(0)], parallel_iterations=1)
+    texts = []
+    for config in (TAGGED, COMPILED):
+        async with ax.Session(graph, config) as session:
+            with pytest.raises(InvalidArgumentError, match="three") as caught:
+                await session.run(last)
+            assert isinstance(caught.value.__cause__, ValueError)
+            texts.append(str(caught.value))
+            assert session.statistics().failed_steps == 1
+    assert texts[0] == texts[1]
+    assert "while 2, " in texts[1]
+    assert "checked" in texts[1]
+
+
+async def test_error_of_shapes_is_explained() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None], name="x")
+        y = ax.add(x, ax.constant([1.0, 2.0, 3.0]), name="sum")
+    async with ax.Session(graph, COMPILED) as session:
+        with pytest.raises(InvalidArgumentError, match=r"Incompatible shapes: \[2\] vs. \[3\]") as caught:
+            await session.run(y, {x: [1.0, 2.0]})
+        assert caught.value.node == "sum"
+        assert (await session.run(y, {x: [1.0, 2.0, 3.0]})).tolist() == [2.0, 4.0, 6.0]
+
+
+async def test_wrong_number_of_results_of_a_users_op() -> None:
+    @ax.op(outputs=[ax.float32, ax.float32])
+    def two(x: float) -> tuple[float, float]:
+        return (x,)  # type: ignore[return-value]
+
+    with ax.Graph() as graph:
+        first, _ = two(ax.placeholder(ax.float32, [], name="x"))
+    texts = []
+    for config in (TAGGED, COMPILED):
+        async with ax.Session(graph, config) as session:
+            with pytest.raises(ax.errors.OpError) as caught:
+                await session.run(first, {"x:0": 1.0})
+            texts.append((type(caught.value), str(caught.value)))
+    assert texts[0] == texts[1]
+
+
+async def test_loop_gives_the_event_loop_its_turns() -> None:
+    turns = 0
+
+    async def tick() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    with ax.Graph() as graph:
+        last = count_to(ax.placeholder(ax.int32, [], name="n"))
+    async with ax.Session(graph, COMPILED) as session:
+        ticker = asyncio.ensure_future(tick())
+        assert await session.run(last, {"n:0": 100_000}) == 100_000
+        ticker.cancel()
+        await asyncio.wait([ticker])
+    assert turns > 1
+
+
+async def test_endless_loop_is_cancelled_and_keeps_its_deadline() -> None:
+    with ax.Graph() as graph:
+        (last,) = ax.while_loop(lambda i: ax.constant(True), lambda i: [i + 1], [ax.constant(0)])
+        other = ax.constant(1) + 1
+    async with ax.Session(graph, COMPILED) as session:
+        with pytest.raises(DeadlineExceededError):
+            await session.run(last, options=ax.RunOptions(timeout=0.02))
+        task = asyncio.ensure_future(session.run(last))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert session.statistics().running_steps == 0
+        assert await session.run(other) == 2
+
+
+async def test_closing_the_session_ends_a_compiled_step() -> None:
+    with ax.Graph() as graph:
+        (last,) = ax.while_loop(lambda i: ax.constant(True), lambda i: [i + 1], [ax.constant(0)])
+    async with ax.Session(graph, COMPILED) as session:
+        task = asyncio.ensure_future(session.run(last))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await session.close()
+        with pytest.raises(ax.errors.CancelledError, match="closed"):
+            await task
+
+
+async def test_arrays_are_released_at_their_last_use() -> None:
+    alive: list[int] = []
+    made: list[weakref.ref[np.ndarray]] = []
+
+    def make(x: np.ndarray) -> np.ndarray:
+        alive.append(sum(each() is not None for each in made))
+        array = x + 1
+        made.append(weakref.ref(array))
+        return array
+
+    step = raw_op("Make", make, dtype=ax.float32)
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None], name="x")
+        y = x
+        for _ in range(10):
+            y = step(y)
+        last = ax.reduce_sum(y)
+    async with ax.Session(graph, COMPILED) as session:
+        await session.run(last, {x: np.zeros(4, np.float32)})
+    assert max(alive) == 1
+    assert not any(each() is not None for each in made)
+
+
+async def test_error_keeps_no_tensors() -> None:
+    made: list[weakref.ref[np.ndarray]] = []
+
+    def make(x: np.ndarray) -> np.ndarray:
+        array = x + 1
+        made.append(weakref.ref(array))
+        return array
+
+    def fail(x: np.ndarray) -> np.ndarray:
+        raise ValueError("no")
+
+    with ax.Graph() as graph:
+        kept = raw_op("Make", make, dtype=ax.float32)(ax.placeholder(ax.float32, [None], name="x"))
+        failed = raw_op("Fail", fail, dtype=ax.float32)(ax.constant([1.0]))
+        with ax.control_dependencies([kept]):
+            both = failed + kept
+    async with ax.Session(graph, COMPILED) as session:
+        with pytest.raises(InvalidArgumentError) as caught:
+            await session.run(both, {"x:0": np.zeros(4, np.float32)})
+        assert caught.value.node is not None
+        assert all(each() is None for each in made)
+
+
+async def test_source_has_no_text_of_the_graph_and_is_shown_in_tracebacks() -> None:
+    def fail(x: float) -> float:
+        raise ValueError("no")
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="secret_input")
+        y = raw_op("SecretOp", fail, dtype=ax.float32)(ax.multiply(x, 2.0, name="secret_name"), name="secret_call")
+    async with ax.Session(graph, COMPILED) as session:
+        plan = compiled(session, y, [x])
+        assert plan is not None
+        text = source(plan)
+        assert "secret" not in text.lower()
+        assert re.search(r"^ v\d+ = v\d+ \* c\d+$", text, re.MULTILINE)
+        with pytest.raises(InvalidArgumentError) as caught:
+            await session.run(y, {x: 1.0})
+        shown = "".join(traceback.format_exception(caught.value))
+        assert re.search(r"v\d+ = k\d+\(v\d+\)", shown)
+        files = [code.co_filename for code in plan._code.lines]
+        del plan
+    gc.collect()
+    assert not any(file in linecache.cache for file in files)
+
+
+async def test_graph_of_any_size_and_depth() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        y = x
+        for _ in range(3_000):
+            y = y + 1.0
+
+        def nest(depth: int) -> ax.Tensor:
+            if not depth:
+                return x * 2.0
+            return ax.cond(x > float(-depth), lambda: nest(depth - 1), lambda: x - float(depth))
+
+        deep = nest(25)
+        loops = x
+        for _ in range(40):
+            _, loops = ax.while_loop(lambda i, _: i < 3, lambda i, v: [i + 1, v * 0.5 + 1.0], [ax.constant(0), loops])
+    got, expected = await run_both(graph, [y, deep, loops], {x: 1.0})
+    assert [one.tobytes() for one in got] == [other.tobytes() for other in expected]
+
+
+async def test_loops_in_one_another_deeper_than_python_lets_them_be() -> None:
+    def nest(depth: int, value: ax.Tensor) -> ax.Tensor:
+        if not depth:
+            return value + 1
+
+        def body(i: ax.Tensor, total: ax.Tensor) -> list[ax.Tensor]:
+            return [i + 1, nest(depth - 1, total)]
+
+        _, last = ax.while_loop(lambda i, _: i < 2, body, [ax.constant(0), value])
+        return last
+
+    with ax.Graph() as graph:
+        last = nest(12, ax.constant(0))
+    got, expected = await run_both(graph, last)
+    assert got == expected == 2**12
+
+
+async def test_partitions_of_one_memory_are_one_plan() -> None:
+    config = ax.SessionConfig(device_count={"CPU": 2}, executor_type="COMPILED")
+    with ax.Graph() as graph:
+        y = ax.placeholder(ax.float32, [], name="x")
+        for i in range(20):
+            with ax.device(f"/cpu:{i % 2}"):
+                y = y + 1.0
+    async with ax.Session(graph, config) as session:
+        assert await session.run(y, {"x:0": 1.0}) == 21.0
+        (prepared,) = session._cache.values()
+        assert prepared.tier.compiled is not None
+
+
+async def test_variables_and_order_of_effects() -> None:
+    with ax.Graph() as graph:
+        v = ax.Variable(ax.constant(0), name="v")
+        with ax.control_dependencies([v.assign_add(1)]):
+            once = v.read_value()
+        with ax.control_dependencies([once]):
+            again = v.assign_add(10)
+        with ax.control_dependencies([again]):
+            last = v.read_value()
+        init = ax.global_variables_initializer()
+    async with ax.Session(graph, COMPILED) as session:
+        await session.run(init)
+        assert await session.run([once, last]) == [1, 11]
+        assert await session.run([once, last]) == [12, 22]
+
+
+@pytest.mark.measured_costs
+async def test_plan_that_holds_the_loop_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        y = x + 1.0
+    async with ax.Session(graph, COMPILED) as session:
+        assert await session.run(y, {x: 1.0}) == 2.0
+        (prepared,) = session._cache.values()
+        plan = prepared.tier.compiled
+        assert plan is not None
+        for _ in range(2):  # one may be a pause of the machine
+            plan.note(50_000_000)
+        assert not plan.is_quick
+        assert await session.run(y, {x: 1.0}) == 2.0
+        assert prepared.tier.compiled is None
+        for _ in range(4 * tier.WARM_UP + 50):
+            assert await session.run(y, {x: 1.0}) == 2.0
+        assert prepared.tier.compiled not in (None, plan)
+
+
+async def test_traced_run_goes_by_the_general_executor() -> None:
+    with ax.Graph() as graph:
+        y = ax.placeholder(ax.float32, [], name="x") * 2.0
+    async with ax.Session(graph, COMPILED) as session:
+        metadata = ax.RunMetadata()
+        options = ax.RunOptions(trace=True)
+        assert await session.run(y, {"x:0": 1.0}, options=options, metadata=metadata) == 2.0
+        assert metadata.step_stats is not None
+        assert [node.node_name for device in metadata.step_stats.dev_stats for node in device.node_stats]
