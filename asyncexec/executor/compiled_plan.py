@@ -99,6 +99,12 @@ class CompiledPlan:
         holds = self.holds
         if elapsed_ns > holds.longest_slice_ns:
             holds.longest_slice_ns = elapsed_ns
+        if elapsed_ns > kernel_stats.EXPENSIVE_NS:
+            suspects = self._code.suspects
+            if len(suspects) == 1:
+                holds.note(suspects[0], elapsed_ns)
+            else:
+                holds.note_one_of(suspects, elapsed_ns)
         was_measured = self.clock is not monotonic_ns
         self.clock = monotonic_ns if was_measured and elapsed_ns < kernel_stats.EXPENSIVE_NS else thread_time_ns
         if not was_measured:

@@ -76,12 +76,14 @@ class Code:
     Attributes:
         function: takes the inputs; gives the list of the outputs, or if it is_generator, a generator that does.
         is_foreign: whether it calls what is the user's.
+        suspects: the nodes to name where a stretch was long: the user's, if there are any, else all.
         lines: what the lines do, of each code object.
     """
 
     function: FunctionType
     is_generator: bool
     is_foreign: bool
+    suspects: tuple[Node, ...]
     lines: dict[CodeType, dict[int, Line]]
 
 
@@ -118,7 +120,7 @@ class _Writer:
         self._global_names: dict[int, str] = {}  # of kernels, constants and nodes, by id
         self._codes: dict[CodeType, dict[int, Line]] = {}
         self._file = f"<asyncexec {next(_file_numbers)}"
-        self._is_foreign = False
+        self._foreign: list[Node] = []
         self._num_loops = 0
         self._work_done = 0  # since the last yield
         self._rounds: dict[Repeat, tuple[int, int]] = {}  # between two yields, and how much work they are
@@ -130,7 +132,10 @@ class _Writer:
         yield from self._block(block, main, 1)
         main.add(1, f"return [{', '.join(self._text(value) for value in self._program.outputs)}]")
         function = self._compile(main, [self._text(value) for value in self._program.inputs])
-        return Code(function, main.is_generator, self._is_foreign, self._codes)
+        nodes = self._foreign or [
+            line.call.node for lines in self._codes.values() for line in lines.values() if line.call is not None
+        ]
+        return Code(function, main.is_generator, bool(self._foreign), tuple(nodes), self._codes)
 
     # Names.
 
@@ -257,7 +262,8 @@ class _Writer:
             self._work_done = min(_WORK, self._work_done + work)
 
     def _call(self, call: Call, function: _Function, indent: int) -> None:
-        self._is_foreign |= call.is_foreign
+        if call.is_foreign:
+            self._foreign.append(call.node)
         arguments = [self._read(function, value) for value in call.inputs]
         targets = [self._write(function, value, indent) for value in call.outputs]
         if id(call.kernel) in _BINARY:
