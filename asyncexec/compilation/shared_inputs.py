@@ -44,7 +44,7 @@ def protected(kernel: Kernel, slots: Sequence[int]) -> Kernel:
         def call_with_first(first: Any, *others: Any) -> Any:
             if type(first) is array_type:
                 first = first.view()
-                first.setflags(False)
+                first.setflags(write=False)
             return kernel(first, *others)
 
         return call_with_first
@@ -55,7 +55,7 @@ def protected(kernel: Kernel, slots: Sequence[int]) -> Kernel:
             value = values[slot]
             if type(value) is array_type:
                 view = values[slot] = value.view()
-                view.setflags(False)
+                view.setflags(write=False)
         return kernel(*values)
 
     return call
