@@ -105,28 +105,37 @@ class _Call:
 
 
 class LoopThread:
-    """Runs a loop of *loop_factory* from when this is made until it is closed.
-
-    Raises:
-        RuntimeError: there can be no more threads.
-    """
+    """Runs a loop of *loop_factory* from its start until it is closed."""
 
     def __init__(self, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
-        self._runner = asyncio.Runner(loop_factory=loop_factory)
-        self._loop = self._runner.get_loop()
+        self._loop_factory = loop_factory
+        self._loop: asyncio.AbstractEventLoop | None = None  # not made yet
         self._under_way: set[_Call] = set()
         self._last: _Call | None = None
         self._is_over = False  # the last call has ended
+        self._begun = _Latch()  # set when the loop is there, or could not be made
         self._ended = _Latch()  # set when the loop is closed
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run_loop, name="asyncexec-loop", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError:
-            self._runner.close()
-            raise
-        except BaseException:
-            self._send(self._stop)
-            raise
+
+    def start(self) -> None:
+        """Start the thread, and wait for its loop; whoever is interrupted meanwhile calls ``stop``.
+
+        Raises:
+            RuntimeError: there can be no more threads.
+            Exception: what the factory raised.
+        """
+        self._thread.start()
+        while not self._begun.is_set:
+            self._begun.wait_a_moment()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """End the thread, maybe before it has a loop, without a last call; do not wait."""
+        self._is_over = True
+        if self._loop is not None:
+            self._send(self._loop.stop)
 
     @property
     def is_current(self) -> bool:
@@ -202,10 +211,12 @@ class LoopThread:
 
     def _send(self, callback: Callable[[], object]) -> None:
         """Have *callback* called in the loop, in a copy of this context, unless the loop is closed."""
+        loop = self._loop
+        assert loop is not None  # it has been started
         try:
-            self._loop.call_soon_threadsafe(callback, context=copy_context())
+            loop.call_soon_threadsafe(callback, context=copy_context())
         except RuntimeError:
-            if not self._loop.is_closed():
+            if not loop.is_closed():
                 raise
 
     # In the thread of the loop.
@@ -217,24 +228,29 @@ class LoopThread:
             call.begin(self._under_way)
         return self._last
 
+    def _cancel_last(self, call: _Call) -> None:
+        self._begin_last(call).cancel()
+
     async def _end(self, function: Callable[[], Awaitable[object]]) -> None:
         try:
             await function()
         finally:
-            self._stop()
-
-    def _cancel_last(self, call: _Call) -> None:
-        self._begin_last(call).cancel()
-
-    def _stop(self) -> None:
-        self._is_over = True
-        self._loop.stop()
+            self._is_over = True
+            asyncio.get_running_loop().stop()
 
     def _run_loop(self) -> None:
         try:
-            with suppress(*_INTERRUPTS), self._runner:
+            with suppress(*_INTERRUPTS), asyncio.Runner(loop_factory=self._loop_factory) as runner:
+                self._loop = runner.get_loop()
+                self._begun.set()
                 while not self._is_over:
                     with suppress(*_INTERRUPTS):  # of a task, which has it for those who await that
                         self._loop.run_forever()
+        except BaseException as error:
+            if self._begun.is_set:
+                raise
+            self._failure = error
         finally:
+            if not self._begun.is_set:
+                self._begun.set()
             self._ended.set()

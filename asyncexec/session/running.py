@@ -78,8 +78,14 @@ class BlockingSession:
     def __enter__(self) -> Self:
         if self._thread is not None:
             raise FailedPreconditionError("this session is open already")
-        self._thread = LoopThread(_loop_factory())
+        thread = self._thread = LoopThread(_loop_factory())
         _open_sessions.add(self)
+        try:
+            thread.start()
+        except BaseException:
+            thread.stop()
+            self._thread = None
+            raise
         return self
 
     def __exit__(self, *exc_info: object) -> None:

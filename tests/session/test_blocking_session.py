@@ -140,6 +140,33 @@ def test_closed_from_another_thread_while_it_runs() -> None:
     assert type(caught[0]) in (ax.errors.CancelledError, ax.errors.FailedPreconditionError)
 
 
+def test_entered_where_no_thread_can_be_started(graph: ax.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ax.BlockingSession(graph)
+    with monkeypatch.context() as patched:
+
+        def start(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start"):
+            session.__enter__()
+    with session:
+        assert session.run("y:0", {"x:0": 1.0}) == 2.0
+
+
+def test_entered_where_no_loop_can_be_made(graph: ax.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> asyncio.AbstractEventLoop:
+        raise OSError("too many open files")
+
+    session = ax.BlockingSession(graph)
+    with monkeypatch.context() as patched:
+        patched.setattr("asyncexec.session.running._loop_factory", lambda: fail)
+        with pytest.raises(OSError, match="too many"):
+            session.__enter__()
+    with session:
+        assert session.run("y:0", {"x:0": 1.0}) == 2.0
+
+
 def test_closed_by_several_threads_at_once(graph: ax.Graph) -> None:
     session = ax.BlockingSession(graph).__enter__()
     at_once(*[session.close] * 4)

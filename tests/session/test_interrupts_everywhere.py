@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -173,3 +175,20 @@ def test_interrupts_anywhere_in_close(interrupts: Interrupts, points: int) -> No
             interrupts.during(session.close, *(first, second)[:points])
             session.close()
             assert session._thread is None
+
+
+def test_an_interrupt_anywhere_on_entering_leaves_no_thread(interrupts: Interrupts) -> None:
+    """What was entered all the same, without a ``with`` that knows of it, is closed when it is collected."""
+    waiting = Waiting(lambda: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for point in count(1):
+            session = ax.BlockingSession(waiting.graph)
+            num_interrupts = interrupts.during(session.__enter__, point)
+            del session
+            for thread in threading.enumerate():
+                if thread.name == "asyncexec-loop":
+                    thread.join()
+            if not num_interrupts:
+                break
+    assert point > 50
