@@ -160,6 +160,8 @@ if TYPE_CHECKING:
     from asyncexec.graph.node import Operation as Operation, Tensor as Tensor
     from asyncexec.importers.saved_model import load_saved_model as load_saved_model
     from asyncexec.importers.tf_graph_def import load_graph_def as load_graph_def, save_graph_def as save_graph_def
+    from asyncexec.passes.pass_graph import PassGraph as PassGraph
+    from asyncexec.passes.registry import graph_pass as graph_pass
     from asyncexec.session.direct_session import Session as Session
     from asyncexec.session.partial_run import PartialRun as PartialRun
     from asyncexec.session.running import BlockingSession as BlockingSession, run as run
@@ -260,6 +262,8 @@ _PUBLIC = {
     "asyncexec.graph.node": "Operation Tensor",
     "asyncexec.importers.saved_model": "load_saved_model",
     "asyncexec.importers.tf_graph_def": "load_graph_def save_graph_def",
+    "asyncexec.passes.pass_graph": "PassGraph",
+    "asyncexec.passes.registry": "graph_pass",
     "asyncexec.session.direct_session": "Session",
     "asyncexec.session.partial_run": "PartialRun",
     "asyncexec.session.running": "BlockingSession run",

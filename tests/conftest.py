@@ -6,6 +6,7 @@
   ``blockbuster.BlockingError``, unless the test has mark ``allow_blocking``.
 - A kernel that is slow, maybe since the machine was, does not move to a thread, except with mark ``measured_costs``.
 - A test fails that leaves a task, a thread or an open file descriptor behind.
+- The graph is verified after each pass, and each step between passes.
 - Hypothesis draws the same examples in each run; with ``--hypothesis-profile explore`` (as in check-deep), others.
 """
 
@@ -29,6 +30,7 @@ from hypothesis import settings
 
 import asyncexec
 from asyncexec.executor import kernel_stats, pipeline_state
+from asyncexec.passes.pipeline import Pipeline
 from asyncexec.session import graph_execution_state
 from asyncexec.testing import VirtualClockLoop
 
@@ -44,6 +46,8 @@ OPEN_FILES = Path("/proc/self/fd")
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None)
 settings.load_profile("same")
+
+Pipeline.always_verifies_each = True
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:

@@ -54,15 +54,35 @@ class StepStats(_Record):
     dev_stats: list[DeviceStepStats] = Field(default_factory=list)
 
 
+class PassStats(_Record):
+    """What a step from the graph to what devices run has changed: a graph pass, or what stands between them.
+
+    ``examples`` are names of nodes: ``+`` were added, ``-`` removed, ``~`` changed.
+    """
+
+    name: str
+    grouping: str = ""  # "" for what is no pass
+    device: str = ""  # where it has changed the graph of one device
+    num_nodes_before: int
+    num_nodes_after: int
+    num_added: int = 0
+    num_removed: int = 0
+    num_changed: int = 0
+    examples: list[str] = Field(default_factory=list)
+    graph: GraphDef | None = None  # after it
+
+
 class RunMetadata(_Record):
     """Filled in place by ``session.run(..., metadata=RunMetadata())``.
 
     ``step_stats`` needs ``RunOptions(trace=True)``; ``partition_graphs`` needs
-    ``RunOptions(output_partition_graphs=True)``.
+    ``RunOptions(output_partition_graphs=True)``.  ``passes`` tells what was made of the graph before it ran; with
+    ``RunOptions(output_pass_graphs=True)`` it has the graph after each of them.
     """
 
     step_stats: StepStats = Field(default_factory=StepStats)
     partition_graphs: list[GraphDef] = Field(default_factory=list)
+    passes: list[PassStats] = Field(default_factory=list)
 
 
 class StepTrace(Protocol):

@@ -438,7 +438,7 @@ class Session:
             if token is not None:
                 end_trace(token)
             if metadata is not None:
-                await fill_metadata(metadata, prepared.graph, collector, options)
+                await fill_metadata(metadata, prepared.graph, collector, options, self._loop.build_lock)
         self._counts.completed += 1
         values = step.fetched()
         if plan is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncexec.devices  # noqa: F401 - registers the types of devices
 from asyncexec.compilation.bind_kernel import TRANSFERS, KernelBinder
@@ -29,16 +30,17 @@ from asyncexec.framework.device_factory import DeviceOptions, create_devices
 from asyncexec.framework.kernel import Kernel
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.framework.step_stats import PassStats
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.optimization.lower_functional_ops import LowerFunctionalOps
-from asyncexec.partition.partition import partition
 from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.partition.send_recv import PartitionOptions
+from asyncexec.passes.pipeline import DeviceOf, Pipeline, PipelineOptions, PlacedGraph
+from asyncexec.passes.registry import LEVELS, Level
 from asyncexec.placement.device_set import DeviceSet
 from asyncexec.placement.placement_rules import PlacementRules
 from asyncexec.placement.placer import Placer
-from asyncexec.pruning.prune import ClientGraph, prune
+from asyncexec.pruning.prune import ClientGraph
 from asyncexec.regions.schedule import schedule
 from asyncexec.regions.source import write_code
 from asyncexec.regions.structure import find_structure
@@ -47,6 +49,7 @@ from asyncexec.session.session_config import SessionConfig
 
 if TYPE_CHECKING:
     from asyncexec.executor.client_end import ClientKeys
+    from asyncexec.session.client_channels import ClientChannels
 
 _client_channels = LazyModule("asyncexec.session.client_channels")
 _collective = LazyModule("asyncexec.framework.collective")
@@ -63,17 +66,21 @@ class PreparedGraph:
     """What the stages make of a signature.
 
     Attributes:
-        client_graph: with its feeds and fetches, by whichever medium they travel.
+        client_graph: with its feeds and fetches, by whichever medium they travel, before any pass has edited it.
         partitions: by device.
         stand_ins: by the name of a node that was made for a feed or fetch, the node that errors name in its place.
-        device_of: the device of a node of client_graph; None where feeds and fetches travel by the rendezvous.
+        passes: what each step has changed.
+        show_passes: makes *passes* again, with the graph after each, as a stage.
+        whole: what can be compiled in one piece; None where the partitions are not just parts of it.
     """
 
     client_graph: ClientGraph
     partitions: Mapping[str, PartitionedGraph]
     executor: AnyExecutor
-    stand_ins: Mapping[str, Node] = field(default_factory=dict)
-    device_of: Callable[[Node], str] | None = None
+    stand_ins: Mapping[str, Node]
+    passes: Sequence[PassStats]
+    show_passes: Callable[[], Stage[Sequence[PassStats]]]
+    whole: PlacedGraph | None
 
     def node_devices(self) -> Stage[Callable[[Node], str]]:
         """A function that gives the device that a node of one of the partitions runs on, as a stage."""
@@ -119,7 +126,9 @@ class GraphExecutionState:
             needs_kernels=False,
         )
         self.placer = Placer(graph, rules)
-        self._lower_functional_ops = LowerFunctionalOps(graph)
+        # Whether signatures are optimized that nobody asks to be, or not to be.
+        self.optimizes = False
+        self._level = LEVELS[config.optimization]
         self._binders = {device.name: KernelBinder(resource_mgr, device, debug=config.debug) for device in self.devices}
         self._slice_ns = int(config.slice_ms * NS_PER_MS)
         self._schedule_seed = config.schedule_seed
@@ -129,6 +138,17 @@ class GraphExecutionState:
         self._partition_options = _partition_options(self.devices)
         self._client = self._partition_options.client
         self.devices.client_device = self.devices.by_name(self._client)
+        self.pipeline = Pipeline(
+            graph,
+            self.placer,
+            self.devices,
+            PipelineOptions(
+                place_pruned_graph=config.place_pruned_graph,
+                verifies_each=config.debug,
+                partition_options=self._partition_options,
+                connect=self._connect_client if self._uses_rendezvous else None,
+            ),
+        )
 
     @property
     def brings_references(self) -> bool:
@@ -147,22 +167,33 @@ class GraphExecutionState:
             pool.drop_loop()
 
     def prepare(
-        self, feeds: Sequence[Tensor], fetches: Sequence[Tensor], targets: Sequence[Node]
+        self,
+        feeds: Sequence[Tensor],
+        fetches: Sequence[Tensor],
+        targets: Sequence[Node],
+        *,
+        optimized: bool | None = None,
     ) -> Stage[PreparedGraph]:
-        """Place, prune, lower, partition and compile, as a stage."""
-        yield from self.placer.place()
-        client_graph = yield from prune(feeds, fetches, targets)
-        client_graph = yield from self._lower_functional_ops.run(client_graph)
-        placement = yield from self.placer.place_nodes(client_graph.nodes)
+        """Run the pipeline (passes/pipeline.py), with the optimizer passes if *optimized*, and compile, as a stage."""
+        level = self._level if (self.optimizes if optimized is None else optimized) else Level.ALWAYS
+        run = partial(self.pipeline.run, feeds, fetches, targets, level)
+        prepared = yield from run()
+        channels: Any = prepared.connected
+        keys = None if channels is None else channels.keys
+        executor = yield from self._compile(prepared.client_graph, prepared.partitions, keys)
 
-        def device_of(node: Node) -> str:
-            return placement.device_of(node).name
+        def show_passes() -> Stage[Sequence[PassStats]]:
+            return (yield from run(keeps_graphs=True)).passes
 
-        if self._uses_rendezvous:
-            return (yield from self._prepare_channels(client_graph, device_of))
-        partitions = yield from partition(client_graph, device_of, self._partition_options)
-        executor = yield from self._compile(client_graph, partitions)
-        return PreparedGraph(client_graph, partitions, executor, device_of=device_of)
+        return PreparedGraph(
+            prepared.client_graph,
+            prepared.partitions,
+            executor,
+            {} if channels is None else channels.stand_ins,
+            prepared.passes,
+            show_passes,
+            prepared.whole,
+        )
 
     @property
     def may_compile(self) -> bool:
@@ -180,9 +211,9 @@ class GraphExecutionState:
         Raises:
             UnstructuredError: the graph has no structure that Python has.
         """
-        device_of = prepared.device_of
+        whole = prepared.whole
         own_memory = self._partition_options.own_memory.intersection(prepared.partitions)
-        if device_of is None or own_memory or not prepared.executor.is_all_cheap:
+        if whole is None or own_memory or not prepared.executor.is_all_cheap:
             return None
         kernels: dict[str, Kernel] = {}
         for count, item in enumerate(prepared.executor.items):
@@ -193,22 +224,20 @@ class GraphExecutionState:
 
         def bind(node: Node, fed: frozenset[tuple[Node, int]]) -> Kernel:
             known = kernels.get(node.name)
-            return self._binders[device_of(node)].bind(node, fed).kernel if known is None else known
+            return self._binders[whole.device_of(node)].bind(node, fed).kernel if known is None else known
 
-        program = yield from find_structure(prepared.client_graph, bind)
+        program = yield from find_structure(whole.graph, bind)
         block = yield from schedule(program)
         code = yield from write_code(program, block, checked_results)
         return CompiledPlan(code, self._slice_ns, self.holds)
 
-    def _prepare_channels(self, client_graph: ClientGraph, device_of: Callable[[Node], str]) -> Stage[PreparedGraph]:
-        """Partition and compile, with feeds and fetches by the rendezvous."""
+    def _connect_client(self, client_graph: ClientGraph, device_of: DeviceOf) -> Stage[ClientChannels]:
+        """*client_graph* with feeds and fetches by the rendezvous."""
         devices = _feed_fetch_rewrite.ChannelDevices(
             self._client, self._device_of_feed, device_of, self._partition_options.incarnation_of
         )
-        channels = yield from _client_channels.connect_client(client_graph, devices)
-        partitions = yield from partition(channels.graph, channels.device_of, self._partition_options)
-        executor = yield from self._compile(client_graph, partitions, channels.keys)
-        return PreparedGraph(client_graph, partitions, executor, channels.stand_ins)
+        channels: ClientChannels = yield from _client_channels.connect_client(client_graph, devices)
+        return channels
 
     def _device_of_feed(self, tensor: Tensor) -> str:
         """Where what is fed was to be computed: its node need not run, and is in no client graph then."""

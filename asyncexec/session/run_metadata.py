@@ -1,4 +1,4 @@
-"""What a run tells of itself: StepStats and partition graphs, put together when its step has ended.
+"""What a run tells of itself: StepStats, partition graphs and passes, put together when its step has ended.
 
 That takes microseconds for each node, so both are made by stages.
 """
@@ -11,13 +11,25 @@ from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.session.graph_execution_state import PreparedGraph
 from asyncexec.session.session_config import RunOptions
+from asyncexec.session.session_loop import BuildLock
 
 
 async def fill_metadata(
-    metadata: RunMetadata, graph: PreparedGraph, collector: StepStatsCollector | None, options: RunOptions | None
+    metadata: RunMetadata,
+    graph: PreparedGraph,
+    collector: StepStatsCollector | None,
+    options: RunOptions | None,
+    build_lock: BuildLock,
 ) -> None:
-    """Put into *metadata* what *collector* has gathered, and what else *options* ask for."""
+    """Put into *metadata* what *collector* has gathered, and what else *options* ask for.
+
+    *build_lock* is held while the graph is made anew, to show what passes made of it.
+    """
+    metadata.passes = list(graph.passes)
     with paused_gc():
+        if options is not None and options.output_pass_graphs:
+            async with build_lock:
+                metadata.passes = list(await run_in_slices(graph.show_passes()))
         if collector is not None:
             await run_in_slices(_add_step_stats(metadata, graph, collector))
         if options is not None and options.output_partition_graphs:

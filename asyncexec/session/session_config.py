@@ -14,7 +14,9 @@ class SessionConfig(BaseModel):
         device_count: how many devices of each type there are.
         allow_soft_placement: run a node elsewhere when the device it asks for does not exist.
         log_device_placement: log where each node was placed.
-        optimization: whether graphs are optimized before they run (there are no passes yet, so both are alike).
+        place_pruned_graph: place only what a run needs, so that other nodes may ask for devices that do not exist.
+        optimization: which optimizer passes run when a signature is optimized: "on" for all, "L1" for those of each
+            device's graph, "off" or "L0" for none.  Passes of users (``ax.graph_pass``) always run.
         executor_type: which executor runs them.  "DEFAULT", or ``""``: at first the general one, which measures the
             kernels; where all are cheap, the graph is then compiled to Python.  "TAGGED_TOKEN": the general one
             alone.  "COMPILED": compiled before the first run, wherever that can be.
@@ -44,7 +46,8 @@ class SessionConfig(BaseModel):
     device_count: dict[str, int] = Field(default_factory=lambda: {"CPU": 1})
     allow_soft_placement: bool = False
     log_device_placement: bool = False
-    optimization: Literal["on", "off"] = "on"
+    place_pruned_graph: bool = False
+    optimization: Literal["on", "off", "L0", "L1"] = "on"
     executor_type: Literal["", "DEFAULT", "TAGGED_TOKEN", "COMPILED"] = ""
     schedule_seed: int | None = None
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -75,6 +78,7 @@ class RunOptions(BaseModel):
         timeout: seconds the run may take, else DeadlineExceededError.
         trace: fill ``metadata.step_stats``.
         output_partition_graphs: fill ``metadata.partition_graphs``.
+        output_pass_graphs: put the graph after each pass into ``metadata.passes``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -82,3 +86,4 @@ class RunOptions(BaseModel):
     timeout: float | None = Field(default=None, gt=0)
     trace: bool = False
     output_partition_graphs: bool = False
+    output_pass_graphs: bool = False

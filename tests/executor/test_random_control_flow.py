@@ -113,6 +113,7 @@ async def check(case: Case) -> None:
         allow_soft_placement=True,
     )
     async with ax.Session(placed, config) as session:
+        session._state.optimizes = True  # as far as the config lets it
         if len(live) < len(program.fetches):
             with pytest.raises(InvalidArgumentError, match=NO_VALUE):
                 evaluate(plain, program.fetches, program.feeds)

@@ -1,0 +1,224 @@
+"""Constant folding: what depends on nothing but constants is computed once, by the same kernels.
+
+After ``tensorflow/core/common_runtime/constant_folding.cc`` and Grappler's ``constant_folding.cc``.  A folded node
+becomes a Const of its name, which waits for whatever the constants that it took were waiting for: so it is dead, and in
+the frame of a loop, where it would have been before.  The shape of a tensor is a constant where it is known; that
+constant waits for the tensor, so that what computes the tensor still runs, and fails, as before.
+
+Only cheap kernels of pure ops are called, and only for as many elements as take a millisecond at most.  A node whose
+kernel raises is left as it is: it raises again, in its place, when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.errors import OpError
+from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
+from asyncexec.framework.kernel_registry import registry as kernel_registry
+from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.types import DType, as_dtype
+from asyncexec.graph.node import Node, NodeProperties, Tensor
+from asyncexec.passes.node_facts import nbytes
+from asyncexec.passes.pass_graph import PassGraph
+
+_SHAPE_OPS: Final = frozenset({"Shape", "Size", "Rank"})
+_MAX_CONTROLS: Final = 8  # of a folded node, so that they do not add up along a chain
+_MAX_OUTPUTS: Final = 64
+_STRING: Final = as_dtype("string")
+
+
+@dataclass(frozen=True, slots=True)
+class FoldLimits:
+    """How much may be folded.
+
+    Attributes:
+        max_bytes: of one constant, as in TensorFlow (``kMaxConstantSize``).
+        max_total_bytes: of all constants that one pass makes.
+        max_elements: that one kernel may take and give, so that it is over within a millisecond.
+    """
+
+    max_bytes: int = 10 << 20
+    max_total_bytes: int = 64 << 20
+    max_elements: int = 1 << 17
+
+
+def fold_constants(graph: PassGraph, limits: FoldLimits | None = None) -> Stage[None]:
+    """The pass."""
+    return _Folding(graph, limits or FoldLimits()).run()
+
+
+class _Folding:
+    """Folds the constants of one graph."""
+
+    def __init__(self, graph: PassGraph, limits: FoldLimits) -> None:
+        self._graph = graph
+        self._limits = limits
+        self._left = limits.max_total_bytes
+        self._constants: set[Node] = set()
+        self._kernels: dict[Any, Kernel | None] = {}
+        self._const_properties = op_registry.lookup("Const")
+
+    def run(self) -> Stage[None]:
+        graph, constants = self._graph, self._constants
+        for count, node in enumerate(graph):
+            op = node.properties.registration.op_def.name
+            if op == "Const":
+                if not graph.is_fed(node.outputs[0]):
+                    constants.add(node)
+            elif op in _SHAPE_OPS:
+                self._fold_shape(node)
+            elif node.inputs:
+                for tensor in node.inputs:
+                    if tensor.op not in constants:
+                        break
+                else:
+                    self._fold(node)
+                    yield
+            if not count % STRIDE:
+                yield
+
+    def _fold_shape(self, node: Node) -> None:
+        tensor, graph = node.inputs[0], self._graph
+        source = tensor.op
+        value = _known_shape(node, tensor)
+        if value is None or self._is_fed(node) or not graph.runs_on_host(node):
+            return
+        if graph.is_fed(tensor):
+            controls: tuple[Node, ...] = ()
+        elif graph.facts.of(source).is_flow or tensor.dtype.is_ref:
+            return  # what waits for it need not see what takes something from it
+        else:
+            controls = source.control_inputs if source in self._constants else (source,)
+        self._become_constant(node, value, (*node.control_inputs, *controls))
+
+    def _fold(self, node: Node) -> None:
+        graph = self._graph
+        facts = graph.facts.of(node)
+        if not facts.is_pure or self._is_fed(node) or not graph.runs_on_host(node):
+            return
+        controls = dict.fromkeys(node.control_inputs)
+        for tensor in node.inputs:
+            controls.update(dict.fromkeys(tensor.op.control_inputs))
+        num_outputs = len(node.properties.output_dtypes)
+        if len(controls) > _MAX_CONTROLS or num_outputs > _MAX_OUTPUTS:
+            return
+        if num_outputs > 1 and (graph.is_kept(node) or not graph.is_taken(node)):
+            return
+        values = self._evaluate(node)
+        if values is None:
+            return
+        if len(values) == 1:
+            self._become_constant(node, values[0], tuple(controls))
+        else:
+            self._replace_outputs(node, values, tuple(controls))
+
+    def _is_fed(self, node: Node) -> bool:
+        graph = self._graph
+        return graph.is_kept(node) and any(graph.is_fed(tensor) for tensor in node.outputs)
+
+    def _become_constant(self, node: Node, value: Any, controls: Sequence[Node]) -> None:
+        properties = self._properties(value, node.properties.output_dtypes[0])
+        self._graph.convert(node, properties, (), controls)
+        self._constants.add(node)
+
+    def _replace_outputs(self, node: Node, values: Sequence[Any], controls: Sequence[Node]) -> None:
+        """A constant for each output; the node itself stays if something waits for it."""
+        graph, made = self._graph, {}
+        for index, (value, dtype) in enumerate(zip(values, node.properties.output_dtypes, strict=True)):
+            properties, shape = self._properties(value, dtype), node.output_shapes[index]
+            name = f"{node.name}/folded_{index}"
+            constant = graph.make(properties, name, (), controls, like=node, shapes=[shape])
+            self._constants.add(constant)
+            made[index] = constant.outputs[0]
+        graph.replace_tensors(node, made)
+
+    def _properties(self, value: Any, dtype: DType) -> NodeProperties:
+        return NodeProperties(self._const_properties, {"value": value, "dtype": dtype}, (), (dtype,))
+
+    def _evaluate(self, node: Node) -> tuple[Any, ...] | None:
+        """The outputs of *node*; None where they cannot be known, or should not be kept."""
+        if not self._is_small(node):
+            return None
+        kernel = self._kernel(node)
+        if kernel is None:
+            return None
+        inputs = [tensor.op.properties.attrs["value"] for tensor in node.inputs]
+        try:
+            with np.errstate(all="ignore"):
+                result = kernel(*inputs)
+        except Exception:  # whatever it is, the node raises it again when it runs
+            return None
+        values = tuple(result) if node.op_def.returns_tuple else (result,)
+        if not all(map(_is_right, values, node.properties.output_dtypes, node.output_shapes)):
+            return None
+        sizes = [nbytes(value) for value in values]
+        if max(sizes, default=0) > self._limits.max_bytes or sum(sizes) > self._left:
+            return None
+        self._left -= sum(sizes)
+        return values
+
+    def _is_small(self, node: Node) -> bool:
+        """Whether *node* takes and gives little enough, as far as that can be told before it runs."""
+        limits, elements = self._limits, 0
+        for tensor in node.inputs:
+            elements += np.size(tensor.op.properties.attrs["value"])
+        for shape, dtype in zip(node.output_shapes, node.properties.output_dtypes, strict=True):
+            size = shape.num_elements
+            if size is None:
+                return False
+            elements += size
+            if dtype is not _STRING and size * dtype.itemsize > limits.max_bytes:
+                return False
+        return elements <= limits.max_elements
+
+    def _kernel(self, node: Node) -> Kernel | None:
+        """The kernel of *node*, where it is cheap."""
+        key = (node.properties, tuple([shape.dims for shape in node.output_shapes]))
+        if key not in self._kernels:
+            self._kernels[key] = _make_kernel(node)
+        return self._kernels[key]
+
+
+def _make_kernel(node: Node) -> Kernel | None:
+    properties = node.properties
+    found = kernel_registry.find(node.op, "CPU", properties.attrs)
+    if found is None or found.kind is not KernelKind.CHEAP or found.is_expensive:
+        return None
+    construction = OpKernelConstruction(
+        node.name,
+        properties.op_def,
+        properties.attrs,
+        properties.input_dtypes,
+        properties.output_dtypes,
+        output_shapes=node.output_shapes,
+    )
+    try:
+        kernel = found.factory(construction)
+    except OpError:
+        return None
+    return None if isinstance(kernel, AsyncKernel) else kernel
+
+
+def _known_shape(node: Node, tensor: Tensor) -> Any:
+    """What *node*, a Shape, Size or Rank, gives of *tensor*; None where that is not known."""
+    shape, dtype = tensor.shape, node.properties.output_dtypes[0].as_numpy_dtype
+    if shape.rank is None or (node.op != "Rank" and not shape.is_fully_defined):
+        return None
+    if node.op == "Rank":
+        return dtype.type(shape.rank)
+    sizes = shape.as_tuple()
+    if max(sizes, default=0) > np.iinfo(dtype).max or (shape.num_elements or 0) > np.iinfo(dtype).max:
+        return None
+    return dtype.type(shape.num_elements) if node.op == "Size" else np.array(sizes, dtype)
+
+
+def _is_right(value: Any, dtype: DType, shape: Any) -> bool:
+    """Whether *value* is what the op promises."""
+    got = np.dtype(object) if isinstance(value, bytes) else getattr(value, "dtype", None)
+    return got == dtype.as_numpy_dtype and bool(shape.accepts(np.shape(value)))
