@@ -8,7 +8,12 @@ from typing import Any, Final
 
 import asyncexec as ax
 from asyncexec.framework.clock import NS_PER_S, monotonic_ns
+from asyncexec.framework.cooperative import run_at_once
+from asyncexec.framework.gc_pause import paused_gc
+from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.importers.graph_formats import parse_graph_def
+from asyncexec.passes.registry import Level
+from asyncexec.session.graph_execution_state import GraphExecutionState
 from benchmarks import tensorflow_session
 from benchmarks.graphs import SHAPES, TimedGraph
 from benchmarks.measure import Contestant, Settings, Times, alternate, calling
@@ -25,6 +30,8 @@ from benchmarks.report import (
 SIZES: Final = (1_000, 10_000, 100_000)
 LARGE: Final = SIZES[-1]
 HALF: Final = "asyncexec, half the nodes"
+IMPORT: Final = "the import"
+MAX_SHARE_OF_IMPORT: Final = 1.5
 MAX_GROWTH: Final = 2.3
 # A fifth of the best that TensorFlow 2.21 was seen to take for 100,000 nodes, where it is not measured.
 LONGEST_LARGE_S: Final = 3.8
@@ -91,6 +98,32 @@ def _targets(times: Mapping[str, Times]) -> tuple[Target, ...]:
     )
 
 
+def measure_passes(shape: str, num_nodes: int, settings: Settings) -> Row:
+    """All optimizer passes of *num_nodes* nodes, beside their import."""
+    times = ax.run(partial(_race_passes, SHAPES[shape](num_nodes), settings))
+    share = times[OURS].median / times[IMPORT].median
+    targets = (Target(f"at most {MAX_SHARE_OF_IMPORT:g} times as long as the import", share, MAX_SHARE_OF_IMPORT),)
+    return Row(f"passes_{shape}_{num_nodes}", "ms", {name: each.scaled(1000) for name, each in times.items()}, targets)
+
+
+async def _race_passes(timed: TimedGraph, settings: Settings) -> dict[str, Times]:
+    graph = timed.imported()
+    state = GraphExecutionState(graph, ax.SessionConfig(), ResourceMgr())
+    fetches = [timed.fetches] if isinstance(timed.fetches, str) else timed.fetches
+    signature = [graph.tensor(name) for name in timed.feeds], [graph.tensor(name) for name in fetches], ()
+
+    async def time_passes() -> float:
+        with paused_gc():  # as sessions do
+            begun = monotonic_ns()
+            run_at_once(state.pipeline.run(*signature))
+            plain = monotonic_ns()
+            run_at_once(state.pipeline.run(*signature, Level.WHOLE))
+        return (monotonic_ns() - plain - (plain - begun)) / NS_PER_S
+
+    importing = await calling(IMPORT, timed.imported)
+    return await alternate([Contestant(OURS, time_passes), importing], settings)
+
+
 def measure_loading(shape: str, num_nodes: int, settings: Settings) -> Row:
     """Reading the binary form of a GraphDef."""
     times = ax.run(partial(_race_loading, SHAPES[shape](num_nodes).wire, settings))
@@ -110,5 +143,6 @@ BENCHMARKS: Final = (
         for size in SIZES
         for shape in SHAPES
     ),
+    *(Benchmark(f"passes_{shape}_{LARGE}", partial(measure_passes, shape, LARGE), is_long=True) for shape in SHAPES),
     Benchmark(f"load_chain_{LARGE}", partial(measure_loading, "chain", LARGE), is_long=True),
 )

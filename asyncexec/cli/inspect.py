@@ -17,11 +17,16 @@ from asyncexec.cli.graph_page import graph_page
 from asyncexec.cli.graph_summary import GraphSummary, TensorSummary, summarize, summarize_unread
 from asyncexec.cli.reporting import DebugOption, check_folder, failure_panel, failures_reported
 from asyncexec.framework.errors import OpError
+from asyncexec.framework.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from asyncexec.framework.graph_def import GraphDef
+    from asyncexec.framework.step_stats import PassStats
+
+_pass_table = LazyModule("asyncexec.cli.pass_table")
 
 MOST_ROWS = 30
+MOST_EXAMPLES = 3
 
 
 def inspect(
@@ -32,6 +37,9 @@ def inspect(
         Path | None,
         typer.Option(metavar="OUT.html", dir_okay=False, help="Where to write a page with a picture of the graph."),
     ] = None,
+    passes: Annotated[
+        bool, typer.Option("--passes", help="Show what each graph pass makes of it, from all inputs to all outputs.")
+    ] = False,
     debug: DebugOption = False,
 ) -> None:
     """Show the ops, devices, inputs, outputs, loops and functions of a graph."""
@@ -43,7 +51,9 @@ def inspect(
         if html is not None:
             page = graph_page(graph_path.name, summary, lay_out(picture_nodes(graph_def)))
             html.write_text(page, encoding="utf-8")
+        stats = _pass_table.pass_stats(graph_def) if passes else []
     print_summary(summary)
+    print_passes(stats)
 
 
 def read_summary(graph_def: GraphDef, console: Console) -> GraphSummary:
@@ -83,6 +93,25 @@ def print_summary(summary: GraphSummary) -> None:
     loops = ([loop.name, str(loop.loop_variables), str(loop.parallel_iterations or "")] for loop in summary.loops)
     print_table(console, "loops", ("loop", "variables", "parallel iterations"), loops)
     print_table(console, "functions", ("function", "nodes"), ([f.name, str(f.node_count)] for f in summary.functions))
+
+
+def print_passes(stats: Sequence[PassStats]) -> None:
+    """Print what each pass has changed."""
+    heads = ("pass", "nodes", "changes", "such as")
+    rows = (
+        [
+            f"{each.name} on {each.device[-5:]}" if each.device else each.name,
+            f"{each.num_nodes_before:,} -> {each.num_nodes_after:,}",
+            " ".join(
+                f"{sign}{count:,}"
+                for sign, count in (("+", each.num_added), ("-", each.num_removed), ("~", each.num_changed))
+                if count
+            ),
+            " ".join(each.examples[:MOST_EXAMPLES]),
+        ]
+        for each in stats
+    )
+    print_table(Console(), "passes", heads, rows)
 
 
 def tensor_row(tensor: TensorSummary) -> Sequence[str]:

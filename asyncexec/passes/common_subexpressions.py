@@ -32,40 +32,36 @@ class _Merging:
         self._commutes: set[int] = set()  # kinds whose inputs may be swapped
 
     def run(self) -> Stage[None]:
-        graph, known = self._graph, self._known
+        graph, known, kinds, commutes = self._graph, self._known, self._kinds, self._commutes
+        placement = graph.placement
+        is_in_one_place = placement is not None and not placement.elsewhere
         for count, node in enumerate(graph):
-            key = self._key(node)
-            if key is not None:
-                first = known.setdefault(key, node)
-                if first is not node and not graph.is_kept(node):
-                    graph.replace_tensors(node, dict(enumerate(first.outputs)))
-                    if graph.is_waited_for(node):
-                        graph.replace_control(node, first)
             if not count % STRIDE:
                 yield
+            properties = node.properties
+            try:
+                kind = kinds[properties]
+            except KeyError:
+                kind = kinds[properties] = self._kind(node)
+            if kind is None:
+                continue
+            # A tensor is one object, so its id stands for it; == of tensors is not for us.
+            inputs: Any = tuple([id(tensor) for tensor in node.inputs])
+            if len(inputs) == 2 and kind in commutes:
+                inputs = frozenset(inputs)
+            key = kind, inputs, node.control_inputs, "" if is_in_one_place else graph.device_of(node)
+            first = known.setdefault(key, node)
+            if first is not node:
+                self._merge(node, first)
 
-    def _key(self, node: Node) -> Any:
-        """Equal for nodes that give the same; None for one that is like no other."""
-        properties = node.properties
-        try:
-            kind = self._kinds[properties]
-        except KeyError:
-            kind = self._kinds[properties] = self._kind(node)
-        if kind is None:
-            return None
+    def _merge(self, node: Node, first: Node) -> None:
+        """Let what takes something from *node* take it from *first*."""
         graph = self._graph
-        # A tensor is one object, so its id stands for it; == of tensors is not for us.
-        inputs: Any = tuple(map(id, node.inputs))
-        if kind in self._commutes and len(inputs) == 2:
-            inputs = frozenset(inputs)
-        if graph.is_kept(node) and any(graph.is_fed(tensor) for tensor in node.outputs):
-            return None
-        device: Any = None
-        if graph.placement is None:
-            device = node.device
-        elif graph.placement.elsewhere:
-            device = graph.placement.elsewhere.get(node)
-        return kind, inputs, node.control_inputs, device
+        if graph.is_kept(node) or any(graph.is_fed(tensor) for tensor in first.outputs):
+            return
+        graph.replace_tensors(node, dict(enumerate(first.outputs)))
+        if graph.is_waited_for(node):
+            graph.replace_control(node, first)
 
     def _kind(self, node: Node) -> int | None:
         """A number that nodes of the same op with the same attrs have."""

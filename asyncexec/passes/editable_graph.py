@@ -350,13 +350,14 @@ class EditableGraph:
     # The end of a pass.
 
     def apply(self, step: Callable[[Self], Stage[Any]]) -> Stage[None]:
-        """Run *step*, one of ours, and tidy up; nothing where it found nothing to do, and nothing has changed since."""
-        before = self.version
-        if self._settled.get(step) != before:
+        """Run *step*, one of ours, and tidy up; nothing where it has run, and nothing has changed since.
+
+        A walk sees what has been changed on the way, so that a second one would find nothing more.
+        """
+        if self._settled.get(step) != self.version:
             yield from step(self)
             yield from self.tidy()
-            if self.version == before:
-                self._settled[step] = before
+            self._settled[step] = self.version
 
     def tidy(self) -> Stage[None]:
         """Rewire what is left to be, let go what nothing needs, and put all in order, as a stage."""
@@ -380,6 +381,8 @@ class EditableGraph:
             yield from self._put_in_order()
 
     def _tidy_ends(self) -> None:
+        if not (self._instead or self._controls_instead):
+            return
         for position, tensor in enumerate(self.fetches):
             found = tensor if self.is_fed(tensor) else self.now(tensor)
             if found is not tensor:

@@ -26,6 +26,7 @@ def copied(graph: ClientGraph, placement: Placement | None) -> Stage[ClientGraph
             controls = tuple([copies.get(control, control) for control in controls])
         made = Node(node.graph, node.name, properties, inputs, controls, node.device, node.source_line)
         made.id, made.output_shapes = node.id, node.output_shapes
+        made._outputs = [Tensor(made, index) for index in range(len(properties.output_dtypes))]  # nobody else has it
         copies[node] = made
         if len(inputs) < len(node.inputs):
             late.append((node, made))

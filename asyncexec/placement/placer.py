@@ -37,6 +37,8 @@ class Placer:
         self._rules = rules
         self._traits = NodeTraitsCache(rules.devices, rules.kernels, needs_kernels=rules.needs_kernels)
         self._num_placed = 0
+        # Where nodes that make resources went, by name, in a graph that is placed signature by signature.
+        self._state: dict[str, str] = {}
         self._placement = Placement(rules.preferred_device)
 
     def place(self) -> Stage[None]:
@@ -57,16 +59,27 @@ class Placer:
     def place_nodes(self, nodes: Sequence[Node]) -> Stage[Placement]:
         """Where *nodes*, what is left of a signature once its functions are written out, run, as a stage.
 
-        A node of the session's graph that makes a resource stays where it was placed.  Errors as of place().
+        A node of the session's graph that makes a resource stays where it was placed; where the graph as a whole is not
+        placed, where an earlier signature had it.  Errors as of place().
         """
         pinned: dict[Node, str] = {}
+        state: list[Node] = []
         for start in range(0, len(nodes) if len(self._rules.devices) > 1 else 0, STRIDE):
             for node in nodes[start : start + STRIDE]:
-                placed = self.placed_node(node.name) if self._traits.of(node).is_state else None
+                if not self._traits.of(node).is_state:
+                    continue
+                placed = self.placed_node(node.name)
                 if placed is not None:
                     pinned[node] = self.device_of(placed).name
+                elif node.name in self._state:
+                    pinned[node] = self._state[node.name]
+                else:
+                    state.append(node)
             yield
-        return (yield from self._run(_Run(nodes, self._rules, self._traits, pinned)))
+        placement = yield from self._run(_Run(nodes, self._rules, self._traits, pinned))
+        if not self._num_placed:
+            self._state.update((node.name, placement.device_of(node).name) for node in state)
+        return placement
 
     def _run(self, run: _Run) -> Stage[Placement]:
         try:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 import asyncexec as ax
 from asyncexec.cli.app import app
+from asyncexec.graph.graph_text import parse_graph_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,6 +142,19 @@ def test_inspect_tells_ops_inputs_outputs_and_devices(graph_path: Path) -> None:
     assert "7 nodes" in result.stdout or "8 nodes" in result.stdout
     for expected in ("inputs (2)", "outputs (3)", "MatMul", "x:0", "float32", "y:0", "(any)"):
         assert expected in result.stdout
+
+
+def test_inspect_shows_what_passes_make_of_the_graph(tmp_path: Path) -> None:
+    text = "x: Placeholder[float32, []]\na: Neg(x) @ /gpu:0\nb: Neg(x) @ /gpu:0\nend: Sub(a, b)\nlog: NoOp(^end)"
+    path = tmp_path / "graph.json"
+    ax.save_graph_def(parse_graph_text(text), path)
+    result = invoke("inspect", path, "--passes")
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.stdout.splitlines()]
+    merging = next(row for row in rows if row[:1] == ["merge_common_subexpressions"])
+    assert merging[1:] == ["4", "->", "3", "-1", "~1", "-b", "~end"]
+    assert ["prune", "5", "->", "4"] in rows
+    assert "passes" not in invoke("inspect", path).stdout
 
 
 def test_inspect_writes_a_page(graph_path: Path, tmp_path: Path) -> None:
