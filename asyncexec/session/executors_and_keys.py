@@ -144,7 +144,7 @@ def build_executors(
         if not position % STRIDE:
             yield
     tier = Tier(None)
-    if state.may_compile and prepared.device_of is not None:
+    if state.may_compile and prepared.whole is not None:
         tier = Tier(lambda: state.compile_plan(prepared))
         if state.compiles_at_once:
             yield from tier.compile_at_once()
