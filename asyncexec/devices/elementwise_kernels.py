@@ -15,6 +15,7 @@ from asyncexec.devices.kernel_table import KernelTable, broadcast_size, check_sa
 from asyncexec.framework import types
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
+from asyncexec.ops.binary_math import add_in_groups
 from asyncexec.ops.elementwise import (
     COMPLEXES,
     FLOATS,
@@ -265,10 +266,7 @@ def _equality(name: str, answer: bool, library: ArrayLibrary, op: OpKernelConstr
 def _add_n(library: ArrayLibrary, op: OpKernelConstruction) -> Kernel:
     def add_n(*inputs: Any) -> Any:
         check_same_shape(*inputs)
-        total = inputs[0]
-        for other in inputs[1:]:
-            total = total + other
-        return total
+        return add_in_groups(*inputs)
 
     return add_n
 

@@ -140,10 +140,10 @@ def add_n(*inputs: Any) -> Any:
                 "Inputs to operation of type AddN must have the same size and shape: "
                 f"input 0: {shape_text(inputs[0])} != {shape_text(other)}"
             )
-    return add_scalars(*inputs)
+    return add_in_groups(*inputs)
 
 
-def add_scalars(*inputs: Any) -> Any:
+def add_in_groups(*inputs: Any) -> Any:
     """The same for what is known to be of one shape."""
     count = len(inputs)
     end = _FIRST_GROUPS[count % 8]  # what does not make up a group of eight comes first
@@ -159,7 +159,7 @@ def add_scalars(*inputs: Any) -> Any:
 
 
 def _make_add_n(c: OpKernelConstruction) -> Kernel:
-    return add_scalars if gives_scalar(c) and c.op == "AddN" else add_n
+    return add_in_groups if gives_scalar(c) and c.op == "AddN" else add_n
 
 
 def _accumulate_n_shape(c: InferenceContext) -> Sequence[TensorShape]:

@@ -172,6 +172,11 @@ class _Run:
 
         graph = yield from prune(feeds, fetches, targets)
         self._like = graph
+        if self._verifies_each:
+            try:
+                yield from verify(graph, graph)
+            except BrokenGraphError:  # it came like that: the stage that cannot do with it says what is wrong
+                self._verifies_each = False
         yield from self._note("prune", "", pipeline.graph.num_nodes, graph)
 
         graph = yield from self._passes(PassGrouping.PRE_PLACEMENT, graph)

@@ -158,7 +158,8 @@ def chain(length: int) -> ax.Graph:
 @pytest.mark.parametrize(("node_us", "least"), [(1, 18), (10, 195), (100, 1800)])
 async def test_loop_gets_turns_between_slices(monkeypatch: pytest.MonkeyPatch, node_us: int, least: int) -> None:
     """20,000 nodes of so many microseconds each, in slices of a millisecond."""
-    async with ax.Session(chain(20_000)) as session:
+    config = ax.SessionConfig(executor_type="TAGGED_TOKEN")
+    async with ax.Session(chain(20_000), config) as session:
         await session.run("last:0", {"x:0": 1.0})
         monkeypatch.setattr("asyncexec.executor.executor_state.monotonic_ns", SteppingClock(node_us * 1000))
         async with Turns() as turns:

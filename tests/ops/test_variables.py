@@ -15,9 +15,10 @@ from asyncexec.framework.errors import (
     NotFoundError,
     OutOfRangeError,
 )
+from asyncexec.framework.ownership import keep
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import float32
-from asyncexec.ops.variable_state import Variable, frozen
+from asyncexec.ops.variable_state import Variable
 from tests.ops.kernel_bench import KernelBench, infer
 
 
@@ -74,17 +75,17 @@ def test_assign_gives_the_reference_and_keeps_a_read_only_copy(bench: KernelBenc
     assert bench.run("IsVariableInitialized", variable, dtype="float32") == np.True_
 
 
-def test_frozen_copies_only_what_somebody_can_write_to() -> None:
+def test_keep_copies_only_what_somebody_can_write_to() -> None:
     writable = np.arange(3)
     view = writable[:2]
     view.flags.writeable = False
-    sealed = frozen(writable)
-    assert not np.shares_memory(frozen(view), writable)
-    assert frozen(sealed) is sealed
-    assert frozen(sealed[1:]).base is sealed
-    assert frozen(np.frombuffer(b"abcd", np.int32)).base == b"abcd"
-    assert frozen(b"s") == b"s"
-    assert type(frozen(np.float32(1))) is np.float32
+    sealed = keep(writable)
+    assert not np.shares_memory(keep(view), writable)
+    assert keep(sealed) is sealed
+    assert keep(sealed[1:]).base is sealed
+    assert keep(np.frombuffer(b"abcd", np.int32)).base == b"abcd"
+    assert keep(b"s") == b"s"
+    assert type(keep(np.float32(1))) is np.float32
 
 
 def test_assign_validates_the_shape_unless_told_not_to(bench: KernelBench) -> None:

@@ -81,7 +81,7 @@ async def test_a_long_step_beside_ever_new_short_ones() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.object, [], name="x")
         short, long = counted.chain(x, SHORT), counted.chain(x, LONG // 20)
-    async with ax.Session(graph, config()) as session:
+    async with ax.Session(graph, config(executor_type="TAGGED_TOKEN")) as session:
         running = await started(session.run(long, {x: "long"}))
         while not running.done():
             await session.run(short, {x: "short"})
