@@ -25,8 +25,7 @@ async def fill_metadata(
 
     *build_lock* is held while the graph is made anew, to show what passes made of it.
     """
-    if options is not None and (options.trace or options.output_partition_graphs or options.output_pass_graphs):
-        metadata.passes = list(graph.passes)
+    metadata.passes = list(graph.passes)
     with paused_gc():
         if options is not None and options.output_pass_graphs:
             async with build_lock:

@@ -82,7 +82,7 @@ async def test_nothing_without_trace(graph: ax.Graph) -> None:
         feeds, targets = TRACE
         await session.run("y:0", feeds, targets=targets, metadata=metadata)
         await session.run("y:0", feeds, targets=targets, metadata=metadata, options=ax.RunOptions())
-        assert metadata == ax.RunMetadata()
+        assert metadata.model_copy(update={"passes": []}) == ax.RunMetadata()
         await session.run("y:0", feeds, options=ax.RunOptions(trace=True))  # and nobody to look at it
 
 
