@@ -15,7 +15,9 @@ from asyncexec.session import running
 
 
 def say(line: str) -> None:
-    print(line, flush=True)
+    """In one piece: threads and the loop say something at the same time."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 @ax.op
