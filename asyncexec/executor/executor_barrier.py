@@ -74,14 +74,14 @@ class PartitionedExecutor:
     """
 
     __slots__ = (
-        "_client_keys",
         "_debug",
         "_num_fetches",
         "_open_channels",
-        "_partitions",
         "_sent_again",
         "_slice_ns",
         "_standing",
+        "client_keys",
+        "partitions",
     )
 
     def __init__(
@@ -95,18 +95,18 @@ class PartitionedExecutor:
         client_keys: ClientKeys | None = None,
     ) -> None:
         self._standing = _find_standing([part.executor for part in partitions])
-        self._partitions = partitions
+        self.partitions = partitions
         self._num_fetches = num_fetches
         self._open_channels = open_channels
         self._slice_ns = slice_ns
         self._debug = debug
-        self._client_keys = client_keys
+        self.client_keys = client_keys
         self._sent_again = frozenset() if client_keys is None else _fetched_in_loops(partitions)
 
     @property
     def awaits(self) -> bool:
         """Whether there are async kernels."""
-        return any(part.executor.awaits for part in self._partitions)
+        return any(part.executor.awaits for part in self.partitions)
 
     @property
     def is_all_cheap(self) -> bool:
@@ -128,17 +128,17 @@ class PartitionedExecutor:
                 channels.rendezvous,
                 channels.context,
             )
-            for part in self._partitions
+            for part in self.partitions
         ]
         standing: dict[str, Standing] = {key: (recv, states[index]) for key, (recv, index) in self._standing.items()}
         for state in states:
             state.standing = standing
-        fetch_indices = [part.fetch_indices for part in self._partitions]
+        fetch_indices = [part.fetch_indices for part in self.partitions]
         step = ExecutorBarrier(states, fetch_indices, self._num_fetches, channels, self._slice_ns, debug=self._debug)
         if feeds is None:
-            step.feed_indices = [part.feed_indices for part in self._partitions]
-        if self._client_keys is not None:
-            step.client = _client_end.ClientEnd(self._client_keys, self._sent_again, feeds, channels.rendezvous, step)
+            step.feed_indices = [part.feed_indices for part in self.partitions]
+        if self.client_keys is not None:
+            step.client = _client_end.ClientEnd(self.client_keys, self._sent_again, feeds, channels.rendezvous, step)
         return step
 
 

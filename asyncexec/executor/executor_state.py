@@ -154,6 +154,12 @@ class ExecutorState(TransferScope):
         else:
             self.scope.abort(error)
 
+    def fail_node(self, item: NodeItem, error: BaseException) -> None:
+        if self.scope is None:
+            super().fail_node(item, error)
+        else:
+            self.scope.fail_node(item, error)
+
     def wake(self) -> None:
         if self.scope is None:  # as the base does, without another call
             waiter = self._waiter
@@ -228,7 +234,7 @@ class ExecutorState(TransferScope):
         return self.ready.popleft()
 
     def _fail(self, entry: Any, item: NodeItem, raised: BaseException) -> None:
-        self.abort(as_op_error(raised, item.node))
+        self.fail_node(item, as_op_error(raised, item.node))
 
     def _launch(self, entry: Any, item: NodeItem, now: int) -> None:
         inputs = self._propagator.take_inputs(entry)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.ending import Ending
 from asyncexec.executor.frame import TaskGroup
 from asyncexec.executor.patience import Patience
@@ -20,6 +21,16 @@ class Waiter(Protocol):
     def done(self) -> bool: ...
 
     def set_result(self, result: None, /) -> None: ...
+
+
+class FailureKeeper(ABC):
+    """A Waiter that may let its step go on when a node in it has failed."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def keep_failure(self, item: NodeItem, error: BaseException) -> bool:
+        """Take the *error* of *item*, which gives nothing to its consumers then; whether the step is to go on."""
 
 
 class StepScope(ABC):
@@ -166,6 +177,14 @@ class StepScope(ABC):
             self._failure = error
             self._stop(error)
         self.wake()
+
+    def fail_node(self, item: NodeItem, error: BaseException) -> None:
+        """End the step with the *error* of *item*, unless its waiter lets it go on."""
+        waiter: object = self._waiter
+        if isinstance(waiter, FailureKeeper) and self._failure is None and waiter.keep_failure(item, error):
+            self.wake()
+        else:
+            self.abort(error)
 
     def drop(self) -> None:
         """Let go of everything: the loop is closed, and nothing that is awaited comes back."""

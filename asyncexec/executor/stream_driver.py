@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
 from asyncexec.executor.executor_barrier import ExecutorBarrier, PartitionedExecutor
 from asyncexec.executor.executor_state import ExecutorState
 from asyncexec.executor.loop_holds import LoopHolds
+from asyncexec.executor.lost_fetches import LostFetches
 from asyncexec.executor.pipeline_state import PipelineState
 from asyncexec.executor.step_counts import StepCounts
 from asyncexec.executor.stream_item import StateCell, StateSlot, StreamItem
@@ -252,6 +253,7 @@ class StreamDriver(ABC):
 
     def _start_with_states(self, item: StreamItem, plan: StreamPlan, values: list[Any]) -> None:
         """Start with what of the states is there; the rest is delivered when it comes."""
+        item.keeps_failures = self._options.yields_errors
         item.read = self._cells
         self._cells = item.written = [StateCell() for _ in plan.states]
         values += [NOTHING] * len(plan.states)
@@ -272,9 +274,10 @@ class StreamDriver(ABC):
 
     def _advance(self, item: StreamItem, now: int, end: int) -> int:
         """Run what is ready of *item*; the time that it is then."""
-        step = item.step
+        step, plan = item.step, self._plan
         if step is None:
             return now
+        assert plan is not None
         try:
             now = step.run_ready(now, end)
         except BaseException as raised:  # a KeyboardInterrupt, say
@@ -287,13 +290,15 @@ class StreamDriver(ABC):
                 self._complete_line(item, step)
             elif step.ready:
                 item.set_result(None)
+        elif item.failure is not None:
+            self._go_on_after_failure(item, step)
         elif step.has_ready:
             item.set_result(None)
         elif item.num_awaited or step.is_waiting:
             if not item.num_awaited and step.is_stuck():
                 self._fail(item, step)
-            elif item.written and not self._options.yields_errors:
-                self._hand_on(item, step.fetched())
+            elif item.written:
+                item.hand_on(plan.states, step.fetched())
         else:
             self._complete(item, step)
         return now
@@ -315,18 +320,17 @@ class StreamDriver(ABC):
         assert plan is not None
         error: BaseException | None = None
         executor = plan.executor if type(step) is ExecutorState else None  # without control flow, and on one device
+        values = step.fetched()
+        if item.written:
+            item.hand_on(plan.states, values)
         if executor is None:
             step._check_complete()
             error = step.take_failure()
         if error is None:
-            values = step.fetched()
             try:
                 item.value = plan.result(values)
             except Exception as raised:
                 error = raised
-            else:
-                if item.written:
-                    self._hand_on(item, values)
         if error is None and isinstance(step, ExecutorState) and isinstance(executor, Executor):
             if not (step.rest() and (plan.states or executor.lines.note_step())):
                 item.step = None
@@ -334,15 +338,33 @@ class StreamDriver(ABC):
         else:
             self._end_item(item, error)
 
-    def _hand_on(self, item: StreamItem, values: Sequence[Any]) -> None:
-        """Let the next item have what this one has written."""
-        assert self._plan is not None
-        for slot, cell in zip(self._plan.states, item.written, strict=True):
-            value = values[slot.fetch]
-            if value is not NOTHING:
-                cell.fill(value)
+    def _go_on_after_failure(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+        """Let the failed *item* go on as long as it may come to updates of states."""
+        plan, failure = self._plan, item.failure
+        assert plan is not None
+        assert failure is not None
+        item.hand_on(plan.states, step.fetched())
+        missing = [slot.fetch for slot, cell in zip(plan.states, item.written, strict=True) if cell.value is NOTHING]
+        if missing and not self._lost_fetches(item, plan).issuperset(missing):
+            if step.has_ready:
+                item.set_result(None)
+                return
+            if item.num_awaited or (step.is_waiting and not step.is_stuck()):
+                return
+        item.is_queued = True  # nobody is to be told
+        step.abort(failure)
+        self._fail(item, step)
+
+    def _lost_fetches(self, item: StreamItem, plan: StreamPlan) -> set[int]:
+        lost = item.lost = item.lost or LostFetches(plan.executor)
+        while item.failed:
+            lost.add(item.failed.pop())
+        return lost.positions
 
     def _fail(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+        if item.written:
+            assert self._plan is not None
+            item.hand_on(self._plan.states, step.fetched())
         if item.step is not step:  # a kernel in an eager task has ended the stream, and with it this item
             item.is_queued = True
         elif step.is_waiting:

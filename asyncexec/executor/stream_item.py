@@ -3,6 +3,10 @@
 A state is a loop-carried edge: there is a cell between each item and the next, which the first of the two fills.  What
 an item does not write it passes on.  One that fails before it has read what it would pass on leaves an heir: the cell
 behind it is filled when the one before it is.
+
+The states are a chain of their own, as a scan is in front of a map: an item writes a state if all that the update needs
+succeeds, and whatever else in the item fails.  So, where the stream goes on after a failure, a failed item goes on with
+its updates; what the next item reads depends neither on when the failure comes nor on how long the item takes.
 """
 
 from __future__ import annotations
@@ -12,9 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.compilation.graph_view import NOTHING, NodeItem
 from asyncexec.executor.executor_barrier import ExecutorBarrier
 from asyncexec.executor.executor_state import ExecutorState
+from asyncexec.executor.lost_fetches import LostFetches
+from asyncexec.executor.step_scope import FailureKeeper
+from asyncexec.framework.errors import OpError
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class StateCell:
             heir.fill(self.value)
 
 
-class StreamItem:
+class StreamItem(FailureKeeper):
     """One item of a stream; its step's Waiter.
 
     Attributes:
@@ -71,6 +78,9 @@ class StreamItem:
         is_queued: whether the scope is going to look at it.
         num_awaited: states that it waits for.
         read, written: the cells before and behind it, one for each state.
+        keeps_failures: whether its step goes on with the updates of states when a node has failed.
+        failure: the first that was kept; failed: the nodes, as long as nobody has looked at them.
+        lost: what is not fetched because of them; None where all goes well.
         is_done: whether ``value``, or ``error``, is there.
     """
 
@@ -78,9 +88,13 @@ class StreamItem:
         "_active",
         "_schedule",
         "error",
+        "failed",
+        "failure",
         "has_place",
         "is_done",
         "is_queued",
+        "keeps_failures",
+        "lost",
         "num_awaited",
         "number",
         "read",
@@ -99,6 +113,10 @@ class StreamItem:
         self.num_awaited = 0
         self.read: Sequence[StateCell] = ()
         self.written: Sequence[StateCell] = ()
+        self.keeps_failures = False
+        self.failure: OpError | None = None
+        self.failed: list[NodeItem] = []
+        self.lost: LostFetches | None = None
         self.is_done = False
         self.value: Any = None
         self.error: BaseException | None = None
@@ -123,9 +141,24 @@ class StreamItem:
             if not self.is_queued:
                 self.set_result(None)
 
+    def keep_failure(self, item: NodeItem, error: BaseException) -> bool:
+        """Take the *error* of *item*; whether the step is to go on, if only until the scope has looked at it."""
+        if not (self.keeps_failures and isinstance(error, OpError)):
+            return False
+        self.failure = self.failure or error
+        self.failed.append(item)
+        return True
+
+    def hand_on(self, slots: Sequence[StateSlot], values: Sequence[Any]) -> None:
+        """Let the next item have what this one has written by now, in *values*, the fetches of its step."""
+        for slot, cell in zip(slots, self.written, strict=True):
+            value = values[slot.fetch]
+            if value is not NOTHING:
+                cell.fill(value)
+
     def let_go(self) -> None:
         """Hold on to nothing but the outcome."""
-        self.step = None
+        self.step = self.failure = self.lost = None
         self._schedule = _look_at_nothing
         self.read = self.written = ()
 

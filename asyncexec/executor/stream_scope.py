@@ -248,6 +248,8 @@ class StreamScope(StreamIntake):
             self._plan.counts.completed += 1
         else:
             self._plan.counts.failed += 1
+        if isinstance(error, Exception) and item.failure is not None:
+            error = item.failure
         if item.read:
             self._pass_on(item)
         item.let_go()

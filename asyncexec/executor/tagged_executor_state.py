@@ -80,4 +80,4 @@ class TaggedExecutorState(ExecutorState):
         error = as_op_error(raised, item.node)
         if isinstance(error, OpError):
             error.locate_iteration(entry[1].location)
-        self.abort(error)
+        self.fail_node(item, error)

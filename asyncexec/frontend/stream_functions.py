@@ -94,9 +94,10 @@ def stream_state(initial: TensorLike, shape: ShapeLike = None, name: str | None 
 
     Item n reads what item n-1 has written, in the order of the items, whichever is done first.  *initial* is computed
     once a stream, without feeds.  Sizes that change from item to item are None in *shape*, by default that of
-    *initial*.  An item that does not come to its update, because the branch that it is in is not taken, leaves the
-    state as it was; so does one that fails, where the stream goes on (``on_error="yield"``).  There the next item gets
-    the state when the whole item has succeeded; else as soon as it is written.
+    *initial*.  The next item gets the state as soon as it is written.
+
+    An item that does not come to its update, because the branch that it is in is not taken, or something fails that the
+    update needs, leaves the state as it was.  What else fails in the item makes no difference to the state.
     """
     return StreamState(initial, shape, name)
 

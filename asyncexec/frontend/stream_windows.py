@@ -37,8 +37,8 @@ def window(
         always_100 = ax.window(x, size=100, fill=0.0)    # [100, ...]
 
     The value of the item itself is always in it, and is the last.  In a run that is no stream it is the only one.  The
-    order is that of the items.  An item that fails where the stream goes on (``on_error="yield"``), and one in which
-    *x* is on a branch that is not taken, leave the window as it was.
+    order is that of the items.  An item in which what *x* needs fails, and the stream goes on (``on_error="yield"``),
+    and one in which *x* is on a branch that is not taken, leave the window as it was.
 
     Args:
         x: of any dtype that arrays have.  All values in a window are of one shape.

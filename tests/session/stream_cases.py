@@ -18,9 +18,9 @@ import numpy as np
 
 import asyncexec as ax
 
-# What becomes of an item: its feed does not fit; or the first kernel fails, or the one in the middle; or it fails when
-# it has written the state.
-Fate: TypeAlias = Literal["ok", "feed", "early", "late", "after"]
+# What becomes of an item: its feed does not fit; or the first kernel fails, or the one in the middle; or one that comes
+# after the state, or one that has nothing to do with it.
+Fate: TypeAlias = Literal["ok", "feed", "early", "late", "after", "aside"]
 GraphKind: TypeAlias = Literal["plain", "loop", "devices"]
 Action: TypeAlias = Literal["cancel_consumer", "cancel_taker", "cancel_sender", "close_session", "close_stream"]
 SourceKind: TypeAlias = Literal["iterable", "async", "send"]
@@ -32,11 +32,12 @@ OUTPUT: Final[dict[str, Any]] = {"outputs": [ax.int64], "shapes": [[]]}
 
 @dataclass(frozen=True)
 class Item:
-    """An item, and the turns that its two async kernels take."""
+    """An item, and the turns that its three async kernels take."""
 
     fate: Fate = "ok"
     turns: int = 0
     turns_after: int = 0
+    turns_aside: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,12 @@ class Case:
         return self.fails_at is not None and self.fails_at < len(self.items)
 
 
-_FATES: Final[st.SearchStrategy[Fate]] = st.sampled_from(["ok", "ok", "ok", "ok", "feed", "early", "late", "after"])
+_FATES: Final[st.SearchStrategy[Fate]] = st.sampled_from(
+    ["ok", "ok", "ok", "ok", "ok", "feed", "early", "late", "after", "aside"]
+)
 _TURNS: Final = st.sampled_from([0, 0, 1, 2, 3, 7, 15])
-_ITEMS: Final = st.lists(st.builds(Item, _FATES, _TURNS, _TURNS), max_size=16)
-_ALL_WELL: Final = st.lists(st.builds(Item, st.just("ok"), _TURNS, _TURNS), max_size=16)
+_ITEMS: Final = st.lists(st.builds(Item, _FATES, _TURNS, _TURNS, _TURNS), max_size=16)
+_ALL_WELL: Final = st.lists(st.builds(Item, st.just("ok"), _TURNS, _TURNS, _TURNS), max_size=16)
 
 
 @st.composite
@@ -113,11 +116,15 @@ async def pass_turns(number: int) -> None:
 
 @dataclass
 class World:
-    """What the kernels see and count: how often each ran for each item, and how many are under way."""
+    """What the kernels see and count: how often each ran for each item, and which are under way.
+
+    Attributes:
+        most: items at most that any were under way for.
+    """
 
     items: tuple[Item, ...]
     calls: Counter[tuple[str, int]] = field(default_factory=Counter)
-    under_way: int = 0
+    under_way: Counter[int] = field(default_factory=Counter)
     most: int = 0
 
     def call(self, stage: str, x: int) -> None:
@@ -126,18 +133,21 @@ class World:
             raise ValueError(f"{x} {stage}")
 
     async def wait(self, stage: str, x: int, turns: int) -> None:
-        self.under_way += 1
-        self.most = max(self.most, self.under_way)
+        self.under_way[x] += 1
+        self.most = max(self.most, len(self.under_way))
         try:
             await pass_turns(turns)
             self.call(stage, x)
         finally:
-            self.under_way -= 1
+            self.under_way -= Counter([x])
 
 
 @dataclass
 class StreamGraph:
-    """x is doubled and checked, awaited, added to the state, and awaited again; see ``stream_graph``."""
+    """x is doubled and checked, awaited, added to the state, and awaited again, and also beside all that.
+
+    See ``stream_graph``.
+    """
 
     graph: ax.Graph
     x: ax.Tensor
@@ -164,6 +174,11 @@ def stream_graph(kind: GraphKind) -> StreamGraph:
         await made.world.wait("after", int(x), made.world.items[x].turns_after)
         return doubled + 1
 
+    @ax.op(**OUTPUT)
+    async def aside(x: Any) -> Any:
+        await made.world.wait("aside", int(x), made.world.items[x].turns_aside)
+        return x
+
     with ax.Graph() as graph:
         x = ax.placeholder(ax.int64, [], name="x")
         checked = early(x)
@@ -174,7 +189,7 @@ def stream_graph(kind: GraphKind) -> StreamGraph:
         total = ax.stream_state(np.int64(0))
         # Only what was awaited is added.
         new = total.update(total.value + ax.floordiv(doubled, np.int64(2)))
-        made = StreamGraph(graph, x, {"y": after(x, doubled, new), "total": new})
+        made = StreamGraph(graph, x, {"y": after(x, doubled, new), "total": new, "x": aside(x)})
     return made
 
 
@@ -190,7 +205,7 @@ class Model:
         x = self._sent[number]
         fate = self._fate(x)
         if fate == "ok":
-            counted = {"ok"} if self._case.on_error == "yield" else {"ok", "after"}
+            counted = {"ok", "after", "aside"}
             return 2 * x + 1, sum(other for other in self._sent[: number + 1] if self._fate(other) in counted)
         if fate == "feed":
             return f"item {number}: cannot feed a value of shape [1] for 'x:0', which has the shape []"

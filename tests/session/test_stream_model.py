@@ -61,12 +61,12 @@ class Run:
             if actions:
                 await asyncio.wait(actions)
             # At once: nothing is at work any more.
-            assert self.world.under_way == 0
+            assert not self.world.under_way
             assert asyncio.all_tasks() == others
             assert session.statistics().running_steps == 0
             if not self.has_closed_the_session:
                 x = len(self.case.items)
-                assert await session.run(self._made.fetches, {self._made.x: x}) == {"y": 2 * x + 1, "total": x}
+                assert await session.run(self._made.fetches, {self._made.x: x}) == {"y": 2 * x + 1, "total": x, "x": x}
 
     @property
     def has_closed_the_session(self) -> bool:
@@ -182,7 +182,7 @@ def check_calls(run: Run, found: list[Any], model: Model) -> None:
     assert {x for _, x in calls} <= set(run.sent)
     values = [out for out in found if not isinstance(out, str)]
     for y, _ in values:
-        assert all(calls[stage, (y - 1) // 2] == 1 for stage in ("early", "late", "after"))
+        assert all(calls[stage, (y - 1) // 2] == 1 for stage in ("early", "late", "after", "aside"))
     assert run.world.most <= case.window
 
 

@@ -71,7 +71,7 @@ async def test_several_states_and_states_of_states() -> None:
 
 
 @pytest.mark.parametrize("window", [1, 3, 10])
-async def test_failed_item_leaves_the_state_as_it_was(window: int) -> None:
+async def test_item_that_fails_before_its_update_leaves_the_state_as_it_was(window: int) -> None:
     stages = Stages(delays={x: (7 * x) % 5 / 10 for x in range(8)}, failing={0, 3, 4})
     total = running_sum(stages)
     with stages.graph:
@@ -80,8 +80,8 @@ async def test_failed_item_leaves_the_state_as_it_was(window: int) -> None:
         items = stages.items(range(8))
         found = [out async for out in session.map(late, items, window=window, on_error="yield")]
     zero, three, four = [f"item {x}: ValueError: {x} is bad" for x in (0, 3, 4)]
-    # 6 fails after it has written
-    assert shown(found) == [zero, 1, 3, three, four, 8, "item 6: ValueError: too late", 15]
+    # 6 fails after its update
+    assert shown(found) == [zero, 1, 3, three, four, 8, "item 6: ValueError: too late", 21]
 
 
 async def late_failure(total: Any, x: Any) -> Any:
