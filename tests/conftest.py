@@ -7,6 +7,7 @@
 - A kernel that is slow, maybe since the machine was, does not move to a thread, except with mark ``measured_costs``.
 - A test fails that leaves a task, a thread or an open file descriptor behind.
 - The graph is verified after each pass, and each step between passes.
+- What a test records as its property "counts" is summed up at the end of the run.
 - Hypothesis draws the same examples in each run; with ``--hypothesis-profile explore`` (as in check-deep), others.
 """
 
@@ -19,6 +20,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -59,6 +61,17 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
     if sys.platform != "win32":
         factories["uvloop"] = uvloop.new_event_loop
     return factories
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tells what sweeps have counted: the sums of the properties "counts" of each test function."""
+    sums: dict[str, Counter[str]] = {}
+    for report in terminalreporter.getreports("passed"):
+        for name, counts in getattr(report, "user_properties", ()):
+            if name == "counts":
+                sums.setdefault(report.location[2].partition("[")[0], Counter()).update(counts)
+    for test, counted in sums.items():
+        terminalreporter.write_line(f"{test}: {', '.join(f'{n} {what}' for what, n in counted.items())}")
 
 
 @pytest.fixture(scope="session")

@@ -54,6 +54,7 @@ class BoundKernel(NamedTuple):
     finish: Callable[[Any], Any] | None = None  # makes outputs of an async kernel's result, or of a Recv's
     transfer: Transfer | None = None  # what a Send or Recv does instead
     gives_new: bool = False  # whether nobody else has the arrays that it gives
+    is_undoable: bool = False  # whether an async kernel gives Changes
 
 
 class KernelBinder:
@@ -138,7 +139,14 @@ class KernelBinder:
         except OpError as error:
             raise error.locate(node) from error.__cause__
         if isinstance(kernel, AsyncKernel):
-            return BoundKernel(kernel.start, found.kind, found.is_expensive, kernel.finish, gives_new=found.gives_new)
+            return BoundKernel(
+                kernel.start,
+                found.kind,
+                found.is_expensive,
+                kernel.finish,
+                gives_new=found.gives_new,
+                is_undoable=kernel.is_undoable,
+            )
         gives_new = found.gives_new or makes_new(kernel)
         return BoundKernel(kernel, found.kind, found.is_expensive, gives_new=gives_new)
 

@@ -91,7 +91,7 @@ class NodeItem:
         id: its position in ``GraphView.items`` and in the pending counts.
         kernel: what to call with the values of its inputs; check: what tells why it raised, or None.
         kind: where the kernel runs (for a sync one: where to begin with); is_expensive: what the user said of it.
-        finish: makes outputs of what an async kernel gives, or None.
+        finish: makes outputs of what an async kernel gives, or None; is_undoable: whether what it does can be undone.
         gives_new: whether nobody else has the arrays that the kernel gives.
         input_start, num_inputs: its slots.
         output_edges: for each output, where its value goes.
@@ -123,6 +123,7 @@ class NodeItem:
         "is_expensive",
         "is_merge",
         "is_relay",
+        "is_undoable",
         "kernel",
         "kind",
         "node",
@@ -144,7 +145,7 @@ class NodeItem:
         self.pending_id = pending_id
         self.frame = frame
         self.node = node
-        kernel, self.kind, self.is_expensive, self.finish, self.transfer, self.gives_new = bound
+        kernel, self.kind, self.is_expensive, self.finish, self.transfer, self.gives_new, self.is_undoable = bound
         self.kernel: Kernel = kernel
         self.check: Callable[..., None] | None = None
         if isinstance(kernel, CheckedKernel):

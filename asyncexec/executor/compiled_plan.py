@@ -19,9 +19,8 @@ import numpy as np
 
 from asyncexec.executor import kernel_stats
 from asyncexec.executor.ending import Ending
-from asyncexec.executor.executor_state import explained_by
 from asyncexec.executor.frame import TaskGroup
-from asyncexec.executor.kernel_errors import as_op_error
+from asyncexec.executor.kernel_errors import as_op_error, explained_by
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.transfer_scope import CATCHABLE

@@ -331,6 +331,7 @@ class ExecutorBarrier(StepScope):
         return keys if self.client is None else [key for key in keys if not self.client.may_ignore(key)]
 
     def take_failure(self) -> BaseException | None:
+        failure = super().take_failure()
         for state in self._states:  # the step has ended: what holds each other would keep tensors alive
             state.scope = None
             state.take_failure()
@@ -339,7 +340,7 @@ class ExecutorBarrier(StepScope):
             self._channels.collectives.on_wait(None)
         if self.client is not None:
             self.client.close()
-        return super().take_failure()
+        return failure
 
     def _cancel_launched(self) -> None:
         for state in self._states:

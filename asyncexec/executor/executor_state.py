@@ -20,8 +20,8 @@ import numpy as np
 
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.ending import EndedPropagatorState, Ending
-from asyncexec.executor.frame import TaskGroup
-from asyncexec.executor.kernel_errors import as_op_error
+from asyncexec.executor.frame import IterationState, TaskGroup
+from asyncexec.executor.kernel_errors import as_op_error, explained_by
 from asyncexec.executor.kernel_stats import (
     ASYNC,
     CAREFUL,
@@ -39,9 +39,10 @@ from asyncexec.executor.slots import take_inputs
 from asyncexec.executor.step_scope import StepScope, Waiter
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.executor.transfer_scope import CATCHABLE, TransferScope
+from asyncexec.executor.undo_log import Record, UndoLog
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
-from asyncexec.framework.kernel import Kernel
+from asyncexec.framework.kernel import Change
 
 ON_THE_SPOT: Final = (INLINE, PASSIVE)
 
@@ -282,7 +283,10 @@ class ExecutorState(TransferScope):
     def _start_awaiting(self, entry: Any, item: NodeItem, inputs: list[Any], now: int) -> None:
         """Call the kernel of an async node, in a task of the group that *entry* belongs to."""
         tasks = self._tasks_of(entry)
-        coroutine = self._await_kernel(entry, item, item.kernel(*inputs), now, tasks)
+        call = item.kernel(*inputs)
+        if item.is_undoable:
+            self._note_change(entry, item, call)
+        coroutine = self._await_kernel(entry, item, call, now, tasks)
         loop = self._loop
         if self._is_plain_loop is None:
             self._is_plain_loop = _makes_plain_tasks(loop)
@@ -296,7 +300,7 @@ class ExecutorState(TransferScope):
                 self._note_task(entry, tasks, task)
 
     async def _await_kernel(
-        self, entry: Any, item: NodeItem, coroutine: Coroutine[Any, Any, Any], start: int, tasks: TaskGroup
+        self, entry: Any, item: NodeItem, coroutine: Coroutine[Any, Any, Any] | Change, start: int, tasks: TaskGroup
     ) -> None:
         """The body of an async node's task.  Ending the node here, and not in a callback, saves a turn of the loop."""
         if self._failure is not None:
@@ -329,6 +333,17 @@ class ExecutorState(TransferScope):
             self.scope.wake()
         elif waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def _note_change(self, entry: Any, item: NodeItem, change: Change) -> None:
+        """Let *change* be undone when the step is cancelled."""
+        scope = self.scope or self
+        if scope.undo_log is None:
+            scope.undo_log = UndoLog()
+        scope.undo_log.add(Record(change, item, self._stats.items, self._iteration_of(entry)))
+
+    def _iteration_of(self, entry: Any) -> IterationState | None:
+        """The iteration of a frame that *entry* is in, where there are frames."""
+        return None
 
     def _tasks_of(self, entry: Any) -> TaskGroup:
         """The group that the task of *entry* belongs to."""
@@ -426,13 +441,3 @@ def _makes_plain_tasks(loop: asyncio.AbstractEventLoop) -> bool:
 def explained(raised: BaseException, item: NodeItem, inputs: Sequence[Any]) -> BaseException:
     """What *item*'s kernel raised, or the error that says why it did."""
     return explained_by(raised, item.check, inputs)
-
-
-def explained_by(raised: BaseException, check: Kernel | None, inputs: Sequence[Any]) -> BaseException:
-    """What a kernel raised, or the error of its *check*, which says why it did."""
-    if check is not None and inputs:
-        try:
-            check(*inputs)
-        except OpError as error:
-            return error
-    return raised

@@ -19,6 +19,7 @@ from asyncexec.framework.errors import (
     UnimplementedError,
     UnknownError,
 )
+from asyncexec.framework.kernel import Kernel
 from asyncexec.framework.retry import AttemptNote
 from asyncexec.graph.node import Node
 
@@ -92,3 +93,13 @@ def checked_results(node: Node, wanted: int, outputs: Any) -> Sequence[Any]:
         return outputs
     given = f"{len(outputs)} outputs" if isinstance(outputs, (tuple, list)) else type(outputs).__name__
     raise InternalError(f"the kernel gave {given}, but {node.op} has {wanted} outputs", node=node)
+
+
+def explained_by(raised: BaseException, check: Kernel | None, inputs: Sequence[Any]) -> BaseException:
+    """What a kernel raised, or the error of its *check*, which says why it did."""
+    if check is not None and inputs:
+        try:
+            check(*inputs)
+        except OpError as error:
+            return error
+    return raised

@@ -45,7 +45,7 @@ class KernelStats:
     large inputs (a matrix product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
     """
 
-    __slots__ = ("_costs_ns", "_items", "_ns_per_byte", "_num_awaited", "_sampled_at_ns", "holds", "places")
+    __slots__ = ("_costs_ns", "_ns_per_byte", "_num_awaited", "_sampled_at_ns", "holds", "items", "places")
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class KernelStats:
         self._costs_ns: list[int] = [0] * len(items)
         self._num_awaited: list[int] = [0] * len(items)  # calls of async kernels
         self._sampled_at_ns: list[int] = [0] * len(items)
-        self._items = items
+        self.items = items
         self._ns_per_byte: dict[int, float] = {}  # of those SIZED that have run
 
     @property
@@ -70,7 +70,7 @@ class KernelStats:
 
     def careful_places(self) -> list[int]:
         """The places for a step that may have inputs larger than those that the places come from."""
-        items, places = self._items, self.places
+        items, places = self.items, self.places
         careful = [
             CAREFUL if place == INLINE and item.is_expensive is None else place
             for item, place in zip(items, places, strict=False)
@@ -91,16 +91,16 @@ class KernelStats:
         self._num_awaited[item_id] = count + 1
         if count & 15 or not isinstance(coroutine, CoroutineType):
             return coroutine
-        return watched(coroutine, self._items[item_id].node, self.holds)
+        return watched(coroutine, self.items[item_id].node, self.holds)
 
     def update_inline(self, item_id: int, elapsed_ns: int) -> None:
         """Take a sample of a sync kernel that ran inline, and was not cheap, into account."""
-        self.holds.note(self._items[item_id].node, elapsed_ns)
+        self.holds.note(self.items[item_id].node, elapsed_ns)
         self.update(item_id, elapsed_ns)
 
     def update(self, item_id: int, elapsed_ns: int, now_ns: int | None = None) -> None:
         """Take a sample of a sync kernel into account; *now_ns* is by ``monotonic_ns``."""
-        item = self._items[item_id]
+        item = self.items[item_id]
         if item.is_expensive is not None or item.kind is not KernelKind.CHEAP:
             return  # not for measurements to decide
         cost = self._costs_ns[item_id]
@@ -118,7 +118,7 @@ class KernelStats:
 
     def update_sized(self, item_id: int, size: int, elapsed_ns: int) -> None:
         """Take a sample of a SIZED kernel into account; a cheap one is so no more when inputs are small."""
-        if size < LARGE_SIZE and self._items[item_id].kind is KernelKind.CHEAP:
+        if size < LARGE_SIZE and self.items[item_id].kind is KernelKind.CHEAP:
             self.places[item_id] = INLINE
         sample = elapsed_ns / max(size, 1)
         rate = self._ns_per_byte.get(item_id, sample)

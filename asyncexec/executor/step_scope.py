@@ -11,6 +11,7 @@ from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.ending import Ending
 from asyncexec.executor.frame import TaskGroup
 from asyncexec.executor.patience import Patience
+from asyncexec.executor.undo_log import UndoLog, is_cancellation
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError
 
@@ -37,15 +38,19 @@ class StepScope(ABC):
     """A step.  ``run_inline()`` first; if that says False, ``await run()``.
 
     The first failure ends the step; the caller's own cancellation comes before it.
+
+    Attributes:
+        undo_log: what it has changed in queues; None as long as there is nothing.
     """
 
-    __slots__ = ("_failure", "_loop", "_patience", "_waiter")
+    __slots__ = ("_failure", "_loop", "_patience", "_waiter", "undo_log")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._failure: BaseException | None = None
         self._patience: Patience | None = None  # of a step that ends
         self._waiter: Waiter | None = None
+        self.undo_log: UndoLog | None = None
 
     @property
     @abstractmethod
@@ -162,10 +167,21 @@ class StepScope(ABC):
                 del failure
 
     def take_failure(self) -> BaseException | None:
-        """What the step has failed with, once it has ended; nothing in it holds another part of it any more."""
+        """What the step has failed with, once it has ended; nothing in it holds another part of it any more.
+
+        Where it was cancelled, what it has changed is undone.
+        """
         failure, self._failure = self._failure, None
         self._waiter = None
+        if failure is not None and is_cancellation(failure):
+            self.undo()
         return failure
+
+    def undo(self) -> None:
+        """Undo what it has changed in queues: nobody gets its results."""
+        log, self.undo_log = self.undo_log, None
+        if log is not None:
+            log.undo()
 
     def watch(self, waiter: Waiter) -> None:
         """Tell *waiter* whatever comes back, where somebody else than ``run()`` drives the step."""
@@ -191,6 +207,7 @@ class StepScope(ABC):
         self._failure = self._failure or CancelledError("the event loop of the step was closed")
         self._waiter = None
         self._drop_launched()
+        self.undo()
 
     def leave(self) -> None:
         """Take note that nobody waits for results, only for the end: what cannot be interrupted has less time."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ from asyncexec.executor.lost_fetches import LostFetches
 from asyncexec.executor.pipeline_state import PipelineState
 from asyncexec.executor.step_counts import StepCounts
 from asyncexec.executor.stream_item import StateCell, StateSlot, StreamItem
+from asyncexec.executor.undo_log import UndoLog
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
 
@@ -107,6 +108,7 @@ class StreamDriver(ABC):
         self._results: deque[StreamItem] = deque()  # not taken: all that have begun if ordered, else those done
         self._endings: set[asyncio.Task[None]] = set()
         self._ending_steps: set[ExecutorState | ExecutorBarrier] = set()  # that some of these wait for
+        self._undo_logs: dict[StreamItem, UndoLog] = {}  # of those done and not taken that have changed queues
         self._spare: list[StreamItem] = []  # done and taken; each has a step at rest, to be used again
         self._cells: list[StateCell] = []  # behind the last item
         self._number = 0
@@ -311,6 +313,8 @@ class StreamDriver(ABC):
         except Exception as raised:
             self._end_item(item, raised)
             return
+        if step.undo_log is not None:
+            self._keep_undo_log(item, step)
         if not step.rest():
             item.step = None
         self._end_well(item)
@@ -331,6 +335,9 @@ class StreamDriver(ABC):
                 item.value = plan.result(values)
             except Exception as raised:
                 error = raised
+            else:
+                if step.undo_log is not None:
+                    self._keep_undo_log(item, step)
         if error is None and isinstance(step, ExecutorState) and isinstance(executor, Executor):
             if not (step.rest() and (plan.states or executor.lines.note_step())):
                 item.step = None
@@ -360,6 +367,18 @@ class StreamDriver(ABC):
         while item.failed:
             lost.add(item.failed.pop())
         return lost.positions
+
+    def _keep_undo_log(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+        """Keep what *step* has changed until the result of *item* is taken: its step may be used again."""
+        assert step.undo_log is not None
+        self._undo_logs[item], step.undo_log = step.undo_log, None
+
+    def _undo(self, items: Iterable[StreamItem]) -> None:
+        """Undo what *items* have changed in queues: they are done, and nobody takes their results."""
+        for item in items:
+            log = self._undo_logs.pop(item, None)
+            if log is not None:
+                log.undo()
 
     def _fail(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
         if item.written:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from threading import get_ident
 from typing import Any
@@ -46,6 +47,8 @@ class StreamIntake(StreamDriver):
         self._feeder_name = ""
         self._occupied = 0  # of the window
         self._is_closed = False
+        self._is_kept_open = False
+        self._closing: tuple[BaseException | None] | None = None  # the argument of a close that waits
         self._failure: BaseException | None = None
         self._reason: OpError | None = None  # what the failure was, once it has been raised
         self._senders = Waiters(self._loop)
@@ -111,6 +114,18 @@ class StreamIntake(StreamDriver):
             return plan.convert(feeds)
         except BaseException as error:  # of what was sent: a KeyboardInterrupt, say
             return error
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Let a close wait for what is sent in here: it was drawn from a source, and is nowhere else."""
+        self._is_kept_open = True
+        try:
+            yield
+        finally:
+            self._is_kept_open = False
+            closing, self._closing = self._closing, None
+        if closing is not None:
+            self.close(*closing)
 
     async def wait_for_room(self) -> None:
         """Wait until one more may be sent by who has come now, or nothing can be sent any more."""
@@ -201,6 +216,7 @@ class StreamIntake(StreamDriver):
         self._source = None
         found = self._found_large
         if found is not None and not found.done():
+            self._is_kept_open = True  # until that one is sent
             found.set_result(feeds)
 
 

@@ -57,6 +57,9 @@ class StreamScope(StreamIntake):
         """Take no more items; those sent go on.  *error*, if any, is raised behind their results."""
         if self._is_closed or self._loop.is_closed():
             return
+        if self._is_kept_open:
+            self._closing = (error,)
+            return
         self._is_closed = True
         self._source = None
         if error is not None:
@@ -80,6 +83,7 @@ class StreamScope(StreamIntake):
         if self._failure is None:
             self._failure = error
         self._results.clear()
+        self._undo(list(self._undo_logs))
         self._cut(list(self._in_flight))
 
     def drop(self) -> None:
@@ -93,6 +97,7 @@ class StreamScope(StreamIntake):
             if step is not None:
                 step.drop()
         self._let_go_of_items()
+        self._undo(list(self._undo_logs))
         for item in self._in_flight:
             item.let_go()
         for line in (self._inbox, self._active, self._results, self._spare):
@@ -175,6 +180,8 @@ class StreamScope(StreamIntake):
             is_late = False
             await takers.wait()
         item = results.popleft()
+        if self._undo_logs:
+            self._undo_logs.pop(item, None)
         value = item.value
         if item.error is not None:
             value, item.error = item.error, None  # its traceback may hold the item
@@ -288,6 +295,7 @@ class StreamScope(StreamIntake):
             dropped = [item for item in self._results if item.number > failed.number]
             while self._results[-1] is not failed:
                 self._results.pop()
+            self._undo(dropped)
             dropped = [item for item in dropped if not item.is_done]
         else:
             dropped = list(self._in_flight)

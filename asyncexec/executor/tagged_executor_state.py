@@ -66,8 +66,13 @@ class TaggedExecutorState(ExecutorState):
         return now
 
     def take_failure(self) -> BaseException | None:
+        failure = super().take_failure()
         self._propagator.close()
-        return super().take_failure()
+        return failure
+
+    def _iteration_of(self, entry: Any) -> IterationState | None:
+        iteration: IterationState = entry[1]
+        return iteration
 
     def _tasks_of(self, entry: Any) -> TaskGroup:
         iteration: IterationState = entry[1]

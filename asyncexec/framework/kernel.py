@@ -13,10 +13,10 @@ Floating-point warnings are switched off around kernels by the executor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -39,15 +39,45 @@ class _Dead:
 DEAD: Final = _Dead()
 
 
+class Change(Protocol):
+    """What a call of an async kernel changes in something that steps share; awaiting it makes the change.
+
+    Attributes:
+        takes: whether it takes values out, which go along the edges; else it puts in what came along them.
+    """
+
+    @property
+    def takes(self) -> bool: ...
+
+    def __await__(self) -> Generator[Any, None, Any]: ...
+
+    def close(self) -> None:
+        """Do not begin: it is not awaited."""
+        ...
+
+    def can_undo(self) -> bool:
+        """Whether nobody has built on the change."""
+        ...
+
+    def undo(self) -> None:
+        """Make it as if it had not been, as far as it has been made."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class AsyncKernel:
     """An async kernel in two parts: a coroutine function, and what makes outputs of its result.
 
     The parts could be one coroutine function; apart, ten thousand of them in flight are ten thousand coroutines fewer.
+    Where *is_undoable*, the first gives a Change, which is undone when its step is cancelled.
     """
 
-    start: Callable[..., Coroutine[Any, Any, Any]]
+    start: Callable[..., Coroutine[Any, Any, Any] | Change]
     finish: Callable[[Any], Any]
+    is_undoable: bool = False
+
+    async def __call__(self, *inputs: Any) -> Any:
+        return self.finish(await self.start(*inputs))
 
 
 @dataclass(frozen=True, slots=True)

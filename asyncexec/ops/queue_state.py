@@ -1,13 +1,13 @@
 """Queues: a synchronous core that decides, and waiters of the running loop around it.
 
-The rules are TensorFlow's (``core/kernels/queue_base.cc`` and the four queues beside it).  Whoever cannot go on at once
-stands in line, as an :class:`Attempt`: enqueues and closes in one line, dequeues in another.  Only the head of a line
-moves; ``flush`` moves both heads until neither can.  A dequeue of many takes elements as they come, so that it may be
-larger than the capacity, and gives them back if it cannot finish.
+The rules are TensorFlow's (``core/kernels/queue_base.cc`` and the four queues beside it).  An operation that cannot go
+on at once stands in a wait queue, as an :class:`Attempt`: enqueues and closes in one, dequeues in another.  Only the
+head of a wait queue moves; ``flush`` moves both heads until neither can.  A dequeue of many takes elements as they
+come, so that it may be larger than the capacity, and gives them back if it cannot finish.
 
-An attempt whose waiter was cancelled is withdrawn: it leaves the line, what it took goes back to the front, and the
-next in line is tried.  This holds also for a dequeue that had finished, but whose caller was cancelled before it ran
-again.  An element that was enqueued stays.
+An attempt whose waiter is cancelled leaves the wait queue, and the next is tried.  What it took goes back to its place,
+which the number tells that each element got on its way in; what it put in stays.  Either can be undone later, too, for
+a step that is cancelled (``executor/undo_log.py``).
 """
 
 from __future__ import annotations
@@ -16,44 +16,66 @@ import asyncio
 import heapq
 import random
 from abc import ABC, abstractmethod
+from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Generator, MutableSequence, Sequence
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, OpError, OutOfRangeError
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 
 Element: TypeAlias = tuple[Any, ...]
+# An element in a queue: its rank (0, or its priority), its number, and itself.  No two of a queue have one number, so
+# they can be compared, and the least is the next of a queue that keeps an order.
+Entry: TypeAlias = tuple[int, int, Element]
+A = TypeVar("A", bound="Attempt")
 UNBOUNDED = 2**31 - 1
 
 
 class Attempt(ABC):
-    """An operation on a queue, waiting or done."""
+    """An operation on *queue*, waiting or done; awaiting it carries it out, and gives itself."""
 
-    __slots__ = ("error", "is_done", "is_withdrawn", "waiter")
+    __slots__ = ("error", "is_done", "queue", "waiter")
 
-    def __init__(self) -> None:
+    takes: ClassVar[bool] = False  # elements out of the queue
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
         self.is_done = False
-        self.is_withdrawn = False
         self.error: OpError | None = None
         self.waiter: asyncio.Future[None] | None = None
 
     @abstractmethod
-    def advance(self, queue: Queue) -> bool:
+    def advance(self) -> bool:
         """Go as far as possible; whether anything changed."""
 
-    def undo(self, queue: Queue) -> None:  # noqa: B027 - most take nothing
-        """Give back what was taken."""
+    def withdraw(self) -> None:  # noqa: B027 - most take nothing
+        """Give back what was taken, without letting others go on: it is cancelled."""
+
+    def can_undo(self) -> bool:
+        """Whether nobody has built on what it has done."""
+        return True
+
+    @abstractmethod
+    def undo(self) -> None:
+        """Let the queue be as if this had not been; once."""
+
+    def close(self) -> None:
+        """Not begin, as a coroutine that is not awaited."""
+        self.is_done = True
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.queue.carry_out(self).__await__()
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody waits any more: who did was cancelled, or its loop is closed."""
+        """Whether nobody waits any more: the waiter was cancelled, or its loop is closed."""
         waiter = self.waiter
         return waiter is not None and (waiter.cancelled() or waiter.get_loop().is_closed())
 
     def finish(self, error: OpError | None = None) -> None:
-        """Mark it done and wake who waits for it."""
+        """Mark it done and wake its waiter."""
         self.is_done = True
         self.error = error
         if self.waiter is not None and not (self.waiter.done() or self.is_cancelled):
@@ -63,22 +85,34 @@ class Attempt(ABC):
 class Enqueue(Attempt):
     """Puts elements in, one after another, as there is room."""
 
-    __slots__ = ("elements",)
+    __slots__ = ("_put", "_waiting")
 
-    def __init__(self, elements: Sequence[Element]) -> None:
-        super().__init__()
-        self.elements = deque(elements)
+    def __init__(self, queue: Queue, elements: Sequence[Element]) -> None:
+        super().__init__(queue)
+        self._waiting = deque(elements)
+        self._put: list[Entry] = []
+        self.is_done = not elements
 
-    def advance(self, queue: Queue) -> bool:
+    def advance(self) -> bool:
+        queue = self.queue
         if queue.is_closed:
             self.finish(CancelledError(f"{queue.kind} '{queue.name}' is closed."))
             return True
-        waiting = len(self.elements)
-        while self.elements and len(queue) < queue.capacity:
-            queue.push(self.elements.popleft())
-        if not self.elements:
+        num_put = len(self._put)
+        while self._waiting and len(queue) < queue.capacity:
+            self._put.append(queue.push(self._waiting.popleft()))
+        if not self._waiting:
             self.finish()
-        return self.is_done or len(self.elements) < waiting
+        return self.is_done or len(self._put) > num_put
+
+    def can_undo(self) -> bool:
+        return all(map(self.queue.holds, self._put))
+
+    def undo(self) -> None:
+        put, self._put = self._put, []
+        for entry in put:
+            self.queue.remove(entry)
+        self.queue.flush()
 
 
 class Close(Attempt):
@@ -86,44 +120,57 @@ class Close(Attempt):
 
     __slots__ = ()
 
-    def advance(self, queue: Queue) -> bool:
-        if queue.is_closed:
-            self.finish(CancelledError(f"Queue '{queue.name}' is already closed."))
+    def advance(self) -> bool:
+        if self.queue.is_closed:
+            self.finish(CancelledError(f"Queue '{self.queue.name}' is already closed."))
         else:
-            queue.is_closed = True
+            self.queue.is_closed = True
             self.finish()
         return True
+
+    def undo(self) -> None:
+        """A queue that is closed stays so."""
 
 
 class Dequeue(Attempt):
     """Takes *wanted* elements; fewer from a closed queue when a small batch is allowed."""
 
-    __slots__ = ("allows_small_batch", "taken", "wanted")
+    __slots__ = ("_allows_small_batch", "_taken", "_wanted")
 
-    def __init__(self, wanted: int, *, allows_small_batch: bool = False) -> None:
-        super().__init__()
-        self.wanted = wanted
-        self.allows_small_batch = allows_small_batch
-        self.taken: list[Element] = []
+    takes = True
 
-    def advance(self, queue: Queue) -> bool:
-        if queue.is_closed and len(queue) < self.wanted - len(self.taken):
-            return self._end_short(queue)
-        taken_before = len(self.taken)
-        while len(self.taken) < self.wanted and queue.available() > 0:
-            self.taken.append(queue.pop())
-        if len(self.taken) == self.wanted:
+    def __init__(self, queue: Queue, wanted: int, *, allows_small_batch: bool = False) -> None:
+        super().__init__(queue)
+        self._wanted = wanted
+        self._allows_small_batch = allows_small_batch
+        self._taken: list[Entry] = []
+        self.is_done = not wanted
+
+    @property
+    def elements(self) -> list[Element]:
+        """What it has taken."""
+        return [element for _, _, element in self._taken]
+
+    def advance(self) -> bool:
+        queue, taken = self.queue, self._taken
+        if queue.is_closed and len(queue) < self._wanted - len(taken):
+            return self._end_short()
+        num_taken = len(taken)
+        while len(taken) < self._wanted and queue.available() > 0:
+            taken.append(queue.pop())
+        if len(taken) == self._wanted:
             self.finish()
-        return self.is_done or len(self.taken) > taken_before
+        return self.is_done or len(taken) > num_taken
 
-    def _end_short(self, queue: Queue) -> bool:
+    def _end_short(self) -> bool:
         """The queue is closed and has too few: settle for what there is, or fail."""
-        requested, size = self.wanted - len(self.taken), len(queue)
-        if self.allows_small_batch and (self.taken or size):
-            self.taken += [queue.pop() for _ in range(size)]
+        queue = self.queue
+        requested, size = self._wanted - len(self._taken), len(queue)
+        if self._allows_small_batch and (self._taken or size):
+            self._taken += [queue.pop() for _ in range(size)]
             self.finish()
             return True
-        self.undo(queue)
+        self.withdraw()
         self.finish(
             OutOfRangeError(
                 f"{queue.kind} '{queue.name}' is closed and has insufficient elements "
@@ -132,13 +179,17 @@ class Dequeue(Attempt):
         )
         return True
 
-    def undo(self, queue: Queue) -> None:
-        queue.put_back(self.taken)
-        self.taken = []
+    def withdraw(self) -> None:
+        taken, self._taken = self._taken, []
+        self.queue.put_back(taken)
+
+    def undo(self) -> None:
+        self.withdraw()
+        self.queue.flush()
 
 
 class Queue(ABC):
-    """What all queues share: capacity, lines, closing.  Subclasses say which element is next.
+    """What all queues share: capacity, wait queues, closing.  Subclasses say which element is next.
 
     Attributes:
         kind: TensorFlow's name of this kind of queue.
@@ -147,6 +198,7 @@ class Queue(ABC):
     """
 
     kind: ClassVar[str]
+    _entries: MutableSequence[Entry]
 
     def __init__(
         self,
@@ -160,45 +212,75 @@ class Queue(ABC):
         self.component_shapes = component_shapes
         self.capacity = UNBOUNDED if capacity < 0 else capacity
         self.is_closed = False
+        self._last_number = 0
         self._enqueues: deque[Attempt] = deque()
         self._dequeues: deque[Attempt] = deque()
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def push(self, element: Element) -> Entry:
+        """Add an element; what it is in here."""
+        self._last_number += 1
+        entry = (self._rank(element), self._last_number, element)
+        self._insert(entry)
+        return entry
 
     @abstractmethod
-    def push(self, element: Element) -> None:
-        """Add an element."""
-
-    @abstractmethod
-    def pop(self) -> Element:
+    def pop(self) -> Entry:
         """Take the next element."""
 
-    @abstractmethod
-    def put_back(self, elements: Sequence[Element]) -> None:
-        """Undo the last ``pop`` calls, which gave *elements*."""
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """Let *entries*, which ``pop`` gave, be in their places again."""
+        for entry in entries:
+            self._insert(entry)
+        waiting = self._dequeues[0] if entries and self._dequeues else None
+        if waiting is not None and not waiting.is_done:
+            waiting.withdraw()  # it may have taken what comes after *entries*; it takes again
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether nobody has taken *entry*, which ``push`` gave."""
+        return self._find(entry) is not None
+
+    def remove(self, entry: Entry) -> None:
+        """Take out *entry*, which it holds."""
+        index = self._find(entry)
+        assert index is not None  # it holds it
+        del self._entries[index]
 
     def available(self) -> int:
         """How many elements may be taken now."""
         return len(self)
 
+    def _rank(self, element: Element) -> int:
+        """What comes before the number in an entry."""
+        return 0
+
+    @abstractmethod
+    def _insert(self, entry: Entry) -> None:
+        """Put *entry* in its place."""
+
+    def _find(self, entry: Entry) -> int | None:
+        """Where *entry* is."""
+        try:
+            return self._entries.index(entry)
+        except ValueError:
+            return None
+
     async def enqueue_many(self, elements: Sequence[Element]) -> None:
         """Put *elements* in, waiting for room.  CancelledError when the queue is closed."""
-        await self._wait(self._enqueues, Enqueue(elements))
+        await Enqueue(self, elements)
 
     async def dequeue_many(self, n: int, *, allows_small_batch: bool = False) -> list[Element]:
         """Take *n* elements, waiting for them.  OutOfRangeError when the queue is closed and has too few."""
-        attempt = Dequeue(n, allows_small_batch=allows_small_batch)
-        if n:
-            await self._wait(self._dequeues, attempt)
-        return attempt.taken
+        return (await Dequeue(self, n, allows_small_batch=allows_small_batch)).elements
 
     async def close_after_enqueues(self) -> None:
-        """Let nothing more in once the enqueues in line are through.  CancelledError when it is closed already."""
-        await self._wait(self._enqueues, Close())
+        """Let nothing more in once the enqueues before it are through.  CancelledError when it is closed already."""
+        await Close(self)
 
     def close(self) -> None:
-        """Let nothing more in from now on; the enqueues in line fail."""
+        """Let nothing more in from now on; the enqueues that wait fail."""
         self.is_closed = True
         for attempt in self._enqueues:
             attempt.finish(CancelledError("Enqueue operation was cancelled"))
@@ -206,47 +288,47 @@ class Queue(ABC):
         self.flush()
 
     def flush(self) -> None:
-        """Move both lines until neither can move."""
+        """Move both wait queues until neither can move."""
         moved = True
         while moved:
             moved = self._move(self._enqueues)
             moved = self._move(self._dequeues) or moved
 
-    def _move(self, line: deque[Attempt]) -> bool:
+    def _move(self, attempts: deque[Attempt]) -> bool:
         moved = False
-        while line:
-            attempt = line[0]
+        while attempts:
+            attempt = attempts[0]
             if attempt.is_cancelled:
-                self._withdraw(line, attempt)
+                attempts.popleft()
+                attempt.withdraw()
                 moved = True
                 continue
-            moved = attempt.advance(self) or moved
+            moved = attempt.advance() or moved
             if not attempt.is_done:
                 break
-            line.popleft()
+            attempts.popleft()
         return moved
 
-    async def _wait(self, line: deque[Attempt], attempt: Attempt) -> None:
-        line.append(attempt)
+    async def carry_out(self, attempt: A) -> A:
+        """Wait until *attempt* is done; raises its error."""
+        if attempt.is_done:  # there is nothing to do
+            return attempt
+        attempts = self._dequeues if attempt.takes else self._enqueues
+        attempts.append(attempt)
         self.flush()
         if not attempt.is_done:
             attempt.waiter = asyncio.get_running_loop().create_future()
             try:
                 await attempt.waiter
             except BaseException:
-                self._withdraw(line, attempt)
+                if attempt in attempts:
+                    attempts.remove(attempt)
+                attempt.withdraw()
                 self.flush()
                 raise
         if attempt.error is not None:
             raise attempt.error
-
-    def _withdraw(self, line: deque[Attempt], attempt: Attempt) -> None:
-        if attempt.is_withdrawn:
-            return
-        attempt.is_withdrawn = True
-        if attempt in line:
-            line.remove(attempt)
-        attempt.undo(self)
+        return attempt
 
 
 class FIFOQueue(Queue):
@@ -256,19 +338,23 @@ class FIFOQueue(Queue):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._elements: deque[Element] = deque()
+        self._entries: deque[Entry] = deque()  # in their order
 
-    def __len__(self) -> int:
-        return len(self._elements)
+    def pop(self) -> Entry:
+        return self._entries.popleft()
 
-    def push(self, element: Element) -> None:
-        self._elements.append(element)
+    def _insert(self, entry: Entry) -> None:
+        entries = self._entries
+        if not entries or entries[-1] < entry:
+            entries.append(entry)
+        elif entry < entries[0]:
+            entries.appendleft(entry)
+        else:
+            insort(entries, entry)
 
-    def pop(self) -> Element:
-        return self._elements.popleft()
-
-    def put_back(self, elements: Sequence[Element]) -> None:
-        self._elements.extendleft(reversed(elements))
+    def _find(self, entry: Entry) -> int | None:
+        index = bisect_left(self._entries, entry)
+        return index if index < len(self._entries) and self._entries[index] is entry else None
 
 
 class PaddingFIFOQueue(FIFOQueue):
@@ -290,25 +376,19 @@ class RandomShuffleQueue(Queue):
             raise InvalidArgumentError(f"min_after_dequeue {min_after_dequeue} must be < capacity {self.capacity}")
         self._min_after_dequeue = min_after_dequeue
         self._random = random.Random(None if seed == (0, 0) else f"{seed[0]}, {seed[1]}")
-        self._elements: list[Element] = []
-
-    def __len__(self) -> int:
-        return len(self._elements)
+        self._entries: list[Entry] = []
 
     def available(self) -> int:
-        return len(self._elements) - (0 if self.is_closed else self._min_after_dequeue)
+        return len(self._entries) - (0 if self.is_closed else self._min_after_dequeue)
 
-    def push(self, element: Element) -> None:
-        self._elements.append(element)
+    def pop(self) -> Entry:
+        entries = self._entries
+        index = self._random.randrange(len(entries))
+        entries[index], entries[-1] = entries[-1], entries[index]
+        return entries.pop()
 
-    def pop(self) -> Element:
-        elements = self._elements
-        index = self._random.randrange(len(elements))
-        elements[index], elements[-1] = elements[-1], elements[index]
-        return elements.pop()
-
-    def put_back(self, elements: Sequence[Element]) -> None:
-        self._elements.extend(elements)
+    def _insert(self, entry: Entry) -> None:
+        self._entries.append(entry)
 
 
 class PriorityQueue(Queue):
@@ -318,21 +398,17 @@ class PriorityQueue(Queue):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._heap: list[tuple[int, int, Element]] = []
-        self._last_number = 0
-        self._first_number = 0
+        self._entries: list[Entry] = []  # a heap
 
-    def __len__(self) -> int:
-        return len(self._heap)
+    def pop(self) -> Entry:
+        return heapq.heappop(self._entries)
 
-    def push(self, element: Element) -> None:
-        self._last_number += 1
-        heapq.heappush(self._heap, (int(element[0]), self._last_number, element))
+    def remove(self, entry: Entry) -> None:
+        super().remove(entry)
+        heapq.heapify(self._entries)
 
-    def pop(self) -> Element:
-        return heapq.heappop(self._heap)[2]
+    def _rank(self, element: Element) -> int:
+        return int(element[0])
 
-    def put_back(self, elements: Sequence[Element]) -> None:
-        for element in reversed(elements):
-            self._first_number -= 1
-            heapq.heappush(self._heap, (int(element[0]), self._first_number, element))
+    def _insert(self, entry: Entry) -> None:
+        heapq.heappush(self._entries, entry)

@@ -13,14 +13,23 @@ import numpy as np
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
+from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs, scalars
 from asyncexec.framework.tensor_shape import SCALAR, TensorShape
 from asyncexec.framework.types import DType
 from asyncexec.ops.queue_components import batched, checked_element, checked_elements, empty_batch
-from asyncexec.ops.queue_state import FIFOQueue, PaddingFIFOQueue, PriorityQueue, Queue, RandomShuffleQueue
+from asyncexec.ops.queue_state import (
+    Attempt,
+    Dequeue,
+    Enqueue,
+    FIFOQueue,
+    PaddingFIFOQueue,
+    PriorityQueue,
+    Queue,
+    RandomShuffleQueue,
+)
 from asyncexec.ops.variable_state import DEFAULT_CONTAINER
 
 _REF_HANDLE_SHAPE: Final = TensorShape([2])
@@ -196,51 +205,55 @@ def _require_dtypes(queue: Queue, dtypes: tuple[DType, ...]) -> None:
 
 
 @register_kernel("QueueEnqueue", "QueueEnqueueV2", kind=KernelKind.ASYNC)
-def _enqueue(construction: OpKernelConstruction) -> Kernel:
+def _enqueue(construction: OpKernelConstruction) -> AsyncKernel:
     _refuse_timeout(construction)
     dtypes = construction.attr("Tcomponents")
 
-    async def enqueue(queue: Queue, *components: Any) -> tuple[()]:
+    def enqueue(queue: Queue, *components: Any) -> Enqueue:
         _require_dtypes(queue, dtypes)
-        await queue.enqueue_many([checked_element(queue, components)])
-        return ()
+        return Enqueue(queue, [checked_element(queue, components)])
 
-    return enqueue
+    return AsyncKernel(enqueue, _nothing, is_undoable=True)
 
 
 @register_kernel("QueueEnqueueMany", "QueueEnqueueManyV2", kind=KernelKind.ASYNC)
-def _enqueue_many(construction: OpKernelConstruction) -> Kernel:
+def _enqueue_many(construction: OpKernelConstruction) -> AsyncKernel:
     _refuse_timeout(construction)
     dtypes = construction.attr("Tcomponents")
 
-    async def enqueue_many(queue: Queue, *components: Any) -> tuple[()]:
+    def enqueue_many(queue: Queue, *components: Any) -> Enqueue:
         _require_dtypes(queue, dtypes)
-        elements = checked_elements(queue, components)
-        if elements:
-            await queue.enqueue_many(elements)
-        return ()
+        return Enqueue(queue, checked_elements(queue, components))
 
-    return enqueue_many
+    return AsyncKernel(enqueue_many, _nothing, is_undoable=True)
+
+
+def _nothing(_: Attempt) -> tuple[()]:
+    return ()
 
 
 @register_kernel("QueueDequeue", "QueueDequeueV2", kind=KernelKind.ASYNC)
-def _dequeue(construction: OpKernelConstruction) -> Kernel:
+def _dequeue(construction: OpKernelConstruction) -> AsyncKernel:
     _refuse_timeout(construction)
     dtypes = construction.attr("component_types")
 
-    async def dequeue(queue: Queue) -> tuple[Any, ...]:
+    def dequeue(queue: Queue) -> Dequeue:
         _require_dtypes(queue, dtypes)
-        (element,) = await queue.dequeue_many(1)
-        return element
+        return Dequeue(queue, 1)
 
-    return dequeue
+    return AsyncKernel(dequeue, _only_element, is_undoable=True)
 
 
-def _dequeue_batch(construction: OpKernelConstruction, *, allows_small_batch: bool) -> Kernel:
+def _only_element(done: Dequeue) -> tuple[Any, ...]:
+    (element,) = done.elements
+    return element
+
+
+def _dequeue_batch(construction: OpKernelConstruction, *, allows_small_batch: bool) -> AsyncKernel:
     _refuse_timeout(construction)
     dtypes = construction.attr("component_types")
 
-    async def dequeue_batch(queue: Queue, n: Any) -> tuple[Any, ...]:
+    def dequeue_batch(queue: Queue, n: Any) -> Dequeue:
         _require_dtypes(queue, dtypes)
         if np.ndim(n):
             raise InvalidArgumentError(f"Shape must be rank 0 but is rank {np.ndim(n)}: n")
@@ -250,19 +263,23 @@ def _dequeue_batch(construction: OpKernelConstruction, *, allows_small_batch: bo
             raise InvalidArgumentError(
                 f"{queue.kind}'s DequeueMany and DequeueUpTo require the components to have specified shapes."
             )
-        elements = await queue.dequeue_many(int(n), allows_small_batch=allows_small_batch)
-        return batched(queue, elements) if elements else empty_batch(queue)
+        return Dequeue(queue, int(n), allows_small_batch=allows_small_batch)
 
-    return dequeue_batch
+    return AsyncKernel(dequeue_batch, _batch, is_undoable=True)
+
+
+def _batch(done: Dequeue) -> tuple[Any, ...]:
+    elements = done.elements
+    return batched(done.queue, elements) if elements else empty_batch(done.queue)
 
 
 @register_kernel("QueueDequeueMany", "QueueDequeueManyV2", kind=KernelKind.ASYNC)
-def _dequeue_many(construction: OpKernelConstruction) -> Kernel:
+def _dequeue_many(construction: OpKernelConstruction) -> AsyncKernel:
     return _dequeue_batch(construction, allows_small_batch=False)
 
 
 @register_kernel("QueueDequeueUpTo", "QueueDequeueUpToV2", kind=KernelKind.ASYNC)
-def _dequeue_up_to(construction: OpKernelConstruction) -> Kernel:
+def _dequeue_up_to(construction: OpKernelConstruction) -> AsyncKernel:
     return _dequeue_batch(construction, allows_small_batch=True)
 
 

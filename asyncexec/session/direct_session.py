@@ -405,44 +405,46 @@ class Session:
         metadata: RunMetadata | None = None,
     ) -> Any:
         has_large_feeds = False
-        tier = prepared.tier
         try:
             feeds = prepared.convert(values)
         except LargeFeedError:
             has_large_feeds = True
             feeds = await run_in_slices(prepared.convert_large(tuple(values)))
             self._check_open()  # close() may have come meanwhile
-        plan = None if has_large_feeds else tier.compiled
-        collector = token = None
+        plan = None if has_large_feeds else prepared.tier.compiled
+        collector = token = step = None
         if options is not None and options.trace:
             collector, plan = StepStatsCollector(), None
             token = begin_trace(collector)
         began_ns = monotonic_ns()
         try:
-            step = prepared.executor.start(feeds, collector) if plan is None else plan.start(feeds)
-            if step._loop is not self._loop.current:
-                self._loop.enter()
-            if has_large_feeds and not isinstance(step, CompiledState):
-                step.be_careful()
-            if prepared.awaits:  # where tasks are eager, a kernel may close the session before it awaits anything
-                await self._steps.run(step, has_begun=False)
-            elif not step.run_inline():
-                await self._steps.run(step)
+            try:
+                step = prepared.executor.start(feeds, collector) if plan is None else plan.start(feeds)
+                if step._loop is not self._loop.current:
+                    self._loop.enter()
+                if has_large_feeds and not isinstance(step, CompiledState):
+                    step.be_careful()
+                if prepared.awaits:  # where tasks are eager, a kernel may close the session before it awaits anything
+                    await self._steps.run(step, has_begun=False)
+                elif not step.run_inline():
+                    await self._steps.run(step)
+            finally:
+                if token is not None:
+                    end_trace(token)
+                if metadata is not None:
+                    await fill_metadata(metadata, prepared.graph, collector, options, self._loop.build_lock)
         except OpError as error:
             self._counts.failed += 1
             raise explained(error, prepared) from error.__cause__
         except BaseException:
             self._counts.failed += 1
+            if step is not None:
+                step.undo()  # cancelled while the metadata are filled
             raise
-        finally:
-            if token is not None:
-                end_trace(token)
-            if metadata is not None:
-                await fill_metadata(metadata, prepared.graph, collector, options, self._loop.build_lock)
         self._counts.completed += 1
         values = step.fetched()
         if plan is None:
-            await tier.note_run(monotonic_ns() - began_ns)
+            await prepared.tier.note_run(monotonic_ns() - began_ns)
         else:
-            tier.note_compiled_run(plan)
+            prepared.tier.note_compiled_run(plan)
         return prepared.result(values)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.executor.executor import Executor
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError, InvalidArgumentError, OpError
@@ -136,6 +137,7 @@ class PartialRun:
             await self._check_computable(mapper.tensors)
         values = await self._values(positions)
         self._pending_fetches.difference_update(positions)
+        self._hand_over(positions)
         given = self._prepared.read_references(positions, values)
         # The step goes on, and may use them.
         return mapper.build(
@@ -144,6 +146,16 @@ class PartialRun:
                 for tensor, value in zip(mapper.tensors, given, strict=True)
             ]
         )
+
+    def _hand_over(self, positions: Sequence[int]) -> None:
+        """What the fetches at *positions* come from is used: the caller has their values."""
+        scope, executor = self.scope, self._prepared.executor
+        if isinstance(executor, Executor):
+            first = executor.view.fetch_slots.start
+            if scope.undo_log is not None:
+                scope.undo_log.forget({first + position for position in positions})
+        else:  # on several devices, all is taken for used
+            scope.undo_log = None
 
     def _position(self, tensor: Tensor) -> int:
         position = self._fetch_positions.get((tensor.op, tensor.index))

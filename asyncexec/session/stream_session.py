@@ -273,6 +273,8 @@ async def _send_all(
                     await asyncio.sleep(0)  # a source that never waits holds nobody up
                     end = monotonic_ns() + SLICE_NS
                 await scope.wait_for_room()  # before the next is drawn
+                if scope.is_closed:
+                    break
     except BaseException as error:
         scope.close(error)  # nothing, where sending has failed because the stream has ended
         if isinstance(error, asyncio.CancelledError):
@@ -290,9 +292,10 @@ async def _draw_all(graph: Graph, scope: StreamScope, items: Iterable[Any]) -> N
             await _send_converted(graph, scope, first)
             is_large = large_items(graph, first)
             del first
-            while is_large is not None:
+            while is_large is not None and not scope.is_closed:
                 await _send_converted(graph, scope, await scope.draw_until(is_large, source))
-            scope.draw_from(source)
+            if not scope.is_closed:
+                scope.draw_from(source)
             return
         scope.close()
     except BaseException as error:
@@ -302,7 +305,11 @@ async def _draw_all(graph: Graph, scope: StreamScope, items: Iterable[Any]) -> N
 
 
 async def _send_converted(graph: Graph, scope: StreamScope, feeds: Any) -> None:
-    await scope.send(await with_large_converted(graph, feeds) if has_large(feeds) else feeds)
+    """Send *feeds*, which were drawn from a source."""
+    is_large = has_large(feeds)
+    if is_large or not scope.try_send(feeds):
+        with scope.kept_open():
+            await scope.send(await with_large_converted(graph, feeds) if is_large else feeds)
 
 
 async def _joined(sources: Sequence[Tensor]) -> AsyncIterator[Mapping[Tensor, Any]]:

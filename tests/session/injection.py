@@ -84,33 +84,68 @@ class Case:
     late: int = 0
 
 
-class _Ready(deque[Any]):
-    """The queue of callbacks of a loop, that does something before those of some numbers, counted since ``begin``."""
+class _Counter:
+    """Does something before callbacks of some numbers, counted from 0."""
 
-    def begin(self, acts: Mapping[int, Callable[[], object]]) -> None:
+    def __init__(self, acts: Mapping[int, Callable[[], object]]) -> None:
         self._acts = acts
         self._number = 0
 
-    def popleft(self) -> Any:
+    def stop(self) -> None:
+        self._acts = {}
+
+    def count(self) -> None:
         act = self._acts.get(self._number)
         self._number += 1
         if act is not None:
             act()
+
+
+class _Ready(deque[Any]):
+    """The queue of callbacks of a loop, which tells a counter of each."""
+
+    counter = _Counter({})
+
+    def popleft(self) -> Any:
+        self.counter.count()
         return super().popleft()
 
 
 @contextlib.contextmanager
 def before_callbacks(acts: Mapping[int, Callable[[], object]]) -> Iterator[None]:
-    """Have the *acts* called before the callbacks of their numbers, from now on."""
+    """Have the *acts* called before the callbacks of their numbers, from now on.
+
+    On a loop that keeps its queue to itself, as uvloop's, those are counted that are added from now on, without timers.
+    """
     loop: Any = asyncio.get_running_loop()
-    assert type(loop) is VirtualClockLoop
-    if type(loop._ready) is not _Ready:  # which is then kept: a thread may be about to add to the queue that is there
-        loop._ready = _Ready(loop._ready)
-    loop._ready.begin(acts)
-    try:
+    if type(loop) is VirtualClockLoop:
+        if type(loop._ready) is not _Ready:  # then it is kept: a thread may be about to add to the queue that is there
+            loop._ready = _Ready(loop._ready)
+        loop._ready.counter = _Counter(acts)
+        try:
+            yield
+        finally:
+            loop._ready.counter = _Counter({})
+        return
+    counter = _Counter(acts)
+
+    def counted(callback: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            counter.count()
+            return callback(*args)
+
+        return call
+
+    with contextlib.ExitStack() as patches:
+        patches.callback(counter.stop)  # callbacks that were added may still come
+        for name in ("call_soon", "call_soon_threadsafe"):
+            add = getattr(loop, name)
+            patches.enter_context(
+                mock.patch.object(
+                    loop, name, lambda callback, *args, add=add, **options: add(counted(callback), *args, **options)
+                )
+            )
         yield
-    finally:
-        loop._ready.begin({})
 
 
 class Once:
@@ -161,6 +196,35 @@ async def by_timeout(run: Run, point: int) -> tuple[Any, bool]:
             expire = Once(lambda: scope.reschedule(loop.time()))
             with before_callbacks({point: expire}):
                 result = await run()
+    return result, not expire.is_done
+
+
+async def by_deadline(run: Run, point: int) -> tuple[Any, bool]:
+    """That of the first call of the session in the run, which has one, moved to now."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    scopes: list[asyncio.Timeout] = []
+    real = asyncio.timeout
+
+    def timeout(delay: float | None) -> asyncio.Timeout:
+        scope = real(delay)
+        if asyncio.current_task() is task:
+            scopes.append(scope)
+        return scope
+
+    def move() -> bool:
+        with contextlib.suppress(RuntimeError):  # it is not there yet, or over
+            scopes[0].reschedule(loop.time())
+            return True
+        return False
+
+    expire = Once(move)
+    result: Any = ENDED
+    with (
+        contextlib.suppress(ax.errors.DeadlineExceededError),
+        mock.patch.object(asyncio, "timeout", timeout),
+        before_callbacks({point: expire}),
+    ):
+        result = await run()
     return result, not expire.is_done
 
 
