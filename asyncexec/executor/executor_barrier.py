@@ -111,12 +111,12 @@ class PartitionedExecutor:
     @property
     def is_all_cheap(self) -> bool:
         """Whether every node runs in the step's own coroutine, or only hands a value on."""
-        return all(part.executor.is_all_cheap for part in self._partitions)
+        return all(part.executor.is_all_cheap for part in self.partitions)
 
     @property
     def items(self) -> Iterable[NodeItem]:
         """The nodes as they are run, of all partitions."""
-        return chain.from_iterable(part.executor.view.items for part in self._partitions)
+        return chain.from_iterable(part.executor.view.items for part in self.partitions)
 
     def start(self, feeds: Sequence[Any] | None, collector: StepStatsCollector | None = None) -> ExecutorBarrier:
         """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
