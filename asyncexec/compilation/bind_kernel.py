@@ -199,7 +199,7 @@ def _reading_merged(kernel: Kernel, references: Sequence[int]) -> Kernel:
 def _checked(bound: BoundKernel, node: Node) -> BoundKernel:
     is_async = bound.kind is KernelKind.ASYNC
     kernel, finish = bound.kernel, bound.finish or _untouched
-    if not is_user_function(node):  # of the inputs of one, some may be its own
+    if not is_user_function(node) and not bound.is_undoable:  # of a user's inputs some are its own; a Change stays one
         kernel = watched(kernel, node, is_async=is_async)
     if is_async:
         return bound._replace(kernel=kernel, finish=lambda result: check_outputs(node, finish(result)))

@@ -26,12 +26,14 @@ class Stuck:
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
+        self.is_stuck = asyncio.Event()
         self.num_cancelled = 0
         self.has_ended = False
 
     async def values(self) -> AsyncIterator[int]:
         yield 0
         yield 1
+        self.is_stuck.set()
         while not self.go.is_set():
             try:
                 await self.go.wait()
@@ -122,15 +124,20 @@ async def test_so_is_what_windows_are_gathered_from() -> None:
 
 async def test_an_item_that_fails_ends_the_stream_without_its_source() -> None:
     stuck = Stuck()
+
+    @ax.op
+    async def invert(x: int) -> float:
+        await stuck.is_stuck.wait()
+        return 1 / int(x)
+
     with ax.Graph() as graph:
-        x = ax.source(stuck.values, ax.int64, [], name="reading")
-        y = ax.floordiv(ax.constant(1, ax.int64), x)
+        y = invert(ax.source(stuck.values, ax.int64, [], name="reading"))
     async with ax.Session(graph, SIX) as session:
         with (
             pytest.warns(KernelWarning, match="source 'reading'"),
             pytest.raises(ax.errors.InvalidArgumentError, match="item 0"),
         ):
-            await session.stream(y).run()
+            await session.stream(y, window=8).run()
     await stuck.let_go()
 
 
