@@ -12,7 +12,8 @@ import numpy as np
 from asyncexec.compilation.shared_inputs import is_user_function, makes_new, protected, watched
 from asyncexec.framework.cooperative import Stage, in_parts
 from asyncexec.framework.device import AllocatorAttributes, Device
-from asyncexec.framework.errors import InternalError, OpError
+from asyncexec.framework.errors import InternalError
+from asyncexec.framework.foreign_errors import as_op_error
 from asyncexec.framework.kernel import DEAD, AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.kernel_registry import registry as kernel_registry
@@ -136,8 +137,9 @@ class KernelBinder:
                 node.op, self._device_type, properties.attrs
             )
             kernel = found.factory(construction)
-        except OpError as error:
-            raise error.locate(node) from error.__cause__
+        except Exception as error:
+            found_wrong = as_op_error(error, node)
+            raise found_wrong from found_wrong.__cause__
         if isinstance(kernel, AsyncKernel):
             return BoundKernel(
                 kernel.start,

@@ -19,7 +19,7 @@ import numpy as np
 
 from asyncexec.compilation.graph_view import NOTHING, Action, NodeItem, Role, Route, RouteKind
 from asyncexec.executor.frame import FrameState, IterationState, Suspended
-from asyncexec.executor.kernel_errors import checked_outputs
+from asyncexec.executor.kernel_outputs import checked_outputs
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.kernel import DEAD, switch
 

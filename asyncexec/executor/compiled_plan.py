@@ -20,12 +20,12 @@ import numpy as np
 from asyncexec.executor import kernel_stats
 from asyncexec.executor.ending import Ending
 from asyncexec.executor.frame import TaskGroup
-from asyncexec.executor.kernel_errors import as_op_error, explained_by
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.transfer_scope import CATCHABLE
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import InternalError, OpError
+from asyncexec.framework.foreign_errors import as_op_error, explained_by
 from asyncexec.regions.source import Code, Line
 
 # What is done at a stretch is meant to take less than half of this.

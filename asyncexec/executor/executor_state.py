@@ -21,7 +21,6 @@ import numpy as np
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.ending import EndedPropagatorState, Ending
 from asyncexec.executor.frame import IterationState, TaskGroup
-from asyncexec.executor.kernel_errors import as_op_error, explained_by
 from asyncexec.executor.kernel_stats import (
     ASYNC,
     CAREFUL,
@@ -42,6 +41,7 @@ from asyncexec.executor.transfer_scope import CATCHABLE, TransferScope
 from asyncexec.executor.undo_log import Record, UndoLog
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
+from asyncexec.framework.foreign_errors import as_op_error, explained_by
 from asyncexec.framework.kernel import Change
 
 ON_THE_SPOT: Final = (INLINE, PASSIVE)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.compilation.straight_line import Segment, StraightLine, straighten
 from asyncexec.executor.executor_state import ExecutionPlan, ExecutorState, explained
-from asyncexec.executor.kernel_errors import checked_outputs
+from asyncexec.executor.kernel_outputs import checked_outputs
 from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, INLINE, KernelStats, moving_average
 from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.transfer_scope import CATCHABLE

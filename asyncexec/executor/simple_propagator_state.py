@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import GraphView, NodeItem
-from asyncexec.executor.kernel_errors import checked_outputs
+from asyncexec.executor.kernel_outputs import checked_outputs
 from asyncexec.executor.slots import take_inputs
 
 ReadyQueue: TypeAlias = deque[NodeItem]

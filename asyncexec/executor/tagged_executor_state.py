@@ -8,7 +8,6 @@ from typing import Any
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.executor_state import ON_THE_SPOT, ExecutorState, explained
 from asyncexec.executor.frame import IterationState, TaskGroup
-from asyncexec.executor.kernel_errors import as_op_error
 from asyncexec.executor.kernel_stats import (
     EXPENSIVE_NS,
     INLINE,
@@ -21,6 +20,7 @@ from asyncexec.executor.slots import take_inputs
 from asyncexec.executor.transfer_scope import CATCHABLE
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
+from asyncexec.framework.foreign_errors import as_op_error
 
 
 class TaggedExecutorState(ExecutorState):

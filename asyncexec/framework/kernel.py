@@ -93,12 +93,21 @@ class CheckedKernel:
     def __call__(self, *inputs: Any) -> Any:
         try:
             return self.function(*inputs)
-        except ValueError:
+        except Exception:
             self.check(*inputs)
             raise
 
 
 S = TypeVar("S")
+
+
+def require_kind(handle: Any, kind: type[S]) -> S:
+    """*handle*, which a graph may have taken from any op; InvalidArgumentError unless it is a *kind*."""
+    if isinstance(handle, kind):
+        return handle
+    raise InvalidArgumentError(
+        f"Trying to access resource using the wrong type. Expected {kind.__name__} got {type(handle).__name__}"
+    )
 
 
 class KernelKind(Enum):

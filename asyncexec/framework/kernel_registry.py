@@ -11,8 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.kernel import Kernel, KernelFactory, KernelKind
-from asyncexec.framework.types import DType
+from asyncexec.framework.kernel import (
+    CheckedKernel,
+    Kernel,
+    KernelFactory,
+    KernelKind,
+    OpKernelConstruction,
+    require_kind,
+)
+from asyncexec.framework.types import DType, resource
 
 F = TypeVar("F", bound=KernelFactory)
 
@@ -121,16 +128,35 @@ def register_kernel(
     device_type: str = "CPU",
     dtypes: Mapping[str, Collection[DType]] | None = None,
     priority: int = 0,
+    handles: type | None = None,
 ) -> Callable[[F], F]:
-    """Decorator: the function is the kernel factory of *ops*: it gets an OpKernelConstruction, returns the kernel."""
+    """Decorator: the function is the kernel factory of *ops*: it gets an OpKernelConstruction, returns the kernel.
+
+    The kernel, a sync one, may take its handles for *handles*: where it fails, it is seen whether they are.
+    """
     constraints = {name: frozenset(allowed) for name, allowed in (dtypes or {}).items()}
 
     def decorate(factory: F) -> F:
+        make = factory if handles is None else _with_handles(factory, handles)
         for op in ops:
-            registry.register(op, device_type, KernelRegistration(factory, kind, constraints, priority=priority))
+            registry.register(op, device_type, KernelRegistration(make, kind, constraints, priority=priority))
         return factory
 
     return decorate
+
+
+def _with_handles(factory: KernelFactory, kind: type) -> KernelFactory:
+    def make(construction: OpKernelConstruction) -> Kernel:
+        slots = [slot for slot, dtype in enumerate(construction.input_dtypes) if dtype.is_ref or dtype is resource]
+
+        def check(*inputs: Any) -> None:
+            for slot in slots:
+                require_kind(inputs[slot], kind)
+
+        kernel: Any = factory(construction)
+        return CheckedKernel(kernel, check)
+
+    return make
 
 
 def register_function(
@@ -139,6 +165,7 @@ def register_function(
     kind: KernelKind = KernelKind.CHEAP,
     device_type: str = "CPU",
     dtypes: Mapping[str, Collection[DType]] | None = None,
+    handles: type | None = None,
 ) -> None:
     """Register *function* itself as the kernel of *ops*: it depends on no attr."""
-    register_kernel(*ops, kind=kind, device_type=device_type, dtypes=dtypes)(lambda _: function)
+    register_kernel(*ops, kind=kind, device_type=device_type, dtypes=dtypes, handles=handles)(lambda _: function)

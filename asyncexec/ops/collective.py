@@ -151,7 +151,7 @@ def _keys(construction: OpKernelConstruction) -> tuple[int, int, int]:
 
 
 def _ops(construction: OpKernelConstruction) -> tuple[MergeOp, FinalOp]:
-    return construction.attr("merge_op").decode(), construction.attr("final_op").decode()
+    return construction.attr("merge_op").decode("utf-8", "replace"), construction.attr("final_op").decode()
 
 
 @register_kernel("CollectiveReduce", kind=KernelKind.ASYNC)

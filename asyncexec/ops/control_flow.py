@@ -116,4 +116,14 @@ register_function("Merge", "RefMerge", function=pass_on)
 register_function(
     "Enter", "RefEnter", "Exit", "RefExit", "NextIteration", "RefNextIteration", "LoopCond", function=pass_on
 )
-register_function("RefSelect", function=lambda index, *inputs: inputs[index])
+
+
+def _ref_select(index: Any, *inputs: Any) -> Any:
+    if np.ndim(index):
+        raise InvalidArgumentError(f"index must be a scalar, but it has shape {TensorShape(np.shape(index))}")
+    if not 0 <= index < len(inputs):
+        raise InvalidArgumentError(f"index must be in the range [0, {len(inputs)}), got {index}")
+    return inputs[index]
+
+
+register_function("RefSelect", function=_ref_select)

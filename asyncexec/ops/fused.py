@@ -86,7 +86,9 @@ def make_activation(names: Sequence[bytes], alpha: float) -> Step | None:
             return _gelu_exact()
         if names[0] in ACTIVATIONS:
             return ACTIVATIONS[names[0]]
-    raise UnimplementedError(f"Fusion is not implemented: [{','.join(name.decode() for name in names)}]")
+    raise UnimplementedError(
+        f"Fusion is not implemented: [{','.join(name.decode('utf-8', 'replace') for name in names)}]"
+    )
 
 
 def _add_bias(channels_first: bool) -> Callable[..., Array]:
@@ -125,10 +127,10 @@ def make_epilogue(op: OpKernelConstruction) -> Callable[..., Array]:
     elif head == b"FusedBatchNorm":
         count, step = 4, _normalize(first, np.float32(op.attr("epsilon")))
     else:
-        raise UnimplementedError(f"Fusion is not implemented: [{head.decode()}]")
+        raise UnimplementedError(f"Fusion is not implemented: [{head.decode('utf-8', 'replace')}]")
     if op.attr("num_args") != count:
         raise InvalidArgumentError(
-            f"Fused {head.decode()} must have {count} extra arguments, not {op.attr('num_args')}"
+            f"Fused {head.decode('utf-8', 'replace')} must have {count} extra arguments, not {op.attr('num_args')}"
         )
     activation = make_activation(names, op.attr("leakyrelu_alpha"))
     if activation is None:
@@ -180,7 +182,7 @@ def make_fused_batch_norm(op: OpKernelConstruction) -> Kernel:
     """The kernel of _FusedBatchNormEx: batch normalization, plus a side input, then an activation."""
     mode = op.attr("activation_mode")
     if mode not in (b"Identity", b"Relu"):
-        raise UnimplementedError(f"activation_mode {mode.decode()} is not implemented")
+        raise UnimplementedError(f"activation_mode {mode.decode('utf-8', 'replace')} is not implemented")
     normalize = make_batch_norm(op)
 
     def kernel(x: Array, scale: Array, offset: Array, mean: Array, variance: Array, *side: Array) -> tuple[Any, ...]:

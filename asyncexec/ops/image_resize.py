@@ -49,7 +49,8 @@ def sized_shape(c: InferenceContext, images: int, size: int, batch_from: int) ->
 
 def like_second(c: InferenceContext) -> Sequence[TensorShape]:
     """The shape of the image that was resized."""
-    return [TensorShape([c.with_rank(0, 4)[0], c.input(1)[1], c.input(1)[2], c.input(1)[3]])]
+    image = c.with_rank(1, 4)
+    return [TensorShape([c.with_rank(0, 4)[0], image[1], image[2], image[3]])]
 
 
 def check_corners(op: OpKernelConstruction) -> tuple[bool, bool]:

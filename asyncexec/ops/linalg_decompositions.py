@@ -22,6 +22,10 @@ from asyncexec.ops.linalg_shapes import eig_shape, lu_shape, qr_shape, square_ma
 
 _T: Final = "T: {float64, float32, float16, complex64, complex128}"
 _EXPENSIVE: Final = KernelKind.EXPENSIVE
+_NEAR_ONE: Final = 0.25  # how far from the identity the approximant of a logarithm is good
+_POINTS: Final = 8
+_MAX_ROOTS: Final = 100
+_ROUNDING: Final = 1e-7
 
 register_op("Qr", "input: T -> q: T, r: T", f"full_matrices: bool = False; {_T}", shape=qr_shape)
 register_op(
@@ -169,13 +173,65 @@ def _permutation(swaps: Any) -> list[int]:
 @register_kernel("MatrixSquareRoot", kind=_EXPENSIVE, dtypes={"T": DTYPES})
 def matrix_square_root(construction: OpKernelConstruction) -> Kernel:
     """The principal square root of each matrix."""
-    return _function_of_matrices(construction, require("scipy.linalg", extra="ops").sqrtm)
+    return _function_of_matrices(construction, _square_root)
 
 
 @register_kernel("MatrixLogarithm", kind=_EXPENSIVE, dtypes={"T": (complex64, complex128)})
 def matrix_logarithm(construction: OpKernelConstruction) -> Kernel:
     """The principal logarithm of each matrix."""
-    return _function_of_matrices(construction, require("scipy.linalg", extra="ops").logm)
+    return _function_of_matrices(construction, _logarithm)
+
+
+def _square_root(upper: Any) -> Any:
+    """The square root of an upper triangular matrix, column by column; LinAlgError where there is none.
+
+    Björck and Hammarling (1983): of ``R R = T``, column j of R above the diagonal solves a triangular system.
+    """
+    solve = require("scipy.linalg", extra="ops").solve_triangular
+    root = np.zeros_like(upper)
+    for j, corner in enumerate(np.sqrt(np.diag(upper))):
+        if j:
+            root[:j, j] = solve(root[:j, :j] + corner * np.eye(j), upper[:j, j])
+        root[j, j] = corner
+    return root
+
+
+def _logarithm(upper: Any) -> Any:
+    """The logarithm of an upper triangular matrix; LinAlgError or ValueError where there is none.
+
+    Kenney and Laub (1989): square roots are taken until what is left is near the identity, where the Padé approximant
+    is good, here as partial fractions by Gauss and Legendre's rule.  It ends also where scipy's ``logm`` does not.
+    """
+    solve = require("scipy.linalg", extra="ops").solve_triangular
+    one = np.eye(len(upper))
+    root, halvings = upper, 0
+    while np.abs(root - one).sum(0).max() > _NEAR_ONE:
+        if halvings == _MAX_ROOTS:
+            raise np.linalg.LinAlgError
+        root, halvings = _square_root(root), halvings + 1
+    rest = root - one
+    points, weights = np.polynomial.legendre.leggauss(_POINTS)
+    parts = [
+        weight / 2 * solve(one + (point + 1) / 2 * rest, rest) for point, weight in zip(points, weights, strict=True)
+    ]
+    total: Any = np.sum(parts, axis=0) * 2.0**halvings
+    np.fill_diagonal(total, np.log(np.diag(upper)))
+    return total
+
+
+def _of_matrix(function: Callable[[Any], Any], matrix: Any) -> Any:
+    """*function*, of upper triangular matrices, of *matrix*: not a number where it has none."""
+    try:
+        upper, basis = require("scipy.linalg", extra="ops").schur(matrix, output="complex")
+        return basis @ function(upper) @ basis.conj().T
+    except (ValueError, np.linalg.LinAlgError):
+        return np.nan
+
+
+def _real(value: Any) -> Any:
+    """*value* as a real matrix: not a number, where it is none but for rounding."""
+    is_real = np.abs(np.imag(value)).max() <= _ROUNDING * np.abs(value).max()
+    return np.real(value) if is_real else np.nan
 
 
 def _function_of_matrices(construction: OpKernelConstruction, function: Callable[[Any], Any]) -> Kernel:
@@ -185,10 +241,9 @@ def _function_of_matrices(construction: OpKernelConstruction, function: Callable
     def kernel(matrix: Any) -> Any:
         check_square(matrix)
         result = np.empty(matrix.shape, dtype)
-        if matrix.size:
-            for index in np.ndindex(matrix.shape[:-2]):
-                value = function(matrix[index].astype(wide))
-                result[index] = value if dtype.kind == "c" else value.real
+        for index in np.ndindex(matrix.shape[:-2] if matrix.size else (0,)):
+            value = _of_matrix(function, matrix[index].astype(wide))
+            result[index] = value if dtype.kind == "c" else _real(value)
         return result
 
     return kernel

@@ -19,7 +19,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, Dim, TensorShape
-from asyncexec.ops.array_common import POD, check_memory, empty, integers
+from asyncexec.ops.array_common import POD, check_memory, empty, integers, scalar_int
 
 _ALIGN = "align: {'LEFT_RIGHT', 'RIGHT_LEFT', 'LEFT_LEFT', 'RIGHT_RIGHT'} = 'RIGHT_LEFT'"
 _V1 = (0, 0)
@@ -34,6 +34,12 @@ def diag_range(k: Any) -> tuple[int, int]:
     if lower > upper:
         raise InvalidArgumentError(f"lower_diag_index must not be larger than upper_diag_index: {lower} > {upper}")
     return lower, upper
+
+
+def _scalar_padding(padding: Any) -> Any:
+    if np.ndim(padding):
+        raise InvalidArgumentError(f"padding_value must be a scalar, not of shape {list(np.shape(padding))}")
+    return padding
 
 
 def _check_in_matrix(lower: int, upper: int, rows: int, columns: int) -> None:
@@ -219,7 +225,8 @@ def _matrix_diag_v2(c: OpKernelConstruction) -> Kernel:
     alignment = Alignment.of(c)
 
     def kernel(diagonal: Any, k: Any, num_rows: Any, num_cols: Any, padding: Any) -> Any:
-        return matrix_diag(diagonal, *diag_range(k), int(num_rows), int(num_cols), padding, alignment)
+        rows, columns = scalar_int(num_rows, "num_rows"), scalar_int(num_cols, "num_cols")
+        return matrix_diag(diagonal, *diag_range(k), rows, columns, _scalar_padding(padding), alignment)
 
     return kernel
 
@@ -253,7 +260,7 @@ def _matrix_diag_part(c: OpKernelConstruction) -> Kernel:
 @register_kernel("MatrixDiagPartV2", "MatrixDiagPartV3", dtypes={"T": POD})
 def _matrix_diag_part_v2(c: OpKernelConstruction) -> Kernel:
     alignment = Alignment.of(c)
-    return lambda matrix, k, padding: matrix_diag_part(matrix, *diag_range(k), padding, alignment)
+    return lambda matrix, k, padding: matrix_diag_part(matrix, *diag_range(k), _scalar_padding(padding), alignment)
 
 
 def matrix_set_diag(matrix: Any, diagonal: Any, lower: int, upper: int, alignment: Alignment) -> Any:

@@ -121,6 +121,8 @@ def nms_with_overlaps(overlaps: Array, scores: Array, limit: Any, threshold: Any
         )
     if np.ndim(limit) or limit < 0:
         raise InvalidArgumentError("max_output_size must be a scalar and not negative")
+    if np.ndim(threshold) or np.ndim(least):
+        raise InvalidArgumentError("overlap_threshold and score_threshold must be scalars")
     return suppress(scores, int(limit), threshold, least, lambda one, others: overlaps[others, one])
 
 

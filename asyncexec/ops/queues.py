@@ -13,7 +13,7 @@ import numpy as np
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
+from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction, require_kind
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs, scalars
@@ -198,6 +198,7 @@ def _refuse_timeout(construction: OpKernelConstruction) -> None:
 
 
 def _require_dtypes(queue: Queue, dtypes: tuple[DType, ...]) -> None:
+    require_kind(queue, Queue)  # type: ignore[type-abstract]
     if queue.component_dtypes != dtypes:
         raise InvalidArgumentError(
             f"Signature mismatch, have: {_names(dtypes)} expected: {_names(queue.component_dtypes)}"
@@ -287,7 +288,8 @@ def _dequeue_up_to(construction: OpKernelConstruction) -> AsyncKernel:
 def _close(construction: OpKernelConstruction) -> Kernel:
     cancels = construction.attr("cancel_pending_enqueues")
 
-    async def close(queue: Queue) -> tuple[()]:
+    async def close(handle: Any) -> tuple[()]:
+        queue = require_kind(handle, Queue)  # type: ignore[type-abstract]
         if cancels:
             queue.close()
         else:
@@ -297,12 +299,12 @@ def _close(construction: OpKernelConstruction) -> Kernel:
     return close
 
 
-def _size(queue: Queue) -> Any:
-    return np.int32(len(queue))
+def _size(handle: Any) -> Any:
+    return np.int32(len(require_kind(handle, Queue)))  # type: ignore[type-abstract]
 
 
-def _is_closed(queue: Queue) -> Any:
-    return np.bool_(queue.is_closed)
+def _is_closed(handle: Any) -> Any:
+    return np.bool_(require_kind(handle, Queue).is_closed)  # type: ignore[type-abstract]
 
 
 register_function("QueueSize", "QueueSizeV2", function=_size)

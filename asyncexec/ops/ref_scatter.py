@@ -43,7 +43,7 @@ def _register(kind: str) -> None:
     apply, dtypes = APPLY[kind], None if kind == "Update" else {"T": COMPUTED}
     register_op(f"Scatter{kind}", _SIGNATURE, _attrs(kind, is_nd=False), shape=_scatter_shape)
 
-    @register_kernel(f"Scatter{kind}", dtypes=dtypes)
+    @register_kernel(f"Scatter{kind}", dtypes=dtypes, handles=Variable)
     def make(construction: OpKernelConstruction) -> Kernel:
         def update(variable: Variable, indices: Any, updates: Any) -> Variable:
             variable.update(lambda value: scatter(apply, value, indices, updates))
@@ -56,7 +56,7 @@ def _register_nd(kind: str) -> None:
     apply, dtypes = APPLY[kind], None if kind == "Update" else {"T": COMPUTED}
     register_op(f"ScatterNd{kind}", _SIGNATURE, _attrs(kind, is_nd=True), shape=_scatter_nd_shape)
 
-    @register_kernel(f"ScatterNd{kind}", dtypes=dtypes)
+    @register_kernel(f"ScatterNd{kind}", dtypes=dtypes, handles=Variable)
     def make(construction: OpKernelConstruction) -> Kernel:
         skips_bad = construction.attr("bad_indices_policy") == b"IGNORE"
 

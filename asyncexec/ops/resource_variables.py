@@ -100,7 +100,7 @@ def _is_initialized(resource: Any) -> Any:
 register_function("VarIsInitializedOp", function=_is_initialized)
 
 
-@register_kernel("ReadVariableOp")
+@register_kernel("ReadVariableOp", handles=Variable)
 def _read(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("dtype")
 
@@ -117,7 +117,7 @@ def _read(construction: OpKernelConstruction) -> Kernel:
     return read
 
 
-@register_kernel("AssignVariableOp")
+@register_kernel("AssignVariableOp", handles=Variable)
 def _assign(construction: OpKernelConstruction) -> Kernel:
     dtype, validates_shape = construction.attr("dtype"), construction.attr("validate_shape")
 
@@ -133,7 +133,7 @@ def _assign(construction: OpKernelConstruction) -> Kernel:
 
 
 def _register_update(op: str, combine: Callable[[Any, Any], Any]) -> None:
-    @register_kernel(op, dtypes={"dtype": COMPUTED})
+    @register_kernel(op, dtypes={"dtype": COMPUTED}, handles=Variable)
     def make(construction: OpKernelConstruction) -> Kernel:
         dtype = construction.attr("dtype")
 
@@ -163,13 +163,13 @@ def _destroy(construction: OpKernelConstruction) -> Kernel:
     return destroy
 
 
-@register_kernel("VariableShape")
+@register_kernel("VariableShape", handles=Variable)
 def _variable_shape(construction: OpKernelConstruction) -> Kernel:
     np_dtype = construction.np_dtype("out_type")
     return lambda variable: np.array(np.shape(variable.lookup()), np_dtype)
 
 
-@register_kernel("ResourceGather")
+@register_kernel("ResourceGather", handles=Variable)
 def _gather(construction: OpKernelConstruction) -> Kernel:
     dtype, batch_dims = construction.attr("dtype"), construction.attr("batch_dims")
 
@@ -195,7 +195,7 @@ def _batched_take(value: Any, indices: Any, batch_dims: int) -> Any:
     return value[(*groups, indices)].reshape(np.shape(indices) + rest)
 
 
-@register_kernel("ResourceGatherNd")
+@register_kernel("ResourceGatherNd", handles=Variable)
 def _gather_nd(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("dtype")
 
@@ -226,7 +226,7 @@ def _register_scatter(kind: str) -> None:
         is_stateful=True,
     )
 
-    @register_kernel(op, dtypes=dtypes)
+    @register_kernel(op, dtypes=dtypes, handles=Variable)
     def make(construction: OpKernelConstruction) -> Kernel:
         dtype = construction.attr("dtype")
 
@@ -249,7 +249,7 @@ def _register_scatter_nd(kind: str) -> None:
         is_stateful=True,
     )
 
-    @register_kernel(op, dtypes=dtypes)
+    @register_kernel(op, dtypes=dtypes, handles=Variable)
     def make(construction: OpKernelConstruction) -> Kernel:
         dtype, skips_bad = construction.attr("T"), construction.attr("bad_indices_policy") == b"IGNORE"
 

@@ -68,7 +68,9 @@ register_op("DepthToSpace", "input: T -> output: T", _DEPTH_ATTRS, shape=_depth_
 
 def _block_size(c: OpKernelConstruction) -> int:
     if c.attr("data_format") != b"NHWC":
-        raise InvalidArgumentError(f"Only NHWC data_format supported on CPU. Got {c.attr('data_format').decode()}")
+        raise InvalidArgumentError(
+            f"Only NHWC data_format supported on CPU. Got {c.attr('data_format').decode('utf-8', 'replace')}"
+        )
     block: int = c.attr("block_size")
     return block
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.kernel import Kernel, OpKernelConstruction
+from asyncexec.framework.kernel import Kernel, OpKernelConstruction, require_kind
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs
@@ -118,7 +118,8 @@ def _create(construction: OpKernelConstruction) -> Kernel:
 def _push(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("T")
 
-    def push(stack: Stack, element: Any) -> Any:
+    def push(handle: Any, element: Any) -> Any:
+        stack = require_kind(handle, Stack)
         if stack.dtype is not dtype:
             raise InvalidArgumentError(f"Must have type {stack.dtype.name} but got {dtype.name}")
         stack.push(element)
@@ -127,12 +128,12 @@ def _push(construction: OpKernelConstruction) -> Kernel:
     return push
 
 
-def _pop(stack: Stack) -> Any:
-    return stack.pop()
+def _pop(handle: Any) -> Any:
+    return require_kind(handle, Stack).pop()
 
 
-def _close(stack: Stack) -> tuple[()]:
-    stack.close()
+def _close(handle: Any) -> tuple[()]:
+    require_kind(handle, Stack).close()
     return ()
 
 

@@ -12,13 +12,14 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
-from asyncexec.framework.kernel import Kernel, OpKernelConstruction
+from asyncexec.framework.kernel import Kernel, OpKernelConstruction, require_kind
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs, scalars
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape, unknown_shape
 from asyncexec.framework.types import DType
 from asyncexec.ops.tensor_array_state import TensorArray
+from asyncexec.ops.tensor_list_state import shape_from
 
 FLOW: Final = np.float32(0)
 _HANDLE_SHAPE: Final = TensorShape([2])
@@ -174,7 +175,7 @@ def _require_scalar(index: Any) -> None:
         raise InvalidArgumentError(f"TensorArray index must be scalar, but had shape: {TensorShape(np.shape(index))}")
 
 
-@register_kernel("TensorArrayWriteV3")
+@register_kernel("TensorArrayWriteV3", handles=TensorArray)
 def _write(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("T")
 
@@ -187,7 +188,7 @@ def _write(construction: OpKernelConstruction) -> Kernel:
     return write
 
 
-@register_kernel("TensorArrayReadV3")
+@register_kernel("TensorArrayReadV3", handles=TensorArray)
 def _read(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("dtype")
 
@@ -199,7 +200,7 @@ def _read(construction: OpKernelConstruction) -> Kernel:
     return read
 
 
-@register_kernel("TensorArrayGatherV3")
+@register_kernel("TensorArrayGatherV3", handles=TensorArray)
 def _gather(construction: OpKernelConstruction) -> Kernel:
     dtype, declared = construction.attr("dtype"), construction.attr("element_shape")
 
@@ -251,7 +252,7 @@ def _stacked(dtype: DType, shape: tuple[int, ...], values: Sequence[Any]) -> Any
     return result
 
 
-@register_kernel("TensorArrayScatterV3")
+@register_kernel("TensorArrayScatterV3", handles=TensorArray)
 def _scatter(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("T")
 
@@ -277,14 +278,14 @@ def _scatter(construction: OpKernelConstruction) -> Kernel:
     return scatter
 
 
-def _size(array: TensorArray, flow: Any) -> Any:
-    return np.int32(len(array))
+def _size(handle: Any, flow: Any) -> Any:
+    return np.int32(len(require_kind(handle, TensorArray)))
 
 
 register_function("TensorArraySizeV3", function=_size)
 
 
-@register_kernel("TensorArraySplitV3")
+@register_kernel("TensorArraySplitV3", handles=TensorArray)
 def _split(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("T")
 
@@ -321,7 +322,7 @@ def _checked_lengths(array: TensorArray, value: Any, lengths: Any) -> list[int]:
     return sizes
 
 
-@register_kernel("TensorArrayConcatV3")
+@register_kernel("TensorArrayConcatV3", handles=TensorArray)
 def _concat(construction: OpKernelConstruction) -> Kernel:
     dtype, declared = construction.attr("dtype"), construction.attr("element_shape_except0")
 
@@ -350,20 +351,20 @@ def _require_concatenable(values: Sequence[Any], declared: TensorShape) -> None:
             )
 
 
-def _close(array: TensorArray) -> tuple[()]:
-    array.close()
+def _close(handle: Any) -> tuple[()]:
+    require_kind(handle, TensorArray).close()
     return ()
 
 
 register_function("TensorArrayCloseV3", function=_close)
 
 
-@register_kernel("TensorArrayGradV3", "TensorArrayGradWithShape")
+@register_kernel("TensorArrayGradV3", "TensorArrayGradWithShape", handles=TensorArray)
 def _gradient(construction: OpKernelConstruction) -> Kernel:
     source = construction.attr("source").decode("utf-8", "replace")
 
     def gradient(array: TensorArray, flow: Any, shape_to_prepend: Any = ()) -> tuple[Any, Any]:
-        prefix = tuple(int(size) for size in shape_to_prepend)
+        prefix = shape_from(shape_to_prepend).as_tuple()
         return array.gradient(source, prefix), FLOW
 
     return gradient

@@ -123,7 +123,7 @@ def _set_item(construction: OpKernelConstruction) -> Kernel:
         if resizes and len(elements) <= checked_length(index, "index"):
             elements.extend([None] * (int(index) + 1 - len(elements)))
         else:
-            old.require_index(int(index), "modify")
+            old.require_index(index, "modify")
         old.require_item(item)
         elements[index] = item
         return old.with_elements(elements)
@@ -138,7 +138,7 @@ def _get_item(construction: OpKernelConstruction) -> Kernel:
     def get_item(handle: Any, index: Any, element_shape: Any) -> Any:
         found = as_list(handle)
         found.require_dtype(dtype)
-        found.require_index(int(index), "access")
+        found.require_index(index, "access")
         element = found.elements[index]
         if element is None:
             (element,) = found.filled([None], found.common_shape(shape_from(element_shape)))

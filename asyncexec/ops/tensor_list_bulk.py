@@ -192,7 +192,7 @@ def _scatter(construction: OpKernelConstruction) -> Kernel:
 
     def scatter(tensor: Any, indices: Any, element_shape: Any, num_elements: Any = -1) -> TensorList:
         shape = shape_from(element_shape)
-        if num_elements < -1:
+        if np.ndim(num_elements) or num_elements < -1:
             raise InvalidArgumentError(f"TensorListScatter expects num_elements >= -1, found: {num_elements}")
         rows, places = _checked_scatter(tensor, indices)
         _require_shape(shape, tensor.shape[1:])

@@ -34,8 +34,10 @@ class TensorList:
         """A list like this one, of other elements."""
         return replace(self, elements=tuple(elements))
 
-    def require_index(self, index: int, doing: str) -> None:
-        """InvalidArgumentError unless there is an element at *index*."""
+    def require_index(self, index: Any, doing: str) -> None:
+        """InvalidArgumentError unless there is an element at *index*, a scalar."""
+        if np.ndim(index):
+            raise InvalidArgumentError(f"index must be a scalar, not of shape {TensorShape(np.shape(index))}")
         if not 0 <= index < len(self.elements):
             raise InvalidArgumentError(f"Trying to {doing} element {index} in a list with {len(self)} elements.")
 

@@ -93,7 +93,7 @@ def _register(op: str, rule: Rule, variables: str, scalars_and_tensor: str, tens
     register_op(f"Resource{op}", f"{handles}, {given_args} ->", attrs, shape=shape, is_stateful=True)
     ops = ((op,) if with_ref else ()) + (f"Resource{op}",)
 
-    @register_kernel(*ops, dtypes={"T": COMPUTED})
+    @register_kernel(*ops, dtypes={"T": COMPUTED}, handles=Variable)
     def make(construction: OpKernelConstruction) -> Kernel:
         nesterov = construction.attrs.get("use_nesterov", False)
         is_resource, dtype, count = construction.op.startswith("Resource"), construction.attr("T"), len(names)

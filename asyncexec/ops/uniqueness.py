@@ -6,6 +6,7 @@ of their first appearance; 0.0 and -0.0 are the same, a NaN is never the same as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,7 +99,7 @@ def _number_by_dict(items: Sequence[Any]) -> tuple[Any, Any]:
 
 def _slices_as_items(x: Any, axis: int) -> list[Any]:
     """For each slice of *x* across *axis* something that is equal just when the slices are."""
-    rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)
+    rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], math.prod(x.shape[:axis] + x.shape[axis + 1 :]))
     return [tuple(row) for row in rows.tolist()]
 
 

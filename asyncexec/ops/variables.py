@@ -98,7 +98,7 @@ def _temporary_variable(construction: OpKernelConstruction) -> Kernel:
     return create
 
 
-@register_kernel("DestroyTemporaryVariable")
+@register_kernel("DestroyTemporaryVariable", handles=Variable)
 def _destroy_temporary_variable(construction: OpKernelConstruction) -> Kernel:
     name = construction.attr("var_name").decode("utf-8", "replace")
 
@@ -116,10 +116,10 @@ def _is_initialized(variable: Variable) -> Any:
     return np.bool_(variable.is_initialized)
 
 
-register_function("IsVariableInitialized", function=_is_initialized)
+register_function("IsVariableInitialized", function=_is_initialized, handles=Variable)
 
 
-@register_kernel("Assign")
+@register_kernel("Assign", handles=Variable)
 def _assign(construction: OpKernelConstruction) -> Kernel:
     def assign(variable: Variable, value: Any) -> Variable:
         variable.assign(value)
@@ -152,11 +152,11 @@ def _updating(combine: Callable[[Any, Any], Any]) -> Kernel:
     return update
 
 
-register_function("AssignAdd", function=_updating(operator.add), dtypes={"T": COMPUTED})
-register_function("AssignSub", function=_updating(operator.sub), dtypes={"T": COMPUTED})
+register_function("AssignAdd", function=_updating(operator.add), dtypes={"T": COMPUTED}, handles=Variable)
+register_function("AssignSub", function=_updating(operator.sub), dtypes={"T": COMPUTED}, handles=Variable)
 
 
-@register_kernel("CountUpTo")
+@register_kernel("CountUpTo", handles=Variable)
 def _count_up_to(construction: OpKernelConstruction) -> Kernel:
     limit = construction.attr("limit")
 

@@ -17,7 +17,7 @@ from asyncexec.devices.memory_types import memory_types
 from asyncexec.executor.compiled_plan import CompiledPlan
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor, PartitionExecutor, StepChannels
-from asyncexec.executor.kernel_errors import checked_results
+from asyncexec.executor.kernel_outputs import checked_results
 from asyncexec.executor.kernel_stats import first_places
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool

@@ -232,6 +232,25 @@ DECOMPOSITIONS = [
     case("Lu", matrix(2, 3), id="not_square"),
     *[case("MatrixSquareRoot", spd(3, 2, dtype=t), id=n, rtol=1e-3, atol=1e-4) for n, t in NAMES.items()],
     case("MatrixSquareRoot", matrix(0, 0), id="empty"),
+    *[
+        case(op, np.array(rows, dtype), id=f"{np.dtype(dtype).name} {id}")
+        for op, dtype in (
+            ("MatrixSquareRoot", np.float32),
+            ("MatrixSquareRoot", np.float64),
+            ("MatrixSquareRoot", np.complex64),
+            ("MatrixLogarithm", np.complex128),
+        )
+        for id, rows in {
+            "nan": [[np.nan, 1], [0, 1]],
+            "zeros": [[0, 0], [0, 0]],
+            "negative": [[-1, 0], [0, -2]],
+            "turn": [[0, -4], [4, 0]],
+            "large": [[1e30, 0], [0, 1]],
+            "near_one": [[1, 1e-6], [0, 1]],
+            "far_from_normal": [[1, 1e6], [0, 1.5]],
+        }.items()
+    ],
+    *[case("MatrixSquareRoot", np.ones((2, 2), t), id=f"{n}_singular") for n, t in NAMES.items()],
     case("MatrixSquareRoot", matrix(2, 3), id="not_square"),
     case("MatrixLogarithm", spd(3, 2, dtype=np.complex64), id="c64", rtol=1e-3, atol=1e-4),
     case("MatrixLogarithm", spd(3, 2, dtype=np.complex128), id="c128"),

@@ -36,6 +36,12 @@ CASES = [
     *(c for op in UNIQUES for c in unique(op, "zeros", f32(0.0, -0.0, 1))),
     *(c for op in UNIQUES for c in unique(op, "minus zero first", f32(-0.0, 0.0, 1))),
     *(c for op in UNIQUES for c in unique(op, "empty", np.zeros(0, np.float32))),
+    *(
+        case(f"{op}V2", np.zeros(shape, np.float32), i64(axis), id=f"no elements {shape} {axis}")
+        for op in UNIQUES
+        for shape in ((0, 2), (2, 0), (0, 0), (2, 0, 3))
+        for axis in range(len(shape))
+    ),
     *(c for op in UNIQUES for c in unique(op, "many", MANY)),
     *(c for op in UNIQUES for c in unique(op, "many floats", MANY.astype(np.float32) - 3)),
     *(c for op in UNIQUES for c in unique(op, "matrix", i32([1, 2]))),

@@ -1,4 +1,4 @@
-"""What a kernel does wrong -> the OpError that the user sees, with the node, and with the exception as its cause."""
+"""Any exception -> the OpError that the user sees, with the node, and with the exception as its cause."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.framework.errors import (
     CancelledError,
     DeadlineExceededError,
     InternalError,
     InvalidArgumentError,
+    NodeLike,
     NotFoundError,
     OpError,
     PermissionDeniedError,
@@ -21,7 +21,6 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.kernel import Kernel
 from asyncexec.framework.retry import AttemptNote
-from asyncexec.graph.node import Node
 
 # In this order: the first class that fits decides.
 _CLASSES: Final[tuple[tuple[type[BaseException], type[OpError]], ...]] = (
@@ -39,7 +38,7 @@ _CLASSES: Final[tuple[tuple[type[BaseException], type[OpError]], ...]] = (
 )
 
 
-def as_op_error(raised: BaseException, node: Node) -> BaseException:
+def as_op_error(raised: BaseException, node: NodeLike) -> BaseException:
     """The error to end the step with; what is not for a step to catch (KeyboardInterrupt, ...) is left as it is."""
     if isinstance(raised, OpError):
         return _with_notes(raised.locate(node), raised)
@@ -78,21 +77,6 @@ def _text_of(raised: BaseException) -> str:
     except Exception:  # an exception that cannot even be shown
         return name
     return f"{name}: {text}" if text else name
-
-
-def checked_outputs(item: NodeItem, outputs: Any) -> Sequence[Any]:
-    """*outputs*, if they are as many as the op has (None will do for none); InternalError otherwise."""
-    return checked_results(item.node, len(item.output_edges), outputs)
-
-
-def checked_results(node: Node, wanted: int, outputs: Any) -> Sequence[Any]:
-    """*outputs* of *node*'s kernel, if they are so many (None will do for none); InternalError otherwise."""
-    if outputs is None and not wanted:
-        return ()
-    if isinstance(outputs, (tuple, list)) and len(outputs) == wanted:
-        return outputs
-    given = f"{len(outputs)} outputs" if isinstance(outputs, (tuple, list)) else type(outputs).__name__
-    raise InternalError(f"the kernel gave {given}, but {node.op} has {wanted} outputs", node=node)
 
 
 def explained_by(raised: BaseException, check: Kernel | None, inputs: Sequence[Any]) -> BaseException:
