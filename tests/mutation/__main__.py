@@ -40,7 +40,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sample", type=int, default=60, help="how many mutants to try")
     parser.add_argument("--all", action="store_true", help="try every mutant, and trace every test")
-    parser.add_argument("--tests-a-module", type=int, default=12, help="how many tests of each file are traced")
+    parser.add_argument("--tests-a-module", type=int, default=6, help="how many tests of each file are traced")
+    parser.add_argument("--more", type=int, default=60, help="how many others what survives these meets")
     parser.add_argument("--seed", type=int, default=0, help="draws the sample")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--tests", nargs="+", default=TESTS, help="files and folders of tests")
@@ -52,8 +53,9 @@ def main(arguments: list[str]) -> int:
     wanted = [one for one in mutants if not options.keys or any(key in one.key for key in options.keys)]
     wanted = [one for one in wanted if (one.key, one.text) not in listed]
     chosen = sample(wanted, None if options.all else options.sample, options.seed)
-    run = MutationRun(chosen, texts, ROOT, options.processes, None if options.all else options.tests_a_module)
-    given = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    limits = (None, None) if options.all else (options.tests_a_module, options.more)
+    run = MutationRun(chosen, texts, ROOT, options.processes, *limits)
+    given = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-s"]
     pytest.main([*given, "--rootdir", str(ROOT), *options.tests], plugins=[run])
     report(run, len(wanted))
     survived = [mutant for mutant, verdict in run.verdicts.items() if verdict is Verdict.SURVIVED]

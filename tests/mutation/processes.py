@@ -21,6 +21,7 @@ T = TypeVar("T")
 # A process that gets next to no processor time for so long waits for ever.
 _SILENCE_S: Final = 10.0
 _NO_TIME_S: Final = 0.1
+_LOOK_S: Final = 1.0
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -31,9 +32,9 @@ class _Child:
     job: Any
     process: int
     output: BinaryIO
-    looked_at_s: float = field(default_factory=time.monotonic)
-    time_then_s: float = 0.0  # processor time, when it was looked at
-    time_heard_s: float = 0.0  # when it said something
+    silent_s: float = 0.0  # since it has said something, or has had some processor time
+    time_then_s: float = 0.0  # processor time, when that began
+    time_heard_s: float = 0.0  # processor time, when it said something
     messages: list[Any] = field(default_factory=list)
 
     def hear(self) -> bool:
@@ -42,20 +43,21 @@ class _Child:
         if len(size) < 4:
             return False
         self.messages.append(pickle.loads(self.output.read(int.from_bytes(size, "big"))))
-        self.looked_at_s = time.monotonic()
+        self.silent_s = 0.0
         self.time_heard_s = self.time_then_s = _processor_time_s(self.process)
         return True
 
-    def is_lost(self, busy_s: float) -> bool:
-        """Whether it takes more than *busy_s* of processor time for what it does, or waits for ever."""
-        taken_s, now = _processor_time_s(self.process), time.monotonic()
-        if taken_s - self.time_heard_s > busy_s:
-            return True
-        if now - self.looked_at_s < _SILENCE_S:
-            return False
-        is_idle = taken_s - self.time_then_s < _NO_TIME_S
-        self.looked_at_s, self.time_then_s = now, taken_s
-        return is_idle
+    def is_lost(self, elapsed_s: float, busy_s: float) -> bool:
+        """Whether it takes more than *busy_s* of processor time for what it does, or waits for ever.
+
+        It has said nothing in the last *elapsed_s*.
+        """
+        taken_s = _processor_time_s(self.process)
+        if taken_s - self.time_then_s < _NO_TIME_S:
+            self.silent_s += elapsed_s
+        else:
+            self.silent_s, self.time_then_s = 0.0, taken_s
+        return self.silent_s > _SILENCE_S or taken_s - self.time_heard_s > busy_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,16 @@ def run_in_children(
     """
     waiting = list(reversed(jobs))
     children: dict[int, _Child] = {}
+    looked_at_s = time.monotonic()
     while waiting or children:
         while waiting and len(children) < num_processes:
             child = _start(waiting.pop(), work)
             children[child.output.fileno()] = child
-        ready, _, _ = select.select(list(children), [], [], 1.0)
+        ready, _, _ = select.select(list(children), [], [], _LOOK_S)
+        now = time.monotonic()
+        elapsed_s, looked_at_s = min(now - looked_at_s, 2 * _LOOK_S), now  # all of them may have been stopped
         for number, child in list(children.items()):
-            if child.hear() if number in ready else not child.is_lost(busy_s):
+            if child.hear() if number in ready else not child.is_lost(elapsed_s, busy_s):
                 continue
             del children[number]
             yield child.job, _end(child)

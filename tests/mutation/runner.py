@@ -56,7 +56,7 @@ class MutationRun:
         mutants: what to try.
         texts: of the modules, by path.
         tests_a_module: how many tests of each module are traced (None: all); the others only meet mutants that these
-            reach and do not kill.
+            reach and do not kill, *num_more* of them at most.
 
     Attributes:
         verdicts: of each mutant that was tried.
@@ -68,6 +68,7 @@ class MutationRun:
     root: Path
     num_processes: int
     tests_a_module: int | None = None
+    num_more: int | None = None
     verdicts: dict[Mutant, Verdict] = field(default_factory=dict)
     num_tests: int = 0
     num_left_out: int = 0
@@ -117,6 +118,7 @@ class MutationRun:
             jobs, pending = pending, []
             for names, ended in run_in_children(jobs, work, self.num_processes, 2 * SLOW_TEST_S):
                 found.update(ended.messages)
+                _show(f"traced: {module_of(names[0])}: {sum(one.seconds for _, one in ended.messages):.1f} s")
                 if not ended.is_done:  # go on behind the test that took too long
                     slow, *rest = names[len(ended.messages) :]
                     found[slow] = Traced({}, math.inf, has_passed=False)
@@ -165,6 +167,7 @@ class _Trials:
                     again.append(mutant)
                 else:
                     run.verdicts[mutant] = verdict
+                    _show(f"{verdict.value}: {mutant.key}: {mutant.text}")
             pending = again
 
     def _verdict(self, ended: Ended) -> Verdict | None:
@@ -194,7 +197,7 @@ class _Trials:
         if not modules:
             modules = {module_of(name) for name, one in self._traced.items() if one.lines.get(mutant.path)}
         names = [name for name in self._items if name not in self._traced and module_of(name) in modules]
-        return sorted((name for name in names if name not in self._doubtful), key=rank)
+        return sorted((name for name in names if name not in self._doubtful), key=rank)[: self._run.num_more]
 
     def _is_sound(self, name: str) -> bool:
         """Whether the test passes without any mutant, once more."""
@@ -237,6 +240,11 @@ class LineTracer:
             return on_line
 
         return on_line
+
+
+def _show(line: str) -> None:
+    """Tell who watches how far it is."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def module_of(name: str) -> str:

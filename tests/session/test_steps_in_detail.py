@@ -243,3 +243,39 @@ async def test_constants_of_a_loop_may_come_while_it_goes_round(config: ax.Sessi
             await settle(20)
             event.set()
         assert await run == 8 * 10 + 100 * sum(range(8))
+
+
+@pytest.mark.parametrize(("p", "q", "expected"), [(True, True, -2), (True, False, -3), (False, True, 4)])
+async def test_a_branch_that_is_not_taken_tells_other_devices(
+    config: ax.SessionConfig, p: bool, q: bool, expected: int
+) -> None:
+    """A Merge is dead when all its inputs are, and what it would have given is awaited elsewhere."""
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        outer, inner = (ax.placeholder(ax.bool, [], name=name) for name in "pq")
+
+        def taken() -> Any:
+            value = ax.cond(inner, lambda: x + 1.0, lambda: x + 2.0)
+            with ax.device(other_device(config)):
+                return ax.negative(value)
+
+        out = ax.cond(outer, taken, lambda: x + 3.0)
+    async with ax.Session(graph, config=config) as session:
+        assert await session.run(out, {x: 1.0, outer: p, inner: q}) == expected
+
+
+@pytest.mark.parametrize(("p", "expected"), [(True, -8), (False, 4)])
+async def test_a_loop_that_is_never_entered_tells_other_devices(
+    config: ax.SessionConfig, p: bool, expected: int
+) -> None:
+    with ax.Graph() as graph:
+        x, decides = ax.placeholder(ax.float32, [], name="x"), ax.placeholder(ax.bool, [], name="p")
+
+        def taken() -> Any:
+            value = ax.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2.0), [0, x])[1]
+            with ax.device(other_device(config)):
+                return ax.negative(value)
+
+        out = ax.cond(decides, taken, lambda: x + 3.0)
+    async with ax.Session(graph, config=config) as session:
+        assert await session.run(out, {x: 1.0, decides: p}) == expected

@@ -138,3 +138,15 @@ async def test_a_place_that_comes_when_its_stream_has_ended_goes_to_others(turns
         for number in range(2):
             assert await session.run(places.y, {places.x: number}) == number
         assert places.most == 1
+
+
+async def test_a_state_that_only_the_update_of_another_reads_is_carried_too() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        last, before_last = ax.stream_state(np.int64(-1)), ax.stream_state(np.int64(-2))
+        last.update(x)
+        before_last.update(last.value)
+        seen = before_last.value + np.int64(0)
+    async with ax.Session(graph) as session:
+        assert session.statistics().completed_steps == session.statistics().failed_steps == 0
+        assert [int(y) async for y in session.map(seen, [{x: i} for i in range(5)])] == [-2, -1, 0, 1, 2]
