@@ -19,6 +19,11 @@ from asyncexec.frontend.create_op import add_op
 
 # Modules that sessions import when they are first needed.
 LATE = (
+    "asyncexec.passes.arithmetic",
+    "asyncexec.passes.dead_branches",
+    "asyncexec.passes.loop_invariants",
+    "asyncexec.passes.pass_graph",
+    "asyncexec.passes.partition_optimizer",
     "asyncexec.pruning.feed_fetch_rewrite",
     "asyncexec.rendezvous.collective_executor",
     "asyncexec.session.client_channels",

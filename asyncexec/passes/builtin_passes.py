@@ -7,48 +7,50 @@ only stood between others.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.optimization.lower_functional_ops import LowerFunctionalOps
-from asyncexec.passes.arithmetic import simplify_arithmetic
-from asyncexec.passes.common_subexpressions import merge_common_subexpressions
-from asyncexec.passes.dead_branches import remove_dead_branches
-from asyncexec.passes.dependencies import reduce_dependencies
-from asyncexec.passes.fold_constants import fold_constants
-from asyncexec.passes.identities import remove_identities
-from asyncexec.passes.loop_invariants import move_loop_invariants
-from asyncexec.passes.partition_optimizer import optimize_partition
-from asyncexec.passes.registry import GraphPass, Level, PassFunction, PassGrouping, registry
+from asyncexec.passes.registry import GraphPass, Level, PassGrouping, registry
 from asyncexec.pruning.prune import ClientGraph
 
-_WHOLE_GRAPH: Final[tuple[tuple[int, PassFunction], ...]] = (
-    (100, fold_constants),
-    (110, remove_dead_branches),
-    (120, simplify_arithmetic),
-    (130, merge_common_subexpressions),
-    (140, move_loop_invariants),
-    (150, remove_identities),
-    (160, reduce_dependencies),
+# By phase: the module of a pass, and the pass.
+_WHOLE_GRAPH: Final = (
+    (100, "fold_constants", "fold_constants"),
+    (110, "dead_branches", "remove_dead_branches"),
+    (120, "arithmetic", "simplify_arithmetic"),
+    (130, "common_subexpressions", "merge_common_subexpressions"),
+    (140, "loop_invariants", "move_loop_invariants"),
+    (150, "identities", "remove_identities"),
+    (160, "dependencies", "reduce_dependencies"),
 )
+_PARTITION: Final = (100, "partition_optimizer", "optimize_partition")
+
+
+class LatePass:
+    """A pass whose module is imported when it first runs."""
+
+    __slots__ = ("__name__", "_module")
+
+    def __init__(self, module: str, name: str) -> None:
+        self.__name__ = name
+        self._module = LazyModule(f"asyncexec.passes.{module}")
+
+    def __call__(self, graph: Any) -> Stage[None]:
+        stage: Stage[None] = getattr(self._module, self.__name__)(graph)
+        return stage
 
 
 def _register() -> None:
     lower = "lower_functional_ops"
     registry.register(GraphPass(lower, PassGrouping.PRE_PLACEMENT, 10, None, is_ours=True, rewrite=_lower))
-    for phase, function in _WHOLE_GRAPH:
-        name = function.__name__
-        registry.register(GraphPass(name, PassGrouping.POST_PLACEMENT, phase, function, Level.WHOLE, is_ours=True))
-    registry.register(
-        GraphPass(
-            "optimize_partition",
-            PassGrouping.POST_PARTITIONING,
-            100,
-            optimize_partition,
-            Level.PARTITION,
-            is_ours=True,
-        )
-    )
+    for phase, module, name in _WHOLE_GRAPH:
+        late = LatePass(module, name)
+        registry.register(GraphPass(name, PassGrouping.POST_PLACEMENT, phase, late, Level.WHOLE, is_ours=True))
+    phase, module, name = _PARTITION
+    late = LatePass(module, name)
+    registry.register(GraphPass(name, PassGrouping.POST_PARTITIONING, phase, late, Level.PARTITION, is_ours=True))
 
 
 def _lower(lowering: LowerFunctionalOps, graph: ClientGraph) -> Stage[ClientGraph]:

@@ -49,7 +49,7 @@ class EditableGraph:
         self.placement = placement
         self.changes = Changes()
         self.version = 0  # how often it has been changed, ever
-        self._settled: dict[Any, int] = {}
+        self._settled: dict[str, int] = {}  # by step, the version that it left
         self._owner = owner
         self._nodes = list(graph.nodes)
         self._position: dict[Node, float] = {}
@@ -347,6 +347,10 @@ class EditableGraph:
         if any(position.get(source, -1.0) >= own for source in (*sources, *node.control_inputs)):
             self._is_ordered = False
 
+    def forget_changes(self) -> None:
+        """Begin to note anew what is changed."""
+        self.changes = Changes()
+
     # The end of a pass.
 
     def apply(self, step: Callable[[Self], Stage[Any]]) -> Stage[None]:
@@ -354,10 +358,11 @@ class EditableGraph:
 
         A walk sees what has been changed on the way, so that a second one would find nothing more.
         """
-        if self._settled.get(step) != self.version:
+        name = getattr(step, "__name__", "")
+        if not name or self._settled.get(name) != self.version:
             yield from step(self)
             yield from self.tidy()
-            self._settled[step] = self.version
+            self._settled[name] = self.version
 
     def tidy(self) -> Stage[None]:
         """Rewire what is left to be, let go what nothing needs, and put all in order, as a stage."""

@@ -22,12 +22,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import asyncexec.passes.builtin_passes  # noqa: F401 - registers the passes
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
 from asyncexec.framework.graph_def import GraphDef
+from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.step_stats import PassStats
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_to_def import NodeEncoder
@@ -36,8 +37,6 @@ from asyncexec.optimization.lower_functional_ops import LowerFunctionalOps
 from asyncexec.partition.partition import partition
 from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.partition.send_recv import PartitionOptions
-from asyncexec.passes.pass_graph import PassGraph
-from asyncexec.passes.pass_stats import Changes
 from asyncexec.passes.registry import GraphPass, Level, PassGrouping, PassRegistry
 from asyncexec.passes.registry import registry as pass_registry
 from asyncexec.passes.verify import BrokenGraphError, verify
@@ -45,6 +44,11 @@ from asyncexec.placement.device_set import DeviceSet
 from asyncexec.placement.placement_rules import Placement
 from asyncexec.placement.placer import Placer
 from asyncexec.pruning.prune import ClientGraph, prune
+
+if TYPE_CHECKING:
+    from asyncexec.passes.pass_graph import PassGraph
+
+_pass_graph = LazyModule("asyncexec.passes.pass_graph")
 
 DeviceOf = Callable[[Node], str]
 
@@ -238,10 +242,11 @@ class _Run:
         if opened is None:
             if not self._is_own and not device:
                 self._plain = graph
-            make = PassGraph.of_own if self._is_own else PassGraph.open
+            make = _pass_graph.PassGraph.of_own if self._is_own else _pass_graph.PassGraph.open
             opened = yield from make(graph, self._pipeline.graph, self._placement)
+            assert opened is not None
             self._open, self._is_own, self._is_edited = opened, True, True
-        opened.changes = Changes()
+        opened.forget_changes()
         before = len(opened)
         if one.is_ours and one.function is not None:
             yield from opened.apply(one.function)  # type: ignore[arg-type]
