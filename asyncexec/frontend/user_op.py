@@ -341,6 +341,8 @@ def op(
         limiter: how many nodes run at once: a number, an ``ax.Limiter``, or the name of one, in the order they come.
             Nobody holds a slot while waiting for the next attempt.
 
+    The function gets arrays that others may see read-only, and is not to change what it has returned.
+
     A plain function with a timeout, retries or a limiter always runs on a worker thread, unless *expensive* is False.
 
     A parameter annotated ``str`` or ``str | None`` gets str where the tensor holds bytes, one annotated ``list[str]``

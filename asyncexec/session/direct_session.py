@@ -112,14 +112,15 @@ class Session:
         Args:
             fetches: a tensor, an operation (gives None), a name, or a nest of lists, tuples, named tuples, dicts and
                 dataclasses of them.
-            feeds: values by tensor or name; whatever only they would have needed is not run.
+            feeds: values by tensor or name; whatever only they would have needed is not run.  Arrays are not copied:
+                they are to stay as they are until this returns.
             targets: operations to run without fetching anything.
             options: see RunOptions.
             metadata: filled in place.
 
         Returns:
-            The same nest with values: numpy arrays, numpy scalars for 0-d tensors, bytes for 0-d strings, Python
-            objects.
+            The same nest with values: numpy arrays (read-only where the session keeps them), numpy scalars for 0-d
+            tensors, bytes for 0-d strings, Python objects.
 
         Raises:
             OpError: the first failure of the step; it names the node.  The rest of the step has been ended by then, and

@@ -68,6 +68,7 @@ class PartialRun:
         """Let the step go on with *feeds*: values by tensor or name, as ``Session.run`` takes them.
 
         Large values are converted in slices, in which others have their turns; until then nothing of *feeds* is fed.
+        When this returns, the caller may change them.
 
         Raises:
             InvalidArgumentError: one was not named at the beginning, has been fed already, or does not fit; none of
@@ -115,7 +116,7 @@ class PartialRun:
     async def fetch(self, fetches: Any) -> Any:
         """The values of *fetches*, a tensor, a name or a nest of them, as soon as they are there.
 
-        Who is cancelled while it waits may ask again.
+        Arrays are read-only: the step may still use them.  Who is cancelled while it waits may ask again.
 
         Raises:
             InvalidArgumentError: one was not named at the beginning, has been fetched already, or cannot be computed

@@ -38,7 +38,8 @@ class SessionConfig(BaseModel):
         drain_timeout_s: seconds that ``close`` leaves to calls under way and in line before it ends them; None is for
             ever.
         slow_inline_ms: warn (KernelWarning, once a node) of kernels that hold the event loop longer; None for never.
-        debug: check what every kernel gives against its op's promise.
+        debug: check what every kernel gives against its op's promise, and that it changes no input which others may
+            see; slow.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
