@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -58,8 +58,37 @@ class BoundKernel(NamedTuple):
     is_undoable: bool = False  # whether an async kernel gives Changes
 
 
+class Binder(Protocol):
+    """What gives the kernels of a graph.
+
+    Attributes:
+        debug: whether they are watched; protects_inputs: whether users' functions are still to be kept from writing to
+            what others may see.
+    """
+
+    @property
+    def debug(self) -> bool: ...
+
+    @property
+    def protects_inputs(self) -> bool: ...
+
+    def bind(self, node: Node, fed: Container[tuple[Node, int]] = ()) -> BoundKernel:
+        """The kernel of *node*."""
+        ...
+
+    def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:
+        """The same as a stage, for very many inputs."""
+        ...
+
+    def constant(self, node: Node) -> Any:
+        """The value of a Const."""
+        ...
+
+
 class KernelBinder:
     """Binds the kernels of one session; nodes of a stateless op with the same attrs and shapes share theirs."""
+
+    protects_inputs = True
 
     def __init__(self, resource_mgr: ResourceMgr, device: Device | None = None, *, debug: bool = False) -> None:
         self._resource_mgr = resource_mgr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
+from asyncexec.compilation.bind_kernel import Binder, BoundKernel
 from asyncexec.compilation.graph_view import (
     CONTROL_FLOW_OPS,
     NOTHING,
@@ -30,9 +30,7 @@ from asyncexec.pruning.prune import ClientGraph
 _MAX_FAN_OUT: Final = 1024
 
 
-def build_graph_view(
-    graph: ClientGraph, binder: KernelBinder, *, has_control_flow: bool | None = None
-) -> Stage[GraphView]:
+def build_graph_view(graph: ClientGraph, binder: Binder, *, has_control_flow: bool | None = None) -> Stage[GraphView]:
     """Lay out *graph* with kernels bound by *binder*, as a stage.
 
     *has_control_flow*, where it is known, tells whether anything may be dead: in a partition without control flow,
@@ -60,7 +58,7 @@ class _FrameLayout:
 
 
 class _Builder:
-    def __init__(self, graph: ClientGraph, binder: KernelBinder, has_control_flow: bool = False) -> None:
+    def __init__(self, graph: ClientGraph, binder: Binder, has_control_flow: bool = False) -> None:
         self._graph = graph
         self._binder = binder
         self._fed: frozenset[tuple[Node, int]] = frozenset()
@@ -202,7 +200,7 @@ class _Builder:
             bound = (yield from self._binder.stage(node, self._fed)) if is_large else self._binder.bind(node, self._fed)
             item = NodeItem(len(self._items), node, bound, len(layout.inputs), len(layout.pending), frame)
             self._items.append(item)
-            if is_user_function(node):
+            if self._binder.protects_inputs and is_user_function(node):
                 self._user_items.append(item)
             if node in self._fed_nodes:
                 self._fed_items.add(node)

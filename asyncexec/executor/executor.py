@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextvars import Context
 from random import Random
 from typing import Any, Final
 
-from asyncexec.compilation.graph_view import GraphView, NodeItem
+from asyncexec.compilation.graph_view import GraphView
 from asyncexec.executor.executor_state import ExecutorState
 from asyncexec.executor.kernel_stats import ASYNC, KernelStats
 from asyncexec.executor.loop_holds import LoopHolds
@@ -26,9 +26,12 @@ class Executor:
 
     A *schedule_seed* makes each step take ready nodes in an order drawn from it: results must not depend on the order.
     *places* is what ``first_places`` gives, where that was done in slices.
+
+    Attributes:
+        has_run: whether a step has begun.
     """
 
-    __slots__ = ("_has_run", "_lines", "_pool", "_schedule_seed", "_slice_ns", "stats", "view")
+    __slots__ = ("_lines", "_pool", "_schedule_seed", "_slice_ns", "has_run", "stats", "view")
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class Executor:
         self._slice_ns = slice_ns
         self._schedule_seed = schedule_seed
         self._lines: LineMaker | None = None  # of streams
-        self._has_run = False
+        self.has_run = False
 
     def start(
         self,
@@ -63,8 +66,8 @@ class Executor:
         kind = TaggedExecutorState if self.view.has_control_flow else ExecutorState
         state = kind(self, self._pool, self._slice_ns, feeds, collector, order)
         state.rendezvous, state.context = rendezvous, context
-        if not self._has_run:
-            self._has_run = True
+        if not self.has_run:
+            self.has_run = True
             state.be_careful()
         return state
 
@@ -79,9 +82,9 @@ class Executor:
         return self.stats.is_all_cheap
 
     @property
-    def items(self) -> Iterable[NodeItem]:
-        """The nodes as they are run."""
-        return self.view.items
+    def parts(self) -> Sequence[Executor]:
+        """The executors of the partitions: there is but one."""
+        return (self,)
 
     @property
     def lines(self) -> LineMaker:

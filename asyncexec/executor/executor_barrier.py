@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -114,9 +113,9 @@ class PartitionedExecutor:
         return all(part.executor.is_all_cheap for part in self.partitions)
 
     @property
-    def items(self) -> Iterable[NodeItem]:
-        """The nodes as they are run, of all partitions."""
-        return chain.from_iterable(part.executor.view.items for part in self.partitions)
+    def parts(self) -> Sequence[Executor]:
+        """The executors of the partitions."""
+        return [part.executor for part in self.partitions]
 
     def start(self, feeds: Sequence[Any] | None, collector: StepStatsCollector | None = None) -> ExecutorBarrier:
         """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""

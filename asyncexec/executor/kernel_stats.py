@@ -25,6 +25,8 @@ CAREFUL: Final = 6  # inline, unless the inputs turn out to be large: SIZED from
 
 # Bytes of inputs from which on a kernel that was never timed with so many is not called inline.
 LARGE_SIZE: Final = 2**21
+# Bytes of inputs up to which a kernel that works on each of them takes some microseconds.
+SMALL_SIZE: Final = 2**14
 # Inputs or outputs from which on a kernel begins on a worker: it is likely to take a microsecond or so for each.
 WIDE: Final = 1024
 _FEW: Final = 8
@@ -43,9 +45,10 @@ class KernelStats:
 
     ``places[item.id]`` is INLINE, WORKER, ASYNC, SIZED, PASSIVE or TRANSFER.  An op that is known to be expensive on
     large inputs (a matrix product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
+    ``not_small`` are the items that had more than SMALL_SIZE bytes of inputs when somebody looked.
     """
 
-    __slots__ = ("_costs_ns", "_ns_per_byte", "_num_awaited", "_sampled_at_ns", "holds", "items", "places")
+    __slots__ = ("_costs_ns", "_ns_per_byte", "_num_awaited", "_sampled_at_ns", "holds", "items", "not_small", "places")
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class KernelStats:
         self._sampled_at_ns: list[int] = [0] * len(items)
         self.items = items
         self._ns_per_byte: dict[int, float] = {}  # of those SIZED that have run
+        self.not_small: set[int] = set()
 
     @property
     def is_all_cheap(self) -> bool:
@@ -80,9 +84,11 @@ class KernelStats:
     def stays_inline(self, item_id: int, inputs: Sequence[Any]) -> bool:
         """Whether a CAREFUL kernel is called inline with *inputs*; if not, it is SIZED from now on."""
         for value in inputs:
-            if type(value) is np.ndarray and value.nbytes > LARGE_SIZE:
-                self.places[item_id] = SIZED
-                return False
+            if type(value) is np.ndarray and value.nbytes > SMALL_SIZE:
+                self.not_small.add(item_id)
+                if value.nbytes > LARGE_SIZE:
+                    self.places[item_id] = SIZED
+                    return False
         return True
 
     def watch(self, item_id: int, coroutine: Awaitable[Any]) -> Awaitable[Any]:

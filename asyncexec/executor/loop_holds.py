@@ -10,6 +10,7 @@ from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.gc_watch import collected_ns, watch_collections
 from asyncexec.framework.kernel_warning import warn_of_kernel
 from asyncexec.graph.node import Node
+from asyncexec.regions.fold import REGION
 
 _MAX_TOLD: Final = 5
 _LONG_NS: Final = NS_PER_MS // 2  # what it takes to be worth telling of
@@ -37,7 +38,9 @@ class LoopHolds:
         self._warned: set[str] = set()
 
     def note(self, node: Node, elapsed_ns: int) -> None:
-        """*node* has held the loop for so long, just now."""
+        """*node* has held the loop for so long, just now; of a region its own plan tells that."""
+        if node.properties.registration is REGION:
+            return
         elapsed_ns -= collected_ns(monotonic_ns() - elapsed_ns)
         if elapsed_ns > self.longest_node_ns or (self._is_one_of and 2 * elapsed_ns > self.longest_node_ns):
             self.longest_node, self.longest_node_ns, self._is_one_of = node.name, elapsed_ns, False

@@ -28,7 +28,8 @@ MAX_STATEMENTS: Final = 128  # of one function: to compile one holds the event l
 _MAX_INDENT: Final = 14  # Python's own limits are 100, and 20 for loops
 _WORK: Final = 4096  # calls on scalars between two yields, about
 _SMALL: Final = 32  # what a call that makes a small array counts
-_UNKNOWN: Final = 1024  # and one that nothing is known of
+_FOREIGN: Final = 256  # a user's function that was quick
+_UNKNOWN: Final = 1024  # and a call that nothing is known of
 _MAX_ROUNDS: Final = 256
 
 OutputCheck: TypeAlias = Callable[[Node, int, Any], Sequence[Any]]
@@ -105,18 +106,34 @@ class _Function:
         self.lines.append(Line(call, tuple(arguments), tuple(self.loops)))
 
 
-def write_code(program: Program, block: Block, checked_outputs: OutputCheck) -> Stage[Code]:
-    """The functions of *program*, which is *block* in order; what the user's kernels give goes by *checked_outputs*."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the functions of a program have to do with others.
+
+    Attributes:
+        checked_outputs: what users' kernels give goes by it.
+        is_small: whether a node whose shapes are not known has been seen to take small values.
+        absent: stands for outputs that are not live.
+    """
+
+    checked_outputs: OutputCheck
+    is_small: Callable[[Node], bool]
+    absent: object = NOTHING
+
+
+def write_code(program: Program, block: Block, surroundings: Surroundings) -> Stage[Code]:
+    """The functions of *program*, which is *block* in order."""
     lifetimes = Lifetimes()
     yield from lifetimes.read(program, block)
-    return (yield from _Writer(program, lifetimes, checked_outputs).write(block))
+    return (yield from _Writer(program, lifetimes, surroundings).write(block))
 
 
 class _Writer:
-    def __init__(self, program: Program, lifetimes: Lifetimes, checked_outputs: OutputCheck) -> None:
+    def __init__(self, program: Program, lifetimes: Lifetimes, surroundings: Surroundings) -> None:
         self._program = program
         self._at = lifetimes
-        self._globals: dict[str, Any] = {"checked": checked_outputs, "NOTHING": NOTHING}
+        self._is_small = surroundings.is_small
+        self._globals: dict[str, Any] = {"checked": surroundings.checked_outputs, "ABSENT": surroundings.absent}
         self._global_names: dict[int, str] = {}  # of kernels, constants and nodes, by id
         self._codes: dict[CodeType, dict[int, Line]] = {}
         self._file = f"<asyncexec {next(_file_numbers)}"
@@ -128,7 +145,7 @@ class _Writer:
     def write(self, block: Block) -> Stage[Code]:
         main = _Function("region", 0)
         for value in self._program.defaults:
-            main.add(1, f"{self._text(value)} = NOTHING")
+            main.add(1, f"{self._text(value)} = ABSENT")
         yield from self._block(block, main, 1)
         main.add(1, f"return [{', '.join(self._text(value) for value in self._program.outputs)}]")
         function = self._compile(main, [self._text(value) for value in self._program.inputs])
@@ -346,11 +363,14 @@ class _Writer:
     def _work_of(self, statement: Statement) -> int:
         if isinstance(statement, Call):
             if statement.is_foreign:
-                return _UNKNOWN
+                return _FOREIGN
             if all(value.is_scalar for value in statement.outputs):
                 return max(1, len(statement.inputs) // 8)
-            is_small = all((shape.num_elements or _WORK) < _WORK for shape in statement.node.output_shapes)
-            return _SMALL if is_small else _UNKNOWN
+            return _SMALL if self._makes_small(statement.node) else _UNKNOWN
         if isinstance(statement, Branch):
             return max(map(self._work, statement.sides.values()), default=0)
         return self._measure(statement)[1] if isinstance(statement, Repeat) else 0
+
+    def _makes_small(self, node: Node) -> bool:
+        sizes = [shape.num_elements for shape in node.output_shapes]
+        return all(size is not None and size < _WORK for size in sizes) or (None in sizes and self._is_small(node))

@@ -63,6 +63,8 @@ _NEVER: Final = Value()  # of what is dead whatever happens
 def find_structure(graph: ClientGraph, bind: Bind) -> Stage[Program]:
     """The program that *graph* is, as a stage; *bind* gives the kernels.
 
+    Where *graph* is a part of another, control edges from elsewhere are the caller's to wait for.
+
     Raises:
         UnstructuredError: it is none.
     """
@@ -89,6 +91,7 @@ class _Finder:
         self._flow = flow
         self._fed = fed
         self._bind = bind
+        self._here = frozenset(graph.nodes)
         self._root = Scope()
         self._loops: dict[Frame, Loop] = {}
         self._entered: dict[Loop, Liveness] = {}
@@ -153,7 +156,7 @@ class _Finder:
             activation = self._activations.get(control)
             if activation is not None:
                 yield activation
-            elif (control, 0) not in self._fed or control.inputs:
+            elif control in self._here:
                 raise UnstructuredError(f"{node.name!r} waits for {control.name!r}, which is not known")
 
     def _give(self, node: Node, states: Sequence[_State], activation: _Activation) -> None:

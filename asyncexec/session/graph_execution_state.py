@@ -10,24 +10,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncexec.devices  # noqa: F401 - registers the types of devices
-from asyncexec.compilation.bind_kernel import TRANSFERS, KernelBinder
+from asyncexec.compilation.bind_kernel import TRANSFERS, Binder, KernelBinder
 from asyncexec.compilation.build_graph_view import build_graph_view
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.devices.memory_types import memory_types
-from asyncexec.executor.compiled_plan import CompiledPlan
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor, PartitionExecutor, StepChannels
-from asyncexec.executor.kernel_outputs import checked_results
 from asyncexec.executor.kernel_stats import first_places
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.patience import Grace
 from asyncexec.executor.process_pool import ProcessPool
+from asyncexec.executor.region_plan import RegionBinder, RegionPlan
 from asyncexec.executor.worker_calls import WorkerCalls
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
-from asyncexec.framework.kernel import Kernel
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.step_stats import PassStats
@@ -41,10 +39,8 @@ from asyncexec.placement.device_set import DeviceSet
 from asyncexec.placement.placement_rules import PlacementRules
 from asyncexec.placement.placer import Placer
 from asyncexec.pruning.prune import ClientGraph
-from asyncexec.regions.schedule import schedule
-from asyncexec.regions.source import write_code
-from asyncexec.regions.structure import find_structure
 from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
+from asyncexec.session.plan_compiler import AnyPlan, PlanCompiler
 from asyncexec.session.session_config import SessionConfig
 
 if TYPE_CHECKING:
@@ -205,31 +201,23 @@ class GraphExecutionState:
         """Whether a signature is compiled before its first run."""
         return self._executor_type == "COMPILED"
 
-    def compile_plan(self, prepared: PreparedGraph) -> Stage[CompiledPlan | None]:
-        """*prepared* as a plan of Python functions, as a stage; None where a node has a thread or task of its own.
+    def compile_plan(self, prepared: PreparedGraph) -> Stage[AnyPlan | None]:
+        """*prepared* as a plan of Python functions (plan_compiler.py), as a stage; None where there is none by now.
 
         Raises:
             UnstructuredError: the graph has no structure that Python has.
         """
-        whole = prepared.whole
-        own_memory = self._partition_options.own_memory.intersection(prepared.partitions)
-        if whole is None or own_memory or not prepared.executor.is_all_cheap:
+        if prepared.whole is None or self._partition_options.own_memory.intersection(prepared.partitions):
             return None
-        kernels: dict[str, Kernel] = {}
-        for count, item in enumerate(prepared.executor.items):
-            if not item.is_relay:
-                kernels[item.node.name] = item.checked_kernel
-            if not count % STRIDE:
-                yield
-
-        def bind(node: Node, fed: frozenset[tuple[Node, int]]) -> Kernel:
-            known = kernels.get(node.name)
-            return self._binders[whole.device_of(node)].bind(node, fed).kernel if known is None else known
-
-        program = yield from find_structure(whole.graph, bind)
-        block = yield from schedule(program)
-        code = yield from write_code(program, block, checked_results)
-        return CompiledPlan(code, self._slice_ns, self.holds)
+        compiler = PlanCompiler(self._binders, self._slice_ns, self.holds)
+        yield from compiler.read(prepared.executor)
+        if prepared.executor.is_all_cheap:
+            return (yield from compiler.compile_whole(prepared.whole))
+        folded = yield from compiler.compile_regions(prepared.partitions)
+        if not compiler.regions:
+            return None
+        executor = yield from self._compile(prepared.client_graph, folded, compiler=compiler)
+        return RegionPlan(executor, compiler.regions.values())
 
     def _connect_client(self, client_graph: ClientGraph, device_of: DeviceOf) -> Stage[ClientChannels]:
         """*client_graph* with feeds and fetches by the rendezvous."""
@@ -255,14 +243,21 @@ class GraphExecutionState:
         client_graph: ClientGraph,
         partitions: Mapping[str, PartitionedGraph],
         client_keys: ClientKeys | None = None,
+        compiler: PlanCompiler | None = None,
     ) -> Stage[AnyExecutor]:
+        """The executor of *partitions*, with the regions of *compiler*, if there are any, as a stage."""
         traits = yield from _traits_of(partitions.values())
+        if compiler is not None:
+            traits.has_control_flow |= compiler.may_give_dead
         executors: list[PartitionExecutor] = []
         for device, part in partitions.items():
-            view = yield from build_graph_view(
-                part.graph, self._binders[device], has_control_flow=traits.has_control_flow
-            )
+            binder: Binder = self._binders[device]
+            if compiler is not None:
+                binder = RegionBinder(self._binders[device], compiler.items, compiler.regions)
+            view = yield from build_graph_view(part.graph, binder, has_control_flow=traits.has_control_flow)
             places = yield from first_places(view.items, has_control_flow=view.has_control_flow)
+            if compiler is not None:
+                yield from compiler.restore_places(view.items, places)
             executor = Executor(view, self.pools[device], self._slice_ns, self._schedule_seed, self.holds, places)
             executors.append(PartitionExecutor(executor, part.feed_indices, part.fetch_indices))
             yield

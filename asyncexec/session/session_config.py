@@ -18,8 +18,8 @@ class SessionConfig(BaseModel):
         optimization: which optimizer passes run when a signature is optimized: "on" for all, "L1" for those of each
             device's graph, "off" or "L0" for none.  Passes of users (``ax.graph_pass``) always run.
         executor_type: which executor runs them.  "DEFAULT", or ``""``: at first the general one, which measures the
-            kernels; where all are cheap, the graph is then compiled to Python.  "TAGGED_TOKEN": the general one
-            alone.  "COMPILED": compiled before the first run, wherever that can be.
+            kernels; then what is cheap is compiled to Python, the whole graph or the regions between nodes that await
+            or work.  "TAGGED_TOKEN": the general one alone.  "COMPILED": compiled before the first run.
         schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
         timeout: seconds that each run, and call of a callable, may take where its RunOptions say nothing.
         num_worker_threads: threads for expensive kernels, by default one a core.

@@ -1,8 +1,9 @@
 """Tier: which executor runs the steps of one signature.
 
-The general executor runs the first steps, and measures the kernels.  Where all of them are cheap, the signature is
-then compiled, in pieces behind its runs, which never take longer than the run itself has.  A compiled plan that turns
-out to hold the event loop is dropped, and the general executor, which can tell by which node, has its steps again.
+The general executor runs the first steps, and measures the kernels.  Then what is cheap is compiled, the whole
+signature or what lies between the nodes that await something or run on worker threads; in pieces behind the runs,
+which never take longer than the run itself has.  A compiled plan that turns out to hold the event loop is dropped, and
+the general executor, which can tell by which node, has its steps again.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from asyncexec.executor.compiled_plan import CompiledPlan
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import SLICE_NS, Stage
 from asyncexec.regions.program import UnstructuredError
+from asyncexec.session.plan_compiler import AnyPlan
 
 WARM_UP: Final = 2  # runs before a plan is compiled; four times as many after each that was dropped
 _MAX_WARM_UP: Final = 2048
 
-Compile: TypeAlias = Callable[[], Stage[CompiledPlan | None]]
+Compile: TypeAlias = Callable[[], Stage[AnyPlan | None]]
 
 
 class Tier:
@@ -39,8 +41,8 @@ class Tier:
         self._make = make
         self._num_runs = 0
         self._warm_up = WARM_UP
-        self._stage: Stage[CompiledPlan | None] | None = None
-        self.compiled: CompiledPlan | None = None
+        self._stage: Stage[AnyPlan | None] | None = None
+        self.compiled: AnyPlan | None = None
 
     def compile_at_once(self) -> Stage[None]:
         """Compile before the first run, as a stage."""
@@ -54,9 +56,9 @@ class Tier:
     def plain(self) -> CompiledPlan | None:
         """The plan, if a step of it is one call."""
         plan = self.compiled
-        return plan if plan is not None and plan.is_plain else None
+        return plan if isinstance(plan, CompiledPlan) and plan.is_plain else None
 
-    def note_compiled_run(self, plan: CompiledPlan) -> None:
+    def note_compiled_run(self, plan: AnyPlan) -> None:
         """Go back to the general executor if *plan*, by which a step has been run, holds the event loop."""
         if plan.is_quick or plan is not self.compiled:
             return

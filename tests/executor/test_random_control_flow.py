@@ -73,6 +73,7 @@ class Case(NamedTuple):
     optimization: Literal["on", "off"] = "on"
     debug: bool = False
     scatter: int | None = None  # what the device of each node comes from, where there are three
+    executor_type: Literal["DEFAULT", "COMPILED"] = "DEFAULT"
 
 
 @st.composite
@@ -87,6 +88,7 @@ def cases(draw: st.DrawFn, drawn_programs: st.SearchStrategy[Program], *, is_sca
         draw(st.sampled_from(["on", "off"])),
         draw(st.booleans()),
         draw(st.integers(0, 2**16)) if is_scattered else None,
+        draw(st.sampled_from(["DEFAULT", "COMPILED"])),
     )
 
 
@@ -107,6 +109,7 @@ async def check(case: Case) -> None:
     config = ax.SessionConfig(
         schedule_seed=case.schedule_seed,
         optimization=case.optimization,
+        executor_type=case.executor_type,
         num_worker_threads=2,
         debug=case.debug,
         device_count={"CPU": 1 if case.scatter is None else 3},

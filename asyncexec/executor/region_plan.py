@@ -1,0 +1,96 @@
+"""RegionPlan: a signature whose clusters of cheap nodes are compiled; the general executor runs them and the others."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
+from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.executor.compiled_plan import CompiledPlan
+from asyncexec.executor.executor import Executor
+from asyncexec.executor.executor_barrier import ExecutorBarrier, PartitionedExecutor
+from asyncexec.executor.executor_state import ExecutorState
+from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.kernel import KernelKind
+from asyncexec.graph.node import Node
+
+
+class RegionPlan:
+    """What the steps of one signature share that has regions.
+
+    Args:
+        executor: runs the steps; a region is one item of it.
+        plans: of the regions.
+    """
+
+    __slots__ = ("_executor", "_plans")
+
+    is_plain = False
+
+    def __init__(self, executor: Executor | PartitionedExecutor, plans: Iterable[CompiledPlan]) -> None:
+        self._executor = executor
+        self._plans = tuple(plans)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether no region has turned out to hold the loop for long at a stretch."""
+        return all(plan.is_quick for plan in self._plans)
+
+    def start(self, feeds: Sequence[Any]) -> ExecutorState | ExecutorBarrier:
+        """A step with the values of *feeds*; nothing has run yet."""
+        return self._executor.start(feeds)
+
+
+class RegionBinder:
+    """The kernels of a graph with regions: those of regions are their plans, the others are as they have been bound.
+
+    Args:
+        binder: has bound the others, and gives constants.
+        items: the others, as the general executor runs them; by their names.
+        plans: of the regions.
+    """
+
+    debug = False
+    protects_inputs = False  # they have been protected when they were bound
+
+    def __init__(self, binder: KernelBinder, items: Mapping[str, NodeItem], plans: Mapping[Node, CompiledPlan]) -> None:
+        self._items = items
+        self._plans = plans
+        self.constant = binder.constant
+
+    def bind(self, node: Node, fed: Container[tuple[Node, int]] = ()) -> BoundKernel:
+        """The kernel of *node*."""
+        plan = self._plans.get(node)
+        if plan is not None:
+            return region_kernel(plan)
+        item = self._items[node.name]
+        return BoundKernel(
+            item.checked_kernel,
+            item.kind,
+            item.is_expensive,
+            item.finish,
+            item.transfer,
+            item.gives_new,
+            item.is_undoable,
+        )
+
+    def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:
+        """The same as a stage."""
+        yield from ()
+        return self.bind(node)
+
+
+def region_kernel(plan: CompiledPlan) -> BoundKernel:
+    """What runs a region: one call, or where it may take long, a step that goes on in slices."""
+    if plan.is_plain:
+        call = plan.call
+        return BoundKernel(lambda *inputs: tuple(call(inputs)), KernelKind.CHEAP, is_expensive=False)
+
+    async def run(*inputs: Any) -> tuple[Any, ...]:
+        step = plan.start(inputs)
+        if not step.run_inline():
+            await step.run()
+        return tuple(step.fetched())
+
+    return BoundKernel(run, KernelKind.ASYNC)

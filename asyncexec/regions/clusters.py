@@ -1,0 +1,358 @@
+"""Nodes -> clusters: sets of cheap nodes, each of which can be one node of a graph whose other nodes wait or work.
+
+Theory
+------
+Call the nodes *hard* that the executor has to see: what awaits something, what runs on a worker thread, transfers, and
+what makes a loop go round that has a hard node in it.  The others are cheap; a loop of cheap nodes counts as one.
+
+A cheap node has its *ancestors*, the set of hard nodes that it waits for.  Cheap nodes of one frame with the same
+ancestors can be one node: it waits for nothing that each of them does not wait for.  It is convex, for what stands on a
+path between two of them has the same ancestors and is not hard; and no two such sets are on a cycle, for ancestors only
+grow along edges.
+
+A node of a graph runs if all its inputs are live.  So the cheap nodes are divided further by their *base*, the
+conditions under which what comes from outside is live.  A Merge belongs to a cluster if all its inputs do; else it is
+hard.  What Switches inside of a cluster decide is the cluster's own affair: an output may be dead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.graph.control_flow_info import (
+    ENTERS,
+    EXITS,
+    MERGES,
+    NEXT_ITERATIONS,
+    SWITCHES,
+    ControlFlowInfo,
+    Frame,
+)
+from asyncexec.graph.node import Node, Tensor
+from asyncexec.partition.send_recv import RECVS
+from asyncexec.pruning.prune import ClientGraph
+from asyncexec.regions.program import UnstructuredError
+
+MAX_HARD: Final = 4096  # nodes: a set of them is a number of so many bits
+_LOOP_OPS: Final = ENTERS | EXITS | NEXT_ITERATIONS | {"LoopCond"}
+_BOTH: Final = {0, 1}
+_MANY: Final = 2  # is added to the sides of what has more than two
+_UNKNOWN: Final = -1
+
+# A predicate and the side of it that is taken; or a node of which no more is known than that it is live or not.
+_Token: TypeAlias = tuple[Node, int, int]
+_Liveness: TypeAlias = frozenset[_Token]
+_ALWAYS: Final[_Liveness] = frozenset()
+
+
+class _Key(NamedTuple):
+    """What the members of a cluster have in common."""
+
+    frame: Frame
+    ancestors: int
+    base: _Liveness
+
+
+class _Unit(NamedTuple):
+    """A node, or a loop of cheap nodes."""
+
+    nodes: list[Node]
+    loop: Frame | None
+
+
+def find_clusters(graph: ClientGraph, is_hard: Callable[[Node], bool]) -> Stage[list[list[Node]]]:
+    """The clusters of *graph*, as a stage: the nodes of each in order, but for constants, which are everybody's.
+
+    Raises:
+        UnstructuredError: there is a loop that is none, or too much is hard.
+    """
+    fed = frozenset((tensor.op, tensor.index) for tensor in graph.feeds)
+    flow = yield from ControlFlowInfo.stage(graph.nodes, fed)
+    finder = _Finder(graph, flow, fed, is_hard)
+    yield from finder.find_units()
+    yield from finder.walk()
+    return finder.clusters()
+
+
+def is_free(node: Node) -> bool:
+    """Whether *node* is a constant that waits for nothing: it is there wherever it is wanted."""
+    return node.op == "Const" and not node.control_inputs
+
+
+class _Finder:
+    def __init__(
+        self,
+        graph: ClientGraph,
+        flow: ControlFlowInfo,
+        fed: frozenset[tuple[Node, int]],
+        is_hard: Callable[[Node], bool],
+    ) -> None:
+        self._nodes = graph.nodes
+        self._here = set(graph.nodes)
+        self._flow = flow
+        self._fed = fed
+        self._hard = {
+            node for node in graph.nodes if is_hard(node) or _has_reference(node) or node.op == "ControlTrigger"
+        }
+        self._hard_frames: set[Frame] = set()
+        self._units: list[_Unit] = []
+        self._unit_of: dict[Node, _Unit] = {}
+        self._bits: dict[Node, int] = {}  # of hard nodes
+        self._ancestors: dict[Node, int] = {}  # without the node itself
+        self._live: dict[Node, _Liveness] = {}  # when the node runs
+        self._keys: dict[Node, _Key] = {}  # of members
+        self._members: dict[_Key, list[Node]] = {}
+        self._entered: dict[tuple[Frame, bool], _Liveness] = {}  # when the variables, or constants, of loops come
+
+    # Loops of cheap nodes.
+
+    def find_units(self) -> Stage[None]:
+        """Gather the loops that are wholly cheap."""
+        for node in self._hard:
+            frame: Frame | None = self._flow.output_frame(node) if node.op in ENTERS else self._flow.frame_of(node)
+            while frame is not None:
+                self._hard_frames.add(frame)
+                frame = frame.parent
+        self._hard_frames.add(self._flow.root)
+        loops: dict[Frame, _Unit] = {}
+        for count, node in enumerate(self._nodes):
+            loop = self._cheap_loop(node)
+            if loop is None:
+                unit = _Unit([node], None)
+                self._units.append(unit)
+            elif loop in loops:
+                unit = loops[loop]
+                unit.nodes.append(node)
+            else:
+                unit = loops[loop] = _Unit([node], loop)
+                self._units.append(unit)
+            self._unit_of[node] = unit
+            if not count % STRIDE:
+                yield
+
+    def _cheap_loop(self, node: Node) -> Frame | None:
+        """The outermost frame around *node* that has nothing hard in it."""
+        frame: Frame | None = self._flow.output_frame(node) if node.op in ENTERS else self._flow.frame_of(node)
+        found = None
+        while frame is not None and frame not in self._hard_frames:
+            found, frame = frame, frame.parent
+        return found
+
+    # All units, each after what it waits for.
+
+    def walk(self) -> Stage[None]:
+        """Find the keys of all members."""
+        behind: dict[int, list[_Unit]] = {}
+        waiting: dict[int, int] = {}
+        ready: deque[_Unit] = deque()
+        for count, unit in enumerate(self._units):
+            sources = {id(self._unit_of[source]) for source in self._sources(unit)} - {id(unit)}
+            for source in sources:
+                behind.setdefault(source, []).append(unit)
+            waiting[id(unit)] = len(sources)
+            if not sources:
+                ready.append(unit)
+            if not count % STRIDE:
+                yield
+        num_done = 0
+        while ready:
+            unit = ready.popleft()
+            self._take(unit)
+            for other in behind.pop(id(unit), ()):
+                waiting[id(other)] -= 1
+                if not waiting[id(other)]:
+                    ready.append(other)
+            num_done += 1
+            if not num_done % STRIDE:
+                yield
+        if num_done < len(self._units):
+            raise UnstructuredError("nodes wait for one another")
+        for (frame, is_constant), live in self._entered.items():
+            if is_constant and not live <= self._entered.get((frame, False), live):
+                raise UnstructuredError(f"a constant of frame {frame.name!r} is live under conditions of its own")
+
+    def _sources(self, unit: _Unit) -> Iterable[Node]:
+        for node in unit.nodes:
+            for tensor in node.inputs:
+                if not self._is_given(tensor) and not _is_back_edge(node, tensor):
+                    yield tensor.op
+            for control in node.control_inputs:
+                if control in self._here:
+                    yield control
+
+    def _is_given(self, tensor: Tensor) -> bool:
+        return (tensor.op, tensor.index) in self._fed or tensor.op not in self._here
+
+    def _take(self, unit: _Unit) -> None:
+        node = unit.nodes[0]
+        if unit.loop is None and is_free(node):
+            self._ancestors[node], self._live[node] = 0, _ALWAYS
+            return
+        tensors, controls = self._outer_inputs(unit)
+        ancestors = 0
+        for source in (*[tensor.op for tensor in tensors], *controls):
+            ancestors |= self._ancestors[source] | self._bits.get(source, 0)
+        live = self._liveness(unit, tensors, controls)
+        key = None if self._is_apart(unit, node) else self._key(unit, ancestors, tensors, controls)
+        for each in unit.nodes:
+            self._ancestors[each], self._live[each] = ancestors, live
+            if key is not None:
+                self._keys[each] = key
+                self._members.setdefault(key, []).append(each)
+        if key is None:
+            if len(self._bits) == MAX_HARD:
+                raise UnstructuredError(f"more than {MAX_HARD} nodes are hard")
+            self._bits[node] = 1 << len(self._bits)
+            self._check_round(node)
+
+    def _outer_inputs(self, unit: _Unit) -> tuple[list[Tensor], list[Node]]:
+        """What *unit* takes from others that are in the graph, and whom else it waits for."""
+        tensors = [
+            tensor
+            for node in unit.nodes
+            for tensor in node.inputs
+            if not self._is_given(tensor) and not _is_back_edge(node, tensor) and self._unit_of[tensor.op] is not unit
+        ]
+        controls = [
+            control
+            for node in unit.nodes
+            for control in node.control_inputs
+            if control in self._here and self._unit_of[control] is not unit
+        ]
+        return tensors, controls
+
+    def _is_apart(self, unit: _Unit, node: Node) -> bool:
+        """Whether the executor has to see *node*, the only one of *unit* if that is no loop."""
+        if unit.loop is not None:
+            return False
+        if node in self._hard or node.op in _LOOP_OPS:
+            return True
+        if node.op in MERGES:
+            sources = (*[tensor.op for tensor in node.inputs], *node.control_inputs)
+            keys = {self._keys.get(source) for source in sources}
+            return len(keys) > 1 or None in keys or any(self._is_given(tensor) for tensor in node.inputs)
+        return node.op in SWITCHES and self._source(node.inputs[1]).op.op == "LoopCond"
+
+    def _key(self, unit: _Unit, ancestors: int, tensors: Sequence[Tensor], controls: Sequence[Node]) -> _Key:
+        frame = self._flow.frame_of(unit.nodes[0])
+        if unit.loop is not None:
+            assert unit.loop.parent is not None
+            frame = unit.loop.parent
+        if unit.loop is None and unit.nodes[0].op in MERGES:
+            return self._keys[unit.nodes[0].inputs[0].op]
+        given = [(tensor.op, self._live_of(tensor)) for tensor in tensors]
+        given += [(control, self._live[control]) for control in controls]
+        near: list[tuple[_Liveness, _Liveness]] = []  # the base and the liveness of what may be in the same cluster
+        base = _ALWAYS
+        for source, live in given:
+            key = self._keys.get(source)
+            if key is not None and key.frame is frame and key.ancestors == ancestors:
+                near.append((key.base, live))
+                base |= key.base
+            else:
+                base |= live
+        while True:
+            grown = base.union(*[live for its_base, live in near if its_base != base])
+            if grown == base:
+                return _Key(frame, ancestors, base)
+            base = grown
+
+    # When nodes run.
+
+    def _live_of(self, tensor: Tensor) -> _Liveness:
+        """When *tensor* has a value."""
+        node, live = tensor.op, self._live[tensor.op]
+        if node.op in SWITCHES and self._unit_of[node].loop is None:
+            pred = self._source(node.inputs[1])
+            return live | {(pred.op, pred.index, tensor.index + (_MANY if node.op == "_SwitchN" else 0))}
+        return live
+
+    def _liveness(self, unit: _Unit, tensors: Sequence[Tensor], controls: Sequence[Node]) -> _Liveness:
+        node = unit.nodes[0]
+        lives = [self._live_of(tensor) for tensor in tensors] + [self._live[control] for control in controls]
+        if unit.loop is None and node.op in MERGES and not self._is_head(node):
+            return self._merged(node)
+        live = _ALWAYS.union(*lives)
+        if unit.loop is None and node.op in EXITS:
+            frame = self._flow.frame_of(node)
+            return frozenset(token for token in live if token[0] is not frame.loop_cond)
+        if node.op in RECVS or node.op == "ControlTrigger":
+            return live | {(node, 0, _UNKNOWN)}
+        return live
+
+    def _is_head(self, node: Node) -> bool:
+        return any(_is_back_edge(node, tensor) for tensor in node.inputs)
+
+    def _merged(self, node: Node) -> _Liveness:
+        """When a Merge of branches is live: whenever one side or the other of a predicate is, or nobody knows."""
+        lives = [_ALWAYS if self._is_given(tensor) else self._live_of(tensor) for tensor in node.inputs]
+        common = frozenset.intersection(*lives)
+        rests = [live - common for live in lives]
+        if len(rests) == len(_BOTH) and all(len(rest) == 1 for rest in rests):
+            (one,), (other,) = rests
+            if one[:2] == other[:2] and {one[2], other[2]} == _BOTH:
+                return common
+        return common | {(node, 0, _UNKNOWN)}
+
+    def _check_round(self, node: Node) -> None:
+        """What enters a loop must do so together, and come round whenever the loop goes round."""
+        live = self._live[node]
+        if node.op in NEXT_ITERATIONS:
+            loop_cond = self._flow.frame_of(node).loop_cond
+            inside = {source for source, _, _ in live if self._is_beside(source, node)}
+            if loop_cond is None or inside != {loop_cond}:
+                raise UnstructuredError(f"{node.name!r} does not go round whenever the loop does")
+        elif node.op in ENTERS:
+            frame = self._flow.output_frame(node)
+            is_constant = bool(node.get_attr("is_constant"))
+            known = self._entered.setdefault((frame, is_constant), live)
+            if known != live:
+                raise UnstructuredError(f"{node.name!r} enters a frame under other conditions than others do")
+
+    def _is_beside(self, source: Node, node: Node) -> bool:
+        return source in self._here and self._flow.frame_of(source) is self._flow.frame_of(node)
+
+    def _source(self, tensor: Tensor) -> Tensor:
+        """What *tensor* is, but for the Identities on its way."""
+        while tensor.op.op == "Identity" and not tensor.op.control_inputs and not self._is_given(tensor):
+            tensor = tensor.op.inputs[0]
+        return tensor
+
+    # The end.
+
+    def clusters(self) -> list[list[Node]]:
+        """The clusters that are worth it, and of which all is known that others need to know."""
+        positions = {node: position for position, node in enumerate(self._nodes)}
+        unsure = {
+            self._keys[control]
+            for node in self._nodes
+            for control in node.control_inputs
+            if control in self._keys
+            and self._keys[control] != self._keys.get(node)
+            and self._live[control] != self._keys[control].base
+        }
+        return [
+            sorted(members, key=positions.__getitem__)
+            for key, members in self._members.items()
+            if key not in unsure and _is_worth_it(members)
+        ]
+
+
+_FEW: Final = 2
+_PASSING: Final = SWITCHES | MERGES | {"Identity", "NoOp", "Const"}
+
+
+def _is_worth_it(members: Sequence[Node]) -> bool:
+    return sum(node.op not in _PASSING for node in members) >= _FEW
+
+
+def _is_back_edge(node: Node, tensor: Tensor) -> bool:
+    return node.op in MERGES and tensor.op.op in NEXT_ITERATIONS
+
+
+def _has_reference(node: Node) -> bool:
+    properties = node.properties
+    return any(dtype.is_ref for dtype in (*properties.input_dtypes, *properties.output_dtypes))

@@ -1,0 +1,113 @@
+"""PlanCompiler: the Python functions of one signature, of kernels that the general executor has bound and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableSequence, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from asyncexec.compilation.bind_kernel import KernelBinder
+from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.executor.compiled_plan import CompiledPlan
+from asyncexec.executor.executor import Executor
+from asyncexec.executor.executor_barrier import PartitionedExecutor
+from asyncexec.executor.kernel_outputs import checked_results
+from asyncexec.executor.kernel_stats import ASYNC, INLINE, SIZED, TRANSFER, WORKER
+from asyncexec.executor.loop_holds import LoopHolds
+from asyncexec.executor.region_plan import RegionPlan
+from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.kernel import DEAD, Kernel
+from asyncexec.graph.node import Node
+from asyncexec.partition.partitioned_graph import PartitionedGraph
+from asyncexec.passes.pipeline import PlacedGraph
+from asyncexec.regions.fold import fold
+from asyncexec.regions.schedule import schedule
+from asyncexec.regions.source import Surroundings, write_code
+from asyncexec.regions.structure import Bind, find_structure
+
+AnyPlan: TypeAlias = CompiledPlan | RegionPlan
+_MEASURED: Final = (INLINE, WORKER, SIZED)
+_HARD: Final = (WORKER, ASYNC, SIZED, TRANSFER)
+
+
+class PlanCompiler:
+    """Compiles one signature.
+
+    Args:
+        binders: by device; they give what has not been bound yet.
+        slice_ns: how long a step may hold the event loop; holds: is told how long it was.
+
+    Attributes:
+        items: the nodes as the general executor runs them, by name.
+        regions: the plans of the regions, by the nodes that stand for them.
+        may_give_dead: whether what a region gives may be dead.
+    """
+
+    def __init__(self, binders: Mapping[str, KernelBinder], slice_ns: int, holds: LoopHolds) -> None:
+        self._binders = binders
+        self._slice_ns = slice_ns
+        self._holds = holds
+        self._places: dict[str, int] = {}
+        self._small: set[str] = set()
+        self.items: dict[str, NodeItem] = {}
+        self.regions: dict[Node, CompiledPlan] = {}
+        self.may_give_dead = False
+
+    def read(self, executor: Executor | PartitionedExecutor) -> Stage[None]:
+        """Learn from *executor* which kernels the nodes have, and where they run."""
+        for part in executor.parts:
+            places = part.stats.places
+            for count, item in enumerate(part.view.items):
+                if not item.is_relay:
+                    self.items[item.node.name] = item
+                    self._places[item.node.name] = places[item.id]
+                    if part.has_run and item.id not in part.stats.not_small:
+                        self._small.add(item.node.name)
+                if not count % STRIDE:
+                    yield
+
+    def compile_whole(self, whole: PlacedGraph) -> Stage[CompiledPlan]:
+        """The plan of *whole*, of cheap nodes alone; UnstructuredError if it has no structure that Python has."""
+
+        def bind(node: Node, fed: frozenset[tuple[Node, int]]) -> Kernel:
+            return self._kernel(node, fed, whole.device_of(node))
+
+        program = yield from find_structure(whole.graph, bind)
+        block = yield from schedule(program)
+        code = yield from write_code(program, block, Surroundings(checked_results, self._is_small))
+        return CompiledPlan(code, self._slice_ns, self._holds)
+
+    def compile_regions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[dict[str, PartitionedGraph]]:
+        """*partitions* with regions, whose plans are in ``regions`` then; UnstructuredError where a loop is none."""
+        found: dict[str, PartitionedGraph] = {}
+        surroundings = Surroundings(checked_results, self._is_small, DEAD)
+        for device, part in partitions.items():
+            folded = yield from fold(part.graph, self._is_hard, self._bind_on(device))
+            for region in folded.regions:
+                code = yield from write_code(region.program, region.block, surroundings)
+                self.regions[region.node] = CompiledPlan(code, self._slice_ns, self._holds)
+                self.may_give_dead |= region.may_give_dead
+            found[device] = replace(part, graph=folded.graph)
+        return found
+
+    def restore_places(self, items: Sequence[NodeItem], places: MutableSequence[int]) -> Stage[None]:
+        """Let the kernels of *items*, but for those of regions, run where they have been found to run best."""
+        for count, item in enumerate(items):
+            known = self._places.get(item.node.name)
+            if known in _MEASURED and places[item.id] in _MEASURED and item.node not in self.regions:
+                places[item.id] = known
+            if not count % STRIDE:
+                yield
+
+    def _is_hard(self, node: Node) -> bool:
+        return self._places.get(node.name) in _HARD
+
+    def _is_small(self, node: Node) -> bool:
+        return node.name in self._small
+
+    def _bind_on(self, device: str) -> Bind:
+        return lambda node, fed: self._kernel(node, fed, device)
+
+    def _kernel(self, node: Node, fed: frozenset[tuple[Node, int]], device: str) -> Kernel:
+        item = self.items.get(node.name)
+        return self._binders[device].bind(node, fed).kernel if item is None else item.checked_kernel

@@ -1,0 +1,251 @@
+"""Signatures with nodes that await something or work: what is cheap runs in regions, and nobody can tell."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from asyncexec.executor.region_plan import RegionPlan
+from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
+from tests.regions.programs import COMPILED, TAGGED
+from tests.running import settle, started
+
+BOTH = pytest.mark.parametrize("config", [TAGGED, COMPILED], ids=["tagged token", "compiled"])
+F = ax.float64
+
+
+@ax.op(outputs=[ax.float64])
+async def later(x: float) -> float:
+    await asyncio.sleep(0)
+    return float(x)
+
+
+def has_regions(session: ax.Session) -> bool:
+    return any(isinstance(prepared.tier.compiled, RegionPlan) for prepared in session._cache.values())
+
+
+async def outcomes(graph: ax.Graph, fetches: Any, *feeds: dict[Any, Any]) -> list[list[Any]]:
+    """What both executors give, or raise, for the *feeds* of some runs."""
+    found: list[list[Any]] = []
+    for config in (TAGGED, COMPILED):
+        got: list[Any] = []
+        async with ax.Session(graph, config) as session:
+            for each in feeds:
+                try:
+                    got.append(await session.run(fetches, each))
+                except ax.errors.OpError as error:
+                    got.append((type(error), str(error)))
+            assert has_regions(session) == (config is COMPILED)
+        found.append(got)
+    return found
+
+
+async def test_cheap_nodes_between_awaits() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        y = later(x * 2.0 + 1.0)
+        z = later((y - 3.0) * y)
+        out = z * 0.5 + y
+    one, other = await outcomes(graph, [out, z, y], {x: 1.5}, {x: -2.0})
+    assert one == other
+
+
+async def test_an_error_names_the_node_and_the_iteration() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+
+        def body(i: Any, y: Any) -> Any:
+            y = ax.cast(later(ax.cast(y, F)), ax.int64)
+            return i + 1, ax.floordiv(y * 6 - y, x - i, name="divides")
+
+        _, y = ax.while_loop(lambda i, y: i < 4, body, [ax.constant(0, ax.int64), x])
+    one, other = await outcomes(graph, y, {x: 9}, {x: 2}, {x: 0})
+    assert one == other
+    assert "divides" in one[1][1]
+    assert "in iteration while 2" in one[1][1]
+
+
+@BOTH
+async def test_nothing_waits_longer(config: ax.SessionConfig) -> None:
+    """What follows the quick of two calls runs while the slow one is under way."""
+    log: list[str] = []
+    go = asyncio.Event()
+
+    @ax.op(outputs=[ax.float64])
+    async def slow(x: float) -> float:
+        await go.wait()
+        return float(x)
+
+    @ax.op(outputs=[ax.float64])
+    async def note(x: float) -> float:
+        log.append(f"{float(x):g}")
+        return float(x)
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        quick = note(later(x + 1.0) * 2.0 + 1.0)
+        out = quick * 3.0 + (slow(x + 2.0) * 4.0 + 0.5)
+    async with ax.Session(graph, config) as session:
+        for _ in range(3):
+            go.clear()
+            log.clear()
+            run = await started(session.run(out, {x: 1.0}))
+            await settle(20)
+            assert log == ["5"]
+            go.set()
+            assert await run == 5 * 3 + 3 * 4 + 0.5
+        assert has_regions(session) == (config is COMPILED)
+
+
+@BOTH
+async def test_iterations_overlap(config: ax.SessionConfig) -> None:
+    at_work, most = 0, 0
+
+    @ax.op(outputs=[ax.float64])
+    async def call(x: float) -> float:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        await settle(20)
+        at_work -= 1
+        return float(x)
+
+    with ax.Graph() as graph:
+
+        def body(i: Any, total: Any) -> Any:
+            answer = call(ax.cast(i, F) * 2.0 + 1.0)
+            return i + 1, total + (answer * 3.0 - 1.0)
+
+        _, total = ax.while_loop(lambda i, _: i < 8, body, [0, ax.constant(0.0, F)], parallel_iterations=4)
+    async with ax.Session(graph, config) as session:
+        for _ in range(3):
+            assert await session.run(total) == sum(3 * (2 * i + 1) - 1 for i in range(8))
+    assert most == 4
+
+
+@pytest.mark.parametrize("p", [True, False])
+@BOTH
+async def test_only_the_branch_that_is_taken_runs(config: ax.SessionConfig, p: bool) -> None:
+    calls: list[float] = []
+
+    @ax.op(outputs=[ax.float64])
+    async def call(x: float) -> float:
+        calls.append(float(x))
+        return float(x)
+
+    with ax.Graph() as graph:
+        x, decides = ax.placeholder(F, [], name="x"), ax.placeholder(ax.bool, [], name="p")
+        asked = later(x * 1.0 + 0.0)
+        inner = ax.cond(decides, lambda: call(asked * 2.0 + 1.0) * 2.0 - 1.0, lambda: asked * 3.0 - 1.0)
+        out = inner * 10.0 + asked
+    async with ax.Session(graph, config) as session:
+        assert await session.run(out, {x: 2.0, decides: p}) == (92.0 if p else 52.0)
+    assert calls == ([5.0] if p else [])
+
+
+async def test_a_loop_of_cheap_nodes_is_one_region_and_can_be_ended() -> None:
+    with ax.Graph() as graph:
+        n = ax.placeholder(ax.int64, [], name="n")
+        first = ax.cast(later(ax.cast(n, F)), ax.int64)
+        (last,) = ax.while_loop(lambda i: i != first * 1, lambda i: [i + 1], [ax.constant(0, ax.int64)])
+        out = last + 1
+    async with ax.Session(graph, COMPILED) as session:
+        assert await session.run(out, {n: 5000}) == 5001
+        assert has_regions(session)
+        run = await started(session.run(out, {n: -1}))
+        await settle(50)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        with pytest.raises(DeadlineExceededError):
+            await session.run(out, {n: -1}, options=ax.RunOptions(timeout=0.05))
+        assert await session.run(out, {n: 3}) == 4
+
+
+async def test_control_edges_into_and_out_of_regions() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        variable = ax.Variable(np.float64(1.0), name="v")
+        asked = later(x + 1.0)
+        with ax.control_dependencies([asked]):
+            added = variable.assign_add(x * 2.0 + 1.0)
+        with ax.control_dependencies([added]):
+            seen = later(variable.read_value() * 1.0 + 0.0)
+            after = variable.read_value() * 10.0 + seen
+    for config in (TAGGED, COMPILED):
+        async with ax.Session(graph, config) as session:
+            await session.run(variable.initializer)
+            assert [await session.run(after, {x: 1.0}) for _ in range(3)] == [44.0, 77.0, 110.0]
+
+
+async def test_a_target_that_is_in_a_region_runs() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        variable = ax.Variable(np.float64(0.0), name="v")
+        add = variable.assign_add(later(x + 1.0) * 2.0 + 1.0)
+        seen = variable.read_value()
+    async with ax.Session(graph, COMPILED) as session:
+        await session.run(variable.initializer)
+        for _ in range(3):
+            await session.run([], {x: 1.0}, targets=[add])
+        assert has_regions(session)
+        assert await session.run(seen) == 15.0
+
+
+async def test_a_dead_fetch_has_no_value() -> None:
+    with ax.Graph() as graph:
+        x, p = ax.placeholder(F, [], name="x"), ax.placeholder(ax.bool, [], name="p")
+        dead, live = ax.create_op("Switch", [later(x) * 2.0 + 1.0, p])
+        out, other = later(live * 2.0 - 1.0) + 1.0, dead * 3.0 - 1.0
+    async with ax.Session(graph, COMPILED) as session:
+        for _ in range(3):
+            assert await session.run(out, {x: 1.0, p: True}) == 6.0
+            with pytest.raises(InvalidArgumentError, match="does not have a value"):
+                await session.run([out, other], {x: 1.0, p: True})
+
+
+async def test_regions_keep_nothing_of_a_step() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [None], name="x")
+        out = ax.reduce_sum(later(ax.reduce_sum(x * 2.0 + 1.0)) + x * 3.0)
+    async with ax.Session(graph, COMPILED) as session:
+        value = np.ones(10)
+        seen = weakref.ref(value)
+        assert await session.run(out, {x: value}) == 330.0
+        assert has_regions(session)
+        del value
+        gc.collect()
+        assert seen() is None
+
+
+@pytest.mark.measured_costs
+@pytest.mark.allow_blocking
+async def test_a_region_that_holds_the_loop_is_given_up() -> None:
+    seconds = 0.0
+
+    @ax.op(outputs=[ax.float64])
+    def think(x: float) -> float:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+        return float(x)
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        out = think(later(x) + 1.0) * 2.0
+    async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=None)) as session:
+        for _ in range(200):
+            assert await session.run(out, {x: 1.0}) == 4.0
+        assert has_regions(session)
+        seconds = 0.01
+        for _ in range(4):
+            assert await session.run(out, {x: 1.0}) == 4.0
+        assert not has_regions(session)
+        assert "think" in (session.statistics().longest_node or "")
