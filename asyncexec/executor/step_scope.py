@@ -11,7 +11,7 @@ from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.ending import Ending
 from asyncexec.executor.frame import TaskGroup
 from asyncexec.executor.patience import Patience
-from asyncexec.executor.undo_log import UndoLog, is_cancellation
+from asyncexec.executor.undo_log import UndoLog, is_cancellation, undo_all
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError
 
@@ -181,7 +181,7 @@ class StepScope(ABC):
         """Undo what it has changed in queues: nobody gets its results."""
         log, self.undo_log = self.undo_log, None
         if log is not None:
-            log.undo()
+            undo_all([log])
 
     def watch(self, waiter: Waiter) -> None:
         """Tell *waiter* whatever comes back, where somebody else than ``run()`` drives the step."""

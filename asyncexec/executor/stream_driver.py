@@ -27,7 +27,7 @@ from asyncexec.executor.lost_fetches import LostFetches
 from asyncexec.executor.pipeline_state import PipelineState
 from asyncexec.executor.step_counts import StepCounts
 from asyncexec.executor.stream_item import StateCell, StateSlot, StreamItem
-from asyncexec.executor.undo_log import UndoLog
+from asyncexec.executor.undo_log import UndoLog, undo_all
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
 
@@ -375,10 +375,7 @@ class StreamDriver(ABC):
 
     def _undo(self, items: Iterable[StreamItem]) -> None:
         """Undo what *items* have changed in queues: they are done, and nobody takes their results."""
-        for item in items:
-            log = self._undo_logs.pop(item, None)
-            if log is not None:
-                log.undo()
+        undo_all([self._undo_logs.pop(item) for item in items if item in self._undo_logs])
 
     def _fail(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
         if item.written:

@@ -14,7 +14,7 @@ As in TensorFlow, what it took is used; else an element that makes steps fail wo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -113,17 +113,19 @@ class UndoLog:
         """The caller has got the values in *slots* of the fetches: what they come from is used."""
         self._records = [record for record in self._records if not record.leads_to_fetch(slots)]
 
-    def undo(self) -> None:
-        """Undo the changes, once."""
+    def undo(self) -> list[Change]:
+        """Undo the changes, once; those that have been undone."""
         self._forget_ended()
         records, self._records = self._records, []
         puts = [record for record in records if not record.change.takes]
+        undone: list[Change] = []
         for taken in (record for record in reversed(records) if record.change.takes):
             moves = [put.change for put in puts if taken.leads_to(put)]
             if all(move.can_undo() for move in moves):
-                for move in moves:
-                    move.undo()
-                taken.change.undo()
+                for change in (*moves, taken.change):
+                    change.undo()
+                    undone.append(change)
+        return undone
 
     def _forget_ended(self) -> None:
         """Forget what was changed in iterations that have ended, but for moves of what was taken outside of them."""
@@ -138,6 +140,13 @@ class UndoLog:
                     sources -= taken
                     left -= taken
         self._records = [record for record in self._records if record in left]
+
+
+def undo_all(logs: Iterable[UndoLog]) -> None:
+    """Undo the changes of *logs*.  All are undone before others see it, so that these find what they take in order."""
+    undone = [change for log in logs for change in log.undo()]
+    for change in undone:
+        change.show_undone()
 
 
 def is_cancellation(failure: BaseException) -> bool:

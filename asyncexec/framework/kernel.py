@@ -60,7 +60,11 @@ class Change(Protocol):
         ...
 
     def undo(self) -> None:
-        """Make it as if it had not been, as far as it has been made."""
+        """Make it as if it had not been, as far as it has been made; others see it once ``show_undone`` is called."""
+        ...
+
+    def show_undone(self) -> None:
+        """Let those go on that wait for what has been undone."""
         ...
 
 

@@ -59,7 +59,11 @@ class Attempt(ABC):
 
     @abstractmethod
     def undo(self) -> None:
-        """Let the queue be as if this had not been; once."""
+        """Let the queue be as if this had not been; once.  Others go on when ``show_undone`` is called."""
+
+    def show_undone(self) -> None:
+        """Let those go on that wait for what has been undone."""
+        self.queue.flush()
 
     def close(self) -> None:
         """Not begin, as a coroutine that is not awaited."""
@@ -112,7 +116,6 @@ class Enqueue(Attempt):
         put, self._put = self._put, []
         for entry in put:
             self.queue.remove(entry)
-        self.queue.flush()
 
 
 class Close(Attempt):
@@ -185,7 +188,6 @@ class Dequeue(Attempt):
 
     def undo(self) -> None:
         self.withdraw()
-        self.queue.flush()
 
 
 class Queue(ABC):

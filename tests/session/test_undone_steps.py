@@ -160,6 +160,23 @@ async def test_what_goes_back_is_for_those_who_wait() -> None:
         assert (await second).tolist() == [1, 2]
 
 
+async def test_all_that_a_step_has_taken_goes_back_before_those_who_wait_take_it() -> None:
+    shop, stop = Shop("queue"), Stop()
+    with shop.graph:
+        queue = shop.queues["queue"]
+        first = queue.dequeue()
+        with ax.control_dependencies([first]):
+            result = stop.op(first + queue.dequeue())
+        one = queue.dequeue()
+    async with ax.Session(shop.graph) as session:
+        await fill(shop, session, 1, 2)
+        call = await stop.reached_by(session.run(result))
+        waiting = [asyncio.ensure_future(session.run(one)) for _ in range(2)]
+        await settle(10)
+        await cancelled(call)
+        assert await asyncio.gather(*waiting) == [1, 2]
+
+
 async def test_an_iteration_that_has_ended_has_used_what_it_took() -> None:
     shop, stop = Shop("queue"), Stop()
     with shop.graph:
