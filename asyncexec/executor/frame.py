@@ -102,12 +102,14 @@ class FrameState:
         initial_inputs, initial_pending: what iterations begin with.
         invariants: values of constant Enters, given to every iteration, and where they go.
         dead_exits: Exits that were dead in the last iteration.
+        has_lost: whether a node in it, or in a frame in it, has failed, and the step goes on.
         tasks: what is awaited for it; None as long as nothing has been.
         hashed_id: its frame_id, once it has been asked for.
     """
 
     __slots__ = (
         "dead_exits",
+        "has_lost",
         "hashed_id",
         "index",
         "info",
@@ -133,6 +135,7 @@ class FrameState:
         self.next_iter_roots: list[tuple[NodeItem, Any]] = []
         self.invariants: list[tuple[Any, Sequence[Route]]] = []
         self.dead_exits: list[NodeItem] = []
+        self.has_lost = False
         self.tasks: TaskGroup | None = None
         self.hashed_id = 0
 

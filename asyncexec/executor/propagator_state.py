@@ -101,6 +101,20 @@ class PropagatorState(Cascade):
             if self._entered:
                 self._end_entered(ready)
 
+    def lose(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
+        """Go on after a node that failed: what it would have given never comes, and its iteration can end without."""
+        iteration = tagged[1]
+        frame = iteration.frame
+        frame.has_lost = True
+        while (parent := frame.parent_iteration) is not None:
+            frame = parent.frame
+            frame.has_lost = True
+        iteration.outstanding_ops -= 1
+        if not iteration.outstanding_ops:
+            self._clean_up(iteration, ready)
+            if self._entered:
+                self._end_entered(ready)
+
     def fetched(self) -> list[Any]:
         """The values of the fetches; NOTHING where none has arrived."""
         return self._root.inputs[self._view.fetch_slots]
@@ -208,8 +222,10 @@ class PropagatorState(Cascade):
                 return
             assert parent.children is not None  # the frame is one of them
             del parent.children[frame.index]
-            self._work.extend([(DEAD, routes, parent) for exit_item in frame.dead_exits for routes in exit_item.routes])
-            self._cascade(ready)
+            if not frame.has_lost:  # else this may not be how the frame would have ended
+                dead = [(DEAD, routes, parent) for exit_item in frame.dead_exits for routes in exit_item.routes]
+                self._work.extend(dead)
+                self._cascade(ready)
             parent.outstanding_frames -= 1
             if parent.outstanding_ops or parent.outstanding_frames:
                 return

@@ -86,3 +86,5 @@ class TaggedExecutorState(ExecutorState):
         if isinstance(error, OpError):
             error.locate_iteration(entry[1].location)
         self.fail_node(item, error)
+        if self._failure is None:
+            self._propagator.lose(entry, self.ready)

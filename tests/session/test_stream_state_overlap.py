@@ -217,6 +217,61 @@ async def test_failure_in_a_branch_or_loop_that_the_update_needs() -> None:
     assert [found[1].message, found[2].message] == ["item 1: ValueError: 1 before", "item 2: ValueError: 2 aside"]
 
 
+@pytest.mark.parametrize("parallel_iterations", [1, 4])
+@pytest.mark.parametrize("is_nested", [False, True])
+async def test_failure_in_a_loop_that_goes_on_without(parallel_iterations: int, is_nested: bool) -> None:
+    """The loop counts to its end, and the update takes the count; what fails in the third round, it does not need."""
+
+    @ax.op(**OUTPUT)
+    def check(x: int, i: int) -> int:
+        if (x, i) == (1, 2):
+            raise ValueError("bad")
+        return x
+
+    def body(i: ax.Tensor, _: ax.Tensor) -> Any:
+        if not is_nested:
+            return plus(i, np.int64(1)), check(x, i)
+        inner = ax.while_loop(lambda j, _: j < 2, lambda j, _: (j + 1, check(x, i)), (ax.constant(0), x))
+        return plus(i, np.int64(1)), inner[1]
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        total = ax.stream_state(np.int64(0))
+        start = ax.constant(0, ax.int64)
+        count, other = ax.while_loop(lambda i, _: i < 20, body, (start, x), parallel_iterations=parallel_iterations)
+        new = total.update(plus(total, count))
+    async with ax.Session(graph) as session:
+        items = ({x: i} for i in range(3))
+        found = [out async for out in session.map([new, other], items, on_error="yield")]
+    assert [found[0], found[2]] == [[20, 0], [60, 2]]
+    assert found[1].message == "item 1: ValueError: bad"
+
+
+async def test_loop_that_fails_in_a_branch_is_not_dead() -> None:
+    """Its Exits never come; if they were dead, so would be the Merge, and the trigger would run."""
+
+    @ax.op(**OUTPUT)
+    def check(x: int, i: int) -> int:
+        if (x, i) == (1, 2):
+            raise ValueError("bad")
+        return i + 1
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        total = ax.stream_state(np.int64(0))
+        zero = ax.constant(0, ax.int64)
+        count = ax.cond(x < 100, lambda: ax.while_loop(lambda i: i < 20, lambda i: check(x, i), [zero])[0], lambda: x)
+        with ax.control_dependencies([count]):
+            trigger = ax.create_op("ControlTrigger")
+        with ax.control_dependencies([trigger]):
+            new = total.update(plus(total, np.int64(1)))
+    async with ax.Session(graph) as session:
+        items = ({x: i} for i in range(3))
+        found = [out async for out in session.map([new, count], items, on_error="yield")]
+    assert [found[0], found[2]] == [[1, 20], [2, 20]]
+    assert found[1].message == "item 1: ValueError: bad"
+
+
 @pytest.mark.virtual_clock
 @pytest.mark.parametrize("early", [True, False])
 async def test_each_of_several_states_is_for_itself(early: bool) -> None:
