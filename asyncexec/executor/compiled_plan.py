@@ -116,7 +116,12 @@ class CompiledPlan:
 
     def error_of(self, raised: BaseException) -> BaseException:
         """What a step fails with in which a kernel has *raised*: it names the node, and the rounds of loops."""
-        line, frame, location = self._find(raised.__traceback__)
+        calls = self._calls(raised.__traceback__)
+        cause = raised.__cause__
+        if isinstance(raised, RuntimeError) and isinstance(cause, StopIteration) and not _is_in_kernel(calls):
+            raised = cause  # which cannot leave a generator
+            calls += self._calls(raised.__traceback__)
+        line, frame = calls[-1] if calls else (None, None)
         if line is None or line.call is None or frame is None:
             unknown = InternalError("a compiled step was left by an error that none of its kernels raised")
             unknown.__cause__ = raised
@@ -125,34 +130,43 @@ class CompiledPlan:
         call = line.call
         inputs = [names.get(name, frame.f_globals.get(name)) for name in line.arguments]
         error = as_op_error(explained_by(raised, call.check, inputs), call.node)
+        location = ", ".join(_rounds(calls))
         if isinstance(error, OpError) and location:
             error.locate_iteration(location)
-        for each in self._frames(raised.__traceback__):
+        for _, each in calls:
             each.clear()  # the error is not to keep the tensors of the step
             each.f_locals  # noqa: B018 - before Python 3.13, what it gave before is brought up to date by this
         return error
 
-    def _frames(self, trace: TracebackType | None) -> Iterator[FrameType]:
-        while trace is not None:
-            if trace.tb_frame.f_code in self._code.lines:
-                yield trace.tb_frame
-            trace = trace.tb_next
+    def _calls(self, trace: TracebackType | None) -> list[tuple[Line | None, FrameType]]:
+        """The lines of ours in *trace*, from the outside in.
 
-    def _find(self, trace: TracebackType | None) -> tuple[Line | None, FrameType | None, str]:
-        """The innermost line of ours in *trace*, its frame, and the rounds of the loops around."""
-        found: Line | None = None
-        frame: FrameType | None = None
-        rounds: list[str] = []
+        What stands behind the first of them and is not ours belongs to the kernel.  If it has raised an error that was
+        raised before, the frames of earlier steps are there.
+        """
+        calls: list[tuple[Line | None, FrameType]] = []
         while trace is not None:
             lines = self._code.lines.get(trace.tb_frame.f_code)
             if lines is not None:
-                frame = trace.tb_frame
-                names = frame.f_locals
-                found = lines.get(trace.tb_lineno)
-                loops = () if found is None else found.loops
-                rounds += [f"{loop.frame} {names[loop.base] + names[loop.index]}" for loop in loops]
+                calls.append((lines.get(trace.tb_lineno), trace.tb_frame))
+            elif calls:
+                break
             trace = trace.tb_next
-        return found, frame, ", ".join(rounds)
+        return calls
+
+
+def _is_in_kernel(calls: Sequence[tuple[Line | None, FrameType]]) -> bool:
+    """Whether the innermost of *calls* is that of a kernel."""
+    line = calls[-1][0] if calls else None
+    return line is not None and line.call is not None
+
+
+def _rounds(calls: Iterable[tuple[Line | None, FrameType]]) -> Iterator[str]:
+    """The loops around the innermost of *calls*, each with the number of its round."""
+    for line, frame in calls:
+        if line is not None:
+            names = frame.f_locals
+            yield from (f"{loop.frame} {names[loop.base] + names[loop.index]}" for loop in line.loops)
 
 
 class CompiledState(StepScope):

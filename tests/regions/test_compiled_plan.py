@@ -120,6 +120,49 @@ async def test_error_names_the_node_and_the_rounds_of_its_loops() -> None:
     assert "checked" in texts[1]
 
 
+AGAIN = ValueError("raised again and again")
+
+
+@pytest.mark.parametrize("error", [AGAIN, StopIteration("stop"), StopIteration(), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("where", ["straight", "loop", "behind", "part"])
+async def test_error_of_any_kind_and_origin_is_that_of_the_general_executor(error: BaseException, where: str) -> None:
+    """An error that was raised before has frames of earlier steps; a StopIteration cannot leave a generator."""
+
+    def refuse(i: int) -> int:
+        if i >= 3:
+            raise error
+        return i
+
+    check = raw_op("Check", refuse, dtype=ax.int32)
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int32, [])
+
+        def body(i: ax.Tensor, value: ax.Tensor) -> list[ax.Tensor]:
+            if where == "part":
+                for _ in range(200):
+                    value = -value
+                _, value = ax.while_loop(lambda j, _: j < 1, lambda j, _: [j + 1, check(i)], [ax.constant(0), value])
+            elif where == "loop":
+                value = check(i)
+            return [i + 1, value]
+
+        last = x
+        if where != "straight":
+            last, value = ax.while_loop(lambda i, _: i < x, body, [ax.constant(0), x])
+            last = last if where == "behind" else value
+        result = check(last) if where in ("straight", "behind") else last
+    found = []
+    for config in (TAGGED, COMPILED):
+        async with ax.Session(graph, config) as session:
+            assert await session.run(result, {x: 2}) == (1 if where in ("loop", "part") else 2)
+            for number in (5, 4):
+                with pytest.raises((ax.errors.OpError, GeneratorExit)) as caught:
+                    await session.run(result, {x: number})
+                found.append((type(caught.value), str(caught.value), caught.value.__cause__ or caught.value))
+    assert found[:2] == found[2:]
+    assert {cause for _, _, cause in found} == {error}
+
+
 async def test_error_of_shapes_is_explained() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [None], name="x")
