@@ -112,8 +112,7 @@ class Session:
         Args:
             fetches: a tensor, an operation (gives None), a name, or a nest of lists, tuples, named tuples, dicts and
                 dataclasses of them.
-            feeds: values by tensor or name; whatever only they would have needed is not run.  Arrays are not copied:
-                they are to stay as they are until this returns.
+            feeds: values by tensor or name; what only they need is not run.  Leave arrays alone until this returns.
             targets: operations to run without fetching anything.
             options: see RunOptions.
             metadata: filled in place.
