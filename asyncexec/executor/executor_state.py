@@ -131,6 +131,7 @@ class ExecutorState(TransferScope):
         Returns whether it may be used again.
         """
         self._waiter = None
+        self._places = self._stats.places
         self._propagator.reset()
         return True
 

@@ -83,12 +83,11 @@ class KernelStats:
 
     def stays_inline(self, item_id: int, inputs: Sequence[Any]) -> bool:
         """Whether a CAREFUL kernel is called inline with *inputs*; if not, it is SIZED from now on."""
-        for value in inputs:
-            if type(value) is np.ndarray and value.nbytes > SMALL_SIZE:
-                self.not_small.add(item_id)
-                if value.nbytes > LARGE_SIZE:
-                    self.places[item_id] = SIZED
-                    return False
+        if any(type(value) is np.ndarray and value.nbytes > SMALL_SIZE for value in inputs):
+            self.not_small.add(item_id)
+            if has_large(inputs):
+                self.places[item_id] = SIZED
+                return False
         return True
 
     def watch(self, item_id: int, coroutine: Awaitable[Any]) -> Awaitable[Any]:
@@ -177,6 +176,14 @@ def _first_place(kind: KernelKind, is_expensive: bool | None) -> int:
     if kind is KernelKind.EXPENSIVE and is_expensive is None:
         return SIZED
     return WORKER if is_expensive else INLINE
+
+
+def has_large(values: Sequence[Any]) -> bool:
+    """Whether one of *values* is an array of more than LARGE_SIZE bytes."""
+    for value in values:  # noqa: SIM110 - a generator would cost more than the loop
+        if type(value) is np.ndarray and value.nbytes > LARGE_SIZE:
+            return True
+    return False
 
 
 def num_bytes(inputs: Sequence[Any]) -> int:

@@ -22,6 +22,7 @@ from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
 from asyncexec.executor.executor_barrier import ExecutorBarrier, PartitionedExecutor
 from asyncexec.executor.executor_state import ExecutorState
+from asyncexec.executor.kernel_stats import has_large
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.lost_fetches import LostFetches
 from asyncexec.executor.pipeline_state import PipelineState
@@ -43,6 +44,7 @@ class StreamPlan:
         explained: the error to show for one of a step.
         holds: is told how long the event loop was held.
         counts: is told of items that have ended.
+        may_be_large: whether what is fed may be so large that kernels take long with it.
         states: those carried from item to item.
     """
 
@@ -52,6 +54,7 @@ class StreamPlan:
     explained: Callable[[OpError], OpError]
     holds: LoopHolds
     counts: StepCounts
+    may_be_large: bool = True
     states: tuple[StateSlot, ...] = ()
 
 
@@ -227,6 +230,9 @@ class StreamDriver(ABC):
         if isinstance(values, BaseException):
             self._end_item(item, values)
             return monotonic_ns()
+        if plan.may_be_large and has_large(values):
+            item.step = None
+            item.is_large = True
         try:
             if type(item.step) is PipelineState:
                 item.step.restart(values, item)
@@ -246,10 +252,13 @@ class StreamDriver(ABC):
         if type(step) is ExecutorState:
             step.restart(values, item)
             return
-        if values is not None and not plan.states and type(executor) is Executor:
-            step = executor.start_one_of_many(values)
-        else:
+        if values is None or plan.states or item.is_large or type(executor) is not Executor:
             step = executor.start(values)
+        else:
+            step = executor.start_one_of_many(values)
+        if item.is_large:
+            item.is_large = False
+            step.be_careful()
         item.step = step
         step.watch(item)
 

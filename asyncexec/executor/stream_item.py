@@ -81,6 +81,7 @@ class StreamItem(FailureKeeper):
         keeps_failures: whether its step goes on with the updates of states when a node has failed.
         failure: the first that was kept; failed: the nodes, as long as nobody has looked at them.
         lost: what is not fetched because of them; None where all goes well.
+        is_large: whether kernels may take long with what it is fed; until its step begins.
         is_done: whether ``value``, or ``error``, is there.
     """
 
@@ -92,6 +93,7 @@ class StreamItem(FailureKeeper):
         "failure",
         "has_place",
         "is_done",
+        "is_large",
         "is_queued",
         "keeps_failures",
         "lost",
@@ -117,6 +119,7 @@ class StreamItem(FailureKeeper):
         self.failure: OpError | None = None
         self.failed: list[NodeItem] = []
         self.lost: LostFetches | None = None
+        self.is_large = False
         self.is_done = False
         self.value: Any = None
         self.error: BaseException | None = None

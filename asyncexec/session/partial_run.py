@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.executor import Executor
+from asyncexec.executor.kernel_stats import has_large
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError, InvalidArgumentError, OpError
@@ -90,6 +91,8 @@ class PartialRun:
         for position in values:
             self._feed_position(self._prepared.feeds[position])
         self._pending_feeds.difference_update(values)
+        if has_large(list(values.values())):
+            self.scope.be_careful()
         for position, converted in values.items():
             self.scope.deliver_feed(position, converted)
 

@@ -139,6 +139,7 @@ async def open_plan(host: StreamHost, admission: StreamAdmission, fetches: Any, 
         lambda error: explained(error, prepared),
         host.holds,
         host.counts,
+        may_be_large(host.graph, keys),
         tuple(slots),
     )
 

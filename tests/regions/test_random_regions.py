@@ -1,4 +1,4 @@
-"""Random programs of which some nodes are hard, whichever these are: regions give the same as no regions, bit for bit."""
+"""Random programs of which some nodes are hard, whichever these are: regions give the same as the evaluator."""
 
 from __future__ import annotations
 
