@@ -37,6 +37,8 @@ from asyncexec.pruning.prune import ClientGraph
 from asyncexec.regions.program import UnstructuredError
 
 MAX_HARD: Final = 4096  # nodes: a set of them is a number of so many bits
+_FEW: Final = 2  # calls from which on a region is worth it
+_PASSING: Final = SWITCHES | MERGES | {"Identity", "NoOp", "Const"}
 _LOOP_OPS: Final = ENTERS | EXITS | NEXT_ITERATIONS | {"LoopCond"}
 _BOTH: Final = {0, 1}
 _MANY: Final = 2  # is added to the sides of what has more than two
@@ -339,10 +341,6 @@ class _Finder:
             for key, members in self._members.items()
             if key not in unsure and _is_worth_it(members)
         ]
-
-
-_FEW: Final = 2
-_PASSING: Final = SWITCHES | MERGES | {"Identity", "NoOp", "Const"}
 
 
 def _is_worth_it(members: Sequence[Node]) -> bool:
