@@ -2,6 +2,7 @@
 
 - An ``async def`` test runs twice, on asyncio's loop and on uvloop; with mark ``virtual_clock`` once, on
   VirtualClockLoop.
+- A collection of garbage looks only at what was made since the tests were collected.
 - A call made by asyncexec that blocks a running loop (sleeping, files, sockets, locks that are held) raises
   ``blockbuster.BlockingError``, unless the test has mark ``allow_blocking``.
 - A kernel that is slow, maybe since the machine was, does not move to a thread, except with mark ``measured_costs``.
@@ -35,6 +36,7 @@ from asyncexec.executor import kernel_stats, pipeline_state
 from asyncexec.passes.pipeline import Pipeline
 from asyncexec.session import graph_execution_state
 from asyncexec.testing import VirtualClockLoop
+from tests.running import import_all_names
 
 if sys.platform != "win32":
     import uvloop
@@ -61,6 +63,11 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
     if sys.platform != "win32":
         factories["uvloop"] = uvloop.new_event_loop
     return factories
+
+
+def pytest_collection_finish() -> None:
+    import_all_names()
+    forget_garbage()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -116,6 +123,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def executor_type(request: pytest.FixtureRequest) -> Iterator[None]:
     with mock.patch.object(graph_execution_state, "DEFAULT_EXECUTOR_TYPE", request.config.getoption("--executor-type")):
         yield
+
+
+def forget_garbage() -> None:
+    """Let later collections look at nothing that there is now: tens of thousands of tests, and all modules."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def nothing_frozen() -> Iterator[None]:
+    """For tests of what asyncexec does with the collector itself."""
+    gc.unfreeze()
+    yield
+    forget_garbage()
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ import pytest
 from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.interpreter import IS_FREE_THREADED
 
+pytestmark = pytest.mark.usefixtures("nothing_frozen")
+
 MANY = 60_000
 FEW = 2_000
 IMMORTAL = 1_000  # at most, of those that the collector itself puts aside since Python 3.12

@@ -16,6 +16,8 @@ from asyncexec.framework.gc_pause import _HAS_GENERATIONS, paused_gc
 from asyncexec.framework.interpreter import IS_FREE_THREADED
 from tests.running import import_all_names
 
+pytestmark = pytest.mark.usefixtures("nothing_frozen")
+
 MANY = 60_000
 
 

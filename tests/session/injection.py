@@ -292,14 +292,12 @@ def watched() -> Iterator[Watch]:
             super().__init__()
             watch.channels.append(self)
 
-    gc.freeze()  # so that collecting looks at nothing but what is new
     gc.disable()
     try:
         with mock.patch.object(graph_execution_state, "IntraProcessRendezvous", Recorded):
             yield watch
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ import uvloop
 
 import asyncexec as ax
 from asyncexec.framework.kernel_warning import KernelWarning
-from tests.running import import_all_names, settle
+from tests.running import settle
 
 NewLoop: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 LOOPS: list[NewLoop] = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -29,15 +29,6 @@ CONFIGS = {
     "rendezvous": ax.SessionConfig(device_count={"CPU": 2}, feed_fetch_medium="rendezvous"),
 }
 INT: dict[str, Any] = {"outputs": [ax.int64], "shapes": [[]]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def little_to_collect() -> Iterator[None]:
-    import_all_names()
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
