@@ -2,6 +2,7 @@
 
 - An ``async def`` test runs twice, on asyncio's loop and on uvloop; with mark ``virtual_clock`` once, on
   VirtualClockLoop.
+- Of the variants of a test that differ only in what mark ``one_of`` names, one runs; the others are deep.
 - A collection of garbage looks only at what was made since the tests were collected.
 - A call made by asyncexec that blocks a running loop (sleeping, files, sockets, locks that are held) raises
   ``blockbuster.BlockingError``, unless the test has mark ``allow_blocking``.
@@ -21,10 +22,12 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -46,6 +49,8 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 # What a test started may need a moment to end after the test has: threads that were told to stop, for one.
 GRACE_S = 2.0
 OPEN_FILES = Path("/proc/self/fd")
+# What mark ``one_of`` calls a parameter that pytest-asyncio has another name for.
+PARAMETERS = {"loop": "_asyncio_loop_factory"}
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None)
@@ -63,6 +68,30 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
     if sys.platform != "win32":
         factories["uvloop"] = uvloop.new_event_loop
     return factories
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks as deep all but one of the variants that differ only in what ``one_of`` names.
+
+    Which one stays goes round with the other parameters, so that each is there for some of them.
+    """
+    numbers: defaultdict[object, defaultdict[int, int]] = defaultdict(lambda: defaultdict(count().__next__))
+    variants: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("one_of")
+        if mark is not None:
+            test, hidden = item.nodeid.partition("[")[0], {PARAMETERS.get(name, name) for name in mark.args}
+            others = [
+                numbers[test, name][id(value)]
+                for name, value in item.callspec.params.items()  # type: ignore[attr-defined]
+                if name not in hidden
+            ]
+            variants[test, *others].append(item)
+    for (_, *others), found in variants.items():
+        for item in found:
+            if item is not found[sum(others) % len(found)]:
+                item.add_marker("deep")
 
 
 def pytest_collection_finish() -> None:

@@ -18,6 +18,8 @@ asyncio_default_fixture_loop_scope = function
 filterwarnings = error
 addopts = -p no:anyio -p no:cacheprovider
 markers =
+    deep
+    one_of
     virtual_clock
     allow_blocking
 """
@@ -42,9 +44,9 @@ def outcome(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> objec
     pytester.makeconftest(CONFTEST.read_text().replace("GRACE_S = 2.0", "GRACE_S = 0.05"))
     pytester.makefile(".ini", pytest=SETTINGS)
 
-    def run(source: str) -> pytest.RunResult:
+    def run(source: str, *arguments: str) -> pytest.RunResult:
         pytester.makepyfile(source)
-        return pytester.runpytest_subprocess()
+        return pytester.runpytest_subprocess(*arguments)
 
     return run
 
@@ -73,6 +75,28 @@ def test_what_is_left_behind_fails_the_test(outcome) -> None:  # type: ignore[no
     )
     result.assert_outcomes(passed=6, errors=4)
     result.stdout.fnmatch_lines(["*left tasks behind*", "*left threads behind: stray*", "*left files open*pytest.ini*"])
+
+
+def test_one_of_the_variants_runs_and_the_others_are_deep(outcome) -> None:  # type: ignore[no-untyped-def]
+    source = """
+        import pytest
+
+        @pytest.mark.one_of("part")
+        @pytest.mark.parametrize("part", "abc")
+        @pytest.mark.parametrize("number", range(4))
+        def test_parts(part, number):
+            pass
+
+        @pytest.mark.one_of("loop")
+        @pytest.mark.parametrize("number", range(2))
+        async def test_loops(number):
+            pass
+        """
+    result = outcome(source, "-v", "-m", "not deep")
+    result.assert_outcomes(passed=4 + 2, deselected=4 * 2 + 2)
+    names = ["test_parts[[]0-a]", "test_parts[[]1-b]", "test_parts[[]2-c]", "test_parts[[]3-a]"]
+    names += ["test_loops[[]asyncio-0]", "test_loops[[]uvloop-1]"]
+    result.stdout.fnmatch_lines([f"*{name} PASSED*" for name in names])
 
 
 def test_a_call_that_blocks_the_loop_fails_the_test(outcome) -> None:  # type: ignore[no-untyped-def]

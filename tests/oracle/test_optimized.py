@@ -51,6 +51,7 @@ def bits(value: Any) -> Any:
     return array.dtype, array.shape, array.tolist() if array.dtype.hasobject else array.tobytes()
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case.name)
 async def test_runs_as_in_tensorflow_to_the_bit(case: OracleCase, graph: ax.Graph) -> None:
     async with ax.Session(graph, case.config()) as plain, optimizing(graph, case.config(debug=True)) as session:
@@ -61,6 +62,7 @@ async def test_runs_as_in_tensorflow_to_the_bit(case: OracleCase, graph: ax.Grap
             await check_values(session, case, run)
 
 
+@pytest.mark.one_of("loop", "medium")
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case.name)
 @pytest.mark.parametrize("medium", ["call_frame", "rendezvous"])
 async def test_scattered_over_three_devices(case: OracleCase, scattered_graph: ax.Graph, medium: Any) -> None:

@@ -26,6 +26,7 @@ def scattered_graph(case: OracleCase) -> ax.Graph:
     return scattered(case, seed=100)
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case.name)
 async def test_runs_as_in_tensorflow(case: OracleCase, graph: ax.Graph, debug: bool) -> None:
@@ -34,6 +35,7 @@ async def test_runs_as_in_tensorflow(case: OracleCase, graph: ax.Graph, debug: b
             await check_run(session, case, run)
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case.name)
 async def test_scattered_over_three_devices(case: OracleCase, scattered_graph: ax.Graph) -> None:
     config = ax.SessionConfig(device_count={"CPU": 3}, allow_soft_placement=True, debug=True, feed_fetch_medium=MEDIUM)

@@ -48,6 +48,7 @@ async def check_graphs(case: OracleCase, graphs: list[ax.Graph]) -> None:
                 await check_values(session, case, run)
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case.name)
 async def test_scattered_over_three_devices(case: OracleCase, graphs: list[ax.Graph]) -> None:
     await check_graphs(case, graphs)

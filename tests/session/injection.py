@@ -31,6 +31,8 @@ from tests.running import let_threads_free, settle
 
 # For cases with worker threads or processes, which take real time: the clock must not jump meanwhile.
 REAL_TIME: Final = pytest.mark.virtual_clock(autojump_threshold_s=30.0)
+EVERY_POINT: Final = range(1 << 60)
+NUM_SHARES: Final = 4
 ENDED: Final = object()  # what became of a run that was ended
 
 Run: TypeAlias = Callable[[], Awaitable[Any]]
@@ -271,6 +273,17 @@ def of_ways(*ways: Way) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("way", params)
 
 
+def some_points(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Parametrizes a test by *points*, every fourth; the combinations of its other parameters begin at each of four.
+
+    The points that are left out are for the deep suite.
+    """
+    shares = [range(first, EVERY_POINT.stop, NUM_SHARES) for first in range(NUM_SHARES)]
+    ids = [f"from{first}" for first in range(NUM_SHARES)]
+    marked: Callable[..., Any] = pytest.mark.one_of("points")(pytest.mark.parametrize("points", shares, ids=ids)(test))
+    return marked
+
+
 WAYS: Final[list[Way]] = [
     by_cancel,
     by_cancelling_twice,
@@ -327,16 +340,16 @@ def check_nothing_is_left(session: ax.Session, watch: Watch, case: Case, where: 
     case.check_idle(where)
 
 
-async def end_at_every_point(make: Callable[[Watch], Case], way: Way) -> None:
-    """End a run of the case at every point; nothing is to be left, and the next run is to be right."""
+async def end_at_every_point(make: Callable[[Watch], Case], way: Way, points: range = EVERY_POINT) -> None:
+    """End a run of the case at each of the points; nothing is to be left, and the next run is to be right."""
     with watched() as watch:
         case = make(watch)
         async with ax.Session(case.graph, case.config) as session:
             assert await case.run(session) == case.expected
             await settle()
             check_nothing_is_left(session, watch, case, "before")
-            baseline, point, is_over = watch.alive(), 0, False
-            while not is_over:
+            baseline = watch.alive()
+            for point in points:
                 result, is_over = await way(lambda: case.run(session), point)
                 where = f"ended before callback {point}"
                 assert result is ENDED or result == case.expected, where
@@ -347,25 +360,26 @@ async def end_at_every_point(make: Callable[[Watch], Case], way: Way) -> None:
                 await let_threads_free(lambda: watch.alive() > baseline)
                 assert watch.alive() <= baseline, where
                 assert await case.run(session) == case.expected, where
-                point += 1
-        assert point > 4
+                if is_over:
+                    break
+        assert point >= 4
 
 
-async def end_beside_another(make: Callable[[Watch], Case]) -> None:
-    """End a run of the case at every point, while another goes on: that one is to be right."""
+async def end_beside_another(make: Callable[[Watch], Case], points: range = EVERY_POINT) -> None:
+    """End a run of the case at each of the points, while another goes on: that one is to be right."""
     with watched() as watch:
         case = make(watch)
         async with ax.Session(case.graph, case.config) as session:
             assert await case.run(session) == case.expected
             for goes_first in (True, False):
-                point, is_over = 0, False
-                while not is_over:
+                for point in points:
                     is_over = await _end_one_of_two(session, case, point, goes_first=goes_first)
                     where = f"ended before callback {point}, {goes_first=}"
                     await settle(1 + case.late)
                     check_nothing_is_left(session, watch, case, where)
-                    point += 1
-                assert point > 4
+                    if is_over:
+                        break
+                assert point >= 4
 
 
 async def _end_one_of_two(session: ax.Session, case: Case, point: int, *, goes_first: bool) -> bool:
@@ -379,15 +393,14 @@ async def _end_one_of_two(session: ax.Session, case: Case, point: int, *, goes_f
     return not cancel.is_done
 
 
-async def end_first_at_every_point(make: Callable[[Watch], Case], way: Way) -> None:
-    """End the first run of a session at every point, while its graph is built too, beside another that goes on.
+async def end_first_at_every_point(make: Callable[[Watch], Case], way: Way, points: range = EVERY_POINT) -> None:
+    """End the first run of a session at each of the points, while its graph is built too, beside another that goes on.
 
     Both are of one signature: who is ended may be the one that builds it.
     """
     with watched() as watch, in_single_steps():
         case = make(watch)
-        point, is_over = 0, False
-        while not is_over:
+        for point in points:
             async with ax.Session(case.graph, case.config) as session:
                 others: list[asyncio.Task[Any]] = []
 
@@ -407,27 +420,30 @@ async def end_first_at_every_point(make: Callable[[Watch], Case], way: Way) -> N
                 gc.collect()
             await let_threads_free(watch.alive)
             assert watch.alive() == 0, where
-            point += 1
-        assert point > 20
+            if is_over:
+                break
+        assert point >= 20
 
 
-async def close_at_every_point(make: Callable[[Watch], Case], *, stride: int = 1, has_cycles: bool = False) -> None:
-    """Close the session at every point of a run; its caller gets our CancelledError, and nothing is left.
+async def close_at_every_point(
+    make: Callable[[Watch], Case], points: range = EVERY_POINT, *, has_cycles: bool = False
+) -> None:
+    """Close the session at each of the points of a run; its caller gets our CancelledError, and nothing is left.
 
     *has_cycles*: what the case itself does leaves errors to the garbage collector.
     """
     with watched() as watch:
         case = make(watch)
-        point, is_over = 0, False
-        while not is_over:
+        for point in points:
             is_over = await _close_at(case, watch, point)
             where = f"closed before callback {point}"
             if has_cycles:
                 gc.collect()
             await let_threads_free(watch.alive)
             assert watch.alive() == 0, where
-            point += stride
-        assert point > 4
+            if is_over:
+                break
+        assert point >= 4
 
 
 async def _close_at(case: Case, watch: Watch, point: int) -> bool:

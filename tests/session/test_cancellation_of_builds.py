@@ -16,6 +16,7 @@ from tests.session.injection import (
     end_first_at_every_point,
     in_single_steps,
     of_ways,
+    some_points,
 )
 from tests.session.test_cancellation import loop_over_two_devices, partial_run
 from tests.session.test_cancellation_of_ops import batches, function_calls
@@ -37,13 +38,15 @@ CASES: dict[str, Callable[[Watch], Case]] = {
 cases = pytest.mark.parametrize("name", CASES)
 
 
+@some_points
 @of_ways(by_cancel, by_anyio)
 @cases
-async def test_ended_at_every_point_of_the_first_run(name: str, way: Way) -> None:
-    await end_first_at_every_point(CASES[name], way)
+async def test_ended_at_every_point_of_the_first_run(name: str, way: Way, points: range) -> None:
+    await end_first_at_every_point(CASES[name], way, points)
 
 
+@some_points
 @cases
-async def test_session_closed_at_every_point_of_the_first_run(name: str) -> None:
+async def test_session_closed_at_every_point_of_the_first_run(name: str, points: range) -> None:
     with in_single_steps():
-        await close_at_every_point(CASES[name])
+        await close_at_every_point(CASES[name], points)

@@ -24,6 +24,7 @@ from tests.session.injection import (
     check_nothing_is_left,
     end_at_every_point,
     of_ways,
+    some_points,
     watched,
 )
 
@@ -134,11 +135,12 @@ def session_of_its_own(watch: Watch, call: str, config: ax.SessionConfig) -> Cas
     return Case(pipeline.graph, run, 9)
 
 
+@some_points
 @configs
 @of_ways(by_cancel, by_cancelling_twice, by_cancelling_on_and_on, by_anyio)
 @pytest.mark.parametrize("call", CALLS)
-async def test_left_at_every_point(call: str, way: Way, config: ax.SessionConfig) -> None:
-    await end_at_every_point(lambda watch: session_of_its_own(watch, call, config), way)
+async def test_left_at_every_point(call: str, way: Way, config: ax.SessionConfig, points: range) -> None:
+    await end_at_every_point(lambda watch: session_of_its_own(watch, call, config), way, points)
 
 
 async def test_a_kernel_that_closes_its_session_does_not_wait_for_itself() -> None:

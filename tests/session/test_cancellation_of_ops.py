@@ -31,6 +31,7 @@ from tests.session.injection import (
     end_at_every_point,
     end_beside_another,
     of_ways,
+    some_points,
 )
 
 pytestmark = pytest.mark.virtual_clock
@@ -390,10 +391,11 @@ def tracker() -> None:
     resource_tracker.ensure_running()
 
 
+@some_points
 @of_ways(*WAYS)
 @cases
-async def test_ended_at_every_point(make: Callable[[Watch], Case], way: Way) -> None:
-    await end_at_every_point(make, way)
+async def test_ended_at_every_point(make: Callable[[Watch], Case], way: Way, points: range) -> None:
+    await end_at_every_point(make, way, points)
 
 
 @pytest.mark.parametrize("make", independent, ids=lambda make: make.__name__)
@@ -408,10 +410,11 @@ async def test_session_closed_at_every_point(make: Callable[[Watch], Case]) -> N
 
 @REAL_TIME
 @pytest.mark.allow_blocking  # a process is started, and opens files
+@some_points
 @of_ways(by_cancel, by_cancelling_on_and_on, by_anyio)
 @real
-async def test_ended_at_every_point_with_threads(make: Callable[[Watch], Case], way: Way) -> None:
-    await end_at_every_point(make, way)
+async def test_ended_at_every_point_with_threads(make: Callable[[Watch], Case], way: Way, points: range) -> None:
+    await end_at_every_point(make, way, points)
 
 
 @REAL_TIME

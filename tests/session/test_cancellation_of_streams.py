@@ -29,6 +29,7 @@ from tests.session.injection import (
     end_at_every_point,
     end_beside_another,
     of_ways,
+    some_points,
 )
 
 pytestmark = pytest.mark.virtual_clock
@@ -283,20 +284,23 @@ CASES: dict[str, Callable[[Watch], Case]] = {
 cases = pytest.mark.parametrize("name", CASES)
 
 
+@some_points
 @of_ways(by_cancel, by_anyio)
 @cases
-async def test_ended_at_every_point(name: str, way: Way) -> None:
-    await end_at_every_point(CASES[name], way)
+async def test_ended_at_every_point(name: str, way: Way, points: range) -> None:
+    await end_at_every_point(CASES[name], way, points)
 
 
+@some_points
 @cases
-async def test_ended_beside_another(name: str) -> None:
-    await end_beside_another(CASES[name])
+async def test_ended_beside_another(name: str, points: range) -> None:
+    await end_beside_another(CASES[name], points)
 
 
+@some_points
 @cases
-async def test_session_closed_at_every_point(name: str) -> None:
-    await close_at_every_point(CASES[name])
+async def test_session_closed_at_every_point(name: str, points: range) -> None:
+    await close_at_every_point(CASES[name], points)
 
 
 async def test_a_generator_that_was_given_to_a_map_has_ended_with_it() -> None:
