@@ -29,6 +29,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from zlib import crc32
 
 import pytest
 from blockbuster import BlockBuster
@@ -74,23 +75,21 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks as deep all but one of the variants that differ only in what ``one_of`` names.
 
-    Which one stays goes round with the other parameters, so that each is there for some of them.
+    Which one stays goes round with the other parameters, and begins anywhere, so that each is there for some of them.
     """
     numbers: defaultdict[object, defaultdict[int, int]] = defaultdict(lambda: defaultdict(count().__next__))
     variants: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
     for item in items:
         mark = item.get_closest_marker("one_of")
+        params = item.callspec.params if hasattr(item, "callspec") else {}
         if mark is not None:
-            test, hidden = item.nodeid.partition("[")[0], {PARAMETERS.get(name, name) for name in mark.args}
-            others = [
-                numbers[test, name][id(value)]
-                for name, value in item.callspec.params.items()  # type: ignore[attr-defined]
-                if name not in hidden
-            ]
+            test, hidden = item.nodeid.partition("[")[0], {*mark.args, *map(PARAMETERS.get, mark.args)}
+            others = [numbers[test, name][id(value)] for name, value in params.items() if name not in hidden]
             variants[test, *others].append(item)
-    for (_, *others), found in variants.items():
+    for (test, *others), found in variants.items():
+        stays = found[(crc32(test.encode()) + sum(others)) % len(found)]
         for item in found:
-            if item is not found[sum(others) % len(found)]:
+            if item is not stays:
                 item.add_marker("deep")
 
 

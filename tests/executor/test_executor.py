@@ -49,6 +49,7 @@ async def test_self_add() -> None:
         assert await session.run(last, {x: 1.0}) == 1024.0
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("seed", range(3))
 async def test_random_tree(seed: int) -> None:
     pick = random.Random(seed)
@@ -155,6 +156,7 @@ def chain(length: int) -> ax.Graph:
     return graph
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize(("node_us", "least"), [(1, 18), (10, 195), (100, 1800)])
 async def test_loop_gets_turns_between_slices(monkeypatch: pytest.MonkeyPatch, node_us: int, least: int) -> None:
     """20,000 nodes of so many microseconds each, in slices of a millisecond."""
@@ -176,6 +178,7 @@ async def test_slice_is_as_long_as_configured(monkeypatch: pytest.MonkeyPatch) -
     assert 9 <= turns.count <= 13
 
 
+@pytest.mark.one_of("loop")
 async def test_first_run_lets_others_have_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pruning, binding and laying out are sliced too."""
     monkeypatch.setattr("asyncexec.framework.cooperative.monotonic_ns", SteppingClock(300_000))

@@ -24,6 +24,8 @@ from tests.executor import process_functions as functions
 from tests.running import settle, started
 from tests.signals import handlers
 
+pytestmark = pytest.mark.one_of("loop")
+
 SEGMENTS = Path("/dev/shm")
 LARGE = 100_000  # float64: more than travels in a pipe
 ONE = ax.SessionConfig(num_processes=1)

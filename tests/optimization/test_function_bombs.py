@@ -23,6 +23,8 @@ from asyncexec.framework.tensor_protos import DimProto, TensorProto, TensorShape
 from asyncexec.optimization import function_body, function_graph, private_nodes
 from tests.optimization.function_text import function, load, node, placeholder
 
+pytestmark = pytest.mark.one_of("loop")
+
 F, I = ax.float32, ax.int32  # noqa: E741
 MAX_BYTES = 10 * 2**20
 SIGNATURE = "(x: float32) -> y: float32"

@@ -12,6 +12,8 @@ import pytest
 import asyncexec as ax
 from tests.running import settle, started
 
+pytestmark = pytest.mark.one_of("loop")
+
 INVALID = ax.errors.InvalidArgumentError
 ENDED = (ax.errors.AbortedError, ax.errors.FailedPreconditionError)  # what who sends to a stream hears then
 NUM_ITEMS = 8000

@@ -26,6 +26,7 @@ from tests.session.injection import (
     end_at_every_point,
     end_beside_another,
     of_ways,
+    some_points,
 )
 
 pytestmark = pytest.mark.virtual_clock
@@ -196,10 +197,11 @@ cases = pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 independent = [make for make in CASES if make is not queue]  # two runs of that take each other's elements
 
 
+@some_points
 @of_ways(*WAYS)
 @cases
-async def test_ended_at_every_point(make: Callable[[Watch], Case], way: Way) -> None:
-    await end_at_every_point(make, way)
+async def test_ended_at_every_point(make: Callable[[Watch], Case], way: Way, points: range) -> None:
+    await end_at_every_point(make, way, points)
 
 
 @pytest.mark.parametrize("make", independent, ids=lambda make: make.__name__)

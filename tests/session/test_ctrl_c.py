@@ -19,6 +19,7 @@ ROOT = PROGRAM.parents[2]
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="there is no Ctrl-C to send to one process"),
     pytest.mark.parametrize("loop", ["asyncio", "uvloop"]),
+    pytest.mark.one_of("loop"),
 ]
 
 

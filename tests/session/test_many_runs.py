@@ -160,6 +160,7 @@ def chain(length: int) -> tuple[ax.Graph, ax.Tensor]:
     return graph, value
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 10])
 async def test_deadline_covers_all_stages_of_a_first_run(turns: int) -> None:
     """The deadline passes after so many slices of placing, pruning, partitioning and compiling 5,000 nodes."""

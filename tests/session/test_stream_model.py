@@ -211,6 +211,7 @@ def check_case(loop_factory: LoopFactory, case: Case) -> None:
     check(run)
 
 
+@pytest.mark.one_of("loop_factory")
 @on_both_loops
 @settings(max_examples=100, deadline=None)
 @given(case=cases())
@@ -221,6 +222,7 @@ def test_streams(loop_factory: LoopFactory, case: Case) -> None:
 BUSY = Case((Item("ok", 2, 1), Item("late", 1), Item("ok", 0, 2), Item("ok", 3)), 1, source="send", on_error="yield")
 
 
+@pytest.mark.one_of("loop_factory")
 @on_both_loops
 @pytest.mark.parametrize(
     "action", ["cancel_consumer", "cancel_taker", "cancel_sender", "close_session", "close_stream"]

@@ -106,6 +106,7 @@ async def turns_of_first_run(make: Callable[[ax.Tensor, int], Signature], count:
     return turns
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 async def test_first_run(make: Callable[[ax.Tensor, int], Signature]) -> None:
     few, many = [await turns_of_first_run(make, count) for count in (FEW * 2, MANY)]
