@@ -186,28 +186,28 @@ def examples(count: int) -> settings:
 
 
 @pytest.mark.virtual_clock
-@examples(60)
+@examples(30)
 @given(cases(programs(dead_fetches=True)))
 async def test_programs(case: Case) -> None:
     await check(case)
 
 
 @pytest.mark.virtual_clock
-@examples(150)
+@examples(75)
 @given(cases(raw_programs()))
 async def test_raw_programs(case: Case) -> None:
     await check(case)
 
 
 @pytest.mark.virtual_clock
-@examples(60)
+@examples(30)
 @given(cases(programs(dead_fetches=True), is_scattered=True))
 async def test_scattered_programs(case: Case) -> None:
     await check(case)
 
 
 @pytest.mark.virtual_clock
-@examples(60)
+@examples(30)
 @given(cases(raw_programs(), is_scattered=True))
 async def test_scattered_raw_programs(case: Case) -> None:
     await check(case)

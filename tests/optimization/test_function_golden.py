@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from asyncexec.framework.errors import Code, OpError, error_class
 
 FOLDER = Path(__file__).parents[1] / "golden" / "functions"
 ANSWERS: dict[str, list[dict[str, Any]]] = json.loads((FOLDER / "answers.json").read_text())
-SEEDS = [None, *range(21)]
+SEEDS = [None, *range(6)]
+MORE_SEEDS = range(6, 21)
 
 
 def value_of(spec: dict[str, Any]) -> Any:
@@ -31,10 +33,12 @@ def graph(name: str) -> ax.Graph:
     return graph
 
 
+@pytest.mark.one_of("loop")
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(MORE_SEEDS, marks=pytest.mark.deep)], ids=["few", "more"])
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_runs_as_in_tensorflow(name: str, graph: ax.Graph, debug: bool) -> None:
-    for seed in SEEDS:
+async def test_runs_as_in_tensorflow(name: str, graph: ax.Graph, debug: bool, seeds: Iterable[int | None]) -> None:
+    for seed in seeds:
         async with ax.Session(graph, ax.SessionConfig(debug=debug, schedule_seed=seed)) as session:
             for run in ANSWERS[name]:
                 await check_run(session, run)

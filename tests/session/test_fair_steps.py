@@ -15,7 +15,7 @@ import asyncexec as ax
 from tests.running import raw_op, started
 
 ONE_NODE: Final = 1e-6  # ms: what a slice is long
-LONG: Final = 20_000  # executions of the long step
+LONG: Final = 5_000  # executions of the long step
 SHORT: Final = 10  # of each short one
 NUM_SHORT: Final = 100
 
@@ -80,7 +80,7 @@ async def test_a_long_step_beside_ever_new_short_ones() -> None:
     counted = Counted()
     with ax.Graph() as graph:
         x = ax.placeholder(ax.object, [], name="x")
-        short, long = counted.chain(x, SHORT), counted.chain(x, LONG // 20)
+        short, long = counted.chain(x, SHORT), counted.chain(x, LONG // 5)
     async with ax.Session(graph, config(executor_type="TAGGED_TOKEN")) as session:
         running = await started(session.run(long, {x: "long"}))
         while not running.done():
@@ -99,7 +99,7 @@ async def test_two_long_steps_go_on_side_by_side() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.object, [], name="x")
         last = x
-        for _ in range(LONG // 20):
+        for _ in range(LONG // 5):
             last = raw_op("Look", look)(counted.add(last))
     async with ax.Session(graph, config()) as session:
         await asyncio.gather(session.run(last, {x: "a"}), session.run(last, {x: "b"}))

@@ -290,14 +290,14 @@ async def check(case: Case) -> None:
 
 
 @pytest.mark.virtual_clock
-@examples(40)
+@examples(20)
 @given(cases(programs(dead_fetches=True)))
 async def test_faults_in_programs(case: Case) -> None:
     await check(case)
 
 
 @pytest.mark.virtual_clock
-@examples(80)
+@examples(40)
 @given(cases(raw_programs()))
 async def test_faults_in_raw_programs(case: Case) -> None:
     await check(case)

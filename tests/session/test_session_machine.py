@@ -393,7 +393,7 @@ else:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_sessions(machine: type[SessionMachine]) -> None:
-    run_state_machine_as_test(machine, settings=settings(max_examples=30, **EXAMPLES))  # type: ignore[arg-type]
+    run_state_machine_as_test(machine, settings=settings(max_examples=15, **EXAMPLES))  # type: ignore[arg-type]
 
 
 @pytest.mark.deep

@@ -173,7 +173,7 @@ def check_case(case: Case) -> None:
     check(run)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases())
 def test_every_item_comes_out_once_in_its_place(case: Case) -> None:
     check_case(case)
