@@ -40,12 +40,15 @@ MAX_HARD: Final = 4096  # nodes: a set of them is a number of so many bits
 _FEW: Final = 2  # calls from which on a region is worth it
 _PASSING: Final = SWITCHES | MERGES | {"Identity", "NoOp", "Const"}
 _LOOP_OPS: Final = ENTERS | EXITS | NEXT_ITERATIONS | {"LoopCond"}
-_BOTH: Final = {0, 1}
-_MANY: Final = 2  # is added to the sides of what has more than two
-_UNKNOWN: Final = -1
+_SIDES: Final = frozenset({(0, 0), (0, 1)})  # of a Switch
+_IN_THE_LOOP: Final = (0, 1)
+_AFTER_THE_LOOP: Final = (0, 0)
+_UNKNOWN: Final = (0, -1)
+_MAX_TOKENS: Final = 64  # of one node
 
-# A predicate and the side of it that is taken; or a node of which no more is known than that it is live or not.
-_Token: TypeAlias = tuple[Node, int, int]
+# An output that decides and the side of it that is taken, behind the number of sides if it is an index: one out of
+# range takes the last.  Or a node of which no more is known than that it is live or not.
+_Token: TypeAlias = tuple[Node, int, tuple[int, int]]
 _Liveness: TypeAlias = frozenset[_Token]
 _ALWAYS: Final[_Liveness] = frozenset()
 
@@ -197,10 +200,10 @@ class _Finder:
         ancestors = 0
         for source in (*[tensor.op for tensor in tensors], *controls):
             ancestors |= self._ancestors[source] | self._bits.get(source, 0)
-        live = self._liveness(unit, tensors, controls)
+        for each in unit.nodes:
+            self._ancestors[each], self._live[each] = ancestors, self._liveness(each)
         key = None if self._is_apart(unit, node) else self._key(unit, ancestors, tensors, controls)
         for each in unit.nodes:
-            self._ancestors[each], self._live[each] = ancestors, live
             if key is not None:
                 self._keys[each] = key
                 self._members.setdefault(key, []).append(each)
@@ -208,22 +211,20 @@ class _Finder:
             if len(self._bits) == MAX_HARD:
                 raise UnstructuredError(f"more than {MAX_HARD} nodes are hard")
             self._bits[node] = 1 << len(self._bits)
-            self._check_round(node)
+
+    def _inputs(self, node: Node) -> tuple[list[Tensor], list[Node]]:
+        """What *node* takes from others that are in the graph, but for what comes round, and whom else it waits for."""
+        tensors = [tensor for tensor in node.inputs if not self._is_given(tensor) and not _is_back_edge(node, tensor)]
+        return tensors, [control for control in node.control_inputs if control in self._here]
 
     def _outer_inputs(self, unit: _Unit) -> tuple[list[Tensor], list[Node]]:
-        """What *unit* takes from others that are in the graph, and whom else it waits for."""
-        tensors = [
-            tensor
-            for node in unit.nodes
-            for tensor in node.inputs
-            if not self._is_given(tensor) and not _is_back_edge(node, tensor) and self._unit_of[tensor.op] is not unit
-        ]
-        controls = [
-            control
-            for node in unit.nodes
-            for control in node.control_inputs
-            if control in self._here and self._unit_of[control] is not unit
-        ]
+        """The same of all *unit*, from outside of it."""
+        tensors: list[Tensor] = []
+        controls: list[Node] = []
+        for node in unit.nodes:
+            its_tensors, its_controls = self._inputs(node)
+            tensors += [tensor for tensor in its_tensors if self._unit_of[tensor.op] is not unit]
+            controls += [control for control in its_controls if self._unit_of[control] is not unit]
         return tensors, controls
 
     def _is_apart(self, unit: _Unit, node: Node) -> bool:
@@ -267,52 +268,56 @@ class _Finder:
     def _live_of(self, tensor: Tensor) -> _Liveness:
         """When *tensor* has a value."""
         node, live = tensor.op, self._live[tensor.op]
-        if node.op in SWITCHES and self._unit_of[node].loop is None:
+        if node.op in SWITCHES:
             pred = self._source(node.inputs[1])
-            return live | {(pred.op, pred.index, tensor.index + (_MANY if node.op == "_SwitchN" else 0))}
+            num_sides = len(node.properties.output_dtypes) if node.op == "_SwitchN" else 0
+            return live | {(pred.op, pred.index, (num_sides, tensor.index))}
         return live
 
-    def _liveness(self, unit: _Unit, tensors: Sequence[Tensor], controls: Sequence[Node]) -> _Liveness:
-        node = unit.nodes[0]
-        lives = [self._live_of(tensor) for tensor in tensors] + [self._live[control] for control in controls]
-        if unit.loop is None and node.op in MERGES and not self._is_head(node):
+    def _liveness(self, node: Node) -> _Liveness:
+        if node.op in MERGES and not self._is_head(node):
             return self._merged(node)
-        live = _ALWAYS.union(*lives)
-        if unit.loop is None and node.op in EXITS:
-            frame = self._flow.frame_of(node)
-            return frozenset(token for token in live if token[0] is not frame.loop_cond)
-        if node.op in RECVS or node.op == "ControlTrigger":
-            return live | {(node, 0, _UNKNOWN)}
-        return live
+        tensors, controls = self._inputs(node)
+        live = _ALWAYS.union(*map(self._live_of, tensors), *[self._live[control] for control in controls])
+        if node.op in EXITS or node.op in NEXT_ITERATIONS or node.op in ENTERS:
+            self._check_round(node, live)
+        if node.op in EXITS:
+            live = frozenset(token for token in live if not self._is_beside(token[0], node))
+        is_known = node.op not in RECVS and node.op != "ControlTrigger"
+        return live if is_known and len(live) <= _MAX_TOKENS else _itself(node)
 
     def _is_head(self, node: Node) -> bool:
-        return any(_is_back_edge(node, tensor) for tensor in node.inputs)
+        """Whether a loop goes round by way of *node*, a Merge."""
+        num_back = sum(_is_back_edge(node, tensor) for tensor in node.inputs)
+        if num_back and (num_back, len(node.inputs)) != (1, 2):
+            raise UnstructuredError(f"{node.name!r} is no variable of a loop")
+        return bool(num_back)
 
     def _merged(self, node: Node) -> _Liveness:
         """When a Merge of branches is live: whenever one side or the other of a predicate is, or nobody knows."""
         lives = [_ALWAYS if self._is_given(tensor) else self._live_of(tensor) for tensor in node.inputs]
         common = frozenset.intersection(*lives)
         rests = [live - common for live in lives]
-        if len(rests) == len(_BOTH) and all(len(rest) == 1 for rest in rests):
+        if len(rests) == len(_SIDES) and all(len(rest) == 1 for rest in rests):
             (one,), (other,) = rests
-            if one[:2] == other[:2] and {one[2], other[2]} == _BOTH:
+            if one[:2] == other[:2] and {one[2], other[2]} == _SIDES:
                 return common
-        return common | {(node, 0, _UNKNOWN)}
+        return _itself(node)
 
-    def _check_round(self, node: Node) -> None:
-        """What enters a loop must do so together, and come round whenever the loop goes round."""
-        live = self._live[node]
-        if node.op in NEXT_ITERATIONS:
-            loop_cond = self._flow.frame_of(node).loop_cond
-            inside = {source for source, _, _ in live if self._is_beside(source, node)}
-            if loop_cond is None or inside != {loop_cond}:
-                raise UnstructuredError(f"{node.name!r} does not go round whenever the loop does")
-        elif node.op in ENTERS:
+    def _check_round(self, node: Node, live: _Liveness) -> None:
+        """What enters a loop must do so together, come round whenever it goes round, and leave it when it ends."""
+        if node.op in ENTERS:
             frame = self._flow.output_frame(node)
             is_constant = bool(node.get_attr("is_constant"))
             known = self._entered.setdefault((frame, is_constant), live)
             if known != live:
                 raise UnstructuredError(f"{node.name!r} enters a frame under other conditions than others do")
+            return
+        loop_cond = self._flow.frame_of(node).loop_cond
+        inside = {(source, side) for source, _, side in live if self._is_beside(source, node)}
+        side = _AFTER_THE_LOOP if node.op in EXITS else _IN_THE_LOOP
+        if loop_cond is None or inside != {(loop_cond, side)}:
+            raise UnstructuredError(f"{node.name!r} does not go on whenever the loop does, or does not")
 
     def _is_beside(self, source: Node, node: Node) -> bool:
         return source in self._here and self._flow.frame_of(source) is self._flow.frame_of(node)
@@ -345,6 +350,11 @@ class _Finder:
 
 def _is_worth_it(members: Sequence[Node]) -> bool:
     return sum(node.op not in _PASSING for node in members) >= _FEW
+
+
+def _itself(node: Node) -> _Liveness:
+    """*node* is live when it is."""
+    return frozenset({(node, 0, _UNKNOWN)})
 
 
 def _is_back_edge(node: Node, tensor: Tensor) -> bool:
