@@ -38,6 +38,7 @@ class CompiledPlan:
     Args:
         code: its functions.
         slice_ns: how long a step may hold the event loop; holds: is told how long it was.
+        is_region: whether it is one node of another step, which tells the loops around.
 
     Attributes:
         is_plain: whether a step is one call of ``call``; else ``start`` gives what is to be run.
@@ -50,6 +51,7 @@ class CompiledPlan:
         "__weakref__",
         "_code",
         "_cost_ns",
+        "_is_region",
         "_nodes",
         "_sampled_at_ns",
         "_slice_ns",
@@ -60,8 +62,9 @@ class CompiledPlan:
         "is_quick",
     )
 
-    def __init__(self, code: Code, slice_ns: int, holds: LoopHolds) -> None:
+    def __init__(self, code: Code, slice_ns: int, holds: LoopHolds, *, is_region: bool = False) -> None:
         self._code = code
+        self._is_region = is_region
         self._slice_ns = slice_ns
         self.holds = holds
         self.is_plain = not code.is_generator
@@ -130,9 +133,8 @@ class CompiledPlan:
         call = line.call
         inputs = [names.get(name, frame.f_globals.get(name)) for name in line.arguments]
         error = as_op_error(explained_by(raised, call.check, inputs), call.node)
-        location = ", ".join(_rounds(calls))
-        if isinstance(error, OpError) and location:
-            error.locate_iteration(location)
+        if isinstance(error, OpError):
+            error.locate_iteration(list(_rounds(calls)), has_outer=self._is_region)
         for _, each in calls:
             each.clear()  # the error is not to keep the tensors of the step
             each.f_locals  # noqa: B018 - before Python 3.13, what it gave before is brought up to date by this

@@ -236,7 +236,10 @@ class ExecutorState(TransferScope):
         return self.ready.popleft()
 
     def _fail(self, entry: Any, item: NodeItem, raised: BaseException) -> None:
-        self.fail_node(item, as_op_error(raised, item.node))
+        error = as_op_error(raised, item.node)
+        if isinstance(error, OpError):
+            error.locate_iteration(())
+        self.fail_node(item, error)
 
     def _launch(self, entry: Any, item: NodeItem, now: int) -> None:
         inputs = self._propagator.take_inputs(entry)

@@ -14,7 +14,6 @@ from asyncexec.framework.rendezvous import FrameAndIter
 # Tasks of async nodes, by what stands for the node in the ready queue.
 TaskGroup: TypeAlias = dict[Any, "asyncio.Task[None]"]
 
-_MAX_FRAMES_TOLD: Final = 8
 _FILLS_A_SLOT: Final = (int(RouteKind.COUNT), int(RouteKind.SWITCH))
 
 
@@ -79,16 +78,15 @@ class IterationState:
         return FrameAndIter(self.frame.frame_id, self.number)
 
     @property
-    def location(self) -> str:
-        """The frames and iterations around, from the outside in: ``loop 3, inner 0``; ``""`` in the root."""
+    def location(self) -> list[str]:
+        """The frames and iterations around, from the outside in: ``loop 3`` and ``inner 0``; none in the root."""
         parts: list[str] = []
         iteration = self
         while (parent := iteration.frame.parent_iteration) is not None:
             parts.append(f"{iteration.frame.info.name} {iteration.number}")
             iteration = parent
-        if len(parts) > _MAX_FRAMES_TOLD:
-            parts[_MAX_FRAMES_TOLD // 2 : -_MAX_FRAMES_TOLD // 2] = ["..."]
-        return ", ".join(reversed(parts))
+        parts.reverse()
+        return parts
 
 
 class FrameState:

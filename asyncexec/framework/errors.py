@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import ClassVar, Final, Protocol, Self
 
 _MAX_ATTEMPTS: Final = 8  # lines of them in the text of an error
+_MAX_LOOPS: Final = 8  # around a node
 
 
 class Code(IntEnum):
@@ -63,6 +64,7 @@ class OpError(Exception):
 
     code: ClassVar[Code] = Code.UNKNOWN
     attempts: tuple[str, ...] = ()
+    _inner_loops: tuple[str, ...] = ()  # as long as those around them have not been told
 
     def __init__(
         self,
@@ -117,10 +119,19 @@ class OpError(Exception):
         error.__suppress_context__ = self.__suppress_context__
         return error.with_traceback(self.__traceback__)
 
-    def locate_iteration(self, iteration: str) -> None:
-        """Tell which iteration of which loops the node was in."""
-        if iteration and not self.iteration:
-            self.iteration = iteration
+    def locate_iteration(self, loops: Sequence[str], *, has_outer: bool = False) -> None:
+        """Tell which iteration of which *loops* the node was in, from the outside in, unless that has been told.
+
+        Where it *has_outer* loops, whoever tells next tells those.
+        """
+        if self.iteration and not self._inner_loops:
+            return
+        loops = (*loops, *self._inner_loops)
+        self._inner_loops = loops if has_outer else ()
+        if loops:
+            half = _MAX_LOOPS // 2
+            shown = loops if len(loops) <= _MAX_LOOPS else (*loops[:half], "...", *loops[-half:])
+            self.iteration = ", ".join(shown)
             self.args = (self._text(),)
 
     def add_attempts(self, attempts: Sequence[str]) -> None:

@@ -85,7 +85,7 @@ class PlanCompiler:
             folded = yield from fold(part.graph, self._is_hard, self._bind_on(device))
             for region in folded.regions:
                 code = yield from write_code(region.program, region.block, surroundings)
-                self.regions[region.node] = CompiledPlan(code, self._slice_ns, self._holds)
+                self.regions[region.node] = CompiledPlan(code, self._slice_ns, self._holds, is_region=True)
                 self.may_give_dead |= region.may_give_dead
             found[device] = replace(part, graph=folded.graph)
         return found

@@ -72,6 +72,30 @@ async def test_an_error_names_the_node_and_the_iteration() -> None:
     assert "in iteration while 2" in one[1][1]
 
 
+@pytest.mark.parametrize(("depth", "rounds"), [(1, 3), (3, 3), (11, 1)])
+async def test_an_error_names_the_iterations_of_loops_in_and_around_a_region(depth: int, rounds: int) -> None:
+    def loop(body: Any, count: int, y: Any) -> Any:
+        zero = ax.constant(0, ax.int64)
+        return ax.while_loop(lambda i, _: i < count, lambda i, y: [i + 1, body(i, y)], [zero, y])[1]
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+
+        def cheap(y: Any, left: int) -> Any:
+            if not left:
+                return ax.floordiv(y + 10, x - y, name="divides")
+            return loop(lambda i, y: cheap(y + i, left - 1), rounds, y)
+
+        around = loop(
+            lambda _, y: cheap(ax.cast(later(ax.cast(y, F)), ax.int64) * 1, depth), 3, ax.constant(3, ax.int64)
+        )
+        alone = later(ax.cast(x, F)) + ax.cast(cheap(x * 0 + 3, depth), F)
+    for fetch in (around, alone):
+        one, other = await outcomes(graph, fetch, *[{x: value} for value in (3, 4, 5, 12, 1 << 40)])
+        assert one == other
+        assert "in iteration while" in str(one)
+
+
 @BOTH
 async def test_nothing_waits_longer(config: ax.SessionConfig) -> None:
     """What follows the quick of two calls runs while the slow one is under way."""
