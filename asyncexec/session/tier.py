@@ -18,7 +18,7 @@ from asyncexec.framework.cooperative import SLICE_NS, Stage
 from asyncexec.regions.program import UnstructuredError
 from asyncexec.session.plan_compiler import AnyPlan
 
-WARM_UP: Final = 2  # runs before a plan is compiled; four times as many after each that was dropped
+WARM_UP: Final = 2  # runs before a plan is compiled; four times as many after each that was dropped, or came to none
 _MAX_WARM_UP: Final = 2048
 
 Compile: TypeAlias = Callable[[], Stage[AnyPlan | None]]
@@ -63,11 +63,12 @@ class Tier:
         if plan.is_quick or plan is not self.compiled:
             return
         self.compiled = None
-        self._num_runs = 0
-        self._warm_up = min(4 * self._warm_up, _MAX_WARM_UP)
+        self._wait_longer()
 
     async def note_run(self, elapsed_ns: int) -> None:
         """Take note of a run by the general executor, and go on compiling for as long as that took, at most."""
+        if self.compiled is not None:  # a run that is watched, or with large feeds
+            return
         self._num_runs += 1
         if self._make is None or self._num_runs < self._warm_up:
             return
@@ -87,6 +88,12 @@ class Tier:
         except StopIteration as stop:
             self._stage = None
             self.compiled = stop.value
-            self._num_runs = 0
+            if self.compiled is None:
+                self._wait_longer()
         except UnstructuredError:
             self._stage = self._make = None
+
+    def _wait_longer(self) -> None:
+        """Compile only after four times as many runs."""
+        self._num_runs = 0
+        self._warm_up = min(4 * self._warm_up, _MAX_WARM_UP)

@@ -7,6 +7,7 @@ import gc
 import time
 import weakref
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.executor.region_plan import RegionPlan
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
+from asyncexec.session.graph_execution_state import GraphExecutionState
 from tests.regions.programs import COMPILED, TAGGED
 from tests.running import settle, started
 
@@ -233,6 +235,33 @@ async def test_a_dead_fetch_has_no_value() -> None:
             assert await session.run(out, {x: 1.0, p: True}) == 6.0
             with pytest.raises(InvalidArgumentError, match="does not have a value"):
                 await session.run([out, other], {x: 1.0, p: True})
+
+
+async def test_where_there_are_no_regions_they_are_looked_for_ever_more_seldom() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        out = later(later(x) + 1.0)
+    async with ax.Session(graph) as session:
+        with mock.patch.object(
+            GraphExecutionState, "compile_plan", autospec=True, side_effect=GraphExecutionState.compile_plan
+        ) as compile_plan:
+            for _ in range(200):
+                assert await session.run(out, {x: 1.0}) == 2.0
+        assert not has_regions(session)
+        assert 1 < compile_plan.call_count <= 4
+
+
+async def test_what_has_been_compiled_is_not_compiled_again_for_runs_by_the_general_executor() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        out = later(x) * 2.0 + 1.0
+    async with ax.Session(graph, COMPILED) as session:
+        assert await session.run(out, {x: 1.0}) == 3.0
+        with mock.patch.object(GraphExecutionState, "compile_plan") as compile_plan:
+            for _ in range(5):
+                options, metadata = ax.RunOptions(trace=True), ax.RunMetadata()
+                assert await session.run(out, {x: 1.0}, options=options, metadata=metadata) == 3.0
+        assert not compile_plan.called
 
 
 async def test_regions_keep_nothing_of_a_step() -> None:
