@@ -3,7 +3,7 @@
 - An ``async def`` test runs twice, on asyncio's loop and on uvloop; with mark ``virtual_clock`` once, on
   VirtualClockLoop.
 - Of the variants of a test that differ only in what mark ``one_of`` names, one runs; the others are deep.
-- A collection of garbage looks only at what was made since the tests were collected.
+- A collection of garbage looks only at what was made since the module of the test began.
 - A call made by asyncexec that blocks a running loop (sleeping, files, sockets, locks that are held) raises
   ``blockbuster.BlockingError``, unless the test has mark ``allow_blocking``.
 - A kernel that is slow, maybe since the machine was, does not move to a thread, except with mark ``measured_costs``.
@@ -40,7 +40,6 @@ from asyncexec.executor import kernel_stats, pipeline_state
 from asyncexec.passes.pipeline import Pipeline
 from asyncexec.session import graph_execution_state
 from asyncexec.testing import VirtualClockLoop
-from tests.running import import_all_names
 
 if sys.platform != "win32":
     import uvloop
@@ -91,11 +90,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in found:
             if item is not stays:
                 item.add_marker("deep")
-
-
-def pytest_collection_finish() -> None:
-    import_all_names()
-    forget_garbage()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -153,18 +147,17 @@ def executor_type(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def forget_garbage() -> None:
-    """Let later collections look at nothing that there is now: tens of thousands of tests, and all modules."""
+@pytest.fixture(scope="module", autouse=True)
+def little_to_collect() -> None:
+    """Lets collections look at nothing that there is before the module: tens of thousands of tests, for one."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="module")
-def nothing_frozen() -> Iterator[None]:
+def nothing_frozen(little_to_collect: None) -> None:
     """For tests of what asyncexec does with the collector itself."""
     gc.unfreeze()
-    yield
-    forget_garbage()
 
 
 @pytest.fixture(scope="session")

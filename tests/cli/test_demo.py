@@ -17,8 +17,6 @@ from asyncexec.cli.app import app
 from asyncexec.cli.demo import Results, load_inputs
 from asyncexec.cli.demo_server import latency_s
 
-pytestmark = pytest.mark.usefixtures("nothing_frozen")  # the demo freezes and unfreezes in this process, too
-
 ROOT = Path(__file__).parents[2]
 
 

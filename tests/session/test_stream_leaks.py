@@ -166,6 +166,7 @@ async def check_flat(counts: list[int]) -> None:
         assert abs(more_bytes - size) < 300_000
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.allow_blocking
 async def test_memory_is_flat() -> None:
     await check_flat([500, 4_000])
