@@ -17,6 +17,8 @@ from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.shape_inference import unknown
 from asyncexec.frontend.create_op import add_op
 
+# Warnings are errors, but for those of kernels that hold the loop, which any does on a machine that is busy.
+STRICT = ("-W", "error", "-W", "ignore:node '")
 # Modules that sessions import when they are first needed.
 LATE = (
     "asyncexec.passes.arithmetic",

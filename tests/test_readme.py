@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.running import STRICT
 from tests.signals import handlers
 
 ROOT = Path(__file__).parents[1]
@@ -39,7 +40,7 @@ def test_every_block_of_python_runs(block: Block, tmp_path: Path) -> None:
     program = tmp_path / "block.py"
     program.write_text("\n" * (block.line - 1) + block.source, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "error", str(program)]
+    command = [sys.executable, *STRICT, str(program)]
     with handlers():  # for programs that press Ctrl-C
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

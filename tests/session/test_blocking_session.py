@@ -181,10 +181,11 @@ def test_a_session_that_nobody_closes_is_closed_with_a_warning(graph: ax.Graph) 
 
 
 def test_a_session_that_nobody_closes_ends_what_goes_on_in_it() -> None:
-    ended = threading.Event()
+    began, ended = threading.Event(), threading.Event()
 
     @ax.op
     async def wait(x: float) -> float:
+        began.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -201,6 +202,7 @@ def test_a_session_that_nobody_closes_ends_what_goes_on_in_it() -> None:
         run.append(asyncio.create_task(inner.run(fetch, {x: 1.0})))
 
     session._open_thread().call(begin, session._session)
+    began.wait()  # a task that is cancelled before its first step does nothing
     with pytest.warns(ResourceWarning, match="unclosed .*BlockingSession"):
         del session
     ended.wait()

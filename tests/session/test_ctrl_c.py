@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.running import STRICT
 from tests.signals import handlers
 
 PROGRAM = Path(__file__).parent / "interrupted_program.py"
@@ -32,7 +33,7 @@ class Outcome:
     """
 
     def __init__(self, loop: str, kernel: str, how: str, again_at: str | None = None) -> None:
-        command = [sys.executable, "-W", "error", str(PROGRAM), loop, kernel, how]
+        command = [sys.executable, *STRICT, str(PROGRAM), loop, kernel, how]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with (
             handlers(),
