@@ -4,6 +4,7 @@
   VirtualClockLoop.
 - Of the variants of a test that differ only in what mark ``one_of`` names, one runs; the others are deep.
 - A collection of garbage looks only at what was made since the module of the test began.
+- Every module of the package is imported before the first test: in a loop, none may read files.
 - A call made by asyncexec that blocks a running loop (sleeping, files, sockets, locks that are held) raises
   ``blockbuster.BlockingError``, unless the test has mark ``allow_blocking``.
 - A kernel that is slow, maybe since the machine was, does not move to a thread, except with mark ``measured_costs``.
@@ -40,6 +41,7 @@ from asyncexec.executor import kernel_stats, pipeline_state
 from asyncexec.passes.pipeline import Pipeline
 from asyncexec.session import graph_execution_state
 from asyncexec.testing import VirtualClockLoop
+from tests.running import import_all_names
 
 if sys.platform != "win32":
     import uvloop
@@ -145,6 +147,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def executor_type(request: pytest.FixtureRequest) -> Iterator[None]:
     with mock.patch.object(graph_execution_state, "DEFAULT_EXECUTOR_TYPE", request.config.getoption("--executor-type")):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def all_names() -> None:
+    import_all_names()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,16 +1,10 @@
-"""Every module is imported before a test runs in a loop; tests of streams run with both kinds of steps they have."""
+"""Tests of streams run with both kinds of steps they have."""
 
 from __future__ import annotations
 
 import pytest
 
 from asyncexec.executor import pipeline_state
-from tests.running import import_all_names
-
-
-@pytest.fixture(scope="session", autouse=True)
-def all_names() -> None:
-    import_all_names()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
