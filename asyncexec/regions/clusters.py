@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
 from asyncexec.graph.control_flow_info import (
     ENTERS,
     EXITS,
@@ -76,10 +76,11 @@ def find_clusters(graph: ClientGraph, is_hard: Callable[[Node], bool]) -> Stage[
     """
     fed = frozenset((tensor.op, tensor.index) for tensor in graph.feeds)
     flow = yield from ControlFlowInfo.stage(graph.nodes, fed)
-    finder = _Finder(graph, flow, fed, is_hard)
+    finder = _Finder(graph, flow, fed)
+    yield from finder.find_hard(is_hard)
     yield from finder.find_units()
     yield from finder.walk()
-    return finder.clusters()
+    return (yield from finder.clusters())
 
 
 def is_free(node: Node) -> bool:
@@ -93,15 +94,12 @@ class _Finder:
         graph: ClientGraph,
         flow: ControlFlowInfo,
         fed: frozenset[tuple[Node, int]],
-        is_hard: Callable[[Node], bool],
     ) -> None:
         self._nodes = graph.nodes
-        self._here = set(graph.nodes)
+        self._here: set[Node] = set()
         self._flow = flow
         self._fed = fed
-        self._hard = {
-            node for node in graph.nodes if is_hard(node) or _has_reference(node) or node.op == "ControlTrigger"
-        }
+        self._hard: set[Node] = set()
         self._hard_frames: set[Frame] = set()
         self._units: list[_Unit] = []
         self._unit_of: dict[Node, _Unit] = {}
@@ -111,6 +109,15 @@ class _Finder:
         self._keys: dict[Node, _Key] = {}  # of members
         self._members: dict[_Key, list[Node]] = {}
         self._entered: dict[tuple[Frame, bool], _Liveness] = {}  # when the variables, or constants, of loops come
+
+    def find_hard(self, is_hard: Callable[[Node], bool]) -> Stage[None]:
+        """Gather the nodes that the executor has to see, whatever they stand between."""
+        for nodes in in_parts(self._nodes):
+            self._here.update(nodes)
+            self._hard.update(
+                [node for node in nodes if is_hard(node) or _has_reference(node) or node.op == "ControlTrigger"]
+            )
+            yield
 
     # Loops of cheap nodes.
 
@@ -330,22 +337,29 @@ class _Finder:
 
     # The end.
 
-    def clusters(self) -> list[list[Node]]:
+    def clusters(self) -> Stage[list[list[Node]]]:
         """The clusters that are worth it, and of which all is known that others need to know."""
-        positions = {node: position for position, node in enumerate(self._nodes)}
-        unsure = {
-            self._keys[control]
-            for node in self._nodes
-            for control in node.control_inputs
-            if control in self._keys
-            and self._keys[control] != self._keys.get(node)
-            and self._live[control] != self._keys[control].base
-        }
-        return [
-            sorted(members, key=positions.__getitem__)
-            for key, members in self._members.items()
-            if key not in unsure and _is_worth_it(members)
-        ]
+        positions: dict[Node, int] = {}
+        unsure: set[_Key] = set()
+        for position, node in enumerate(self._nodes):
+            positions[node] = position
+            unsure.update(self._unsure(node))
+            if not position % STRIDE:
+                yield
+        found: list[list[Node]] = []
+        for key, members in self._members.items():
+            if key not in unsure and _is_worth_it(members):
+                found.append(sorted(members, key=positions.__getitem__))
+                yield
+        return found
+
+    def _unsure(self, node: Node) -> Iterable[_Key]:
+        """The clusters that *node* waits for, where it is for a member that need not run when they do."""
+        own = self._keys.get(node)
+        for control in node.control_inputs:
+            key = self._keys.get(control)
+            if key is not None and key != own and self._live[control] != key.base:
+                yield key
 
 
 def _is_worth_it(members: Sequence[Node]) -> bool:

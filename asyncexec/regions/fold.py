@@ -77,7 +77,7 @@ class _Folding:
     graph: ClientGraph
     _regions: list[Region] = field(default_factory=list)
     _members: set[Node] = field(default_factory=set)
-    _takers: dict[Node, list[Node]] = field(default_factory=dict)
+    _takers: dict[Node, list[tuple[Tensor, Node]]] = field(default_factory=dict)
     _fed: set[tuple[Node, int]] = field(default_factory=set)
     _new: dict[Node, Node] = field(default_factory=dict)
 
@@ -86,7 +86,7 @@ class _Folding:
         self._fed.update((tensor.op, tensor.index) for tensor in self.graph.feeds)
         for count, node in enumerate(self.graph.nodes):
             for tensor in node.inputs:
-                self._takers.setdefault(tensor.op, []).append(node)
+                self._takers.setdefault(tensor.op, []).append((tensor, node))
             if not count % STRIDE:
                 yield
 
@@ -97,15 +97,16 @@ class _Folding:
         inside = set(members)
         inputs: dict[tuple[Node, int], Tensor] = {}
         constants: dict[Node, None] = {}
-        for node in members:
+        for count, node in enumerate(members):
             for tensor in node.inputs:
                 if (tensor.op, tensor.index) in self._fed or tensor.op not in inside:
                     if is_free(tensor.op) and (tensor.op, tensor.index) not in self._fed:
                         constants[tensor.op] = None
                     else:
                         inputs[tensor.op, tensor.index] = tensor
-        outputs = self._outputs(members, inside)
-        yield
+            if not count % STRIDE:
+                yield
+        outputs = yield from self._outputs(members, inside)
         if max(len(inputs), len(outputs)) > _WIDE:
             return
         graph = ClientGraph((*constants, *members), tuple(inputs.values()), tuple(outputs), ())
@@ -124,13 +125,14 @@ class _Folding:
         self._regions.append(region)
         self._members.update(members)
 
-    def _outputs(self, members: Sequence[Node], inside: set[Node]) -> list[Tensor]:
+    def _outputs(self, members: Sequence[Node], inside: set[Node]) -> Stage[list[Tensor]]:
         """What others take of *members*."""
         taken: dict[tuple[Node, int], Tensor] = {}
-        for node in members:
-            for taker in self._takers.get(node, ()):
-                if taker not in inside:
-                    taken.update({(node, tensor.index): tensor for tensor in taker.inputs if tensor.op is node})
+        for count, node in enumerate(members):
+            takers = self._takers.get(node, ())
+            taken.update({(node, tensor.index): tensor for tensor, taker in takers if taker not in inside})
+            if not count % STRIDE:
+                yield
         taken.update({(tensor.op, tensor.index): tensor for tensor in self.graph.fetches if tensor.op in inside})
         return [tensor for key, tensor in taken.items() if key not in self._fed]
 

@@ -87,6 +87,7 @@ class PlanCompiler:
                 code = yield from write_code(region.program, region.block, surroundings)
                 self.regions[region.node] = CompiledPlan(code, self._slice_ns, self._holds, is_region=True)
                 self.may_give_dead |= region.may_give_dead
+                yield
             found[device] = replace(part, graph=folded.graph)
         return found
 
