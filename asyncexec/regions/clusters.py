@@ -5,10 +5,11 @@ Theory
 Call the nodes *hard* that the executor has to see: what awaits something, what runs on a worker thread, transfers, and
 what makes a loop go round that has a hard node in it.  The others are cheap; a loop of cheap nodes counts as one.
 
-A cheap node has its *ancestors*, the set of hard nodes that it waits for.  Cheap nodes of one frame with the same
-ancestors can be one node: it waits for nothing that each of them does not wait for.  It is convex, for what stands on a
-path between two of them has the same ancestors and is not hard; and no two such sets are on a cycle, for ancestors only
-grow along edges.
+A cheap node has its *ancestors*, the set of hard nodes that it waits for, and its *descendants*, those that wait for
+it.  Cheap nodes of one frame with the same ancestors and descendants can be one node: it waits for nothing that each of
+them does not wait for, and nothing waits for it that does not wait for each of them, however long they take.  It is
+convex, for what stands on a path between two of them has the same ancestors and is not hard; and no two such sets are
+on a cycle, for along edges ancestors only grow, and descendants only shrink.
 
 A node of a graph runs if all its inputs are live.  So the cheap nodes are divided further by their *base*, the
 conditions under which what comes from outside is live.  A Merge belongs to a cluster if all its inputs do; else it is
@@ -58,6 +59,7 @@ class _Key(NamedTuple):
 
     frame: Frame
     ancestors: int
+    descendants: int
     base: _Liveness
 
 
@@ -105,6 +107,7 @@ class _Finder:
         self._unit_of: dict[Node, _Unit] = {}
         self._bits: dict[Node, int] = {}  # of hard nodes
         self._ancestors: dict[Node, int] = {}  # without the node itself
+        self._descendants: dict[Node, int] = {}  # by the same bits; of Merges and such it is not known yet
         self._live: dict[Node, _Liveness] = {}  # when the node runs
         self._keys: dict[Node, _Key] = {}  # of members
         self._members: dict[_Key, list[Node]] = {}
@@ -158,6 +161,21 @@ class _Finder:
     def walk(self) -> Stage[None]:
         """Find the keys of all members."""
         behind: dict[int, list[_Unit]] = {}
+        ordered = yield from self._order(behind)
+        for count, unit in enumerate(reversed(ordered)):
+            self._look_back(unit, behind.pop(id(unit), ()))
+            if not count % STRIDE:
+                yield
+        for count, unit in enumerate(ordered):
+            self._take(unit)
+            if not count % STRIDE:
+                yield
+        for (frame, is_constant), live in self._entered.items():
+            if is_constant and not live <= self._entered.get((frame, False), live):
+                raise UnstructuredError(f"a constant of frame {frame.name!r} is live under conditions of its own")
+
+    def _order(self, behind: dict[int, list[_Unit]]) -> Stage[list[_Unit]]:
+        """All units; note in *behind* those that wait for each, by its id."""
         waiting: dict[int, int] = {}
         ready: deque[_Unit] = deque()
         for count, unit in enumerate(self._units):
@@ -169,22 +187,20 @@ class _Finder:
                 ready.append(unit)
             if not count % STRIDE:
                 yield
-        num_done = 0
+        ordered: list[_Unit] = []
         while ready:
             unit = ready.popleft()
-            self._take(unit)
-            for other in behind.pop(id(unit), ()):
+            ordered.append(unit)
+            self._number(unit)
+            for other in behind.get(id(unit), ()):
                 waiting[id(other)] -= 1
                 if not waiting[id(other)]:
                     ready.append(other)
-            num_done += 1
-            if not num_done % STRIDE:
+            if not len(ordered) % STRIDE:
                 yield
-        if num_done < len(self._units):
+        if len(ordered) < len(self._units):
             raise UnstructuredError("nodes wait for one another")
-        for (frame, is_constant), live in self._entered.items():
-            if is_constant and not live <= self._entered.get((frame, False), live):
-                raise UnstructuredError(f"a constant of frame {frame.name!r} is live under conditions of its own")
+        return ordered
 
     def _sources(self, unit: _Unit) -> Iterable[Node]:
         for node in unit.nodes:
@@ -194,6 +210,24 @@ class _Finder:
             for control in node.control_inputs:
                 if control in self._here:
                     yield control
+
+    def _number(self, unit: _Unit) -> None:
+        """Give *unit* a bit, if it is hard whatever it stands between."""
+        if unit.loop is None and (unit.nodes[0] in self._hard or unit.nodes[0].op in _LOOP_OPS):
+            self._give_bit(unit.nodes[0])
+
+    def _give_bit(self, node: Node) -> None:
+        if len(self._bits) == MAX_HARD:
+            raise UnstructuredError(f"more than {MAX_HARD} nodes are hard")
+        self._bits[node] = 1 << len(self._bits)
+
+    def _look_back(self, unit: _Unit, behind: Iterable[_Unit]) -> None:
+        descendants = 0
+        for other in behind:
+            node = other.nodes[0]
+            descendants |= self._descendants[node] | self._bits.get(node, 0)
+        for node in unit.nodes:
+            self._descendants[node] = descendants
 
     def _is_given(self, tensor: Tensor) -> bool:
         return (tensor.op, tensor.index) in self._fed or tensor.op not in self._here
@@ -214,10 +248,8 @@ class _Finder:
             if key is not None:
                 self._keys[each] = key
                 self._members.setdefault(key, []).append(each)
-        if key is None:
-            if len(self._bits) == MAX_HARD:
-                raise UnstructuredError(f"more than {MAX_HARD} nodes are hard")
-            self._bits[node] = 1 << len(self._bits)
+        if key is None and node not in self._bits:
+            self._give_bit(node)
 
     def _inputs(self, node: Node) -> tuple[list[Tensor], list[Node]]:
         """What *node* takes from others that are in the graph, but for what comes round, and whom else it waits for."""
@@ -238,12 +270,14 @@ class _Finder:
         """Whether the executor has to see *node*, the only one of *unit* if that is no loop."""
         if unit.loop is not None:
             return False
-        if node in self._hard or node.op in _LOOP_OPS:
+        if node in self._bits:
             return True
         if node.op in MERGES:
             sources = (*[tensor.op for tensor in node.inputs], *node.control_inputs)
             keys = {self._keys.get(source) for source in sources}
-            return len(keys) > 1 or None in keys or any(self._is_given(tensor) for tensor in node.inputs)
+            if any(self._is_given(tensor) for tensor in node.inputs):
+                return True
+            return any(key is None or key.descendants != self._descendants[node] for key in keys) or len(keys) > 1
         return node.op in SWITCHES and self._source(node.inputs[1]).op.op == "LoopCond"
 
     def _key(self, unit: _Unit, ancestors: int, tensors: Sequence[Tensor], controls: Sequence[Node]) -> _Key:
@@ -253,13 +287,14 @@ class _Finder:
             frame = unit.loop.parent
         if unit.loop is None and unit.nodes[0].op in MERGES:
             return self._keys[unit.nodes[0].inputs[0].op]
+        descendants = self._descendants[unit.nodes[0]]
         given = [(tensor.op, self._live_of(tensor)) for tensor in tensors]
         given += [(control, self._live[control]) for control in controls]
         near: list[tuple[_Liveness, _Liveness]] = []  # the base and the liveness of what may be in the same cluster
         base = _ALWAYS
         for source, live in given:
             key = self._keys.get(source)
-            if key is not None and key.frame is frame and key.ancestors == ancestors:
+            if key is not None and key[:3] == (frame, ancestors, descendants):
                 near.append((key.base, live))
                 base |= key.base
             else:
@@ -267,7 +302,7 @@ class _Finder:
         while True:
             grown = base.union(*[live for its_base, live in near if its_base != base])
             if grown == base:
-                return _Key(frame, ancestors, base)
+                return _Key(frame, ancestors, descendants, base)
             base = grown
 
     # When nodes run.

@@ -131,6 +131,31 @@ async def test_nothing_waits_longer(config: ax.SessionConfig) -> None:
 
 
 @BOTH
+async def test_nothing_waits_for_a_loop_that_it_does_not_need(config: ax.SessionConfig) -> None:
+    """A call begins, and can end the step, beside a loop of cheap nodes that goes on for ever."""
+    calls: list[float] = []
+
+    @ax.op(outputs=[ax.float64])
+    async def call(x: float) -> float:
+        calls.append(float(x))
+        await asyncio.sleep(0)
+        if len(calls) == 2:
+            raise ValueError("enough")
+        return float(x)
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        n = ax.cast(x * 2.0, ax.int64)
+        (last,) = ax.while_loop(lambda i: i != n, lambda i: [i + 1], [ax.constant(0, ax.int64)])
+        out = call(call(x * 3.0) * 2.0 + 1.0) + 1.0, last + 1
+    async with ax.Session(graph, config) as session:
+        with pytest.raises(ValueError, match="enough"):
+            await session.run(out, {x: -1.0}, options=ax.RunOptions(timeout=5.0))
+        assert has_regions(session) == (config is COMPILED)
+    assert calls == [-3.0, -5.0]
+
+
+@BOTH
 async def test_iterations_overlap(config: ax.SessionConfig) -> None:
     at_work, most = 0, 0
 
