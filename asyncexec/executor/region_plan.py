@@ -55,6 +55,7 @@ class RegionBinder:
     protects_inputs = False  # they have been protected when they were bound
 
     def __init__(self, binder: KernelBinder, items: Mapping[str, NodeItem], plans: Mapping[Node, CompiledPlan]) -> None:
+        self._binder = binder
         self._items = items
         self._plans = plans
         self.constant = binder.constant
@@ -64,7 +65,9 @@ class RegionBinder:
         plan = self._plans.get(node)
         if plan is not None:
             return region_kernel(plan)
-        item = self._items[node.name]
+        item = self._items.get(node.name)
+        if item is None:  # a constant, where it was no item of its own
+            return self._binder.bind(node, fed)
         return BoundKernel(
             item.checked_kernel,
             item.kind,

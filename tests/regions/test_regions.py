@@ -236,6 +236,19 @@ async def test_control_edges_into_and_out_of_regions() -> None:
             assert [await session.run(after, {x: 1.0}) for _ in range(3)] == [44.0, 77.0, 110.0]
 
 
+async def test_a_constant_that_waits_for_a_region() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        asked = later(x)
+        cheap = asked * 2.0 + 1.0
+        with ax.control_dependencies([cheap]):
+            five = ax.constant(5.0, F)
+        (last,) = ax.while_loop(lambda y: y < 100.0, lambda y: [y * 2.0 + 1.0], [cheap])
+        out = later(five), later(last * 2.0)
+    one, other = await outcomes(graph, out, {x: 1.0}, {x: 200.0})
+    assert one == other
+
+
 async def test_a_target_that_is_in_a_region_runs() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(F, [], name="x")
