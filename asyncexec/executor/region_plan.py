@@ -92,6 +92,7 @@ def region_kernel(plan: CompiledPlan) -> BoundKernel:
 
     async def run(*inputs: Any) -> tuple[Any, ...]:
         step = plan.start(inputs)
+        del inputs  # the plan lets go of each when it is taken for the last time
         if not step.run_inline():
             await step.run()
         return tuple(step.fetched())

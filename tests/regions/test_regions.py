@@ -316,6 +316,32 @@ async def test_regions_keep_nothing_of_a_step() -> None:
         assert seen() is None
 
 
+@BOTH
+async def test_a_region_lets_go_of_what_it_needs_no_more(config: ax.SessionConfig) -> None:
+    made: list[weakref.ref[Any]] = []
+
+    @ax.op(outputs=[ax.float64])
+    async def make(x: float) -> np.ndarray[Any, Any]:
+        value = np.full(1000, float(x))
+        made.append(weakref.ref(value))
+        return value
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        total = ax.reduce_sum(make(x) * 2.0)
+        (last,) = ax.while_loop(lambda i: i != 0.0, lambda i: [i + 1.0], [total])
+        out = last + 1.0
+    async with ax.Session(graph, config) as session:
+        run = await started(session.run(out, {x: 1.0}))
+        await settle(50)
+        assert len(made) == 1
+        assert made[0]() is None
+        assert has_regions(session) == (config is COMPILED)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+
 @pytest.mark.measured_costs
 @pytest.mark.allow_blocking
 async def test_a_region_that_holds_the_loop_is_given_up() -> None:
