@@ -22,6 +22,7 @@ SIZED: Final = 3  # inline or on a worker, by the size of the inputs
 PASSIVE: Final = 4  # nowhere: the propagator does what there is to do
 TRANSFER: Final = 5  # nowhere either: a Send or Recv, which the executor does itself
 CAREFUL: Final = 6  # inline, unless the inputs turn out to be large: SIZED from then on
+MEASURED: Final = (INLINE, WORKER, SIZED)
 
 # Bytes of inputs from which on a kernel that was never timed with so many is not called inline.
 LARGE_SIZE: Final = 2**21
@@ -71,6 +72,15 @@ class KernelStats:
     def is_all_cheap(self) -> bool:
         """Whether no node awaits anything, or runs on a worker thread now and then."""
         return not any(place in (WORKER, ASYNC, SIZED) for place in self.places)
+
+    def adopt(self, item_id: int, others: KernelStats, other_id: int) -> None:
+        """Know of a kernel what *others* know of it, where it has *other_id*; unless it is not for measurements."""
+        if self.places[item_id] in MEASURED and others.places[other_id] in MEASURED:
+            self.places[item_id] = others.places[other_id]
+            self._costs_ns[item_id] = others._costs_ns[other_id]
+            self._sampled_at_ns[item_id] = others._sampled_at_ns[other_id]
+            if other_id in others._ns_per_byte:
+                self._ns_per_byte[item_id] = others._ns_per_byte[other_id]
 
     def careful_places(self) -> list[int]:
         """The places for a step that may have inputs larger than those that the places come from."""

@@ -444,7 +444,7 @@ class Session:
         self._counts.completed += 1
         values = step.fetched()
         if plan is None:
-            await prepared.tier.note_run(monotonic_ns() - began_ns)
+            prepared.tier.note_run(monotonic_ns() - began_ns)
         else:
             prepared.tier.note_compiled_run(plan)
         return prepared.result(values)

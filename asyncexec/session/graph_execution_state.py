@@ -256,9 +256,9 @@ class GraphExecutionState:
                 binder = RegionBinder(self._binders[device], compiler.items, compiler.regions)
             view = yield from build_graph_view(part.graph, binder, has_control_flow=traits.has_control_flow)
             places = yield from first_places(view.items, has_control_flow=view.has_control_flow)
-            if compiler is not None:
-                yield from compiler.restore_places(view.items, places)
             executor = Executor(view, self.pools[device], self._slice_ns, self._schedule_seed, self.holds, places)
+            if compiler is not None:
+                yield from compiler.restore(executor.stats)
             executors.append(PartitionExecutor(executor, part.feed_indices, part.fetch_indices))
             yield
         has_channels = client_keys is not None or traits.has_transfers or traits.has_collectives

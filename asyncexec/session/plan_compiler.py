@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -12,7 +12,7 @@ from asyncexec.executor.compiled_plan import CompiledPlan
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor
 from asyncexec.executor.kernel_outputs import checked_results
-from asyncexec.executor.kernel_stats import ASYNC, INLINE, SIZED, TRANSFER, WORKER
+from asyncexec.executor.kernel_stats import ASYNC, SIZED, TRANSFER, WORKER, KernelStats
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.region_plan import RegionPlan
 from asyncexec.framework.cooperative import STRIDE, Stage
@@ -26,7 +26,6 @@ from asyncexec.regions.source import Surroundings, write_code
 from asyncexec.regions.structure import Bind, find_structure
 
 AnyPlan: TypeAlias = CompiledPlan | RegionPlan
-_MEASURED: Final = (INLINE, WORKER, SIZED)
 _HARD: Final = (WORKER, ASYNC, SIZED, TRANSFER)
 
 
@@ -47,7 +46,7 @@ class PlanCompiler:
         self._binders = binders
         self._slice_ns = slice_ns
         self._holds = holds
-        self._places: dict[str, int] = {}
+        self._measured: dict[str, tuple[KernelStats, int]] = {}  # by name, where a node has which id
         self._small: set[str] = set()
         self.items: dict[str, NodeItem] = {}
         self.regions: dict[Node, CompiledPlan] = {}
@@ -56,11 +55,10 @@ class PlanCompiler:
     def read(self, executor: Executor | PartitionedExecutor) -> Stage[None]:
         """Learn from *executor* which kernels the nodes have, and where they run."""
         for part in executor.parts:
-            places = part.stats.places
             for count, item in enumerate(part.view.items):
                 if not item.is_relay:
                     self.items[item.node.name] = item
-                    self._places[item.node.name] = places[item.id]
+                    self._measured[item.node.name] = part.stats, item.id
                     if part.has_run and item.id not in part.stats.not_small:
                         self._small.add(item.node.name)
                 if not count % STRIDE:
@@ -91,17 +89,18 @@ class PlanCompiler:
             found[device] = replace(part, graph=folded.graph)
         return found
 
-    def restore_places(self, items: Sequence[NodeItem], places: MutableSequence[int]) -> Stage[None]:
-        """Let the kernels of *items*, but for those of regions, run where they have been found to run best."""
-        for count, item in enumerate(items):
-            known = self._places.get(item.node.name)
-            if known in _MEASURED and places[item.id] in _MEASURED and item.node not in self.regions:
-                places[item.id] = known
+    def restore(self, stats: KernelStats) -> Stage[None]:
+        """Let *stats* know of all kernels, but for those of regions, what has been measured."""
+        for count, item in enumerate(stats.items):
+            known = self._measured.get(item.node.name)
+            if known is not None and item.node not in self.regions and not item.is_relay:
+                stats.adopt(item.id, *known)
             if not count % STRIDE:
                 yield
 
     def _is_hard(self, node: Node) -> bool:
-        return self._places.get(node.name) in _HARD
+        known = self._measured.get(node.name)
+        return known is not None and known[0].places[known[1]] in _HARD
 
     def _is_small(self, node: Node) -> bool:
         return node.name in self._small

@@ -2,13 +2,13 @@
 
 The general executor runs the first steps, and measures the kernels.  Then what is cheap is compiled, the whole
 signature or what lies between the nodes that await something or run on worker threads; in pieces behind the runs,
-which never take longer than the run itself has.  A compiled plan that turns out to hold the event loop is dropped, and
+which take no longer than the run itself has, or a slice.  A compiled plan that turns out to hold the event loop is dropped, and
 the general executor, which can tell by which node, has its steps again.
 """
 
 from __future__ import annotations
 
-import asyncio
+import warnings
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -65,8 +65,11 @@ class Tier:
         self.compiled = None
         self._wait_longer()
 
-    async def note_run(self, elapsed_ns: int) -> None:
-        """Take note of a run by the general executor, and go on compiling for as long as that took, at most."""
+    def note_run(self, elapsed_ns: int) -> None:
+        """Take note of a run by the general executor, and go on compiling for as long as that took, or for a slice.
+
+        Nothing is awaited: a run that has its results is neither cancelled nor late for what comes behind it.
+        """
         if self.compiled is not None:  # a run that is watched, or with large feeds
             return
         self._num_runs += 1
@@ -74,17 +77,12 @@ class Tier:
             return
         if self._stage is None:
             self._stage = self._make()
-        stage, end = self._stage, monotonic_ns() + elapsed_ns
         now = monotonic_ns()
-        slice_end = now + SLICE_NS
+        end = now + min(elapsed_ns, SLICE_NS)
         try:
-            while now < end and self._stage is stage:
-                next(stage)
+            while now < end:
+                next(self._stage)
                 now = monotonic_ns()
-                if slice_end < now < end:
-                    await asyncio.sleep(0)
-                    now = monotonic_ns()
-                    slice_end = now + SLICE_NS
         except StopIteration as stop:
             self._stage = None
             self.compiled = stop.value
@@ -92,6 +90,10 @@ class Tier:
                 self._wait_longer()
         except UnstructuredError:
             self._stage = self._make = None
+        except Exception as error:  # of ours; the general executor will do
+            self._stage = self._make = None
+            message = f"a signature could not be compiled, and runs uncompiled: {type(error).__name__}: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def _wait_longer(self) -> None:
         """Compile only after four times as many runs."""
