@@ -2,8 +2,8 @@
 
 The general executor runs the first steps, and measures the kernels.  Then what is cheap is compiled, the whole
 signature or what lies between the nodes that await something or run on worker threads; in pieces behind the runs,
-which take no longer than the run itself has, or a slice.  A compiled plan that turns out to hold the event loop is dropped, and
-the general executor, which can tell by which node, has its steps again.
+which take no longer than the run itself has, or a slice.  A compiled plan that turns out to hold the event loop is
+dropped, and the general executor, which can tell by which node, has its steps again.
 """
 
 from __future__ import annotations
