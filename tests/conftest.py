@@ -50,7 +50,7 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 # What a test started may need a moment to end after the test has: threads that were told to stop, for one.
 GRACE_S = 2.0
-OPEN_FILES = Path("/proc/self/fd")
+OPEN_FILES = "/proc/self/fd" if Path("/proc/self/fd").exists() else None
 # What mark ``one_of`` calls a parameter that pytest-asyncio has another name for.
 PARAMETERS = {"loop": "_asyncio_loop_factory"}
 
@@ -183,9 +183,10 @@ def nothing_left_behind(no_blocking_calls: None, warm_loops: None) -> Iterator[N
     left = new_threads(threads)
     if left:
         pytest.fail(f"the test left threads behind: {', '.join(thread.name for thread in left)}")
-    if open_files() - files:
-        gc.collect()
     leaked = open_files() - files
+    if leaked:
+        gc.collect()
+        leaked = open_files() - files
     if leaked:
         pytest.fail(f"the test left files open: {sorted(leaked)}")
 
@@ -224,9 +225,9 @@ def new_threads(before: set[threading.Thread]) -> set[threading.Thread]:
 def open_files() -> set[tuple[str, str]]:
     """Descriptor and target of every open file of this process, where the system tells them."""
     found = set()
-    for fd in os.listdir(OPEN_FILES) if OPEN_FILES.exists() else ():
+    for fd in os.listdir(OPEN_FILES) if OPEN_FILES is not None else ():
         try:
-            found.add((fd, os.readlink(OPEN_FILES / fd)))
+            found.add((fd, os.readlink(f"{OPEN_FILES}/{fd}")))
         except FileNotFoundError:
             continue  # the descriptor that listed the folder
     return found

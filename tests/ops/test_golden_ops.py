@@ -30,11 +30,12 @@ def golden(family: str) -> dict[str, Any]:
 
 
 def all_cases() -> list[Any]:
-    return [
-        pytest.param(family, case, id=f"{family}-{case.label}")
-        for family in FAMILIES
-        for case in importlib.import_module(f"tests.ops.cases.{family}").CASES
-    ]
+    """The cases of each op, by family: a test for each case would take longer than the case."""
+    found: dict[tuple[str, str], list[OpCase]] = {}
+    for family in FAMILIES:
+        for case in importlib.import_module(f"tests.ops.cases.{family}").CASES:
+            found.setdefault((family, case.op), []).append(case)
+    return [pytest.param(family, cases, id=f"{family}-{op}") for (family, op), cases in found.items()]
 
 
 def decode(output: dict[str, Any]) -> Any:
@@ -46,9 +47,17 @@ def decode(output: dict[str, Any]) -> Any:
     return np.frombuffer(base64.b64decode(output["data"]), np_dtype).reshape(output["shape"])
 
 
-@pytest.mark.parametrize(("family", "case"), all_cases())
-def test_kernel_gives_tensorflows_answer(family: str, case: OpCase) -> None:
-    expected = golden(family)[case.label]
+@pytest.mark.parametrize(("family", "cases"), all_cases())
+def test_kernels_give_tensorflows_answers(family: str, cases: list[OpCase]) -> None:
+    for case in cases:
+        try:
+            check(case, golden(family)[case.label])
+        except BaseException as error:
+            error.add_note(f"case {case.label}")
+            raise
+
+
+def check(case: OpCase, expected: dict[str, Any]) -> None:
     if "error" in expected:
         with pytest.raises(OpError) as caught:
             run_case(case)

@@ -50,6 +50,7 @@ class Mix:
         self._lock = threading.Lock()
         self.arrays = LiveArrays()
         self._has_failed: set[int] = set()
+        self.waits = asyncio.Event()  # set when a step waits
         with ax.Graph() as self.graph:
             self.x = ax.placeholder(ax.float32, [3], name="x")
             self.n = ax.placeholder(ax.int64, [], name="n")
@@ -104,6 +105,7 @@ class Mix:
         return self._keep(value)
 
     async def _wait(self, value: Any) -> Any:
+        self.waits.set()
         await asyncio.Event().wait()
 
     def _fail(self, value: Any) -> Any:
@@ -135,6 +137,7 @@ class Soak:
     async def rounds(self, number: int) -> AsyncIterator[int]:
         """Run a round to prepare all signatures, and then so many that count."""
         await self._session.run(self._mix.counter.initializer)
+        await self._prepare_what_waits()
         await self._round()
         self._mix.calls.clear()
         await self._session.run(self._mix.counter.initializer)
@@ -142,6 +145,13 @@ class Soak:
         for self._num_rounds in range(1, number + 1):
             await self._round()
             yield self._num_rounds
+
+    async def _prepare_what_waits(self) -> None:
+        """Those steps of a round may all be ended before their signature is built."""
+        step = asyncio.ensure_future(self._step("cancelled", 0))
+        await self._mix.waits.wait()
+        step.cancel()
+        await asyncio.wait([step])
 
     async def _round(self) -> None:
         steps = [(sort, self._step(sort, n)) for sort, share in SHARES.items() for n in range(share)]
