@@ -13,6 +13,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape, unknown_shape
+from asyncexec.ops.array_common import empty
 from asyncexec.ops.string_elements import as_strings
 
 _MAX_ELEMENTS: Final = 2**36
@@ -101,11 +102,14 @@ def unsorted_segment_join(construction: OpKernelConstruction) -> Kernel:
         rank = np.ndim(segment_ids)
         rest = np.shape(value)[rank:]
         rows = np.asarray(value, object).reshape(np.size(segment_ids), int(np.prod(rest)))
-        parts: list[list[bytes]] = [[] for _ in range(count * rows.shape[1])]
+        joined = empty((count, rows.shape[1]), np.dtype(object))
+        parts: dict[tuple[int, int], list[bytes]] = {}
         for segment, row in zip(np.ravel(segment_ids).tolist(), rows, strict=True):
             for column, text in enumerate(row):
-                parts[segment * rows.shape[1] + column].append(text)
-        return as_strings(map(separator.join, parts), (count, *rest))
+                parts.setdefault((segment, column), []).append(text)
+        for place, texts in parts.items():
+            joined[place] = separator.join(texts)
+        return joined.reshape((count, *rest))
 
     return kernel
 
