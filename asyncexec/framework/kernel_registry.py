@@ -147,7 +147,10 @@ def register_kernel(
 
 def _with_handles(factory: KernelFactory, kind: type) -> KernelFactory:
     def make(construction: OpKernelConstruction) -> Kernel:
-        slots = [slot for slot, dtype in enumerate(construction.input_dtypes) if dtype.is_ref or dtype is resource]
+        dtypes = [
+            (arg.is_ref, dtype) for arg in construction.op_def.inputs for dtype in arg.dtypes(construction.attrs)
+        ]  # a reference to Python objects has the dtype of these
+        slots = [slot for slot, (is_ref, dtype) in enumerate(dtypes) if is_ref or dtype is resource]
 
         def check(*inputs: Any) -> None:
             for slot in slots:

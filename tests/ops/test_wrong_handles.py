@@ -9,6 +9,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.graph_def import make_attr
 from tests.running import import_all_names
 
 F = ax.float32
@@ -130,3 +131,29 @@ async def test_references_of_the_first_versions() -> None:
             await session.run([], targets=["assign"])
         with pytest.raises(InvalidArgumentError, match="Expected Queue got Variable"):
             await session.run("size:0")
+
+
+@pytest.mark.parametrize("op", ["ScatterUpdate", "ScatterNdUpdate", "Assign"])
+@pytest.mark.parametrize("value", [[1, 2], None, 5])
+async def test_a_python_object_is_no_variable(op: str, value: object) -> None:
+    """A reference to Python objects has their dtype, so that a graph may name any of them for a variable."""
+    inputs = ("value", "indices", "value")[:: 2 if op == "Assign" else 1]
+    types = {"T": ax.object} if op == "Assign" else {"T": ax.object, "Tindices": ax.int32}
+    graph_def = ax.GraphDef(
+        node=(
+            _node("value", "Placeholder", (), dtype=ax.object),
+            _node("indices", "Placeholder", (), dtype=ax.int32),
+            _node("node", op, inputs, **types),
+        )
+    )
+    with ax.Graph() as graph:
+        ax.import_graph_def(graph_def, name="")
+    async with ax.Session(graph) as session:
+        with pytest.raises(InvalidArgumentError, match="Expected Variable got") as caught:
+            await session.run("node:0", {"value:0": value, "indices:0": INDICES[:, None]})
+    assert caught.value.node == "node"
+
+
+def _node(name: str, op: str, inputs: tuple[str, ...], **types: ax.DType) -> ax.NodeDef:
+    attrs = {key: make_attr("type", dtype.enum) for key, dtype in types.items()}
+    return ax.NodeDef(name=name, op=op, input=inputs, attr=attrs)
