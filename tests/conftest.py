@@ -37,7 +37,7 @@ from blockbuster import BlockBuster
 from hypothesis import settings
 
 import asyncexec
-from asyncexec.executor import kernel_stats, pipeline_state
+from asyncexec.executor import kernel_stats
 from asyncexec.passes.pipeline import Pipeline
 from asyncexec.session import graph_execution_state
 from asyncexec.testing import VirtualClockLoop
@@ -132,10 +132,7 @@ def costs_do_not_count(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     nothing = mock.Mock(return_value=0)
-    with (
-        mock.patch.object(kernel_stats, "moving_average", nothing),
-        mock.patch.object(pipeline_state, "moving_average", nothing),
-    ):
+    with mock.patch.object(kernel_stats, "moving_average", nothing):
         yield
 
 

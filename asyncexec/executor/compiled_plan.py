@@ -17,11 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor import kernel_stats
 from asyncexec.executor.ending import Ending
 from asyncexec.executor.frame import TaskGroup
 from asyncexec.executor.loop_holds import LoopHolds
-from asyncexec.executor.step_scope import StepScope
+from asyncexec.executor.step_scope import StepScope, Waiter
 from asyncexec.executor.transfer_scope import CATCHABLE
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import InternalError, OpError
@@ -42,6 +43,7 @@ class CompiledPlan:
 
     Attributes:
         is_plain: whether a step is one call of ``call``; else ``start`` gives what is to be run.
+        num_feeds, num_fetches: how many values a step takes and gives.
         is_quick: whether it has not turned out to hold the loop for long at a stretch.
         clock: what its stretches are measured by: the time, or after one that was long, the CPU's time.
         enter: calls a function, with its arguments, so that numpy says nothing of floating-point errors.
@@ -60,6 +62,8 @@ class CompiledPlan:
         "holds",
         "is_plain",
         "is_quick",
+        "num_feeds",
+        "num_fetches",
     )
 
     def __init__(self, code: Code, slice_ns: int, holds: LoopHolds, *, is_region: bool = False) -> None:
@@ -67,6 +71,7 @@ class CompiledPlan:
         self._is_region = is_region
         self._slice_ns = slice_ns
         self.holds = holds
+        self.num_feeds, self.num_fetches = code.num_inputs, code.num_outputs
         self.is_plain = not code.is_generator
         self.is_quick = True
         self._cost_ns = self._sampled_at_ns = 0
@@ -88,10 +93,13 @@ class CompiledPlan:
             self.note(elapsed)
         return values
 
-    def start(self, feeds: Sequence[Any]) -> CompiledState:
-        """A step with the values of *feeds*; nothing has run yet."""
-        steps = _once(self._code.function, feeds) if self.is_plain else self._code.function(*feeds)
-        return CompiledState(self, steps, self._slice_ns)
+    def start(self, feeds: Sequence[Any] | None) -> CompiledState:
+        """A step with the values of *feeds*, or one that begins when ``deliver_feed`` has brought the last of them."""
+        return CompiledState(self, feeds, self._slice_ns)
+
+    def begin(self, feeds: Sequence[Any]) -> Generator[None, None, list[Any]]:
+        """What gives the values of the fetches, and yields now and then before that where there is much to do."""
+        return _once(self._code.function, feeds) if self.is_plain else self._code.function(*feeds)
 
     def note(self, elapsed_ns: int) -> None:
         """Take note of a stretch that was long, or that was measured by the CPU's time because one before was.
@@ -174,14 +182,40 @@ def _rounds(calls: Iterable[tuple[Line | None, FrameType]]) -> Iterator[str]:
 class CompiledState(StepScope):
     """A step that goes on in slices."""
 
-    __slots__ = ("_generator", "_plan", "_slice_ns", "_values")
+    __slots__ = ("_feeds", "_generator", "_num_missing", "_plan", "_values")
 
-    def __init__(self, plan: CompiledPlan, generator: Generator[None, None, list[Any]], slice_ns: int) -> None:
-        super().__init__()
+    def __init__(self, plan: CompiledPlan, feeds: Sequence[Any] | None, slice_ns: int) -> None:
+        super().__init__(slice_ns, plan.holds)
         self._plan = plan
-        self._generator: Generator[None, None, list[Any]] | None = generator
-        self._slice_ns = slice_ns
+        self._feeds: list[Any] = []  # as long as some are missing
+        self._num_missing = 0
         self._values: list[Any] = []
+        self._generator: Generator[None, None, list[Any]] | None = None
+        self._begin(feeds)
+
+    def _begin(self, feeds: Sequence[Any] | None) -> None:
+        if feeds is not None:
+            self._generator = self._plan.begin(feeds)
+        else:
+            self._num_missing = self._plan.num_feeds
+            self._feeds = [NOTHING] * self._num_missing
+            self._values = [NOTHING] * self._plan.num_fetches
+
+    def deliver_feed(self, index: int, value: Any) -> None:
+        self._feeds[index] = value
+        self._num_missing -= 1
+        if not self._num_missing and self._failure is None:
+            feeds, self._feeds = self._feeds, []
+            self._generator = self._plan.begin(feeds)
+        self.wake()
+
+    def rest(self) -> bool:
+        self._values = []
+        return True
+
+    def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
+        self._waiter = waiter
+        self._begin(feeds)
 
     @property
     def has_ready(self) -> bool:
@@ -192,15 +226,13 @@ class CompiledState(StepScope):
         return False
 
     def fetched(self) -> list[Any]:
-        """The values of the fetches, after the step has ended."""
         return self._values
 
-    def _drain(self) -> None:
+    def run_ready(self, now: int, end: int) -> int:
+        """Go on until the step has ended, the time *end* has come, or it fails; the time that it is then."""
         generator, plan = self._generator, self._plan
         if generator is None:  # the step was aborted
-            return
-        now = start = monotonic_ns()
-        end = start + self._slice_ns
+            return now
         try:
             while now <= end:
                 clock = plan.clock
@@ -216,14 +248,14 @@ class CompiledState(StepScope):
         except CATCHABLE as raised:
             self._generator = None
             self.abort(plan.error_of(raised))
-        elapsed = monotonic_ns() - start
-        if elapsed > plan.holds.longest_slice_ns:
-            plan.holds.longest_slice_ns = elapsed
+        return monotonic_ns()
 
     def _stop(self, error: BaseException) -> None:
         if self._generator is not None:
             self._generator.close()
             self._generator = None
+
+    def be_careful(self) -> None: ...
 
     def _cancel_launched(self) -> None: ...
 

@@ -12,7 +12,6 @@ from asyncexec.executor.executor_state import ExecutorState
 from asyncexec.executor.kernel_stats import ASYNC, KernelStats
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool
-from asyncexec.executor.pipeline_state import LineMaker, PipelineState
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.executor.tagged_executor_state import TaggedExecutorState
 from asyncexec.framework.clock import NS_PER_MS
@@ -31,7 +30,7 @@ class Executor:
         has_run: whether a step has begun.
     """
 
-    __slots__ = ("_lines", "_pool", "_schedule_seed", "_slice_ns", "has_run", "stats", "view")
+    __slots__ = ("_pool", "_schedule_seed", "_slice_ns", "has_run", "stats", "view")
 
     def __init__(
         self,
@@ -47,7 +46,6 @@ class Executor:
         self._pool = pool
         self._slice_ns = slice_ns
         self._schedule_seed = schedule_seed
-        self._lines: LineMaker | None = None  # of streams
         self.has_run = False
 
     def start(
@@ -85,17 +83,3 @@ class Executor:
     def parts(self) -> Sequence[Executor]:
         """The executors of the partitions: there is but one."""
         return (self,)
-
-    @property
-    def lines(self) -> LineMaker:
-        """Where steps of a stream ask whether they can be had as straight lines."""
-        if self._lines is None:
-            self._lines = LineMaker(self)
-        return self._lines
-
-    def start_one_of_many(self, feeds: Sequence[Any]) -> ExecutorState:
-        """A step like many before it: the straight line that they have been found to be, if so."""
-        line = None if self._schedule_seed is not None else self.lines.line()
-        if line is None:
-            return self.start(feeds)
-        return PipelineState(self, line, self._pool, self._slice_ns, feeds)

@@ -13,8 +13,6 @@ from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
 from asyncexec.executor.ending import Ending
 from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
@@ -23,7 +21,6 @@ from asyncexec.executor.frame import TaskGroup
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.executor.transfer_scope import Standing
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.derived import without_frames
 from asyncexec.framework.errors import CancelledError, InternalError, OpError
 from asyncexec.framework.lazy_module import LazyModule
@@ -192,7 +189,6 @@ class ExecutorBarrier(StepScope):
         "_debug",
         "_fetch_indices",
         "_num_fetches",
-        "_slice_ns",
         "_standing",
         "_states",
         "client",
@@ -209,12 +205,11 @@ class ExecutorBarrier(StepScope):
         *,
         debug: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(slice_ns, states[0].holds)
         self._states = states
         self._fetch_indices = fetch_indices
         self._num_fetches = num_fetches
         self._channels = channels
-        self._slice_ns = slice_ns
         self._debug = debug
         self._standing = states[0].standing
         self.client: ClientEnd | None = None  # where feeds and fetches travel by the rendezvous
@@ -225,7 +220,6 @@ class ExecutorBarrier(StepScope):
             channels.collectives.on_wait(self.wake)
 
     def be_careful(self) -> None:
-        """Call no kernel inline with large inputs that was never timed with such."""
         for state in self._states:
             state.be_careful()
 
@@ -238,7 +232,6 @@ class ExecutorBarrier(StepScope):
         return self._channels.rendezvous.has_in_flight or any(state.is_waiting for state in self._states)
 
     def deliver_feed(self, index: int, value: Any) -> None:
-        """Take the value of one feed, in a step that was started without feeds."""
         if self.client is not None and self._failure is None:
             self.client.send_feed(index, value)
         for state, indices in zip(self._states, self.feed_indices, strict=True):
@@ -247,7 +240,6 @@ class ExecutorBarrier(StepScope):
         self.wake()
 
     def fetched(self) -> list[Any]:
-        """The values of the fetches, after the step has ended."""
         if self.client is not None:
             return self.client.fetched()
         values = [NOTHING] * self._num_fetches
@@ -255,14 +247,6 @@ class ExecutorBarrier(StepScope):
             for index, value in zip(indices, state.fetched(), strict=True):
                 values[index] = value
         return values
-
-    def _drain(self) -> None:
-        with np.errstate(all="ignore"):
-            start = monotonic_ns()
-            elapsed = self.run_ready(start, start + self._slice_ns) - start
-        holds = self._states[0].holds
-        if elapsed > holds.longest_slice_ns:
-            holds.longest_slice_ns = elapsed
 
     def run_ready(self, now: int, end: int) -> int:
         """Run ready nodes of all partitions until there are none, the time *end* has come, or one fails.

@@ -16,8 +16,6 @@ from contextvars import Context
 from random import Random
 from typing import Any, Final, Protocol
 
-import numpy as np
-
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.ending import EndedPropagatorState, Ending
 from asyncexec.executor.frame import IterationState, TaskGroup
@@ -68,11 +66,9 @@ class ExecutorState(TransferScope):
         "_places",
         "_pool",
         "_random",
-        "_slice_ns",
         "_stats",
         "_tasks",
         "context",
-        "holds",
         "scope",
     )
 
@@ -85,14 +81,12 @@ class ExecutorState(TransferScope):
         collector: StepStatsCollector | None,
         order: Random | None,
     ) -> None:
-        super().__init__(collector)
+        super().__init__(slice_ns, plan.stats.holds, collector)
         self.scope: StepScope | None = None  # the whole step, where this is a part of it
         self.context: Context | None = None
         self._stats = plan.stats
-        self.holds = plan.stats.holds
         self._places = plan.stats.places
         self._pool = pool
-        self._slice_ns = slice_ns
         self._random = order
         self._propagator = self._make_propagator(plan.view)
         self._tasks: TaskGroup = {}  # of async nodes; where there are frames, each has a group of its own
@@ -105,7 +99,6 @@ class ExecutorState(TransferScope):
         self._propagator.activate_roots(feeds, self.ready)
 
     def be_careful(self) -> None:
-        """Call no kernel inline with large inputs that was never timed with such."""
         self._places = self._stats.careful_places()
 
     @property
@@ -117,7 +110,6 @@ class ExecutorState(TransferScope):
         return bool(self._num_tasks or self._jobs)
 
     def deliver_feed(self, index: int, value: Any) -> None:
-        """Take the value of one feed, in a step that was started without feeds."""
         if self._failure is None:
             try:
                 self._propagator.deliver_feed(index, value, self.ready)
@@ -126,17 +118,11 @@ class ExecutorState(TransferScope):
         self.wake()
 
     def rest(self) -> bool:
-        """Let go of all values, when this, a step of its own without control flow, has ended well.
-
-        Returns whether it may be used again.
-        """
-        self._waiter = None
         self._places = self._stats.places
         self._propagator.reset()
         return True
 
     def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
-        """Be the next step of the same plan, after ``rest``: that is cheaper than to make another."""
         self._waiter = waiter
         self._propagator.activate_roots(feeds, self.ready)
 
@@ -185,19 +171,11 @@ class ExecutorState(TransferScope):
         self._stop(error)
 
     def fetched(self) -> list[Any]:
-        """The values of the fetches, after the step has ended."""
         values: list[Any] = self._propagator.fetched()
         return values
 
     def _make_propagator(self, view: GraphView) -> Any:
         return SimplePropagatorState(view)
-
-    def _drain(self) -> None:
-        with np.errstate(all="ignore"):
-            start = monotonic_ns()
-            elapsed = self.run_ready(start, start + self._slice_ns) - start
-        if elapsed > self.holds.longest_slice_ns:
-            self.holds.longest_slice_ns = elapsed
 
     def run_ready(self, now: int, end: int) -> int:
         """Run ready nodes until there are none, the time *end* has come, or one fails; the time that it is then."""

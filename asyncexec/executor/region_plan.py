@@ -37,8 +37,8 @@ class RegionPlan:
         """Whether no region has turned out to hold the loop for long at a stretch."""
         return all(plan.is_quick for plan in self._plans)
 
-    def start(self, feeds: Sequence[Any]) -> ExecutorState | ExecutorBarrier:
-        """A step with the values of *feeds*; nothing has run yet."""
+    def start(self, feeds: Sequence[Any] | None) -> ExecutorState | ExecutorBarrier:
+        """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
         return self._executor.start(feeds)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.ending import Ending
 from asyncexec.executor.frame import TaskGroup
+from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.patience import Patience
 from asyncexec.executor.undo_log import UndoLog, is_cancellation, undo_all
+from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError
 
@@ -34,19 +38,33 @@ class FailureKeeper(ABC):
         """Take the *error* of *item*, which gives nothing to its consumers then; whether the step is to go on."""
 
 
+class StepMaker(Protocol):
+    """What has all that the steps of one signature have in common."""
+
+    def start(self, feeds: Sequence[Any] | None, /) -> StepScope:
+        """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
+        ...
+
+
 class StepScope(ABC):
     """A step.  ``run_inline()`` first; if that says False, ``await run()``.
 
     The first failure ends the step; the caller's own cancellation comes before it.
 
+    Args:
+        slice_ns: how long it may hold the event loop at a stretch.
+
     Attributes:
+        holds: is told how long that was.
         undo_log: what it has changed in queues; None as long as there is nothing.
     """
 
-    __slots__ = ("_failure", "_loop", "_patience", "_waiter", "undo_log")
+    __slots__ = ("_failure", "_loop", "_patience", "_slice_ns", "_waiter", "holds", "undo_log")
 
-    def __init__(self) -> None:
+    def __init__(self, slice_ns: int, holds: LoopHolds) -> None:
         self._loop = asyncio.get_running_loop()
+        self._slice_ns = slice_ns
+        self.holds = holds
         self._failure: BaseException | None = None
         self._patience: Patience | None = None  # of a step that ends
         self._waiter: Waiter | None = None
@@ -63,8 +81,16 @@ class StepScope(ABC):
         """Whether something that was launched has not come back."""
 
     @abstractmethod
-    def _drain(self) -> None:
-        """Run ready nodes until there are none, the slice is spent, or one fails."""
+    def run_ready(self, now: int, end: int) -> int:
+        """Run ready nodes until there are none, the time *end* has come, or one fails; the time that it is then."""
+
+    @abstractmethod
+    def deliver_feed(self, index: int, value: Any) -> None:
+        """Take the value of one feed, in a step that was started without feeds."""
+
+    @abstractmethod
+    def fetched(self) -> list[Any]:
+        """The values of the fetches; NOTHING where none has arrived."""
 
     @abstractmethod
     def _stop(self, error: BaseException) -> None:
@@ -97,6 +123,26 @@ class StepScope(ABC):
     @abstractmethod
     def _endings(self) -> Iterable[Ending]:
         """What decides how long the step waits for what was launched."""
+
+    def _drain(self) -> None:
+        """Run ready nodes until there are none, the slice is spent, or one fails."""
+        with np.errstate(all="ignore"):
+            start = monotonic_ns()
+            elapsed = self.run_ready(start, start + self._slice_ns) - start
+        if elapsed > self.holds.longest_slice_ns:
+            self.holds.longest_slice_ns = elapsed
+
+    @abstractmethod
+    def be_careful(self) -> None:
+        """Call no kernel inline with large inputs that was never timed with such."""
+
+    def rest(self) -> bool:
+        """Let go of all values, after the step has ended well; whether it may be used again."""
+        return False
+
+    def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
+        """Be the next step of the same maker, after ``rest``: that is cheaper than to make another."""
+        raise NotImplementedError
 
     def is_stuck(self) -> bool:
         """Whether the step waits for what only itself could bring about; it is aborted then."""

@@ -19,15 +19,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.executor.compiled_plan import CompiledPlan
 from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
-from asyncexec.executor.executor_barrier import ExecutorBarrier, PartitionedExecutor
-from asyncexec.executor.executor_state import ExecutorState
+from asyncexec.executor.executor_barrier import PartitionedExecutor
 from asyncexec.executor.kernel_stats import has_large
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.lost_fetches import LostFetches
-from asyncexec.executor.pipeline_state import PipelineState
 from asyncexec.executor.step_counts import StepCounts
+from asyncexec.executor.step_scope import StepMaker, StepScope
 from asyncexec.executor.stream_item import StateCell, StateSlot, StreamItem
+from asyncexec.executor.tier import AnyPlan, Tier
 from asyncexec.executor.undo_log import UndoLog, undo_all
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
@@ -38,7 +39,7 @@ class StreamPlan:
     """What the items of a stream have in common.
 
     Attributes:
-        executor: makes their steps.
+        executor: makes their steps; tier: knows what makes them once they are compiled.
         convert: makes feeds of what was sent; an OpError where that cannot be.
         result: makes of the values that a step fetched what the user gets; an OpError where one is missing.
         explained: the error to show for one of a step.
@@ -49,6 +50,7 @@ class StreamPlan:
     """
 
     executor: Executor | PartitionedExecutor
+    tier: Tier
     convert: Callable[[Any], list[Any]]
     result: Callable[[list[Any]], Any]
     explained: Callable[[OpError], OpError]
@@ -110,9 +112,10 @@ class StreamDriver(ABC):
         self._in_flight: dict[StreamItem, None] = {}
         self._results: deque[StreamItem] = deque()  # not taken: all that have begun if ordered, else those done
         self._endings: set[asyncio.Task[None]] = set()
-        self._ending_steps: set[ExecutorState | ExecutorBarrier] = set()  # that some of these wait for
+        self._ending_steps: set[StepScope] = set()  # that some of these wait for
         self._undo_logs: dict[StreamItem, UndoLog] = {}  # of those done and not taken that have changed queues
-        self._spare: list[StreamItem] = []  # done and taken; each has a step at rest, to be used again
+        self._spare: list[StreamItem] = []  # done and taken, to be used again
+        self._num_measured = 0  # items that the general executor has run, since the tier was told
         self._cells: list[StateCell] = []  # behind the last item
         self._number = 0
         self._schedule_drive = self._schedule  # one for all items
@@ -176,11 +179,21 @@ class StreamDriver(ABC):
                     now = self._begin(inbox.popleft(), end)
                 else:
                     break
-        if self._plan is not None and now - start > self._plan.holds.longest_slice_ns:
-            self._plan.holds.longest_slice_ns = now - start
+        if self._plan is not None:
+            if now - start > self._plan.holds.longest_slice_ns:
+                self._plan.holds.longest_slice_ns = now - start
+            self._tell_tier(self._plan.tier, now - start)
         self._drive_is_due = False
         if active or (inbox and self._gatekeeper is None) or is_more_to_come:
             self._schedule()
+
+    def _tell_tier(self, tier: Tier, elapsed_ns: int) -> None:
+        """Let *tier* know how items have run, and go on compiling for no longer than that took."""
+        if tier.compiled is not None:
+            tier.note_compiled_run(tier.compiled)
+        elif self._num_measured:
+            tier.note_run(elapsed_ns, self._num_measured)
+            self._num_measured = 0
 
     def _may_begin(self, gate: Gate) -> bool:
         """Take a place for an item; if there is none, let somebody wait for one."""
@@ -231,12 +244,9 @@ class StreamDriver(ABC):
             self._end_item(item, values)
             return monotonic_ns()
         if plan.may_be_large and has_large(values):
-            item.step = None
             item.is_large = True
         try:
-            if type(item.step) is PipelineState:
-                item.step.restart(values, item)
-            elif plan.states:
+            if plan.states:
                 self._start_with_states(item, plan, values)
             else:
                 self._start(item, plan, values)
@@ -248,19 +258,23 @@ class StreamDriver(ABC):
 
     def _start(self, item: StreamItem, plan: StreamPlan, values: list[Any] | None) -> None:
         """Begin the step of *item*: that of an item which is done, where there is one."""
-        step, executor = item.step, plan.executor
-        if type(step) is ExecutorState:
-            step.restart(values, item)
+        maker: StepMaker = plan.executor
+        compiled = plan.tier.compiled
+        if compiled is not None and not item.is_large and (not plan.states or self._updates_at_once(compiled)):
+            maker = compiled
+        if item.step is not None and item.maker is maker and not item.is_large:
+            item.step.restart(values, item)
             return
-        if values is None or plan.states or item.is_large or type(executor) is not Executor:
-            step = executor.start(values)
-        else:
-            step = executor.start_one_of_many(values)
+        step = item.step = maker.start(values)
+        item.maker = maker
         if item.is_large:
             item.is_large = False
             step.be_careful()
-        item.step = step
         step.watch(item)
+
+    def _updates_at_once(self, compiled: AnyPlan) -> bool:
+        """Whether states need not wait for anything but what their updates need, and none fails but with the stream."""
+        return isinstance(compiled, CompiledPlan) and not self._options.yields_errors
 
     def _start_with_states(self, item: StreamItem, plan: StreamPlan, values: list[Any]) -> None:
         """Start with what of the states is there; the rest is delivered when it comes."""
@@ -296,11 +310,6 @@ class StreamDriver(ABC):
         item.is_queued = False
         if step._failure is not None:
             self._fail(item, step)
-        elif type(step) is PipelineState:  # without states, and with nothing that it might wait for in vain
-            if step.values is not None:
-                self._complete_line(item, step)
-            elif step.ready:
-                item.set_result(None)
         elif item.failure is not None:
             self._go_on_after_failure(item, step)
         elif step.has_ready:
@@ -314,47 +323,31 @@ class StreamDriver(ABC):
             self._complete(item, step)
         return now
 
-    def _complete_line(self, item: StreamItem, step: PipelineState) -> None:
-        assert self._plan is not None
-        assert step.values is not None
-        try:
-            item.value = self._plan.result(step.values)
-        except Exception as raised:
-            self._end_item(item, raised)
-            return
-        if step.undo_log is not None:
-            self._keep_undo_log(item, step)
-        if not step.rest():
-            item.step = None
-        self._end_well(item)
-
-    def _complete(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+    def _complete(self, item: StreamItem, step: StepScope) -> None:
         plan = self._plan
         assert plan is not None
-        error: BaseException | None = None
-        executor = plan.executor if type(step) is ExecutorState else None  # without control flow, and on one device
         values = step.fetched()
         if item.written:
             item.hand_on(plan.states, values)
-        if executor is None:
-            step._check_complete()
-            error = step.take_failure()
+        step._check_complete()
+        error = step.take_failure()
         if error is None:
             try:
                 item.value = plan.result(values)
             except Exception as raised:
                 error = raised
-            else:
-                if step.undo_log is not None:
-                    self._keep_undo_log(item, step)
-        if error is None and isinstance(step, ExecutorState) and isinstance(executor, Executor):
-            if not (step.rest() and (plan.states or executor.lines.note_step())):
-                item.step = None
-            self._end_well(item)
-        else:
+        if error is not None:
             self._end_item(item, error)
+            return
+        if step.undo_log is not None:
+            self._keep_undo_log(item, step)
+        if item.maker is plan.executor:
+            self._num_measured += 1
+        if not step.rest():
+            item.step = None
+        self._end_well(item)
 
-    def _go_on_after_failure(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+    def _go_on_after_failure(self, item: StreamItem, step: StepScope) -> None:
         """Let the failed *item* go on as long as it may come to updates of states."""
         plan, failure = self._plan, item.failure
         assert plan is not None
@@ -377,7 +370,7 @@ class StreamDriver(ABC):
             lost.add(item.failed.pop())
         return lost.positions
 
-    def _keep_undo_log(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+    def _keep_undo_log(self, item: StreamItem, step: StepScope) -> None:
         """Keep what *step* has changed until the result of *item* is taken: its step may be used again."""
         assert step.undo_log is not None
         self._undo_logs[item], step.undo_log = step.undo_log, None
@@ -386,7 +379,7 @@ class StreamDriver(ABC):
         """Undo what *items* have changed in queues: they are done, and nobody takes their results."""
         undo_all([self._undo_logs.pop(item) for item in items if item in self._undo_logs])
 
-    def _fail(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+    def _fail(self, item: StreamItem, step: StepScope) -> None:
         if item.written:
             assert self._plan is not None
             item.hand_on(self._plan.states, step.fetched())
@@ -398,11 +391,11 @@ class StreamDriver(ABC):
         else:
             self._end_item(item, step.take_failure())
 
-    def _end_in_task(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+    def _end_in_task(self, item: StreamItem, step: StepScope) -> None:
         self._ending_steps.add(step)
         self._keep(self._loop.create_task(self._end_step(item, step)))
 
-    async def _end_step(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+    async def _end_step(self, item: StreamItem, step: StepScope) -> None:
         """Cancel what a failed step has launched, and wait for it."""
         error = step._failure
         try:

@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
-from asyncexec.executor.executor_barrier import ExecutorBarrier
-from asyncexec.executor.executor_state import ExecutorState
 from asyncexec.executor.lost_fetches import LostFetches
-from asyncexec.executor.step_scope import FailureKeeper
+from asyncexec.executor.step_scope import FailureKeeper, StepMaker, StepScope
 from asyncexec.framework.errors import OpError
 
 
@@ -74,7 +72,7 @@ class StreamItem(FailureKeeper):
     Attributes:
         number: its place among the items, from 0.
         has_place: whether it is counted among the steps under way, where these are limited.
-        step: while it is under way, and, at rest, from then on until it is used again.
+        step: while it is under way, and, at rest, from then on until it is used again; maker: what has made it.
         is_queued: whether the scope is going to look at it.
         num_awaited: states that it waits for.
         read, written: the cells before and behind it, one for each state.
@@ -97,6 +95,7 @@ class StreamItem(FailureKeeper):
         "is_queued",
         "keeps_failures",
         "lost",
+        "maker",
         "num_awaited",
         "number",
         "read",
@@ -110,7 +109,8 @@ class StreamItem(FailureKeeper):
         self._active = active
         self._schedule = schedule
         self.has_place = False
-        self.step: ExecutorState | ExecutorBarrier | None = None
+        self.step: StepScope | None = None
+        self.maker: StepMaker | None = None
         self.is_queued = False
         self.num_awaited = 0
         self.read: Sequence[StateCell] = ()
@@ -161,7 +161,7 @@ class StreamItem(FailureKeeper):
 
     def let_go(self) -> None:
         """Hold on to nothing but the outcome."""
-        self.step = self.failure = self.lost = None
+        self.step = self.maker = self.failure = self.lost = None
         self._schedule = _look_at_nothing
         self.read = self.written = ()
 

@@ -15,8 +15,7 @@ from contextvars import Context
 from threading import get_ident
 from typing import Any
 
-from asyncexec.executor.executor_barrier import ExecutorBarrier
-from asyncexec.executor.executor_state import ExecutorState
+from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.stream_driver import Gate, StreamOptions, StreamPlan
 from asyncexec.executor.stream_intake import StreamIntake
 from asyncexec.executor.stream_item import StreamItem
@@ -189,7 +188,7 @@ class StreamScope(StreamIntake):
                 self._failure = value
                 del item, value
                 await self._raise_end()
-        elif item.step is not None:
+        elif item.maker is not None:
             item.value, item.is_done = None, False
             self._spare.append(item)
         self._occupied -= 1
@@ -323,7 +322,7 @@ class StreamScope(StreamIntake):
         self._takers.wake_all()
         self._settle_end()
 
-    def _end_dropped(self, item: StreamItem, step: ExecutorState | ExecutorBarrier) -> None:
+    def _end_dropped(self, item: StreamItem, step: StepScope) -> None:
         if step.is_waiting:
             self._end_in_task(item, step)
         else:

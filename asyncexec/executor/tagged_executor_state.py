@@ -65,6 +65,9 @@ class TaggedExecutorState(ExecutorState):
                 return now
         return now
 
+    def rest(self) -> bool:
+        return False
+
     def take_failure(self) -> BaseException | None:
         failure = super().take_failure()
         self._propagator.close()

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import monotonic_ns
@@ -31,8 +32,8 @@ class TransferScope(StepScope):
 
     _propagator: Any
 
-    def __init__(self, collector: StepStatsCollector | None) -> None:
-        super().__init__()
+    def __init__(self, slice_ns: int, holds: LoopHolds, collector: StepStatsCollector | None) -> None:
+        super().__init__(slice_ns, holds)
         self.rendezvous: Rendezvous | None = None
         self.standing: dict[str, Standing] = {}  # of the whole step: Recvs that Sends may hand values to, by key
         # What the propagator says is ready: it alone knows what its entries are, apart from the item in each.

@@ -82,6 +82,8 @@ class Code:
     """
 
     function: FunctionType
+    num_inputs: int
+    num_outputs: int
     is_generator: bool
     is_foreign: bool
     suspects: tuple[Node, ...]
@@ -152,7 +154,8 @@ class _Writer:
         nodes = self._foreign or [
             line.call.node for lines in self._codes.values() for line in lines.values() if line.call is not None
         ]
-        return Code(function, main.is_generator, bool(self._foreign), tuple(nodes), self._codes)
+        counts = len(self._program.inputs), len(self._program.outputs)
+        return Code(function, *counts, main.is_generator, bool(self._foreign), tuple(nodes), self._codes)
 
     # Names.
 

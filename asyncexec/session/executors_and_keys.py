@@ -9,6 +9,7 @@ from typing import Any
 from numpy import ndarray
 
 from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.executor.tier import Tier
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
 from asyncexec.graph.graph import Graph
@@ -20,7 +21,6 @@ from asyncexec.session.fetch_mapper import Build, FetchMapper
 from asyncexec.session.function_call_frame import Converter, SlowConverter, feed_converter
 from asyncexec.session.graph_execution_state import AnyExecutor, GraphExecutionState, PreparedGraph
 from asyncexec.session.large_feeds import LargeFeedError, convert_in_pieces, is_large
-from asyncexec.session.tier import Tier
 
 
 @dataclass(frozen=True, slots=True, eq=False)

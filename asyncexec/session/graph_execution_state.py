@@ -22,6 +22,7 @@ from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.patience import Grace
 from asyncexec.executor.process_pool import ProcessPool
 from asyncexec.executor.region_plan import RegionBinder, RegionPlan
+from asyncexec.executor.tier import AnyPlan
 from asyncexec.executor.worker_calls import WorkerCalls
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast
@@ -40,7 +41,7 @@ from asyncexec.placement.placement_rules import PlacementRules
 from asyncexec.placement.placer import Placer
 from asyncexec.pruning.prune import ClientGraph
 from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
-from asyncexec.session.plan_compiler import AnyPlan, PlanCompiler
+from asyncexec.session.plan_compiler import PlanCompiler
 from asyncexec.session.session_config import SessionConfig
 
 if TYPE_CHECKING:

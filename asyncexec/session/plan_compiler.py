@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from asyncexec.compilation.bind_kernel import KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
@@ -14,7 +14,6 @@ from asyncexec.executor.executor_barrier import PartitionedExecutor
 from asyncexec.executor.kernel_outputs import checked_results
 from asyncexec.executor.kernel_stats import ASYNC, SIZED, TRANSFER, WORKER, KernelStats
 from asyncexec.executor.loop_holds import LoopHolds
-from asyncexec.executor.region_plan import RegionPlan
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.kernel import DEAD, Kernel
 from asyncexec.graph.node import Node
@@ -25,7 +24,6 @@ from asyncexec.regions.schedule import schedule
 from asyncexec.regions.source import Surroundings, write_code
 from asyncexec.regions.structure import Bind, find_structure
 
-AnyPlan: TypeAlias = CompiledPlan | RegionPlan
 _HARD: Final = (WORKER, ASYNC, SIZED, TRANSFER)
 
 

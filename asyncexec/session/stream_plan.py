@@ -134,6 +134,7 @@ async def open_plan(host: StreamHost, admission: StreamAdmission, fetches: Any, 
     ]
     return StreamPlan(
         prepared.executor,
+        prepared.tier,
         _converter(keys, prepared),
         prepared.result if not slots else lambda values: fetched.result(values[:num_fetches]),
         lambda error: explained(error, prepared),

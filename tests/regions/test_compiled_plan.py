@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.executor import tier
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.regions.program import UnstructuredError
-from asyncexec.session import tier
 from tests.regions.programs import COMPILED, TAGGED, compiled, run_both, source
 from tests.running import raw_op
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from asyncexec.executor import pipeline_state
+from asyncexec.executor import tier
+from asyncexec.session.graph_execution_state import GraphExecutionState
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize what is in modules named after streams."""
     if "stream" in metafunc.module.__name__.rpartition(".")[2]:
-        metafunc.parametrize("stream_steps", ["general", "line", "soon"], indirect=True)
+        metafunc.parametrize("stream_steps", ["general", "compiled", "soon"], indirect=True)
 
 
 @pytest.fixture(autouse=True)
 def stream_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the steps of streams be straight lines, where they can be: never, from the first item on, or soon."""
+    """Compile the steps of streams, where they can be: never, before the first item, or soon."""
     kind = getattr(request, "param", None)
-    if kind is not None:
-        monkeypatch.setattr(pipeline_state, "_WARM_UP", {"general": 1 << 60, "line": 0, "soon": 3}[kind])
-        monkeypatch.setattr(pipeline_state, "_MAX_WARM_UP", 1 << 60)
+    if kind == "compiled":
+        monkeypatch.setattr(GraphExecutionState, "compiles_at_once", property(lambda state: state.may_compile))
+    elif kind is not None:
+        monkeypatch.setattr(tier, "WARM_UP", {"general": 1 << 60, "soon": 3}[kind])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor import executor_state, pipeline_state, stream_driver
+from asyncexec.executor import compiled_plan, executor_state, stream_driver
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.framework.kernel import KernelKind
 from tests.running import begin_tasks_eagerly, raw_op, settle
@@ -136,7 +136,7 @@ async def test_the_time_of_a_kernel_is_not_that_of_the_next_nodes(monkeypatch: p
     """A kernel that does not await has run when its task is made; what is behind it is quick."""
     now_ns = 0
     slow: list[str] = []
-    for module in (executor_state, pipeline_state, stream_driver):
+    for module in (executor_state, compiled_plan, stream_driver):
         monkeypatch.setattr(module, "monotonic_ns", lambda: now_ns)
     monkeypatch.setattr(LoopHolds, "note_one_of", lambda _, nodes, ns: slow.extend(node.name for node in nodes))
     monkeypatch.setattr(LoopHolds, "note", lambda _, node, ns: slow.append(node.name))

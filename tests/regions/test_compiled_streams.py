@@ -1,13 +1,11 @@
-"""Steps of a stream as straight lines: they give what the general executor gives, and go back to it when they must."""
+"""Steps of a stream that are compiled: they give what the general executor gives, and go back to it when they must."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import inspect
-import sys
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,39 +14,52 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncexec as ax
-from asyncexec.executor import pipeline_state
-from asyncexec.executor.pipeline_state import Line, LineMaker, PipelineState
-from asyncexec.framework.clock import monotonic_ns
+from asyncexec.executor.compiled_plan import CompiledPlan, CompiledState
+from asyncexec.executor.region_plan import RegionPlan
+from asyncexec.executor.tier import AnyPlan
+from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.kernel import KernelKind
+from asyncexec.session.graph_execution_state import GraphExecutionState, PreparedGraph
 from tests.running import raw_op
 
 
-class Lines:
-    """What plans have been made, and how many steps have run as one."""
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
+    """Compiled before the first item."""
+    return compile_at_once(monkeypatch)
+
+
+class Plans:
+    """What has been compiled, and how many steps have begun as that."""
 
     def __init__(self) -> None:
-        self.made: list[Line | None] = []
+        self.made: list[AnyPlan | None] = []
         self.num_steps = 0
 
 
-@pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> Lines:
-    """Without warming up."""
-    seen = Lines()
-    monkeypatch.setattr(pipeline_state, "_WARM_UP", 0)
-    make_line, rest = pipeline_state.make_line, PipelineState.rest
+def compile_at_once(patch: pytest.MonkeyPatch) -> Plans:
+    plans = Plans()
+    patch.setattr(GraphExecutionState, "compiles_at_once", property(lambda state: state.may_compile))
+    compile_plan = GraphExecutionState.compile_plan
 
-    def make(plan: Any) -> Line | None:
-        seen.made.append(make_line(plan))
-        return seen.made[-1]
+    def note_plan(state: GraphExecutionState, prepared: PreparedGraph) -> Stage[AnyPlan | None]:
+        plans.made.append((yield from compile_plan(state, prepared)))
+        return plans.made[-1]
 
-    def count(self: PipelineState) -> bool:
-        seen.num_steps += 1
-        return rest(self)
+    patch.setattr(GraphExecutionState, "compile_plan", note_plan)
+    for kind, method in [(CompiledState, "_begin"), (RegionPlan, "start")]:
+        count(patch, kind, method, plans)
+    return plans
 
-    monkeypatch.setattr(pipeline_state, "make_line", make)
-    monkeypatch.setattr(PipelineState, "rest", count)
-    return seen
+
+def count(patch: pytest.MonkeyPatch, kind: Any, method: str, plans: Plans) -> None:
+    call = getattr(kind, method)
+
+    def counting(*arguments: Any) -> Any:
+        plans.num_steps += 1
+        return call(*arguments)
+
+    patch.setattr(kind, method, counting)
 
 
 # A node: (is async, inputs as indices of values before it, number of outputs, nodes that it waits for)
@@ -109,7 +120,7 @@ def test_random_graphs_give_what_the_general_executor_gives(drawn: Nodes, fetche
         assert found == by_run if ordered else sorted(map(str, found)) == sorted(map(str, by_run))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline_state, "_WARM_UP", 0)
+        compile_at_once(patch)
         asyncio.run(main())
 
 
@@ -128,37 +139,61 @@ async def pause(value: Any) -> Any:
     return value
 
 
-async def test_a_chain_is_a_line(lines: Lines) -> None:
-    x, y = chain(ax.Graph(), lambda v: v + 1, pause, lambda v: v * 2, pause, lambda v: v - 1)
+async def test_what_lies_between_async_nodes_is_compiled(plans: Plans) -> None:
+    x, y = chain(ax.Graph(), *[lambda v: v + 1] * 2, pause, *[lambda v: v * 2] * 2, pause, *[lambda v: v - 1] * 2)
     async with ax.Session(x.graph) as session:
         assert [out async for out in session.map(y, ({x: i} for i in range(20)), window=4)] == [
-            2 * i + 1 for i in range(20)
+            4 * i + 6 for i in range(20)
         ]
-    assert lines.num_steps == 20
+    (plan,) = plans.made
+    assert isinstance(plan, RegionPlan)
+    assert plans.num_steps == 4  # the others are these again, after a rest
 
 
-async def test_nodes_that_may_overlap_are_no_line(lines: Lines) -> None:
+async def test_cheap_nodes_alone_are_one_function(plans: Plans) -> None:
+    x, y = chain(ax.Graph(), *[lambda v: v + 1] * 3)
+    async with ax.Session(x.graph) as session:
+        assert [out async for out in session.map(y, ({x: i} for i in range(20)), window=4)] == list(range(3, 23))
+    (plan,) = plans.made
+    assert isinstance(plan, CompiledPlan)
+    assert plans.num_steps == 20
+
+
+async def test_states_go_from_step_to_step(plans: Plans) -> None:
     with ax.Graph() as graph:
-        x = ax.placeholder(ax.object, [], name="x")
-        both = [raw_op("Pause", pause, kind=KernelKind.ASYNC)(x) for _ in range(2)]
+        x = ax.placeholder(ax.float32, [], name="x")
+        total = ax.stream_state(np.float32(0))
+        y = total.update(total.value + x) * 2.0
     async with ax.Session(graph) as session:
-        assert [out async for out in session.map(both, ({x: i} for i in range(5)))] == [[i, i] for i in range(5)]
-    assert lines.num_steps == 0
-    assert set(lines.made) == {None}
+        found = [out async for out in session.map(y, ({x: i} for i in range(6)), window=4)]
+    assert found == [0, 2, 6, 12, 20, 30]
+    assert plans.num_steps == 1 + 6  # one gives what the state begins with
 
 
-async def test_node_on_a_worker_thread_is_no_line(lines: Lines) -> None:
+async def test_a_loop_of_many_rounds_goes_on_in_slices(plans: Plans) -> None:
     with ax.Graph() as graph:
-        x = ax.placeholder(ax.object, [], name="x")
-        y = raw_op("Work", lambda v: v + 1, is_expensive=True)(x)
-    async with ax.Session(graph) as session:
-        assert [out async for out in session.map(y, ({x: i} for i in range(5)))] == [1, 2, 3, 4, 5]
-    assert lines.num_steps == 0
+        n = ax.placeholder(ax.int32, [], name="n")
+        y = ax.while_loop(lambda i: i < n, lambda i: i + 1, [np.int32(0)])
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    async with ax.Session(graph, ax.SessionConfig(slice_ms=0.1)) as session:
+        found = [out async for out in session.map(y, [{n: 20_000}, {n: 3}, {n: 20_000}], window=2)]
+    counting.cancel()
+    assert [int(value) for (value,) in map(np.atleast_1d, found)] == [20_000, 3, 20_000]
+    assert plans.num_steps == 3
+    assert turns > 5
 
 
 @pytest.mark.parametrize("on_error", ["raise", "yield"])
-@pytest.mark.parametrize("failing", range(5))
-async def test_error_names_the_node(lines: Lines, failing: int, on_error: Any) -> None:
+@pytest.mark.parametrize("failing", range(8))
+async def test_error_names_the_node(plans: Plans, failing: int, on_error: Any) -> None:
     def fail_at_three(value: Any) -> Any:
         if value == 3:
             raise ValueError("no threes")
@@ -168,7 +203,7 @@ async def test_error_names_the_node(lines: Lines, failing: int, on_error: Any) -
         await asyncio.sleep(0)
         return fail_at_three(value)
 
-    kinds = [lambda v: v, pause, lambda v: v, pause, lambda v: v]
+    kinds = [*[lambda v: v] * 2, pause, *[lambda v: v] * 2, pause, *[lambda v: v] * 2]
     stages = [
         (fail_later if kind is pause else fail_at_three) if i == failing else kind for i, kind in enumerate(kinds)
     ]
@@ -184,9 +219,10 @@ async def test_error_names_the_node(lines: Lines, failing: int, on_error: Any) -
     assert isinstance(error, ax.errors.InvalidArgumentError)
     assert (error.node, error.message) == (f"stage{failing}", "item 3: ValueError: no threes")
     assert seen == [0, 1, 2, error] + ([4, 5] if on_error == "yield" else [])
+    assert plans.num_steps > 0
 
 
-async def test_check_of_a_kernel_tells_why_it_failed(lines: Lines) -> None:
+async def test_check_of_a_kernel_tells_why_it_failed(plans: Plans) -> None:
     """What a kernel had for inputs is found again, be they constants, feeds, or values of nodes before it."""
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [None], name="x")
@@ -197,12 +233,12 @@ async def test_check_of_a_kernel_tells_why_it_failed(lines: Lines) -> None:
         with pytest.raises(ax.errors.InvalidArgumentError) as by_map:
             async for _ in session.map(y, [{x: [1]}, {x: [1, 2, 3]}]):
                 pass
-    assert lines.num_steps == 1
+    assert plans.num_steps == 1 + 2
     assert by_map.value.message == f"item 1: {by_run.value.message}"
     assert by_map.value.node == by_run.value.node
 
 
-async def test_wrong_number_of_outputs(lines: Lines) -> None:
+async def test_wrong_number_of_outputs(plans: Plans) -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.object, [], name="x")
         first, second = raw_op("Two", lambda v: (v, v) if v < 2 else (v,), outputs=2)(x, name="two")
@@ -213,7 +249,7 @@ async def test_wrong_number_of_outputs(lines: Lines) -> None:
     assert caught.value.node == "two"
 
 
-async def test_values_are_let_go_of_at_their_last_use(lines: Lines) -> None:
+async def test_values_are_let_go_of_at_their_last_use(plans: Plans) -> None:
     alive: list[weakref.ref[Any]] = []
     seen: list[list[bool]] = []
 
@@ -242,76 +278,46 @@ async def test_values_are_let_go_of_at_their_last_use(lines: Lines) -> None:
             assert [reference() for reference in alive] == [None, None]
     finally:
         gc.enable()
-    assert lines.num_steps == 1
+    assert plans.num_steps == 1
 
 
-@pytest.mark.measured_costs
-async def test_slow_line_goes_back_to_the_executor_that_measures(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the node is then found out."""
-    monkeypatch.setattr(pipeline_state, "_WARM_UP", 1)
-    late_ns = 0
-    for name, module in list(sys.modules.items()):
-        if name.startswith("asyncexec.executor.") and hasattr(module, "monotonic_ns"):
-            monkeypatch.setattr(module, "monotonic_ns", lambda: monotonic_ns() + late_ns)
+async def test_a_plan_that_holds_the_loop_is_left(plans: Plans) -> None:
+    """Items that have begun end as they are; those behind them are the general executor's."""
 
-    def slow(value: Any) -> Any:
-        nonlocal late_ns
-        late_ns += 50_000_000 if value >= 10 else 0
+    def notice(value: Any) -> Any:
+        if value == 10:
+            (plan,) = plans.made
+            assert isinstance(plan, CompiledPlan)
+            plan.is_quick = False
         return value
 
-    x, y = chain(ax.Graph(), lambda v: v, slow)
+    x, y = chain(ax.Graph(), lambda v: v, notice)
     async with ax.Session(x.graph) as session:
-        assert [out async for out in session.map(y, ({x: i} for i in range(200)), window=1)] == list(range(200))
-        assert session.statistics().longest_node == "stage1"
-    assert lines.num_steps == 10  # after one by the general executor, up to and including the first slow one
-    assert [line is None for line in lines.made] == [False] + [True] * (len(lines.made) - 1)  # it is on a worker thread
-    assert len(lines.made) > 1
+        found: list[Any] = []
+        async with session.stream(y) as stream:
+            for i in range(20):
+                await stream.send({x: i})
+                found.append(await anext(stream))
+    assert found == list(range(20))
+    assert plans.num_steps == 11
 
 
-async def test_stream_that_warms_up_goes_on_as_a_line() -> None:
-    x, y = chain(ax.Graph(), lambda v: v + 1, pause)
-    kinds: list[type] = []
-    start = pipeline_state.LinePropagatorState.activate_roots
-
-    async with ax.Session(x.graph) as session:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                pipeline_state.LinePropagatorState,
-                "activate_roots",
-                lambda self, feeds, ready: (kinds.append(type(self)), start(self, feeds, ready))[1],
-            )
-            assert [out async for out in session.map(y, ({x: i} for i in range(200)))] == list(range(1, 201))
-    assert 0 < len(kinds) <= 200 - pipeline_state._WARM_UP
+async def test_a_stream_goes_on_compiled() -> None:
+    x, y = chain(ax.Graph(), *[lambda v: v + 1] * 2, pause)
+    plans = Plans()
+    with pytest.MonkeyPatch.context() as patch:
+        count(patch, RegionPlan, "start", plans)
+        async with ax.Session(x.graph) as session, session.stream(y) as stream:
+            num_items = 0
+            while not plans.num_steps:
+                await stream.send({x: num_items})
+                assert await anext(stream) == num_items + 2
+                num_items += 1
+    assert num_items > 1
 
 
-async def test_schedule_seed_stays_with_the_general_executor(lines: Lines) -> None:
+async def test_schedule_seed_stays_with_the_general_executor(plans: Plans) -> None:
     x, y = chain(ax.Graph(), lambda v: v + 1, pause)
     async with ax.Session(x.graph, ax.SessionConfig(schedule_seed=1)) as session:
         assert [out async for out in session.map(y, ({x: i} for i in range(5)))] == [1, 2, 3, 4, 5]
-    assert not lines.made
-
-
-def test_longer_warm_up_after_each_slow_line() -> None:
-    plan: Any = None
-    maker = LineMaker(plan)
-    waits: list[int] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline_state, "make_line", lambda plan: SlowLine())
-        for _ in range(8):
-            count = 0
-            while maker.line() is None:
-                count += 1
-                maker.note_step()
-            waits.append(count)
-    assert waits == [64, 128, 256, 512, 1024, 2048, 4096, 4096]
-
-
-class SlowLine:
-    is_quick = False
-
-
-@pytest.fixture(autouse=True)
-def _no_warnings_of_slowness() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("asyncexec.executor.loop_holds.warn_of_kernel", lambda text: None)
-        yield
+    assert not plans.made

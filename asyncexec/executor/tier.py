@@ -13,14 +13,15 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from asyncexec.executor.compiled_plan import CompiledPlan
+from asyncexec.executor.region_plan import RegionPlan
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import SLICE_NS, Stage
 from asyncexec.regions.program import UnstructuredError
-from asyncexec.session.plan_compiler import AnyPlan
 
 WARM_UP: Final = 2  # runs before a plan is compiled; four times as many after each that was dropped, or came to none
 _MAX_WARM_UP: Final = 2048
 
+AnyPlan: TypeAlias = CompiledPlan | RegionPlan
 Compile: TypeAlias = Callable[[], Stage[AnyPlan | None]]
 
 
@@ -65,14 +66,14 @@ class Tier:
         self.compiled = None
         self._wait_longer()
 
-    def note_run(self, elapsed_ns: int) -> None:
-        """Take note of a run by the general executor, and go on compiling for as long as that took, or for a slice.
+    def note_run(self, elapsed_ns: int, num_runs: int = 1) -> None:
+        """Take note of runs by the general executor, and go on compiling for as long as they took, or for a slice.
 
         Nothing is awaited: a run that has its results is neither cancelled nor late for what comes behind it.
         """
         if self.compiled is not None:  # a run that is watched, or with large feeds
             return
-        self._num_runs += 1
+        self._num_runs += num_runs
         if self._make is None or self._num_runs < self._warm_up:
             return
         if self._stage is None:
