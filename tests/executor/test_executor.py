@@ -29,7 +29,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.executor.executor import Executor
 from asyncexec.framework.kernel import KernelKind
-from tests.running import raw_op, settle, started
+from tests.running import raw_op, set_clock, settle, started
 
 
 async def test_add() -> None:
@@ -163,7 +163,7 @@ async def test_loop_gets_turns_between_slices(monkeypatch: pytest.MonkeyPatch, n
     config = ax.SessionConfig(executor_type="TAGGED_TOKEN")
     async with ax.Session(chain(20_000), config) as session:
         await session.run("last:0", {"x:0": 1.0})
-        monkeypatch.setattr("asyncexec.executor.executor_state.monotonic_ns", SteppingClock(node_us * 1000))
+        set_clock(monkeypatch, SteppingClock(node_us * 1000))
         async with Turns() as turns:
             assert await session.run("last:0", {"x:0": 2.0}) == 2.0
     assert least <= turns.count <= least * 1.2 + 3
@@ -172,7 +172,7 @@ async def test_loop_gets_turns_between_slices(monkeypatch: pytest.MonkeyPatch, n
 async def test_slice_is_as_long_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     async with ax.Session(chain(1000), ax.SessionConfig(slice_ms=10)) as session:
         await session.run("last:0", {"x:0": 1.0})
-        monkeypatch.setattr("asyncexec.executor.executor_state.monotonic_ns", SteppingClock(100_000))
+        set_clock(monkeypatch, SteppingClock(100_000))
         async with Turns() as turns:
             await session.run("last:0", {"x:0": 2.0})
     assert 9 <= turns.count <= 13
@@ -275,7 +275,7 @@ async def test_a_slow_kernel_moves_to_a_worker(monkeypatch: pytest.MonkeyPatch) 
     async with ax.Session(graph) as session:
         await session.run(node)
         with monkeypatch.context() as patch:
-            patch.setattr("asyncexec.executor.executor_state.monotonic_ns", SteppingClock(3_000_000))
+            set_clock(patch, SteppingClock(3_000_000))
             await session.run(node)
         await session.run(node)
     here = threading.get_ident()

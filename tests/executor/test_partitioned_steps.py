@@ -14,7 +14,7 @@ from asyncexec.framework.kernel import KernelKind
 from tests.executor.channels import CPU, SpyRendezvous, recv, send
 from tests.executor.test_executor import SteppingClock, Turns
 from tests.graph.testing_ops import load
-from tests.running import raw_op, settle
+from tests.running import raw_op, set_clock, settle
 
 CONFIG: Final = ax.SessionConfig(device_count={"CPU": 3}, num_worker_threads=2, debug=True)
 
@@ -153,8 +153,7 @@ async def test_the_loop_gets_turns(graph: ax.Graph, monkeypatch: pytest.MonkeyPa
     async with ax.Session(graph, ax.SessionConfig(device_count={"CPU": 3})) as session:
         await session.run(last, {x: 1.0})
         clock = SteppingClock(10_000)
-        monkeypatch.setattr("asyncexec.executor.executor_state.monotonic_ns", clock)
-        monkeypatch.setattr("asyncexec.executor.executor_barrier.monotonic_ns", clock)
+        set_clock(monkeypatch, clock)
         async with Turns() as turns:
             assert await session.run(last, {x: 2.0}) == 2.0
     assert turns.count >= 3000 // 100
