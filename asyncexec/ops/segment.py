@@ -23,15 +23,20 @@ from asyncexec.ops.elementwise import NUMBERS, REALS, shape_text
 from asyncexec.ops.memory import check_size
 
 
-def reduce_sorted(ufunc: np.ufunc, data: Any, ids: Any, rows: int, fill: Any) -> Any:
-    """Row i of the result is *ufunc* over the rows of *data* whose id is i, of *rows* in all; *fill* where none is."""
-    result = np.full((rows, *data.shape[1:]), fill, data.dtype)
+def reduce_sorted(ufunc: np.ufunc, data: Any, ids: Any, rows: int, fill: Any, *, is_mean: bool = False) -> Any:
+    """Row i of the result is *ufunc* over the rows of *data* whose id is i, of *rows* in all; *fill* where none is.
+
+    For a mean, what *ufunc* gives is divided by the number of these rows.
+    """
+    shape = (rows, *data.shape[1:])
+    result = np.full(shape, fill, data.dtype) if fill else np.zeros(shape, data.dtype)  # which takes no memory as yet
     if len(ids):
         starts = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1])))
         if data.dtype.itemsize == 2 and data.dtype.kind in "fV":
-            result[ids[starts]] = ufunc.reduceat(data.astype(np.float32), starts, axis=0)
+            reduced = ufunc.reduceat(data.astype(np.float32), starts, axis=0).astype(data.dtype)
         else:
-            result[ids[starts]] = ufunc.reduceat(data, starts, axis=0, dtype=data.dtype)
+            reduced = ufunc.reduceat(data, starts, axis=0, dtype=data.dtype)
+        result[ids[starts]] = divide_rows(reduced, np.diff(starts, append=len(ids))) if is_mean else reduced
     return result
 
 
@@ -76,8 +81,7 @@ def _segment_kernel(ufunc: np.ufunc, fill: int, *, is_mean: bool = False) -> Ker
         _check_segment_inputs(data, ids)
         rows = int(ids[-1]) + 1 if len(ids) else 0
         check_size((rows, *data.shape[1:]), data.dtype)
-        result = reduce_sorted(ufunc, data, ids, rows, fill)
-        return divide_rows(result, segment_counts(ids, rows)) if is_mean else result
+        return reduce_sorted(ufunc, data, ids, rows, fill, is_mean=is_mean)
 
     return kernel
 
