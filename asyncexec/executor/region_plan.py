@@ -7,6 +7,7 @@ from typing import Any
 
 from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.executor.compiled_plan import CompiledPlan
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import ExecutorBarrier, PartitionedExecutor
@@ -42,22 +43,32 @@ class RegionPlan:
         return self._executor.start(feeds)
 
 
-class RegionBinder:
-    """The kernels of a graph with regions: those of regions are their plans, the others are as they have been bound.
+class Rebinder:
+    """The kernels of a graph that has been optimized, or has regions: those of regions are their plans.
 
     Args:
-        binder: has bound the others, and gives constants.
-        items: the others, as the general executor runs them; by their names.
+        binder: has bound the graph before, and gives what is new.
+        items: the nodes as they have been bound before, by name.
         plans: of the regions.
+        is_same_graph: whether the others are bound as they are; else only what may keep something between two calls is,
+            and users' functions are still to be kept from writing to what others may see.
     """
 
     debug = False
-    protects_inputs = False  # they have been protected when they were bound
 
-    def __init__(self, binder: KernelBinder, items: Mapping[str, NodeItem], plans: Mapping[Node, CompiledPlan]) -> None:
+    def __init__(
+        self,
+        binder: KernelBinder,
+        items: Mapping[str, NodeItem],
+        plans: Mapping[Node, CompiledPlan],
+        *,
+        is_same_graph: bool,
+    ) -> None:
         self._binder = binder
         self._items = items
         self._plans = plans
+        self._is_same_graph = is_same_graph
+        self.protects_inputs = not is_same_graph
         self.constant = binder.constant
 
     def bind(self, node: Node, fed: Container[tuple[Node, int]] = ()) -> BoundKernel:
@@ -66,7 +77,7 @@ class RegionBinder:
         if plan is not None:
             return region_kernel(plan)
         item = self._items.get(node.name)
-        if item is None:  # a constant, where it was no item of its own
+        if item is None or not (self._is_same_graph or _keeps_its_kernel(node, item)):
             return self._binder.bind(node, fed)
         return BoundKernel(
             item.checked_kernel,
@@ -81,7 +92,12 @@ class RegionBinder:
     def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:
         """The same as a stage."""
         yield from ()
-        return self.bind(node)
+        return self.bind(node, fed)
+
+
+def _keeps_its_kernel(node: Node, item: NodeItem) -> bool:
+    """Whether the kernel of *item*, which was of the same name, is that of *node*, and may remember its calls."""
+    return node.properties is item.node.properties and node.op_def.is_stateful and not is_user_function(node)
 
 
 def region_kernel(plan: CompiledPlan) -> BoundKernel:

@@ -190,7 +190,7 @@ class StreamDriver(ABC):
     def _tell_tier(self, tier: Tier, elapsed_ns: int) -> None:
         """Let *tier* know how items have run, and go on compiling for no longer than that took."""
         if tier.compiled is not None:
-            tier.note_compiled_run(tier.compiled)
+            tier.note_compiled_run(tier.compiled, elapsed_ns)
         elif self._num_measured:
             tier.note_run(elapsed_ns, self._num_measured)
             self._num_measured = 0

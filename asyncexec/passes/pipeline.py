@@ -96,8 +96,8 @@ class Prepared:
         partitions: by device.
         passes: what each step has changed.
         connected: what ``PipelineOptions.connect`` has made.
-        whole: what was partitioned; None where feeds and fetches have another medium than a call frame, or a pass has
-            changed the partitions since.
+        whole: what was partitioned, or the only partition; None where feeds and fetches have another medium than a call
+            frame, or a pass has changed several partitions since.
     """
 
     client_graph: ClientGraph
@@ -211,8 +211,9 @@ class _Run:
         if self._named(PassGrouping.POST_PARTITIONING):
             before_passes = [part.graph for part in partitions.values()]
             yield from self._partition_passes(graph, partitions)
-            if any(map(operator.is_not, before_passes, [part.graph for part in partitions.values()])):
-                whole = None
+            after_passes = [part.graph for part in partitions.values()]
+            if whole is not None and any(map(operator.is_not, before_passes, after_passes)):
+                whole = PlacedGraph(after_passes[0], device_of) if len(after_passes) == 1 else None
         return Prepared(plain, partitions, self._stats, connected, whole)
 
     def _device_of(self, node: Node) -> str:
@@ -272,7 +273,7 @@ class _Run:
 
     def _partition_passes(self, graph: ClientGraph, partitions: dict[str, PartitionedGraph]) -> Stage[None]:
         by_name = {device.name: device for device in self._pipeline.devices}
-        is_own = self._is_own
+        is_own, placement = self._is_own, self._placement
         for name, part in partitions.items():
             if part.graph is not graph:
                 self._open = None
@@ -286,6 +287,7 @@ class _Run:
                 yield from verify(after, part.graph)
             partitions[name] = replace(part, graph=after)
             self._open = None
+        self._placement = placement
 
     def _note(
         self,

@@ -446,5 +446,5 @@ class Session:
         if plan is None:
             prepared.tier.note_run(monotonic_ns() - began_ns)
         else:
-            prepared.tier.note_compiled_run(plan)
+            prepared.tier.note_compiled_run(plan, monotonic_ns() - began_ns)
         return prepared.result(values)

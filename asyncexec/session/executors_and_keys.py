@@ -145,7 +145,8 @@ def build_executors(
             yield
     tier = Tier(None)
     if state.may_compile and prepared.whole is not None:
-        tier = Tier(lambda: state.compile_plan(prepared))
+        better = None if prepared.optimize is None else lambda: state.compile_plan(prepared, optimizes=True)
+        tier = Tier(lambda: state.compile_plan(prepared), better)
         if state.compiles_at_once:
             yield from tier.compile_at_once()
     return ExecutorsAndKeys(

@@ -21,7 +21,7 @@ from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.patience import Grace
 from asyncexec.executor.process_pool import ProcessPool
-from asyncexec.executor.region_plan import RegionBinder, RegionPlan
+from asyncexec.executor.region_plan import RegionPlan
 from asyncexec.executor.tier import AnyPlan
 from asyncexec.executor.worker_calls import WorkerCalls
 from asyncexec.framework.clock import NS_PER_MS
@@ -34,7 +34,7 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.partition.send_recv import PartitionOptions
-from asyncexec.passes.pipeline import DeviceOf, Pipeline, PipelineOptions, PlacedGraph
+from asyncexec.passes.pipeline import DeviceOf, Pipeline, PipelineOptions, PlacedGraph, Prepared
 from asyncexec.passes.registry import LEVELS, Level
 from asyncexec.placement.device_set import DeviceSet
 from asyncexec.placement.placement_rules import PlacementRules
@@ -68,6 +68,7 @@ class PreparedGraph:
         stand_ins: by the name of a node that was made for a feed or fetch, the node that errors name in its place.
         passes: what each step has changed.
         show_passes: makes *passes* again, with the graph after each, as a stage.
+        optimize: runs the pipeline again, with the optimizer passes, as a stage; None where they have run.
         whole: what can be compiled in one piece; None where the partitions are not just parts of it.
     """
 
@@ -77,6 +78,7 @@ class PreparedGraph:
     stand_ins: Mapping[str, Node]
     passes: Sequence[PassStats]
     show_passes: Callable[[], Stage[Sequence[PassStats]]]
+    optimize: Callable[[], Stage[Prepared]] | None
     whole: PlacedGraph | None
 
     def node_devices(self) -> Stage[Callable[[Node], str]]:
@@ -173,14 +175,14 @@ class GraphExecutionState:
     ) -> Stage[PreparedGraph]:
         """Run the pipeline (passes/pipeline.py), with the optimizer passes if *optimized*, and compile, as a stage."""
         level = self._level if (self.optimizes if optimized is None else optimized) else Level.ALWAYS
-        run = partial(self.pipeline.run, feeds, fetches, targets, level)
-        prepared = yield from run()
+        run = partial(self.pipeline.run, feeds, fetches, targets)
+        prepared = yield from run(level)
         channels: Any = prepared.connected
         keys = None if channels is None else channels.keys
         executor = yield from self._compile(prepared.client_graph, prepared.partitions, keys)
 
         def show_passes() -> Stage[Sequence[PassStats]]:
-            return (yield from run(keeps_graphs=True)).passes
+            return (yield from run(level, keeps_graphs=True)).passes
 
         return PreparedGraph(
             prepared.client_graph,
@@ -189,6 +191,7 @@ class GraphExecutionState:
             {} if channels is None else channels.stand_ins,
             prepared.passes,
             show_passes,
+            None if level == self._level else partial(run, self._level),
             prepared.whole,
         )
 
@@ -202,22 +205,34 @@ class GraphExecutionState:
         """Whether a signature is compiled before its first run."""
         return self._executor_type == "COMPILED"
 
-    def compile_plan(self, prepared: PreparedGraph) -> Stage[AnyPlan | None]:
+    def compile_plan(self, prepared: PreparedGraph, *, optimizes: bool = False) -> Stage[AnyPlan | None]:
         """*prepared* as a plan of Python functions (plan_compiler.py), as a stage; None where there is none by now.
+
+        If it *optimizes*, the optimizer passes come first; where they change nothing there is no plan.
 
         Raises:
             UnstructuredError: the graph has no structure that Python has.
         """
-        if prepared.whole is None or self._partition_options.own_memory.intersection(prepared.partitions):
+        whole, partitions, executor = prepared.whole, prepared.partitions, prepared.executor
+        if whole is None or self._partition_options.own_memory.intersection(partitions):
             return None
         compiler = PlanCompiler(self._binders, self._slice_ns, self.holds)
-        yield from compiler.read(prepared.executor)
-        if prepared.executor.is_all_cheap:
-            return (yield from compiler.compile_whole(prepared.whole))
-        folded = yield from compiler.compile_regions(prepared.partitions)
-        if not compiler.regions:
+        yield from compiler.read(executor)
+        if optimizes and prepared.optimize is not None:
+            better = yield from prepared.optimize()
+            # To run several cheap partitions as one graph is worth more than what passes have made of each.
+            if not _has_changed(better.passes, prepared.passes) or (better.whole is None and executor.is_all_cheap):
+                return None
+            whole, partitions = better.whole, better.partitions
+            executor = yield from self._compile(prepared.client_graph, partitions, compiler=compiler)
+            yield from compiler.read(executor)
+        if whole is not None and executor.is_all_cheap:
+            return (yield from compiler.compile_whole(whole))
+        folded = yield from compiler.compile_regions(partitions)
+        if compiler.regions:
+            executor = yield from self._compile(prepared.client_graph, folded, compiler=compiler)
+        elif executor is prepared.executor:
             return None
-        executor = yield from self._compile(prepared.client_graph, folded, compiler=compiler)
         return RegionPlan(executor, compiler.regions.values())
 
     def _connect_client(self, client_graph: ClientGraph, device_of: DeviceOf) -> Stage[ClientChannels]:
@@ -254,7 +269,7 @@ class GraphExecutionState:
         for device, part in partitions.items():
             binder: Binder = self._binders[device]
             if compiler is not None:
-                binder = RegionBinder(self._binders[device], compiler.items, compiler.regions)
+                binder = compiler.binder(device)
             view = yield from build_graph_view(part.graph, binder, has_control_flow=traits.has_control_flow)
             places = yield from first_places(view.items, has_control_flow=view.has_control_flow)
             executor = Executor(view, self.pools[device], self._slice_ns, self._schedule_seed, self.holds, places)
@@ -300,6 +315,12 @@ def _partition_options(devices: DeviceSet) -> PartitionOptions:
         return device in options.own_memory and memory_types(node.op_def, node.attrs).outputs_on_host[slot]
 
     return replace(options, input_on_host=input_on_host, output_on_host=output_on_host)
+
+
+def _has_changed(passes: Iterable[PassStats], before: Iterable[PassStats]) -> bool:
+    """Whether passes that did not run *before* have changed the graph."""
+    known = {each.name for each in before}
+    return any(each.num_added or each.num_removed or each.num_changed for each in passes if each.name not in known)
 
 
 def _open_channels() -> StepChannels:

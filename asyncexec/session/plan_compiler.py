@@ -14,6 +14,7 @@ from asyncexec.executor.executor_barrier import PartitionedExecutor
 from asyncexec.executor.kernel_outputs import checked_results
 from asyncexec.executor.kernel_stats import ASYNC, SIZED, TRANSFER, WORKER, KernelStats
 from asyncexec.executor.loop_holds import LoopHolds
+from asyncexec.executor.region_plan import Rebinder
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.kernel import DEAD, Kernel
 from asyncexec.graph.node import Node
@@ -51,14 +52,20 @@ class PlanCompiler:
         self.may_give_dead = False
 
     def read(self, executor: Executor | PartitionedExecutor) -> Stage[None]:
-        """Learn from *executor* which kernels the nodes have, and where they run."""
+        """Learn from *executor* which kernels the nodes have, and where they run; what was read before is forgotten.
+
+        If that was of the same graph before it was optimized, what has been measured is still good.
+        """
+        small_before, self._small = self._small, set()
+        before, self.items, self._measured = self.items, {}, {}
         for part in executor.parts:
             for count, item in enumerate(part.view.items):
                 if not item.is_relay:
-                    self.items[item.node.name] = item
-                    self._measured[item.node.name] = part.stats, item.id
-                    if part.has_run and item.id not in part.stats.not_small:
-                        self._small.add(item.node.name)
+                    name = item.node.name
+                    self.items[name], self._measured[name] = item, (part.stats, item.id)
+                    is_small = part.has_run and item.id not in part.stats.not_small
+                    if is_small or (name in small_before and _is_copy(item.node, before[name].node)):
+                        self._small.add(name)
                 if not count % STRIDE:
                     yield
 
@@ -91,10 +98,14 @@ class PlanCompiler:
         """Let *stats* know of all kernels, but for those of regions, what has been measured."""
         for count, item in enumerate(stats.items):
             known = self._measured.get(item.node.name)
-            if known is not None and item.node not in self.regions and not item.is_relay:
+            if known is not None and not item.is_relay and _is_copy(item.node, known[0].items[known[1]].node):
                 stats.adopt(item.id, *known)
             if not count % STRIDE:
                 yield
+
+    def binder(self, device: str) -> Rebinder:
+        """What gives the kernels of a graph made since: of regions, if there are any, else of what was optimized."""
+        return Rebinder(self._binders[device], self.items, self.regions, is_same_graph=bool(self.regions))
 
     def _is_hard(self, node: Node) -> bool:
         known = self._measured.get(node.name)
@@ -109,3 +120,8 @@ class PlanCompiler:
     def _kernel(self, node: Node, fed: frozenset[tuple[Node, int]], device: str) -> Kernel:
         item = self.items.get(node.name)
         return self._binders[device].bind(node, fed).kernel if item is None else item.checked_kernel
+
+
+def _is_copy(node: Node, before: Node) -> bool:
+    """Whether *node* is *before*, of which it has the name, in a graph that was copied and edited."""
+    return node.properties is before.properties

@@ -15,8 +15,9 @@ class SessionConfig(BaseModel):
         allow_soft_placement: run a node elsewhere when the device it asks for does not exist.
         log_device_placement: log where each node was placed.
         place_pruned_graph: place only what a run needs, so that other nodes may ask for devices that do not exist.
-        optimization: which optimizer passes run when a signature is optimized: "on" for all, "L1" for those of each
-            device's graph, "off" or "L0" for none.  Passes of users (``ax.graph_pass``) always run.
+        optimization: which optimizer passes run when a signature is optimized, which it is after many compiled runs, or
+            before the first: "on" for all, "L1" for those of each device's graph, "off" or "L0" for none.  Passes of
+            users (``ax.graph_pass``) always run.
         executor_type: which executor runs them.  "DEFAULT", or ``""``: at first the general one, which measures the
             kernels; then what is cheap is compiled to Python, the whole graph or the regions between nodes that await
             or work.  "TAGGED_TOKEN": the general one alone.  "COMPILED": compiled before the first run.

@@ -33,7 +33,7 @@ class Plans:
     """What has been compiled, and how many steps have begun as that."""
 
     def __init__(self) -> None:
-        self.made: list[AnyPlan | None] = []
+        self.made: list[AnyPlan] = []
         self.num_steps = 0
 
 
@@ -42,9 +42,10 @@ def compile_at_once(patch: pytest.MonkeyPatch) -> Plans:
     patch.setattr(GraphExecutionState, "compiles_at_once", property(lambda state: state.may_compile))
     compile_plan = GraphExecutionState.compile_plan
 
-    def note_plan(state: GraphExecutionState, prepared: PreparedGraph) -> Stage[AnyPlan | None]:
-        plans.made.append((yield from compile_plan(state, prepared)))
-        return plans.made[-1]
+    def note_plan(state: GraphExecutionState, prepared: PreparedGraph, **options: Any) -> Stage[AnyPlan | None]:
+        plan = yield from compile_plan(state, prepared, **options)
+        plans.made += [] if plan is None else [plan]
+        return plan
 
     patch.setattr(GraphExecutionState, "compile_plan", note_plan)
     for kind, method in [(CompiledState, "_begin"), (RegionPlan, "start")]:

@@ -1,0 +1,188 @@
+"""What is compiled has been optimized first: the first runs of a signature are not, and nobody can tell but by time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from asyncexec.executor import tier
+from asyncexec.executor.compiled_plan import CompiledPlan
+from asyncexec.executor.region_plan import RegionPlan
+from asyncexec.executor.tier import AnyPlan
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.passes.registry import registry
+from tests.regions.programs import TAGGED
+
+ON = ax.SessionConfig(executor_type="COMPILED")
+OFF = ax.SessionConfig(executor_type="COMPILED", optimization="off")
+CONFIGS = {"on": ON, "off": OFF, "general": TAGGED}
+X = np.float32([1, 2, 3])
+
+
+@ax.op(outputs=[ax.float32])
+async def later(value: Any) -> Any:
+    await asyncio.sleep(0)
+    return value
+
+
+def plan_of(session: ax.Session) -> AnyPlan:
+    (prepared,) = session._cache.values()
+    plan = prepared.tier.compiled
+    assert plan is not None
+    return plan
+
+
+def num_calls(plan: AnyPlan) -> int:
+    """How many kernels are called in a step."""
+    if isinstance(plan, RegionPlan):
+        return sum(num_calls(each) for each in plan._plans)
+    return sum(line.call is not None for lines in plan._code.lines.values() for line in lines.values())
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+async def test_equal_nodes_are_called_once(awaits: bool) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [3], name="x")
+        y = x * 2.0 + x * 2.0 + ax.exp(ax.constant([0.0, 1.0, 2.0]))
+        if awaits:
+            y = later(y)
+    counts, results = {}, {}
+    for name, config in CONFIGS.items():
+        async with ax.Session(graph, config) as session:
+            results[name] = await session.run(y, {x: X})
+            if name != "general":
+                counts[name] = num_calls(plan_of(session))
+    assert counts == {"off": 5, "on": 3}
+    for result in results.values():
+        np.testing.assert_array_equal(result, X * 4 + np.exp(np.float32([0, 1, 2])))
+
+
+@pytest.mark.parametrize(("level", "num_cheap"), [("L1", 2), ("L0", 3)])
+async def test_levels(level: Any, num_cheap: int) -> None:
+    """L1 merges equal nodes on each device."""
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [3], name="x")
+        y = ax.add_n([x * 2.0, x * 2.0])
+    async with ax.Session(graph, ax.SessionConfig(executor_type="COMPILED", optimization=level)) as session:
+        np.testing.assert_array_equal(await session.run(y, {x: X}), X * 4)
+        assert num_calls(plan_of(session)) == num_cheap
+
+
+@pytest.mark.parametrize("level", ["on", "off"])
+async def test_devices_of_one_host_run_as_one(level: Any) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [3], name="x")
+        with ax.device("/cpu:1"):
+            y = ax.identity(x * 2.0) + x * 2.0
+        z = y + x * 2.0
+    config = ax.SessionConfig(executor_type="COMPILED", optimization=level, device_count={"CPU": 2})
+    async with ax.Session(graph, config) as session:
+        np.testing.assert_array_equal(await session.run(z, {x: X}), X * 6)
+        assert isinstance(plan_of(session), CompiledPlan)
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+@pytest.mark.parametrize("kind", ["merged", "folded"])
+async def test_a_users_op_writes_to_nothing_that_others_got_by_optimizing(kind: str, awaits: bool) -> None:
+    """As the user wrote it, the op is alone in having its input; so it may write to that."""
+    wrote: list[bool] = []
+
+    @ax.op(outputs=[ax.float32])
+    def write(value: Any) -> Any:
+        wrote.append(value.flags.writeable)
+        if not value.flags.writeable:
+            value = value.copy()
+        value += 1
+        return value
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [3], name="x")
+        first, second = (x * 2.0, x * 2.0) if kind == "merged" else (ax.exp(ax.constant(X)), ax.exp(ax.constant(X)))
+        y = write(first) + second
+        if awaits:
+            y = later(y)
+    expected = 4 * X + 1 if kind == "merged" else np.exp(X) + (np.exp(X) + np.float32(1))
+    for config in (TAGGED, ON):
+        async with ax.Session(graph, config) as session:
+            for _ in range(3):
+                np.testing.assert_array_equal(await session.run(y, {x: X} if kind == "merged" else {}), expected)
+    assert wrote == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+async def test_a_plan_is_optimized_after_many_runs(awaits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And random numbers go on where they were: the kernels that the first runs had are those of the last."""
+    monkeypatch.setattr(tier, "OPTIMIZE_AFTER", 3)
+
+    def graph() -> tuple[ax.Graph, ax.Tensor, ax.Tensor]:
+        with ax.Graph() as graph:
+            x = ax.placeholder(ax.float32, [], name="x")
+            drawn = ax.create_op("RandomUniform", [np.int32([2])], attrs={"dtype": ax.float32, "seed": 7, "seed2": 11})
+            y = ax.reduce_sum(drawn) + x * 2.0 + x * 2.0
+            return graph, x, later(y) if awaits else y
+
+    made, x, y = graph()
+    counts, found = [], []
+    async with ax.Session(made) as session:
+        while len(counts) < 2:
+            found.append(await session.run(y, {x: 1.0}))
+            (prepared,) = session._cache.values()
+            if prepared.tier.compiled is not None:
+                count = num_calls(prepared.tier.compiled)
+                counts += [count] if count not in counts else []
+        found += [await session.run(y, {x: 1.0}) for _ in range(5)]
+    assert counts == [6, 5]
+    made, x, y = graph()
+    async with ax.Session(made, TAGGED) as session:
+        assert found == [await session.run(y, {x: 1.0}) for _ in found]
+    assert len(set(found)) == len(found)
+
+
+async def test_what_cannot_be_optimized_stays_as_it_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tier, "OPTIMIZE_AFTER", 3)
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        y = x * 2.0 + 1.0
+    async with ax.Session(graph) as session:
+        plans: list[Any] = []
+        while True:
+            assert await session.run(y, {x: 1.0}) == 3.0
+            (prepared,) = session._cache.values()
+            plans += [] if prepared.tier.compiled in (None, *plans) else [prepared.tier.compiled]
+            if plans and prepared.tier._num_left > 3:  # it is looked at no more
+                break
+        assert plans == [prepared.tier.plain]
+
+
+async def test_an_error_names_the_node_as_before() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None], name="x")
+        y = ax.concat([x * 2.0, x * 2.0], 0, name="joined") + ax.constant([1.0, 2.0], name="two")
+    for config in (TAGGED, OFF, ON):
+        async with ax.Session(graph, config) as session:
+            assert (await session.run(y, {x: [1]})).tolist() == [3, 4]
+            with pytest.raises(InvalidArgumentError, match="Incompatible shapes") as caught:
+                await session.run(y, {x: [1, 2, 3]})
+            assert caught.value.node == y.op.name
+
+
+async def test_what_a_users_pass_has_changed_is_optimized_too() -> None:
+    @ax.graph_pass("POST_PLACEMENT", name="double negatives")
+    def remove(graph: ax.PassGraph) -> None:
+        for node in graph:
+            if node.op == "Neg" and node.inputs[0].op.op == "Neg":
+                graph.replace(node, node.inputs[0].op.inputs[0].op)
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [3], name="x")
+        y = ax.negative(ax.negative(x * 2.0)) + x * 2.0
+    try:
+        async with ax.Session(graph, ON) as session:
+            np.testing.assert_array_equal(await session.run(y, {x: X}), X * 4)
+            assert num_calls(plan_of(session)) == 2
+    finally:
+        registry.unregister("double negatives")
