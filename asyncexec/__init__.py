@@ -284,7 +284,7 @@ if not TYPE_CHECKING:  # type checkers would take any name for granted
         except KeyError:
             raise AttributeError(f"module 'asyncexec' has no attribute {name!r}") from None
         # Hundreds of modules make nothing but objects that stay; a collection in between walks them in vain.
-        with __import__("asyncexec.framework.gc_pause", fromlist=["paused_gc"]).paused_gc():
+        with __import__("asyncexec.process.gc_pause", fromlist=["paused_gc"]).paused_gc():
             # Unlike import_module, __import__ with a fromlist finds a module in a package too.
             found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
         return found

@@ -9,10 +9,10 @@ from typing import Any, Final
 import asyncexec as ax
 from asyncexec.framework.clock import NS_PER_S, monotonic_ns
 from asyncexec.framework.cooperative import run_at_once
-from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.importers.graph_formats import parse_graph_def
 from asyncexec.passes.registry import Level
+from asyncexec.process.gc_pause import paused_gc
 from asyncexec.session.graph_execution_state import GraphExecutionState
 from benchmarks import tensorflow_session
 from benchmarks.graphs import SHAPES, TimedGraph

@@ -41,6 +41,7 @@ from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.foreign_errors import as_op_error, explained_by
 from asyncexec.framework.kernel import Change
+from asyncexec.process.plain_tasks import makes_plain_tasks
 
 ON_THE_SPOT: Final = (INLINE, PASSIVE)
 
@@ -271,7 +272,7 @@ class ExecutorState(TransferScope):
         coroutine = self._await_kernel(entry, item, call, now, tasks)
         loop = self._loop
         if self._is_plain_loop is None:
-            self._is_plain_loop = _makes_plain_tasks(loop)
+            self._is_plain_loop = makes_plain_tasks(loop)
         if self._is_plain_loop:
             task = asyncio.Task(coroutine, loop=loop, name=item.node.name, context=self.context)
             tasks[entry] = task
@@ -411,13 +412,6 @@ class ExecutorState(TransferScope):
         self._num_tasks = 0
         if late:
             self._propagator = EndedPropagatorState()
-
-
-def _makes_plain_tasks(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether ``create_task`` of *loop* would make an ``asyncio.Task`` and do no more, for which it takes a while."""
-    kind = type(loop)
-    is_known = getattr(kind, "create_task", None) is asyncio.BaseEventLoop.create_task or kind.__module__ == "uvloop"
-    return is_known and loop.get_task_factory() is None and not loop.get_debug()
 
 
 def explained(raised: BaseException, item: NodeItem, inputs: Sequence[Any]) -> BaseException:

@@ -7,9 +7,9 @@ from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Final
 
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
-from asyncexec.framework.gc_watch import collected_ns, watch_collections
 from asyncexec.framework.kernel_warning import warn_of_kernel
 from asyncexec.graph.node import Node
+from asyncexec.process.gc_watch import collected_ns, watch_collections
 from asyncexec.regions.fold import REGION
 
 _MAX_TOLD: Final = 5

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from asyncexec.executor.gil_watch import Finding, GilWatch
 from asyncexec.executor.job_queue import JobQueue
 from asyncexec.executor.patience import Grace
 from asyncexec.framework.callers import callers_around
@@ -33,6 +32,7 @@ from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError
 from asyncexec.framework.kernel_warning import warn_of_kernel
 from asyncexec.framework.weak_group import WeakGroup
+from asyncexec.process.gil_watch import Finding, GilWatch
 
 _BATCH: Final = 32  # results that are handed on between two looks at the clock
 _BATCH_NS: Final = NS_PER_MS

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from asyncexec.framework.cooperative import Stage, run_at_once
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.tensor_id import CONTROL_SLOT, TensorId, parse_tensor_name
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_constructor import GraphConstructor
 from asyncexec.graph.import_checks import colocated_with
 from asyncexec.graph.node import Node, SourceLine, Tensor
+from asyncexec.process.gc_pause import paused_gc
 
 
 def import_graph_def(

@@ -13,10 +13,10 @@ from pydantic_core import from_json
 
 from asyncexec.framework.errors import DataLossError, InvalidArgumentError, OpError
 from asyncexec.framework.extras import require
-from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.importers.proto_convert import GraphReader, GraphWriter
 from asyncexec.importers.proto_messages import plain_graph_def, proto_messages
+from asyncexec.process.gc_pause import paused_gc
 
 GraphFormat: TypeAlias = Literal["pb", "pbtxt", "json"]
 FORMATS: Final[tuple[str, ...]] = get_args(GraphFormat)

@@ -13,15 +13,15 @@ from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.cooperative import outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError, OpError
-from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.graph_def import GraphDef
-from asyncexec.framework.heap import keep_freed_memory
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.step_stats import RunMetadata, begin_trace, end_trace
 from asyncexec.frontend.graph_io import import_into
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.process.allocator import keep_freed_memory
+from asyncexec.process.gc_pause import paused_gc
 from asyncexec.session.call_arguments import (
     as_feed_keys,
     as_tuple,
@@ -77,9 +77,10 @@ class Session:
     def __init__(self, graph: Graph, config: SessionConfig | None = None) -> None:
         if not isinstance(graph, Graph):
             raise InvalidTypeError(f"a session runs an ax.Graph, not {type(graph).__name__}")
-        keep_freed_memory()
         self.graph = graph
         self.config = config or _DEFAULT_CONFIG
+        if self.config.keep_freed_memory:
+            keep_freed_memory()
         self._resource_mgr = ResourceMgr()
         self._state = GraphExecutionState(graph, self.config, self._resource_mgr)
         self._steps = StepsUnderWay()

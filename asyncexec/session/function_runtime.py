@@ -17,11 +17,11 @@ from asyncexec.framework import types
 from asyncexec.framework.cooperative import Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.function_runtime import FunctionCall
-from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.step_stats import StepStats, StepTrace, begin_trace, end_trace
 from asyncexec.graph.graph import Graph, properties_of
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.process.gc_pause import paused_gc
 from asyncexec.session.graph_execution_state import GraphExecutionState, PreparedGraph
 from asyncexec.session.session_loop import SessionLoop
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework.cooperative import Stage, run_in_slices
-from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.step_stats import RunMetadata
+from asyncexec.process.gc_pause import paused_gc
 from asyncexec.session.graph_execution_state import PreparedGraph
 from asyncexec.session.session_config import RunOptions
 from asyncexec.session.session_loop import BuildLock

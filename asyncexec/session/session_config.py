@@ -39,6 +39,9 @@ class SessionConfig(BaseModel):
         drain_timeout_s: seconds that ``close`` leaves to calls under way and in line before it ends them; None is for
             ever.
         slow_inline_ms: warn (KernelWarning, once a node) of kernels that hold the event loop longer; None for never.
+        keep_freed_memory: let the process use the memory of large arrays again instead of giving it back to the system:
+            without, kernels on arrays of a megabyte take three times as long.  What they have used at once may stay
+            with the process (docs/event_loop.md); it is so for the whole process, until its end.
         debug: check what every kernel gives against its op's promise, and that it changes no input which others may
             see; slow.
     """
@@ -64,6 +67,7 @@ class SessionConfig(BaseModel):
     max_queued_steps: int | None = Field(default=None, ge=0)
     drain_timeout_s: float | None = Field(default=0.0, ge=0)
     slow_inline_ms: float | None = Field(default=100.0, gt=0)
+    keep_freed_memory: bool = True
     debug: bool = False
 
     @model_validator(mode="after")

@@ -13,9 +13,9 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.cancellation import CancellableCall, CancellationManager
 from asyncexec.framework.clock import monotonic_ns
-from asyncexec.framework.gc_watch import collected_ns, watch_collections
 from asyncexec.framework.limiter import Limiter
 from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.process.gc_watch import collected_ns, watch_collections
 from tests.on_threads import at_once
 
 THREADS = 4

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from asyncexec.framework.gc_pause import paused_gc
+from asyncexec.process.gc_pause import paused_gc
 
 
 @pytest.fixture(autouse=True)

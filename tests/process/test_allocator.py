@@ -13,7 +13,7 @@ import resource, sys
 import numpy as np
 
 if "keep" in sys.argv:
-    from asyncexec.framework.heap import keep_freed_memory
+    from asyncexec.process.allocator import keep_freed_memory
 
     keep_freed_memory()
 
@@ -39,3 +39,25 @@ def test_arrays_take_the_memory_of_those_before() -> None:
 
     assert faults() > 1000  # 4 KB each, of some megabytes that are given back every time
     assert faults("keep") < 100
+
+
+SESSION = """
+import asyncio, sys
+import asyncexec as ax
+from asyncexec.process import allocator
+
+async def main(keeps):
+    with ax.Graph() as graph:
+        y = ax.constant(1.0) + 1.0
+    async with ax.Session(graph, ax.SessionConfig(keep_freed_memory=keeps)) as session:
+        await session.run(y)
+    print(allocator.keep_freed_memory.cache_info().currsize)
+
+asyncio.run(main(sys.argv[1] == "yes"))
+"""
+
+
+@pytest.mark.parametrize(("keeps", "count"), [("yes", "1"), ("no", "0")])
+def test_a_session_asks_for_it_unless_told_not_to(keeps: str, count: str) -> None:
+    done = subprocess.run([sys.executable, "-c", SESSION, keeps], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == count

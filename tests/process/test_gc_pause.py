@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from asyncexec.framework.gc_pause import paused_gc
 from asyncexec.framework.interpreter import IS_FREE_THREADED
+from asyncexec.process.gc_pause import paused_gc
 
 pytestmark = pytest.mark.usefixtures("nothing_frozen")
 

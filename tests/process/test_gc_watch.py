@@ -9,8 +9,8 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.clock import monotonic_ns
-from asyncexec.framework.gc_watch import collected_ns, watch_collections
 from asyncexec.framework.interpreter import IS_FREE_THREADED
+from asyncexec.process.gc_watch import collected_ns, watch_collections
 from tests.running import import_all_names, raw_op
 
 

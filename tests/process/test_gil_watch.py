@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor import gil_watch
-from asyncexec.executor.gil_watch import Finding, GilWatch
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.interpreter import gil_is_enabled
 from asyncexec.framework.kernel_warning import KernelWarning
+from asyncexec.process import gil_watch
+from asyncexec.process.gil_watch import Finding, GilWatch
 from tests.running import raw_op
 
 MS = NS_PER_MS

@@ -10,10 +10,10 @@ from threading import Thread
 import pytest
 
 import asyncexec as ax
-from asyncexec.framework import gc_pause
 from asyncexec.framework.clock import NS_PER_S
-from asyncexec.framework.gc_pause import _HAS_GENERATIONS, paused_gc
 from asyncexec.framework.interpreter import IS_FREE_THREADED
+from asyncexec.process import gc_pause
+from asyncexec.process.gc_pause import _HAS_GENERATIONS, paused_gc
 from tests.running import import_all_names
 
 pytestmark = pytest.mark.usefixtures("nothing_frozen")
