@@ -154,9 +154,8 @@ class Session:
         prepared = self._cache.get(key)
         if prepared is None or self._is_guarded:
             self._check_open()
-            given = tuple(feeds), targets, tuple(values)
-            known = await self._read(fetches, key[0]) if prepared is None else prepared
-            return await self._run_by_the_door(key, known, *given, options, metadata)
+            given = tuple(feeds), targets, tuple(values), options, metadata  # as they are now
+            return await self._run_by_the_door(key, prepared or await self._read(fetches, key[0]), *given)
         if prepared.tier.plain is not None and metadata is None and (options is None or not options.trace):
             try:
                 return self._call(prepared, prepared.tier.plain, values)
