@@ -27,9 +27,9 @@ from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import unchanged
 from asyncexec.graph.control_flow_info import Frame
-from asyncexec.graph.evaluate import ABSENT, _ancestors, _Evaluation, evaluate
 from asyncexec.importers.graph_formats import format_graph_def
 from asyncexec.testing import VirtualClockLoop
+from asyncexec.testing.evaluate import ABSENT, _ancestors, _Evaluation, evaluate
 from asyncexec.testing.graph_strategies import Program, programs, raw_programs
 from benchmarks import tensorflow_session
 

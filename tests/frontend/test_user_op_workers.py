@@ -11,7 +11,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.kernel_warning import KernelWarning
-from asyncexec.graph.evaluate import evaluate
+from asyncexec.testing.evaluate import evaluate
 from tests.running import settle
 
 TWO = ax.SessionConfig(num_worker_threads=2, device_count={"CPU": 2}, cancel_grace_s=0, worker_grace_s=5)

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 import asyncexec as ax
 from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.graph.evaluate import evaluate
 from asyncexec.partition.partition import partition
 from asyncexec.partition.send_recv import PartitionOptions
 from asyncexec.pruning.prune import ClientGraph, prune
+from asyncexec.testing.evaluate import evaluate
 from asyncexec.testing.graph_strategies import Program, programs, raw_programs
 from tests.oracle.oracle_case import ALL_CASES, OracleCase, assert_same
 from tests.partition.in_tensorflow import run_as_partitioned_by_tensorflow, run_in_tensorflow

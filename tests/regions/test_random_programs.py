@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 import asyncexec as ax
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.graph.evaluate import evaluate
+from asyncexec.testing.evaluate import evaluate
 from asyncexec.testing.graph_strategies import Program, programs, raw_programs
 from tests.regions.programs import COMPILED, is_structured
 

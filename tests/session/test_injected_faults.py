@@ -20,7 +20,7 @@ from hypothesis import given
 import asyncexec as ax
 from asyncexec.framework.graph_def import NodeDef
 from asyncexec.framework.kernel import KernelKind
-from asyncexec.graph.evaluate import evaluate
+from asyncexec.testing.evaluate import evaluate
 from asyncexec.testing.graph_strategies import Program, programs, raw_programs
 from tests.executor.test_random_control_flow import (
     NOTHING_COMES,

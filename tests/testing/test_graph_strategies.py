@@ -14,8 +14,8 @@ from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.graph.evaluate import evaluate
 from asyncexec.graph.graph_text import graph_text
+from asyncexec.testing.evaluate import evaluate
 from asyncexec.testing.graph_strategies import Program, programs, raw_programs
 
 GENERATE = settings(

@@ -15,7 +15,7 @@ from asyncexec.framework.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
-from asyncexec.graph.evaluate import evaluate
+from asyncexec.testing.evaluate import evaluate
 from tests.graph.testing_ops import load
 
 BRANCHES = """
