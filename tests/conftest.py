@@ -53,6 +53,8 @@ GRACE_S = 2.0
 OPEN_FILES = "/proc/self/fd" if Path("/proc/self/fd").exists() else None
 # What mark ``one_of`` calls a parameter that pytest-asyncio has another name for.
 PARAMETERS = {"loop": "_asyncio_loop_factory"}
+# Parameters that are so wherever they occur.
+ALWAYS_ONE_OF = {"stream_steps"}
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None)
@@ -81,10 +83,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     numbers: defaultdict[object, defaultdict[int, int]] = defaultdict(lambda: defaultdict(count().__next__))
     variants: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        mark = item.get_closest_marker("one_of")
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        if mark is not None:
-            test, hidden = item.nodeid.partition("[")[0], {*mark.args, *map(PARAMETERS.get, mark.args)}
+        names = {name for mark in item.iter_markers("one_of") for name in mark.args} | ALWAYS_ONE_OF.intersection(params)
+        if names:
+            test, hidden = item.nodeid.partition("[")[0], {*names, *map(PARAMETERS.get, names)}
             others = [numbers[test, name][id(value)] for name, value in params.items() if name not in hidden]
             variants[test, *others].append(item)
     for (test, *others), found in variants.items():
