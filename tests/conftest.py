@@ -84,7 +84,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     variants: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        names = {name for mark in item.iter_markers("one_of") for name in mark.args} | ALWAYS_ONE_OF.intersection(params)
+        names = {name for mark in item.iter_markers("one_of") for name in mark.args} | ALWAYS_ONE_OF.intersection(
+            params
+        )
         if names:
             test, hidden = item.nodeid.partition("[")[0], {*names, *map(PARAMETERS.get, names)}
             others = [numbers[test, name][id(value)] for name, value in params.items() if name not in hidden]

@@ -25,12 +25,12 @@ class RegionPlan:
         plans: of the regions.
     """
 
-    __slots__ = ("_executor", "_plans")
+    __slots__ = ("_plans", "executor")
 
     is_plain = False
 
     def __init__(self, executor: Executor | PartitionedExecutor, plans: Iterable[CompiledPlan]) -> None:
-        self._executor = executor
+        self.executor = executor
         self._plans = tuple(plans)
 
     @property
@@ -40,7 +40,7 @@ class RegionPlan:
 
     def start(self, feeds: Sequence[Any] | None) -> ExecutorState | ExecutorBarrier:
         """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
-        return self._executor.start(feeds)
+        return self.executor.start(feeds)
 
 
 class Rebinder:

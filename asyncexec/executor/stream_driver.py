@@ -19,12 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.executor.compiled_plan import CompiledPlan
 from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor
 from asyncexec.executor.kernel_stats import has_large
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.lost_fetches import LostFetches
+from asyncexec.executor.region_plan import RegionPlan
 from asyncexec.executor.step_counts import StepCounts
 from asyncexec.executor.step_scope import StepMaker, StepScope
 from asyncexec.executor.stream_item import StateCell, StateSlot, StreamItem
@@ -260,7 +260,7 @@ class StreamDriver(ABC):
         """Begin the step of *item*: that of an item which is done, where there is one."""
         maker: StepMaker = plan.executor
         compiled = plan.tier.compiled
-        if compiled is not None and not item.is_large and (not plan.states or self._updates_at_once(compiled)):
+        if compiled is not None and not item.is_large and (not plan.states or self._keeps_apart(compiled)):
             maker = compiled
         if item.step is not None and item.maker is maker and not item.is_large:
             item.step.restart(values, item)
@@ -272,9 +272,9 @@ class StreamDriver(ABC):
             step.be_careful()
         step.watch(item)
 
-    def _updates_at_once(self, compiled: AnyPlan) -> bool:
-        """Whether states need not wait for anything but what their updates need, and none fails but with the stream."""
-        return isinstance(compiled, CompiledPlan) and not self._options.yields_errors
+    def _keeps_apart(self, compiled: AnyPlan) -> bool:
+        """Whether an update of a state fails only by what it needs, where the stream goes on after a failure."""
+        return isinstance(compiled, RegionPlan) or not self._options.yields_errors
 
     def _start_with_states(self, item: StreamItem, plan: StreamPlan, values: list[Any]) -> None:
         """Start with what of the states is there; the rest is delivered when it comes."""
@@ -365,7 +365,9 @@ class StreamDriver(ABC):
         self._fail(item, step)
 
     def _lost_fetches(self, item: StreamItem, plan: StreamPlan) -> set[int]:
-        lost = item.lost = item.lost or LostFetches(plan.executor)
+        maker = item.maker
+        executor = maker.executor if isinstance(maker, RegionPlan) else plan.executor
+        lost = item.lost = item.lost or LostFetches(executor)
         while item.failed:
             lost.add(item.failed.pop())
         return lost.positions

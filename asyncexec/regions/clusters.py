@@ -3,7 +3,9 @@
 Theory
 ------
 Call the nodes *hard* that the executor has to see: what awaits something, what runs on a worker thread, transfers, and
-what makes a loop go round that has a hard node in it.  The others are cheap; a loop of cheap nodes counts as one.
+what makes a loop go round that has a hard node in it; and where a state of a stream is written, which the next item
+waits for.  The others are cheap; a loop of cheap nodes counts as one.  A state that is read comes late, as from a hard
+node, though what is fed is no node.
 
 A cheap node has its *ancestors*, the set of hard nodes that it waits for, and its *descendants*, those that wait for
 it.  Cheap nodes of one frame with the same ancestors and descendants can be one node: it waits for nothing that each of
@@ -40,6 +42,8 @@ from asyncexec.regions.program import UnstructuredError
 MAX_HARD: Final = 4096  # nodes: a set of them is a number of so many bits
 _FEW: Final = 2  # calls from which on a region is worth it
 _PASSING: Final = SWITCHES | MERGES | {"Identity", "NoOp", "Const"}
+_ALWAYS_HARD: Final = frozenset({"ControlTrigger", "StreamStateWrite"})
+_LATE: Final = "StreamStateRead"
 _LOOP_OPS: Final = ENTERS | EXITS | NEXT_ITERATIONS | {"LoopCond"}
 _SIDES: Final = frozenset({(0, 0), (0, 1)})  # of a Switch
 _IN_THE_LOOP: Final = (0, 1)
@@ -105,7 +109,7 @@ class _Finder:
         self._hard_frames: set[Frame] = set()
         self._units: list[_Unit] = []
         self._unit_of: dict[Node, _Unit] = {}
-        self._bits: dict[Node, int] = {}  # of hard nodes
+        self._bits: dict[Node, int] = {}  # of hard nodes, and of states that are fed
         self._ancestors: dict[Node, int] = {}  # without the node itself
         self._descendants: dict[Node, int] = {}  # by the same bits; of Merges and such it is not known yet
         self._live: dict[Node, _Liveness] = {}  # when the node runs
@@ -118,9 +122,12 @@ class _Finder:
         for nodes in in_parts(self._nodes):
             self._here.update(nodes)
             self._hard.update(
-                [node for node in nodes if is_hard(node) or _has_reference(node) or node.op == "ControlTrigger"]
+                [node for node in nodes if is_hard(node) or _has_reference(node) or node.op in _ALWAYS_HARD]
             )
             yield
+        for node, _ in self._fed:
+            if node.op == _LATE:
+                self._give_bit(node)
 
     # Loops of cheap nodes.
 
@@ -241,6 +248,10 @@ class _Finder:
         ancestors = 0
         for source in (*[tensor.op for tensor in tensors], *controls):
             ancestors |= self._ancestors[source] | self._bits.get(source, 0)
+        for each in unit.nodes:
+            for tensor in each.inputs:
+                if tensor.op.op == _LATE and self._is_given(tensor):
+                    ancestors |= self._bits.get(tensor.op, 0)
         for each in unit.nodes:
             self._ancestors[each], self._live[each] = ancestors, self._liveness(each)
         key = None if self._is_apart(unit, node) else self._key(unit, ancestors, tensors, controls)
