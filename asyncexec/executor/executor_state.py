@@ -21,6 +21,7 @@ import numpy as np
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.ending import EndedPropagatorState, Ending
 from asyncexec.executor.frame import IterationState, TaskGroup
+from asyncexec.executor.job import Job, Outcome
 from asyncexec.executor.kernel_stats import (
     ASYNC,
     CAREFUL,
@@ -32,7 +33,7 @@ from asyncexec.executor.kernel_stats import (
     KernelStats,
     num_bytes,
 )
-from asyncexec.executor.offload import Job, Outcome, WorkerPool
+from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.simple_propagator_state import SimplePropagatorState
 from asyncexec.executor.slots import take_inputs
 from asyncexec.executor.step_scope import StepScope, Waiter
