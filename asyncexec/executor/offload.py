@@ -6,9 +6,9 @@ order of magnitude cheaper than a ``call_soon_threadsafe`` for each.
 A call that has begun cannot be interrupted.  Whoever no longer waits for it *abandons* it: its result is dropped when
 it comes, and until then its thread counts as one of the pool's, so there are never more.
 
-A job is a call, or several, each of which takes what the one before has given: these go on on their thread without
-coming back to the loop between them.  When other jobs wait, they go behind them after each call, so no job waits longer
-than for one call of each other.
+A job is a call, or several, each of which takes what the one before has given: the job stays on its thread from call to
+call, without the loop between them.  When others wait, it goes behind them after each call, so they wait no longer
+than if each call was a job.
 
 Threads share with the loop what can be handed over in one step, also where they really run at once: the turn of a job
 is taken by who makes its calls or cancels it, results go through a deque, and so does the right to wake the loop.  All
