@@ -1,7 +1,8 @@
 """Chains of expensive nodes: what runs on a worker thread next, without coming back to the event loop before.
 
 When a node is launched on a worker, those behind it go along: the only consumer of its outputs, if that runs on a
-worker too and has all its other inputs already, and so on.  The thread hands the outputs of each to the next.
+worker too and has all its other inputs already, and so on.  The thread hands the outputs of each to the next.  A node
+whose place depends on the size of its inputs goes along whatever that turns out to be: there it holds up nobody.
 
 The propagator hears of the whole chain when it is over.  It is told, node by node, of outputs that it never sees: each
 makes the next node ready, which is then taken from the ready queue as having run.  So frames, iterations and their
