@@ -34,6 +34,7 @@ from benchmarks import (
     start_up,
     streams,
     tensorflow_session,
+    workers,
 )
 from benchmarks.measure import Settings
 from benchmarks.report import Benchmark, Row, print_table, write_json
@@ -46,6 +47,7 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     *control_flow.BENCHMARKS,
     *devices.BENCHMARKS,
     *async_ops.BENCHMARKS,
+    *workers.BENCHMARKS,
     *regions.BENCHMARKS,
     *batching.BENCHMARKS,
     *streams.BENCHMARKS,

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.frame import TaskGroup
-from asyncexec.executor.offload import Job, WorkerPool
+from asyncexec.executor.job import Job
+from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.patience import Grace, Patience
 from asyncexec.framework.kernel_warning import warn_of_kernel
 

@@ -14,6 +14,7 @@ from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.executor.tagged_executor_state import TaggedExecutorState
+from asyncexec.executor.worker_chain import WorkerChains
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.rendezvous import Rendezvous
 
@@ -30,7 +31,7 @@ class Executor:
         has_run: whether a step has begun.
     """
 
-    __slots__ = ("_pool", "_schedule_seed", "_slice_ns", "has_run", "stats", "view")
+    __slots__ = ("_pool", "_schedule_seed", "_slice_ns", "chains", "has_run", "stats", "view")
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Executor:
     ) -> None:
         self.view = view
         self.stats = KernelStats(view.items, has_control_flow=view.has_control_flow, holds=holds, places=places)
+        self.chains = WorkerChains(view.items)
         self._pool = pool
         self._slice_ns = slice_ns
         self._schedule_seed = schedule_seed

@@ -13,12 +13,14 @@ import asyncio
 import inspect
 from collections.abc import Coroutine, Iterable, Sequence
 from contextvars import Context
+from functools import partial
 from random import Random
 from typing import Any, Final, Protocol
 
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.ending import EndedPropagatorState, Ending
 from asyncexec.executor.frame import IterationState, TaskGroup
+from asyncexec.executor.job import Job, Outcome
 from asyncexec.executor.kernel_stats import (
     ASYNC,
     CAREFUL,
@@ -30,13 +32,14 @@ from asyncexec.executor.kernel_stats import (
     KernelStats,
     num_bytes,
 )
-from asyncexec.executor.offload import Job, Outcome, WorkerPool
+from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.simple_propagator_state import SimplePropagatorState
 from asyncexec.executor.slots import take_inputs
 from asyncexec.executor.step_scope import StepScope, Waiter
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.executor.transfer_scope import CATCHABLE, TransferScope
 from asyncexec.executor.undo_log import Record, UndoLog
+from asyncexec.executor.worker_chain import NodeCall, WorkerChains, note_outcomes, pass_along
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.foreign_errors import as_op_error, explained_by
@@ -55,11 +58,15 @@ class ExecutionPlan(Protocol):
     @property
     def stats(self) -> KernelStats: ...
 
+    @property
+    def chains(self) -> WorkerChains: ...
+
 
 class ExecutorState(TransferScope):
     """One step, or one partition's part of it.  When it has run, ``fetched()`` has the values."""
 
     __slots__ = (
+        "_chains",
         "_ending",
         "_is_plain_loop",
         "_jobs",
@@ -86,6 +93,7 @@ class ExecutorState(TransferScope):
         self.scope: StepScope | None = None  # the whole step, where this is a part of it
         self.context: Context | None = None
         self._stats = plan.stats
+        self._chains = plan.chains
         self._places = plan.stats.places
         self._pool = pool
         self._random = order
@@ -234,12 +242,9 @@ class ExecutorState(TransferScope):
             if size >= 0 and self._stats.is_quick(item.id, size):
                 self._run_sized(entry, item, inputs, size)
             else:
-                self._jobs[entry] = self._pool.submit(
-                    item.checked_kernel,
-                    inputs,
-                    lambda outcome: self._on_worker_done(entry, item, size, now, outcome),
-                    item.node.name,
-                )
+                calls = self._chains.calls(entry, item, inputs, size, self._propagator, self._places)
+                done = partial(self._on_worker_done, entry, calls, now)
+                self._jobs[entry] = self._pool.submit_calls(calls, done)
         except CATCHABLE as raised:
             self._fail(entry, item, raised)
 
@@ -345,18 +350,13 @@ class ExecutorState(TransferScope):
         if tasks.pop(entry, None) is not None:  # not there if the task was left behind
             self._num_tasks -= 1
 
-    def _on_worker_done(self, entry: Any, item: NodeItem, size: int, scheduled: int, outcome: Outcome) -> None:
+    def _on_worker_done(self, entry: Any, calls: list[NodeCall], scheduled: int, outcomes: list[Outcome]) -> None:
         del self._jobs[entry]
-        elapsed_ns = outcome.end_ns - outcome.start_ns
-        if outcome.error is not None:
-            pass  # how long it takes to fail says nothing
-        elif size >= 0:
-            self._stats.update_sized(item.id, size, elapsed_ns)
-        else:
-            self._stats.update(item.id, elapsed_ns)
-        if self._collector is not None and outcome.error is None:
-            self._collector.record(item, scheduled, outcome.start_ns, outcome.end_ns, outcome.thread_id)
-        self._finish(entry, item, outcome.result, outcome.error)
+        note_outcomes(calls, outcomes, scheduled, self._stats, self._collector)
+        last = min(len(calls), len(outcomes)) - 1
+        if last and self._failure is None:
+            entry = pass_along(entry, calls[:last], self._propagator, self.ready)
+        self._finish(entry, calls[last].item, outcomes[last].result, outcomes[last].error)
 
     def _finish(self, entry: Any, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
         """Take what a kernel that ran elsewhere gave; after a failure, nothing more is propagated."""

@@ -19,10 +19,24 @@ _NAPS_S: Final = (0.01, 0.1, 1.0) if IS_FREE_THREADED else ()
 
 
 class JobQueue(SimpleQueue[T | None]):
-    """Jobs, first in, first out; None tells a thread to end."""
+    """Jobs, first in, first out; None tells all threads to end when there is none left."""
+
+    def end(self) -> None:
+        """Let the threads end when there is no job left: not even one that a thread puts back until then."""
+        self.put(None)
 
     def wait(self) -> T | None:
-        """The next one, for which a thread waits."""
+        """The next one, for which a thread waits; None if that is to end."""
+        job = self._wait()
+        if job is not None:
+            return job
+        with suppress(Empty):
+            while (job := self.get_nowait()) is None:
+                pass
+        self.put(None)  # for the others, and for this one when it comes back
+        return job
+
+    def _wait(self) -> T | None:
         for nap_s in _NAPS_S:
             with suppress(Empty):
                 return self.get(timeout=nap_s)

@@ -6,8 +6,13 @@ order of magnitude cheaper than a ``call_soon_threadsafe`` for each.
 A call that has begun cannot be interrupted.  Whoever no longer waits for it *abandons* it: its result is dropped when
 it comes, and until then its thread counts as one of the pool's, so there are never more.
 
-Threads share with the loop what can be handed over in one step, also where they really run at once: a call is popped by
-who makes or cancels it, results go through a deque, and so does the right to wake the loop.  All else is the loop's.
+A job is a call, or several, each of which takes what the one before has given: the job stays on its thread from call to
+call, without the loop between them.  When others wait, it goes behind them after each call, so they wait no longer
+than if each call was a job.
+
+Threads share with the loop what can be handed over in one step, also where they really run at once: the turn of a job
+is taken by who makes its calls or cancels it, results go through a deque, and so does the right to wake the loop.  All
+else is the loop's.
 """
 
 from __future__ import annotations
@@ -21,12 +26,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
+from asyncexec.executor.job import HANDED_ON, Call, Done, Job, Outcome
 from asyncexec.executor.job_queue import JobQueue
 from asyncexec.executor.patience import Grace
 from asyncexec.framework.callers import callers_around
-from asyncexec.framework.cancellation import CancellableCall, call_around
+from asyncexec.framework.cancellation import call_around
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError
@@ -36,16 +42,6 @@ from asyncexec.process.gil_watch import Finding, GilWatch
 
 _BATCH: Final = 32  # results that are handed on between two looks at the clock
 _BATCH_NS: Final = NS_PER_MS
-
-
-class Outcome(NamedTuple):
-    """What became of a call on a worker thread; times by ``monotonic_ns``."""
-
-    result: Any
-    error: BaseException | None
-    start_ns: int
-    end_ns: int
-    thread_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +65,7 @@ class PoolStatistics:
     given_up: int = 0
 
 
-Done: TypeAlias = Callable[[Outcome], None]
-
 _pools: Final[WeakGroup[WorkerPool]] = WeakGroup()
-
-
-class Job(CancellableCall):
-    """A call that was submitted."""
-
-    __slots__ = ("call", "done", "loop", "name", "on_return")
-
-    def __init__(
-        self, function: Callable[..., Any], args: Sequence[Any], done: Done, name: str, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        super().__init__(call_around.get())
-        # Until a thread, or who cancels it, takes that out.
-        context = contextvars.copy_context()
-        context.run(call_around.set, self)
-        self.call = [(context, function, args)]
-        self.done: Done | None = done  # None when nobody waits any more; for the loop's thread alone
-        self.name = name
-        self.loop = loop  # whose thread that is
-        self.on_return: Callable[[], object] | None = None  # of one that is abandoned: called when it has ended
 
 
 class _Worker:
@@ -121,7 +96,7 @@ class WorkerPool:
         self._name = name
         self._workers: list[_Worker] = []
         self._jobs: JobQueue[Job] = JobQueue()
-        self._results: deque[tuple[Job, Outcome, Finding | None]] = deque()
+        self._results: deque[Job] = deque()
         self._unfinished = 0
         self._abandoned = 0  # of those unfinished
         self._completed = 0
@@ -150,10 +125,16 @@ class WorkerPool:
     def _names_at_work(self) -> list[str]:
         return [job.name for worker in self._workers if (job := worker.job) is not None]
 
-    def submit(self, function: Callable[..., Any], args: Sequence[Any], done: Done, name: str = "") -> Job:
-        """Call ``function(*args)`` on a thread; ``done(outcome)`` is called in the loop.
+    def submit(
+        self, function: Callable[..., Any], args: Sequence[Any], done: Callable[[Outcome], None], name: str = ""
+    ) -> Job:
+        """Call ``function(*args)`` on a thread, for the node *name*; ``done(outcome)`` is called in the loop."""
+        return self.submit_calls([Call(function, args, name)], lambda outcomes: done(outcomes[0]))
 
-        *name* is that of the node, for messages.
+    def submit_calls(self, calls: Sequence[Call], done: Done) -> Job:
+        """Make *calls* on a thread, each with what the one before has given; ``done(outcomes)`` is called in the loop.
+
+        They end with the first that fails, and before one that cannot go on with what it gets.
 
         Raises:
             FailedPreconditionError: calls of another event loop are under way; or this is for a call that is on one of
@@ -167,18 +148,18 @@ class WorkerPool:
         if self._unfinished >= len(self._workers) < self._num_threads:
             self._start_thread()
         self._unfinished += 1
-        job = Job(function, args, done, name, loop)
+        job = Job(calls, done, loop)
         self._jobs.put(job)
         return job
 
     def _check_callers(self) -> None:
         """Let nobody who has a thread wait for what the running code submits; FailedPreconditionError if it has one."""
-        at_work = [worker.job for worker in self._workers]
+        at_work = [job.running for worker in self._workers if (job := worker.job) is not None]
         for caller in (None, *callers_around()):
             around = call_around.get() if caller is None else caller.context.get(call_around)
             while around is not None and around not in at_work:  # on the threads of other sessions, too
                 around = around.around
-            if isinstance(around, Job):
+            if isinstance(around, Call):
                 error = FailedPreconditionError(
                     f"kernel {around.name!r} runs the graph from its worker thread, and no other thread is free: if "
                     "all wait for such runs, none ever ends",
@@ -210,22 +191,24 @@ class WorkerPool:
         self._abandoned = self._unfinished
 
     def cancel(self, job: Job) -> bool:
-        """Let *job* not be done, if it has not begun; whether that is so.  Else its kernel is told, if it asks."""
-        try:
-            job.call.pop()
-        except IndexError:
+        """Begin no further call of *job*; whether none is under way.  Else its kernel is told, if it asks."""
+        job.stop()
+        if not job.take_turn():
             _give_up(job)
             return False
+        job.drop()
         job.done = None
         self._unfinished -= 1
+        self._completed += len(job.outcomes)
         return True
 
     def abandon(self, job: Job, on_return: Callable[[], object] | None = None) -> None:
-        """Wait no more for *job*, which has begun: its thread is back in service when the call has ended.
+        """Wait no more for *job*, which has begun: its thread is back in service when the running call has ended.
 
         *on_return* is called in the loop then.
         """
         if job.done is not None:
+            job.stop()
             job.done = None
             job.on_return = on_return
             self._abandoned += 1
@@ -249,38 +232,56 @@ class WorkerPool:
 
     def _work(self, worker: _Worker, jobs: JobQueue[Job]) -> None:
         while (job := jobs.wait()) is not None:
-            found = self._run(worker, job)
-            worker.job = None
-            has_result = found is not None
-            if found is not None:
-                self._results.append((job, *found))
-            del job, found  # the loop finds nothing held here
-            if has_result:
+            has_ended = self._run(worker, job, jobs)
+            if has_ended:
+                self._results.append(job)
+            del job  # the loop finds nothing held here
+            if has_ended:
                 self._wake_loop()
         worker.has_ended = True
         if self._on_exit is not None and self._loop is not None:
             with suppress(RuntimeError):  # that is closed
                 self._loop.call_soon_threadsafe(self._on_exit)
 
-    def _run(self, worker: _Worker, job: Job) -> tuple[Outcome, Finding | None] | None:
-        """Do *job*, and hold on to nothing of it once the loop has the outcome; None if it was cancelled."""
-        try:
-            context, function, args = job.call.pop()
-        except IndexError:
-            return None
+    def _run(self, worker: _Worker, job: Job, jobs: JobQueue[Job]) -> bool:
+        """Make the calls of *job* until there are no more, or other jobs wait; whether the loop is to be told of it."""
+        if not job.take_turn():
+            return False
         worker.job = job
+        try:
+            while True:
+                following = job.following
+                outcome = self._make(job.running, following)
+                job.outcomes.append(outcome)
+                if outcome.result is not HANDED_ON or following is None or not job.goes_on_with(following):
+                    worker.job = None
+                    return True
+                if not jobs.empty():
+                    worker.job = None
+                    return not job.put_back(jobs)
+        finally:
+            del job, following, outcome  # an error's traceback leads to this frame
+
+    def _make(self, call: Call, following: Call | None) -> Outcome:
+        """Make *call*, hand its result on to the *following* one, and hold on to nothing of it."""
+        context, function, args = call.take()
         result: Any = None
         error: BaseException | None = None
         finding: Finding | None = None
         start = monotonic_ns()
+        end = None
         try:
-            result, finding = self._gil_watch.call(job.name, partial(context.run, function, *args))
+            result, finding = self._gil_watch.call(call.name, partial(context.run, function, *args))
+            end = monotonic_ns()
+            if following is not None and following.receive(result):
+                result = HANDED_ON
         except BaseException as raised:  # handed to the step, whatever it is
-            error = raised
+            result, error = None, raised
         try:
-            return Outcome(result, error, start, monotonic_ns(), threading.get_ident()), finding
+            end = monotonic_ns() if end is None else end
+            return Outcome(result, error, start, end, threading.get_ident(), finding)
         finally:
-            del context, function, args, result, error, job  # the error's traceback holds this frame
+            del call, following, context, function, args, result, error  # the error's traceback holds this frame
 
     def _wake_loop(self) -> None:
         """Have the loop take the results, unless it is about to."""
@@ -301,37 +302,46 @@ class WorkerPool:
         """Keep only the number of the results that no loop is there to take."""
         for _ in range(len(self._results)):
             try:
-                job, outcome, finding = self._results.popleft()
+                job = self._results.popleft()
             except IndexError:  # another thread takes them, too
                 return
             if job.loop.is_closed():
-                outcome = outcome._replace(result=None, error=CancelledError("the loop is closed"))
-            self._results.append((job, outcome, finding))
+                error = CancelledError("the loop is closed")
+                job.outcomes[-1] = job.outcomes[-1]._replace(result=None, error=error)
+            self._results.append(job)
 
     def _collect(self) -> None:
         self._loop_sleeps[None] = True
         end = monotonic_ns() + _BATCH_NS
         results = self._results
         while results:
-            for _ in range(min(_BATCH, len(results))):
+            left = _BATCH
+            while left > 0 and results:
                 try:
-                    job, outcome, finding = results.popleft()
+                    job = results.popleft()
                 except IndexError:  # a thread looks which to drop, and then wakes this loop
                     return
-                self._unfinished -= 1
-                self._completed += 1
-                done, job.done = job.done, None
-                if done is None or job.loop is not self._loop:
-                    self._abandoned -= 1
-                    _tell_of_return(job)
-                else:
-                    done(outcome)
-                if finding is not None:
-                    self._judge(finding)
-                del job, done, outcome
+                left -= len(job.outcomes)
+                self._tell(job)
+                del job
             if results and monotonic_ns() > end:
                 self._wake_loop()
                 return
+
+    def _tell(self, job: Job) -> None:
+        """Tell who waits for *job* what became of it."""
+        outcomes, job.outcomes = job.outcomes, []  # who holds the job is to hold no error
+        self._unfinished -= 1
+        self._completed += len(outcomes)
+        done, job.done = job.done, None
+        if done is None or job.loop is not self._loop:
+            self._abandoned -= 1
+            _tell_of_return(job)
+        else:
+            done(outcomes)
+        for outcome in outcomes:
+            if outcome.finding is not None:
+                self._judge(outcome.finding)
 
     def _judge(self, finding: Finding) -> None:
         if self._gil_watch.judge(finding):
@@ -353,8 +363,7 @@ class WorkerPool:
         loop = self._loop = asyncio.get_running_loop()
         progress = asyncio.Event()
         self._on_exit = progress.set
-        for _ in workers:
-            jobs.put(None)
+        jobs.end()
         grace_s = self.grace.worker_s
         end_s = loop.time() + grace_s if has_grace and grace_s is not None and self._unfinished else None
         timer = None if end_s is None else loop.call_at(end_s, progress.set)
@@ -386,16 +395,15 @@ class WorkerPool:
         for job in jobs.take_all():
             done = job.done
             if self.cancel(job) and done is not None:
-                done(_dropped())
-        for _ in workers:
-            jobs.put(None)
+                done(_dropped(job))
+        jobs.end()
         for job in running:
             done = job.done
             self.abandon(job)
             if done is None:
                 _tell_of_return(job)  # nobody will, when it does return
             else:
-                done(_dropped())
+                done(_dropped(job))
         late = {job.name for job in running} - left_before
         if late:
             _warn_of_late(late, self.grace.worker_s, "when the session was closed")
@@ -422,9 +430,9 @@ def _tell_of_return(job: Job) -> None:
         on_return()
 
 
-def _dropped() -> Outcome:
-    now = monotonic_ns()
-    return Outcome(None, CancelledError("Session has been closed."), now, now, threading.get_ident())
+def _dropped(job: Job) -> list[Outcome]:
+    now, error = monotonic_ns(), CancelledError("Session has been closed.")
+    return [*job.outcomes, Outcome(None, error, now, now, threading.get_ident())]
 
 
 def _is_abandoned(job: Job | None) -> bool:

@@ -21,7 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncexec.executor import process_main
-from asyncexec.executor.offload import Outcome, PoolStatistics, WorkerPool
+from asyncexec.executor.job import Outcome
+from asyncexec.executor.offload import PoolStatistics, WorkerPool
 from asyncexec.executor.parcel import Failure, Parcel, attach, discard, pack, unpack
 from asyncexec.executor.patience import Grace
 from asyncexec.executor.worker_calls import WorkerCalls

@@ -63,6 +63,11 @@ class PropagatorState(Cascade):
         """The values of the inputs of a live node; the state lets go of them."""
         return take_inputs(tagged[1].inputs, tagged[0])
 
+    def take_ahead(self, tagged: TaggedNode, item: NodeItem, num_awaited: int) -> list[Any] | None:
+        """What *item* takes in the iteration of *tagged*, if *num_awaited* of its inputs are missing; else None."""
+        iteration = tagged[1]
+        return take_inputs(iteration.inputs, item) if iteration.pending[item.pending_id] == num_awaited else None
+
     def propagate_outputs(self, tagged: TaggedNode, outputs: Any, ready: TaggedQueue) -> None:
         """Deliver what the kernel of a live node gave; add to *ready* what can run now."""
         item, iteration, _ = tagged

@@ -58,6 +58,10 @@ class SimplePropagatorState:
         """The values of *item*'s inputs; the state lets go of them."""
         return take_inputs(self.inputs, item)
 
+    def take_ahead(self, _: NodeItem, item: NodeItem, num_awaited: int) -> list[Any] | None:
+        """What *item* takes, if no more than *num_awaited* of its inputs are missing; else None."""
+        return take_inputs(self.inputs, item) if self._pending[item.id] == num_awaited else None
+
     def propagate_outputs(self, item: NodeItem, outputs: Any, ready: ReadyQueue) -> None:
         """Deliver what *item*'s kernel gave along its out-edges; add to *ready* what can run now."""
         inputs, pending = self.inputs, self._pending

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from asyncexec.executor.offload import Job, Outcome, WorkerPool
+from asyncexec.executor.job import Job, Outcome
+from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.patience import Grace, Patience
 from asyncexec.framework.errors import DeadlineExceededError
 from asyncexec.framework.kernel import do_nothing

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from asyncexec.executor import offload
-from asyncexec.executor.offload import Outcome, PoolStatistics, WorkerPool
+from asyncexec.executor.job import HANDED_ON, Call, Outcome
+from asyncexec.executor.offload import PoolStatistics, WorkerPool
 from asyncexec.framework.errors import FailedPreconditionError
 from tests.running import settle, started
 
@@ -170,6 +171,53 @@ async def test_a_batch_lets_the_loop_go_when_its_time_is_over(monkeypatch: pytes
     await done.wait()
     assert len(set(handed_on)) == 7  # 32 a turn
     await pool.close()
+
+
+async def make(pool: WorkerPool, *functions: Any) -> list[Outcome]:
+    """What becomes of calls of *functions*, each with what the one before gives; the first gets nothing."""
+    done: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+    pool.submit_calls([Call(function) for function in functions], done.set_result)
+    return await done
+
+
+async def test_calls_of_a_job_hand_on_what_they_give() -> None:
+    pool = WorkerPool(1)
+    *before, last = await make(pool, lambda: 5, lambda x: x + 1, str)
+    assert [outcome.result for outcome in before] == [HANDED_ON, HANDED_ON]
+    assert (last.result, last.error) == ("6", None)
+    first, second = await make(pool, lambda: 0, lambda x: 1 / x, str)
+    assert (first.result, second.result) == (HANDED_ON, None)
+    assert isinstance(second.error, ZeroDivisionError)
+    assert pool.statistics() == PoolStatistics(threads=1, busy=0, abandoned=0, queued=0, completed=5)
+    await pool.close()
+
+
+async def test_a_job_counts_once_however_many_calls_it_has() -> None:
+    pool, gate = WorkerPool(2), threading.Event()
+    job = await started(make(pool, lambda: gate.wait(10), str, str, str))
+    while not pool.statistics().busy:  # noqa: ASYNC110 - a thread tells nobody that it has begun
+        await asyncio.sleep(0)
+    assert pool.statistics() == PoolStatistics(threads=1, busy=1, abandoned=0, queued=0, completed=0)
+    gate.set()
+    assert len(await job) == 4
+    await pool.close()
+
+
+async def test_close_lets_a_job_end_that_goes_behind_others() -> None:
+    pool, gate, order = WorkerPool(2), threading.Event(), list[str]()
+
+    def note(name: str) -> str:
+        order.append(name)
+        return name
+
+    waits = [await started(call(pool, gate.wait, 10)) for _ in range(2)]
+    jobs = [await started(make(pool, lambda n=n: note(n), note, note)) for n in "ab"]
+    closing = await started(pool.close())
+    gate.set()
+    await closing
+    assert [len(await job) for job in jobs] == [3, 3]
+    assert [(await running).result for running in waits] == [True, True]
+    assert sorted(order) == [*"aaabbb"]
 
 
 async def test_calls_of_two_loops_do_not_mix() -> None:

@@ -7,14 +7,15 @@ import contextvars
 import gc
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 import pytest
 
-from asyncexec.executor.offload import Outcome, WorkerPool, is_awaiting_workers
+from asyncexec.executor.job import Call, Outcome
+from asyncexec.executor.offload import WorkerPool, is_awaiting_workers
 from tests.on_threads import at_once, quick_switches
 from tests.running import settle
 
@@ -82,6 +83,36 @@ async def test_each_call_ends_once_and_is_counted_once() -> None:
     assert set(returned).isdisjoint(ended)
     assert len(ended) + abandoned + cancelled == 3_000
     assert pool.statistics().completed == 3_000 - cancelled
+    await pool.close()
+
+
+async def test_a_job_that_is_cancelled_begins_no_further_call() -> None:
+    """Whether it is on a thread, or waits behind others between two of its calls."""
+    pool, random, loop = WorkerPool(THREADS), Random(3), asyncio.get_running_loop()
+    begun, told, most = Counter[int](), Counter[int](), dict[int, int]()
+    lengths = [random.randint(1, 6) for _ in range(2_000)]
+
+    def begin(number: int) -> int:
+        begun[number] += 1
+        return number
+
+    for number, length in enumerate(lengths):
+        calls = [Call(begin, (number,)), *(Call(begin) for _ in range(length - 1))]
+        job = pool.submit_calls(calls, lambda outcomes, number=number: told.update({number: len(outcomes)}))  # type: ignore[misc]
+        if random.random() < 0.3:
+            early = random.randrange(length)
+            while begun[number] < early:  # without giving the loop a turn
+                pass
+            is_cancelled = pool.cancel(job)
+            most[number] = begun[number] + (not is_cancelled)
+        if not number % 50:
+            await asyncio.sleep(0)
+    while pool.is_awaited_in(loop):  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    assert {number for number, limit in most.items() if begun[number] > limit} == set()
+    assert all(told[number] == length for number, length in enumerate(lengths) if number not in most)
+    assert {number for number, count in told.items() if count != begun[number]} == set()
+    assert pool.statistics().completed == begun.total()
     await pool.close()
 
 
