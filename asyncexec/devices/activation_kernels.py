@@ -13,10 +13,10 @@ from asyncexec.devices.array_library import ArrayLibrary
 from asyncexec.devices.kernel_table import KernelTable, in_float32
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
-from asyncexec.ops.activation import SELU_SCALE, SELU_SCALE_ALPHA
-from asyncexec.ops.bias import checked_bias
-from asyncexec.ops.elementwise import FLOATS, NUMBERS, REALS
-from asyncexec.ops.windows import is_channels_first
+from asyncexec.ops.array.windows import is_channels_first
+from asyncexec.ops.math.elementwise import FLOATS, NUMBERS, REALS
+from asyncexec.ops.nn.activation import SELU_SCALE, SELU_SCALE_ALPHA
+from asyncexec.ops.nn.bias import checked_bias
 
 
 def relu(xp: Any, x: Any) -> Any:

@@ -15,8 +15,8 @@ from asyncexec.devices.kernel_table import KernelTable, broadcast_size, check_sa
 from asyncexec.framework import types
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
-from asyncexec.ops.binary_math import add_in_groups
-from asyncexec.ops.elementwise import (
+from asyncexec.ops.math.binary_math import add_in_groups
+from asyncexec.ops.math.elementwise import (
     COMPLEXES,
     FLOATS,
     INTEGERS,

@@ -15,8 +15,8 @@ from asyncexec.devices.array_library import ArrayLibrary
 from asyncexec.devices.kernel_table import KernelTable, shape_list
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
-from asyncexec.ops.array_common import canonical_axis, int_vector, scalar_int
-from asyncexec.ops.slicing import Index, Masks, spec_to_index
+from asyncexec.ops.array.array_common import canonical_axis, int_vector, scalar_int
+from asyncexec.ops.array.slicing import Index, Masks, spec_to_index
 
 
 def register_joining(table: KernelTable) -> None:

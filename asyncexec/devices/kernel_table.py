@@ -14,7 +14,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration, KernelRegistry
 from asyncexec.framework.types import DType
-from asyncexec.ops.elementwise import check_broadcast
+from asyncexec.ops.math.elementwise import check_broadcast
 
 # Full name of a device, or "" -> the library, set up for that device.
 LibraryOn: TypeAlias = Callable[[str], ArrayLibrary]

@@ -14,9 +14,9 @@ from asyncexec.devices.kernel_table import HALVES, KernelTable, in_float32, shap
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
-from asyncexec.ops.array_common import canonical_axis
-from asyncexec.ops.elementwise import COMPLEXES, FLOATS, NUMBERS, REALS
-from asyncexec.ops.reduction import highest, lowest, normalized_axes
+from asyncexec.ops.array.array_common import canonical_axis
+from asyncexec.ops.math.elementwise import COMPLEXES, FLOATS, NUMBERS, REALS
+from asyncexec.ops.math.reduction import highest, lowest, normalized_axes
 
 _PRODUCT_TYPES: Final = FLOATS | COMPLEXES
 _MAX_ARG_RANK: Final = 7

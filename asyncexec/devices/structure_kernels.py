@@ -20,8 +20,8 @@ from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, OpKernelConstruction, pass_on
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.types import DType
-from asyncexec.ops.array_common import canonical_axis, check_memory, int_vector
-from asyncexec.ops.elementwise import COMPLEXES
+from asyncexec.ops.array.array_common import canonical_axis, check_memory, int_vector
+from asyncexec.ops.math.elementwise import COMPLEXES
 
 # Ops that never look at a tensor's elements, unless those are in host memory.
 _PLACEHOLDERS: Final = "Placeholder PlaceholderV2 PlaceholderWithDefault"

@@ -16,10 +16,10 @@ from asyncexec.devices.kernel_table import HALVES, KernelTable, shape_list
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
-from asyncexec.ops.convolution import check_depths
-from asyncexec.ops.elementwise import FLOATS
-from asyncexec.ops.pooling import Pooling
-from asyncexec.ops.windows import Axis, check_size, make_windows, padded_shape
+from asyncexec.ops.array.windows import Axis, check_size, make_windows, padded_shape
+from asyncexec.ops.math.elementwise import FLOATS
+from asyncexec.ops.nn.convolution import check_depths
+from asyncexec.ops.nn.pooling import Pooling
 
 
 def register_windows(table: KernelTable) -> None:

@@ -1,7 +1,7 @@
 """``@ax.batch``: a function of the graph that is run once for many calls of it.
 
 After ``tf.nondifferentiable_batch_function`` (``tensorflow/python/ops/batch_ops.py``): a call adds a BatchFunction,
-which gathers what concurrent runs, and the items of a stream, bring to it (``asyncexec/ops/batching.py``).
+which gathers what concurrent runs, and the items of a stream, bring to it (``asyncexec/ops/flow/batching.py``).
 """
 
 from __future__ import annotations

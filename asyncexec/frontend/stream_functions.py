@@ -20,7 +20,7 @@ from asyncexec.graph.current_graph import current_graph
 from asyncexec.graph.func_graph import FuncGraph
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.ops.stream import ask_for_stream
+from asyncexec.ops.flow.stream import ask_for_stream
 
 T = TypeVar("T")
 Values: TypeAlias = "AsyncIterable[T] | Iterable[T] | asyncio.Queue[T]"

@@ -18,7 +18,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.ownership import detach
 from asyncexec.frontend.stream_functions import Values, check_values, drawing
 from asyncexec.frontend.stream_windows import check_count, check_seconds
-from asyncexec.ops.stream_windows import MAX_WINDOW
+from asyncexec.ops.flow.stream_windows import MAX_WINDOW
 
 T = TypeVar("T")
 

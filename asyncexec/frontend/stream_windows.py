@@ -1,6 +1,6 @@
 """``ax.window``: the values of the last items of a stream, or of those of the last seconds, as one tensor.
 
-The kernels, and what they go by, are in ``asyncexec/ops/stream_windows.py``.
+The kernels, and what they go by, are in ``asyncexec/ops/flow/stream_windows.py``.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from asyncexec.framework.op_def import NameAttrList
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE
 from asyncexec.framework.types import as_dtype
 from asyncexec.graph.node import Node, NodeProperties, Tensor
-from asyncexec.ops.functional import FOR_END
+from asyncexec.ops.flow.functional import FOR_END
 from asyncexec.optimization.expansion import Call, Expansion, Inlining, Lowering, Task, check_dtypes
 from asyncexec.optimization.lower_cond import predicate
 from asyncexec.optimization.private_nodes import PrivateNodes

@@ -14,7 +14,7 @@ from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, N
 from asyncexec.frontend.create_op import TensorSource
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.ops.session_state import SESSION_HANDLES, kept
+from asyncexec.ops.state.session_state import SESSION_HANDLES, kept
 
 Build: TypeAlias = Callable[[Sequence[Any]], Any]
 _Part: TypeAlias = int | Build  # the position of a value, or what makes something of all

@@ -16,7 +16,7 @@ from asyncexec.framework.types import DType
 from asyncexec.frontend.convert import as_tensor_value
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.ops.session_state import TensorHandle
+from asyncexec.ops.state.session_state import TensorHandle
 from asyncexec.session.fetch_mapper import element
 from asyncexec.session.large_feeds import MAX_BYTES, LargeFeedError, convert_in_pieces, is_large
 

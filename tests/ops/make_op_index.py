@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any
 
 import asyncexec.ops
@@ -55,8 +55,8 @@ def collect() -> tuple[Registered, Registered]:
     with_kernel: dict[str, set[str]] = defaultdict(set)
     vars(op_registry.registry)["declare"] = recorded(op_registry.registry.declare, declared)
     vars(kernel_registry.registry)["register"] = recorded(kernel_registry.registry.register, with_kernel)
-    for module in iter_modules(asyncexec.ops.__path__):
-        import_module(f"asyncexec.ops.{module.name}")
+    for module in walk_packages(asyncexec.ops.__path__, "asyncexec.ops."):
+        import_module(module.name)
     return as_table(declared), as_table(with_kernel)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asyncexec.ops import convolution_matmul, windows
+from asyncexec.ops.array import windows
+from asyncexec.ops.nn import convolution_matmul
 from tests.ops.cases.convolution import data
 from tests.ops.op_case import OpCase, case
 from tests.ops.op_runner import run_case

@@ -61,8 +61,8 @@ def test_an_op_comes_with_its_kernels(registered: list[Registered]) -> None:
 
 def test_looking_up_one_op_loads_few_modules() -> None:
     loaded = modules_loaded_by("registry.lookup('AddV2')")
-    assert "binary_math" in loaded
-    assert len(loaded) <= 5
+    assert "math.binary_math" in loaded
+    assert len(loaded) <= 7  # with the packages around
 
 
 def test_asking_what_there_is_loads_nothing() -> None:

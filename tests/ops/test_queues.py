@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, OutOfRangeError
-from asyncexec.ops.queue_state import Queue
+from asyncexec.ops.state.queue_state import Queue
 from tests.ops.kernel_bench import KernelBench, infer
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
-from asyncexec.ops.session_state import SessionState, TensorHandle, kept
+from asyncexec.ops.state.session_state import SessionState, TensorHandle, kept
 from tests.ops.kernel_bench import KernelBench, infer
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"

@@ -15,10 +15,10 @@ from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import float64, int64
-from asyncexec.ops.lookup_table import MutableHashTable
-from asyncexec.ops.stack import Stack
-from asyncexec.ops.tensor_array_state import TensorArray
-from asyncexec.ops.variable_state import Variable
+from asyncexec.ops.state.lookup_table import MutableHashTable
+from asyncexec.ops.state.stack import Stack
+from asyncexec.ops.state.tensor_array_state import TensorArray
+from asyncexec.ops.state.variable_state import Variable
 from tests.on_threads import at_once
 from tests.running import import_all_names
 

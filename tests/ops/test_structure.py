@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asyncexec.framework.errors import AbortedError, InvalidArgumentError, PermissionDeniedError
-from asyncexec.ops.tensor_text import summarize_value
+from asyncexec.ops.string.tensor_text import summarize_value
 from tests.ops.kernel_bench import KernelBench, infer
 
 

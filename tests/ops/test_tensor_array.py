@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError, UnimplementedError
-from asyncexec.ops.tensor_array_state import TensorArray
+from asyncexec.ops.state.tensor_array_state import TensorArray
 from tests.ops.kernel_bench import KernelBench, infer
 
 FLOW = np.float32(0)

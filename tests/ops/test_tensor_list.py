@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
-from asyncexec.ops.tensor_list_state import TensorList
+from asyncexec.ops.state.tensor_list_state import TensorList
 from tests.ops.kernel_bench import KernelBench, infer
 
 F32 = {"element_dtype": "float32"}

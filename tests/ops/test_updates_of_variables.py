@@ -15,7 +15,7 @@ from asyncexec.framework.ownership import is_frozen
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import as_dtype
-from asyncexec.ops.variable_state import Variable
+from asyncexec.ops.state.variable_state import Variable
 
 UPDATES = re.compile(r"(Resource)?(Scatter(Nd)?(Update|Add|Sub|Mul|Div|Min|Max)|Apply\w+)|Assign\w*")
 OPS = sorted(op for op in op_registry if UPDATES.fullmatch(op))

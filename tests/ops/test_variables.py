@@ -18,7 +18,7 @@ from asyncexec.framework.errors import (
 from asyncexec.framework.ownership import keep
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import float32
-from asyncexec.ops.variable_state import Variable
+from asyncexec.ops.state.variable_state import Variable
 from tests.ops.kernel_bench import KernelBench, infer
 
 

@@ -19,7 +19,7 @@ import asyncexec as ax
 from asyncexec.framework.rendezvous import NO_ARGS
 from asyncexec.framework.tensor_shape import SCALAR
 from asyncexec.framework.types import int64
-from asyncexec.ops.queue_state import FIFOQueue, PaddingFIFOQueue, PriorityQueue, Queue, RandomShuffleQueue
+from asyncexec.ops.state.queue_state import FIFOQueue, PaddingFIFOQueue, PriorityQueue, Queue, RandomShuffleQueue
 from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
 from tests.running import settle
 from tests.session.injection import at_every_point, cancelled_before

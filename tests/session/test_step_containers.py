@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.ops.stack import Stack
-from asyncexec.ops.tensor_array_state import TensorArray
-from asyncexec.ops.variable_state import Variable
+from asyncexec.ops.state.stack import Stack
+from asyncexec.ops.state.tensor_array_state import TensorArray
+from asyncexec.ops.state.variable_state import Variable
 from tests.running import settle, started
 
 Wait = Callable[[ax.Tensor], ax.Tensor]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from asyncexec.ops import png
+from asyncexec.ops.image import png
 from tests.ops.op_case import OpCase, case, text
 
 RNG = np.random.default_rng(5)

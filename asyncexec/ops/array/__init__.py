@@ -1,0 +1,1 @@
+"""Shapes, slices, gathers and the like."""

@@ -1,0 +1,1 @@
+"""Control flow, calls of functions, batches, collectives, streams."""

@@ -1,0 +1,1 @@
+"""Images: codecs, colours, resizing."""

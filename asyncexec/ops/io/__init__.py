@@ -1,0 +1,1 @@
+"""Files and logs, and what memory an op may ask for."""

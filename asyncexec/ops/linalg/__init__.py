@@ -1,0 +1,1 @@
+"""Linear algebra, Fourier transforms, einsum."""

@@ -1,0 +1,1 @@
+"""Elementwise math, comparisons, reductions and products."""

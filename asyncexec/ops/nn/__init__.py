@@ -1,0 +1,1 @@
+"""Neural networks: activations, convolutions, pooling, losses, training."""

@@ -1,0 +1,234 @@
+"""Activations and their gradients (``tensorflow/core/ops/nn_ops.cc``, kernels ``relu_op``, ``softplus_op``, ...).
+
+Half-size floats are computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
+from asyncexec.framework.kernel_registry import register_kernel
+from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.shape_inference import InferenceContext, merged, unchanged
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.framework.types import REAL_NUMBER_DTYPES
+from asyncexec.ops.array.windows import compute_dtype
+
+FLOATS: Final = "T: {float16, bfloat16, float32, float64}"
+_MANY: Final = 2**14  # elements
+_FEW_ROWS: Final = 8
+SELU_SCALE: Final = 1.0507009873554805
+SELU_SCALE_ALPHA: Final = 1.7580993408473768
+
+
+def in_float32(function: Kernel, np_dtype: np.dtype[Any]) -> Kernel:
+    """*function*, computed in float32 when *np_dtype* is a half-size float."""
+    wide = compute_dtype(np_dtype)
+    if wide == np_dtype:
+        return function
+
+    def kernel(*inputs: Any) -> Any:
+        return function(*(value.astype(wide) for value in inputs)).astype(np_dtype)
+
+    return kernel
+
+
+def relu6(x: Any) -> Any:
+    """*x* cut to the range from 0 to 6."""
+    dtype = x.dtype.type
+    return np.minimum(np.maximum(x, dtype(0)), dtype(6))
+
+
+def elu(x: Any) -> Any:
+    """``exp(x) - 1`` below zero, *x* above."""
+    return as_value(np.where(x < 0, np.expm1(x), x))
+
+
+def selu(x: Any) -> Any:
+    """The scaled exponential linear unit."""
+    scale, scale_alpha = x.dtype.type(SELU_SCALE), x.dtype.type(SELU_SCALE_ALPHA)
+    return as_value(np.where(x < 0, scale_alpha * np.expm1(x), scale * x))
+
+
+def softplus(x: Any) -> Any:
+    """``log(exp(x) + 1)`` without overflow."""
+    return np.logaddexp(x, x.dtype.type(0))
+
+
+def softsign(x: Any) -> Any:
+    """``x / (|x| + 1)``."""
+    return x / (abs(x) + x.dtype.type(1))
+
+
+def leaky_relu(alpha: float) -> Kernel:
+    """A function that gives *x* above zero, ``alpha * x`` below."""
+    choose = np.maximum if alpha <= 1 else np.minimum
+
+    def kernel(x: Any) -> Any:
+        return choose(x, x * x.dtype.type(alpha))
+
+    return kernel
+
+
+def softmax(x: Any) -> Any:
+    """Exponentials along the last axis, divided by their sum."""
+    if not x.size:
+        return x
+    e = np.exp(x - x.max(-1, keepdims=True))
+    e /= e.sum(-1, keepdims=True)
+    return e
+
+
+def log_softmax(x: Any) -> Any:
+    """The logarithm of ``softmax``."""
+    if not x.size:
+        return x
+    shifted = x - x.max(-1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return shifted
+
+
+def relu_grad(grad: Any, x: Any) -> Any:
+    """*grad* where *x* is above zero."""
+    return grad * (x > 0)
+
+
+def relu6_grad(grad: Any, x: Any) -> Any:
+    """*grad* where *x* is between 0 and 6."""
+    return grad * ((x > 0) & (x < 6))
+
+
+def elu_grad(grad: Any, y: Any) -> Any:
+    """The gradient of ``elu``, given its result *y*."""
+    return as_value(np.where(y < 0, (y + y.dtype.type(1)) * grad, grad))
+
+
+def selu_grad(grad: Any, y: Any) -> Any:
+    """The gradient of ``selu``, given its result *y*."""
+    scale, scale_alpha = y.dtype.type(SELU_SCALE), y.dtype.type(SELU_SCALE_ALPHA)
+    return as_value(np.where(y < 0, (y + scale_alpha) * grad, grad * scale))
+
+
+def softplus_grad(grad: Any, x: Any) -> Any:
+    """The gradient of ``softplus``."""
+    return grad / (np.exp(-x) + x.dtype.type(1))
+
+
+def softsign_grad(grad: Any, x: Any) -> Any:
+    """The gradient of ``softsign``."""
+    root = abs(x) + x.dtype.type(1)
+    return grad / (root * root)
+
+
+def leaky_relu_grad(alpha: float) -> Kernel:
+    """The gradient of ``leaky_relu``, as a function of gradient and input."""
+
+    def kernel(grad: Any, x: Any) -> Any:
+        return as_value(np.where(x > 0, grad, grad * grad.dtype.type(alpha)))
+
+    return kernel
+
+
+def same_shape(function: Kernel) -> Kernel:
+    """*function* of two tensors that must have the same shape."""
+
+    def kernel(a: Any, b: Any) -> Any:
+        if a.shape != b.shape:
+            raise InvalidArgumentError(f"Inputs must have the same shape: {list(a.shape)} vs. {list(b.shape)}")
+        return function(a, b)
+
+    return kernel
+
+
+def last_axis_shape(c: InferenceContext) -> Sequence[TensorShape]:
+    """The shape of the input, which must not be a scalar."""
+    return [c.input(0).with_rank_at_least(1)]
+
+
+def _last_axis(function: Kernel) -> Kernel:
+    def kernel(x: Any) -> Any:
+        if not x.ndim:
+            raise InvalidArgumentError("logits must have at least one dimension, not be a scalar")
+        return function(x)
+
+    return kernel
+
+
+UNARY: Final[dict[str, Callable[[Any], Any]]] = {
+    "Elu": elu,
+    "Selu": selu,
+    "Softplus": softplus,
+    "Softsign": softsign,
+    "Relu6": relu6,
+}
+GRADIENTS: Final[dict[str, tuple[str, Callable[[Any, Any], Any]]]] = {
+    "ReluGrad": ("features", relu_grad),
+    "Relu6Grad": ("features", relu6_grad),
+    "EluGrad": ("outputs", elu_grad),
+    "SeluGrad": ("outputs", selu_grad),
+    "SoftplusGrad": ("features", softplus_grad),
+    "SoftsignGrad": ("features", softsign_grad),
+}
+_ALPHA = "alpha: float = 0.200000003; T: {float16, bfloat16, float32, float64} = float32"
+_UNARY_SIGNATURE = "features: T -> activations: T"
+_RELU_TYPES = "float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, uint32, uint64, qint8"
+
+register_op("Relu", _UNARY_SIGNATURE, f"T: {{{_RELU_TYPES}}}", shape=unchanged)
+register_op("LeakyRelu", _UNARY_SIGNATURE, _ALPHA, shape=unchanged)
+register_op("LeakyReluGrad", "gradients: T, features: T -> backprops: T", _ALPHA, shape=merged)
+register_op("Softmax", "logits: T -> softmax: T", FLOATS, shape=last_axis_shape)
+register_op("LogSoftmax", "logits: T -> logsoftmax: T", FLOATS, shape=last_axis_shape)
+for _name in UNARY:
+    register_op(_name, _UNARY_SIGNATURE, "T: realnumbertype" if _name == "Relu6" else FLOATS, shape=unchanged)
+for _name, (_second, _) in GRADIENTS.items():
+    _types = "T: realnumbertype" if _name.startswith("Relu") else FLOATS
+    register_op(_name, f"gradients: T, {_second}: T -> backprops: T", _types, shape=merged)
+
+
+@register_kernel("Relu", dtypes={"T": REAL_NUMBER_DTYPES})
+def make_relu(op: OpKernelConstruction) -> Kernel:
+    """The kernel of Relu."""
+    np_dtype = op.np_dtype("T")
+    zero = np_dtype.type(0)
+
+    def kernel(x: Any) -> Any:
+        # numpy is twice as quick with two arrays as with an array and a scalar; the zeros of one row do for all.
+        is_worth_it = x.size > _MANY and len(x) >= _FEW_ROWS
+        return np.maximum(x, np.zeros(x.shape[1:], np_dtype) if is_worth_it else zero)
+
+    return kernel
+
+
+@register_kernel(*UNARY)
+def make_activation(op: OpKernelConstruction) -> Kernel:
+    """The kernel of an activation without attrs."""
+    return in_float32(UNARY[op.op], op.np_dtype("T"))
+
+
+@register_kernel(*GRADIENTS)
+def make_activation_gradient(op: OpKernelConstruction) -> Kernel:
+    """The kernel of the gradient of an activation without attrs."""
+    return same_shape(in_float32(GRADIENTS[op.op][1], op.np_dtype("T")))
+
+
+@register_kernel("LeakyRelu")
+def make_leaky_relu(op: OpKernelConstruction) -> Kernel:
+    """The kernel of LeakyRelu."""
+    return in_float32(leaky_relu(op.attr("alpha")), op.np_dtype("T"))
+
+
+@register_kernel("LeakyReluGrad")
+def make_leaky_relu_grad(op: OpKernelConstruction) -> Kernel:
+    """The kernel of LeakyReluGrad."""
+    return same_shape(in_float32(leaky_relu_grad(op.attr("alpha")), op.np_dtype("T")))
+
+
+@register_kernel("Softmax", "LogSoftmax")
+def make_softmax(op: OpKernelConstruction) -> Kernel:
+    """The kernel of Softmax and LogSoftmax."""
+    return _last_axis(in_float32(softmax if op.op == "Softmax" else log_softmax, op.np_dtype("T")))

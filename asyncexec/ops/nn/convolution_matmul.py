@@ -1,0 +1,195 @@
+"""Convolution as matrix products, for any number of spatial axes; channels-last, in one dtype.
+
+The patches under the windows are laid out as rows (im2col), a bounded piece at a time, and multiplied with the filter
+by BLAS; the gradients are the two products that belong to it.  Where a window is narrow and has few channels, the
+patches are laid out as columns: what lies side by side in the input, and is copied in one go, is longer then.  With a
+filter for a part of the input channels only, the channels are in groups, each convolved by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from asyncexec.ops.array.windows import Array, Axis, check_size, chunks, inner_slices, pad_spatial, padded_shape
+
+_MANY: Final = 2**14  # cells of patches: fewer are copied sooner than it takes to find out where they are
+
+
+def convolve(x: Array, filters: Array, axes: Sequence[Axis]) -> Array:
+    """*x* [batch, spatial..., in] convolved with *filters* [window..., in / groups, out]."""
+    out_shape = (x.shape[0], *(axis.out for axis in axes), filters.shape[-1])
+    check_size(out_shape, x.dtype)
+    groups = group_count(x.shape[-1], filters.shape[-2])
+    if groups == 1:
+        return _convolve_group(x, filters, axes, np.empty(out_shape, x.dtype))
+    parts = [
+        _convolve_group(
+            np.ascontiguousarray(part), weights, axes, np.empty((*out_shape[:-1], weights.shape[-1]), x.dtype)
+        )
+        for part, weights in zip(np.split(x, groups, -1), np.split(filters, groups, -1), strict=True)
+    ]
+    return np.concatenate(parts, -1)
+
+
+def group_count(depth: int, filter_depth: int) -> int:
+    """How many groups the input channels are in."""
+    return depth // filter_depth if filter_depth else 1
+
+
+def _convolve_group(x: Array, filters: Array, axes: Sequence[Axis], out: Array) -> Array:
+    weights = filters.reshape(math.prod(filters.shape[:-1]), filters.shape[-1])
+    if not out.size or not weights.size:
+        out.fill(0)
+        return out
+    if all(axis.is_plain for axis in axes) or all(axis.is_whole for axis in axes):
+        np.matmul(x.reshape(-1, len(weights)), weights, out=out.reshape(-1, weights.shape[1]))
+        return out
+    padded = pad_spatial(x, axes)
+    patches = _patch_columns if _is_better_by_columns(x, axes) else _patch_rows
+    for rows, where in patches(padded, axes):
+        np.matmul(rows, weights, out=out[where].reshape(len(rows), -1))
+    return out
+
+
+def _is_better_by_columns(x: Array, axes: Sequence[Axis]) -> bool:
+    """Whether what is copied in one go is longer along the output than along the window, and there is much to copy."""
+    if axes[-1].kernel * x.shape[-1] >= axes[-1].out:
+        return False
+    windows, cells = math.prod(axis.out for axis in axes), math.prod(axis.kernel for axis in axes)
+    return bool(x.shape[0] * windows * cells * x.shape[-1] >= _MANY)
+
+
+def convolve_backprop_filter(x: Array, dy: Array, filter_shape: Sequence[int], axes: Sequence[Axis]) -> Array:
+    """The gradient of a convolution of *x* with respect to its filters, given that of its output."""
+    groups = group_count(x.shape[-1], filter_shape[-2])
+    parts = [
+        _filter_gradient(np.ascontiguousarray(part), grad, axes)
+        for part, grad in zip(np.split(x, groups, -1), np.split(dy, groups, -1), strict=True)
+    ]
+    return np.concatenate(parts, -1).reshape(filter_shape)
+
+
+def _filter_gradient(x: Array, dy: Array, axes: Sequence[Axis]) -> Array:
+    taps = math.prod(axis.kernel for axis in axes)
+    total = np.zeros((taps * x.shape[-1], dy.shape[-1]), x.dtype)
+    if x.size and dy.size:
+        for rows, where in _patch_rows(pad_spatial(x, axes), axes):
+            total += rows.T @ dy[where].reshape(len(rows), -1)
+    return total
+
+
+def convolve_backprop_input(dy: Array, filters: Array, depth: int, axes: Sequence[Axis]) -> Array:
+    """The gradient of a convolution with respect to its input of *depth* channels, given that of its output."""
+    groups = group_count(depth, filters.shape[-2])
+    parts = [
+        _input_gradient(np.ascontiguousarray(grad), weights, axes)
+        for grad, weights in zip(np.split(dy, groups, -1), np.split(filters, groups, -1), strict=True)
+    ]
+    return np.ascontiguousarray(parts[0] if groups == 1 else np.concatenate(parts, -1))
+
+
+def _input_gradient(dy: Array, filters: Array, axes: Sequence[Axis]) -> Array:
+    *kernel, depth, out_depth = filters.shape
+    shape = padded_shape(dy.shape[0], axes, depth)
+    check_size(shape, dy.dtype)
+    weights = np.ascontiguousarray(filters.reshape(math.prod(filters.shape[:-1]), out_depth).T)
+    if all(axis.is_plain for axis in axes):
+        gradient: Array = np.matmul(dy.reshape(-1, out_depth), weights).reshape(shape)
+        return gradient
+    total = np.zeros(shape, dy.dtype)
+    if dy.size and weights.size:
+        for where in _pieces(dy, axes, weights.shape[1]):
+            grad = dy[where]
+            rows = np.matmul(grad.reshape(-1, out_depth), weights)
+            _add_patches(total[where[0]], rows.reshape(*grad.shape[:-1], *kernel, depth), axes, where[1].start)
+    return total[(slice(None), *inner_slices(axes))]
+
+
+def _add_patches(total: Array, patches: Array, axes: Sequence[Axis], first_row: int) -> None:
+    """Add each window's gradient to the cells of the padded input under it."""
+    middle: tuple[Any, ...] = (slice(None),) * len(axes)
+    counts = patches.shape[1 : len(axes) + 1]
+    places = product(*(range(axis.kernel) for axis in axes))
+    for place, cells in zip(places, _cells(axes, first_row, counts), strict=True):
+        terms: Array = patches[(slice(None), *middle, *place)]
+        total[(slice(None), *cells)] += terms
+
+
+def _cells(axes: Sequence[Axis], first_row: int, counts: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """For each place in the window, the cells of the padded input that are there in so many windows.
+
+    The windows are those from *first_row* on along the first axis, and from the start along the others.
+    """
+    firsts = (first_row, *(0,) * (len(axes) - 1))
+    return product(*(_along(axis, first, count) for axis, first, count in zip(axes, firsts, counts, strict=True)))
+
+
+def _along(axis: Axis, first: int, count: int) -> list[slice]:
+    stride = axis.stride
+    starts = (first * stride + k * axis.dilation for k in range(axis.kernel))
+    return [slice(start, start + (count - 1) * stride + 1, stride) for start in starts]
+
+
+def _pieces(array: Array, axes: Sequence[Axis], columns: int) -> Iterator[tuple[slice, slice]]:
+    across = math.prod(axis.out for axis in axes[1:])
+    return chunks(array.shape[0], axes[0].out, across * columns * array.itemsize)
+
+
+def _patch_rows(padded: Array, axes: Sequence[Axis]) -> Iterator[tuple[Array, tuple[slice, slice]]]:
+    """The patches of the input as matrix rows, with the batch and row range of the output they belong to.
+
+    All pieces are in one buffer: each is good until the next.
+    """
+    view = patch_view(padded, axes)
+    columns = math.prod(view.shape[len(axes) + 1 :])
+    buffer: Array | None = None
+    for where in _pieces(padded, axes, columns):
+        piece = view[where]
+        if buffer is None:
+            buffer = np.empty(piece.size, padded.dtype)
+        rows = buffer[: piece.size]
+        np.copyto(rows.reshape(piece.shape), piece)
+        yield rows.reshape(-1, columns), where
+
+
+def _patch_columns(padded: Array, axes: Sequence[Axis]) -> Iterator[tuple[Array, tuple[slice, slice]]]:
+    """The same rows as those of ``_patch_rows``, seen through the transpose of a buffer that has them as columns."""
+    num_places = math.prod(axis.kernel for axis in axes)
+    channels, across = padded.shape[-1], [axis.out for axis in axes[1:]]
+    columns = num_places * channels
+    channels_first = np.moveaxis(padded, -1, 0)
+    buffer: Array | None = None
+    for where in _pieces(padded, axes, columns):
+        images, out_rows = where
+        counts = (out_rows.stop - out_rows.start, *across)
+        shape = (num_places, channels, images.stop - images.start, *counts)
+        if buffer is None:
+            buffer = np.empty(math.prod(shape), padded.dtype)
+        patches = buffer[: math.prod(shape)].reshape(shape)
+        for column, cells in zip(patches, _cells(axes, out_rows.start, counts), strict=True):
+            column[...] = channels_first[(slice(None), images, *cells)]
+        yield patches.reshape(columns, -1).T, where
+
+
+def patch_view(padded: Array, axes: Sequence[Axis]) -> Array:
+    """A read-only view [batch, out..., window..., channels] of the cells under each window."""
+    steps = padded.strides[1:-1]
+    shape: tuple[Any, ...] = (
+        padded.shape[0],
+        *(axis.out for axis in axes),
+        *(axis.kernel for axis in axes),
+        padded.shape[-1],
+    )
+    strides = (
+        padded.strides[0],
+        *(step * axis.stride for step, axis in zip(steps, axes, strict=True)),
+        *(step * axis.dilation for step, axis in zip(steps, axes, strict=True)),
+        padded.strides[-1],
+    )
+    return as_strided(padded, shape, strides, writeable=False)

@@ -1,0 +1,201 @@
+"""DepthwiseConv2dNative and its gradients (``tensorflow/core/ops/nn_ops.cc``): every channel has filters of its own.
+
+A sum over the window's cells of input times weight; the cells outside of the input are never touched, so nothing is
+padded.  Output channel ``c * multiplier + m`` belongs to input channel ``c``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
+from asyncexec.framework.kernel_registry import register_kernel
+from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.shape_inference import InferenceContext
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.ops.array.windows import (
+    Array,
+    Axis,
+    Windows,
+    as_channels_first,
+    channels_last,
+    check_size,
+    join_shape,
+    make_windows,
+    split_shape,
+    widened,
+)
+from asyncexec.ops.nn.convolution import CONV2D_ATTRS, checked_input, rounded
+from asyncexec.ops.nn.convolution_gradients import (
+    FLOATS,
+    check_gradient,
+    check_ranks,
+    filter_gradient_shape,
+    input_gradient_shape,
+    input_shape,
+    sizes_vector,
+)
+
+
+def taps(axes: Sequence[Axis]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
+    """For each cell of the window: its place, the outputs it counts for, and the inputs it sees there."""
+    for place in product(*(axis.taps for axis in axes)):
+        ranges = [axis.tap(k) for k, axis in zip(place, axes, strict=True)]
+        yield place, tuple(out for out, _ in ranges), tuple(cells for _, cells in ranges)
+
+
+def depthwise(x: Array, filters: Array, axes: Sequence[Axis]) -> Array:
+    """*x* [batch, height, width, in] with *filters* [height, width, in, multiplier]."""
+    *_, depth, multiplier = filters.shape
+    shape = (x.shape[0], *(axis.out for axis in axes), depth * multiplier)
+    check_size(shape, x.dtype)
+    if multiplier > 1:
+        x = np.repeat(x, multiplier, axis=-1)
+    out = np.zeros(shape, x.dtype)
+    scratch = np.empty(shape[1:], x.dtype)
+    # Image by image, so that sum and scratch stay in the cache; weights over whole rows make long inner loops.
+    rows = [(np.tile(filters[place].reshape(-1), (axes[1].out, 1)), to, cells) for place, to, cells in taps(axes)]
+    for image, total in zip(x, out, strict=True):
+        for weights, to, cells in rows:
+            term = scratch[to]
+            np.multiply(image[cells], weights[to[1]], out=term)
+            np.add(total[to], term, out=total[to])
+    return out
+
+
+def depthwise_backprop_input(dy: Array, filters: Array, depth: int, axes: Sequence[Axis]) -> Array:
+    """The gradient with respect to the input."""
+    multiplier = filters.shape[-1]
+    total = np.zeros((dy.shape[0], *(axis.size for axis in axes), depth), dy.dtype)
+    grads = dy.reshape(*dy.shape[:-1], depth, multiplier)
+    for place, to, cells in taps(axes):
+        total[(slice(None), *cells)] += (grads[(slice(None), *to)] * filters[place]).sum(-1)
+    return total
+
+
+def depthwise_backprop_filter(x: Array, dy: Array, filter_shape: Sequence[int], axes: Sequence[Axis]) -> Array:
+    """The gradient with respect to the filters."""
+    depth, multiplier = filter_shape[-2:]
+    total = np.zeros(filter_shape, x.dtype)
+    grads = dy.reshape(*dy.shape[:-1], depth, multiplier)
+    for place, to, cells in taps(axes):
+        seen, grad = x[(slice(None), *cells)], grads[(slice(None), *to)]
+        total[place] = np.einsum("bhwc,bhwcm->cm", seen, grad)
+    return total
+
+
+def depthwise_shape(c: InferenceContext) -> Sequence[TensorShape]:
+    """One cell a window; as many channels as the filter's last two axes hold."""
+    windows = make_windows(c.attrs, 2)
+    batch, sizes, depth = split_shape(c.input(0), windows.channels_first, 2)
+    height, width, filter_depth, multiplier = c.with_rank(1, 4).as_list()
+    if depth is not None and filter_depth is not None and depth != filter_depth:
+        raise InvalidArgumentError(f"Dimensions must be equal, but are {depth} and {filter_depth}")
+    out = [
+        windows.output_dim(i, size, kernel) for i, (size, kernel) in enumerate(zip(sizes, (height, width), strict=True))
+    ]
+    depth = depth if depth is not None else filter_depth
+    channels = None if depth is None or multiplier is None else depth * multiplier
+    return [join_shape(batch, out, channels, windows.channels_first)]
+
+
+def depthwise_windows(op: OpKernelConstruction) -> Windows:
+    """The node's windows; InvalidArgumentError when rows and columns do not have the same stride."""
+    windows = make_windows(op.attrs, 2)
+    if windows.strides[0] != windows.strides[1]:
+        raise InvalidArgumentError(f"only equal strides of rows and columns are supported, not {windows.strides}")
+    return windows
+
+
+def check_filter(depth: int, filters_shape: Sequence[int]) -> None:
+    """InvalidArgumentError unless the filter is for that many input channels."""
+    if depth != filters_shape[2]:
+        raise InvalidArgumentError(f"input and filter must have the same depth: {depth} vs {filters_shape[2]}")
+
+
+def grouped(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a depthwise filter as that of a convolution in as many groups as there are channels."""
+    return (*shape[:2], 1, shape[2] * shape[3])
+
+
+@register_kernel("DepthwiseConv2dNative", kind=KernelKind.EXPENSIVE)
+def make_depthwise(op: OpKernelConstruction) -> Kernel:
+    """The kernel of DepthwiseConv2dNative."""
+    return rounded(depthwise_kernel(op), op)
+
+
+def depthwise_kernel(op: OpKernelConstruction) -> Kernel:
+    """A function of input and filters that gives the convolution in the type it is computed in."""
+    windows = depthwise_windows(op)
+    first = windows.channels_first
+
+    def kernel(x: Array, filters: Array) -> Array:
+        checked_input(x, filters, 2)
+        x, filters = widened(channels_last(x) if first else x), widened(filters)
+        check_filter(x.shape[-1], filters.shape)
+        out = depthwise(x, filters, windows.axes(x.shape[1:-1], filters.shape[:2]))
+        return as_channels_first(out) if first else out
+
+    return kernel
+
+
+@register_kernel("DepthwiseConv2dNativeBackpropInput", kind=KernelKind.EXPENSIVE)
+def make_depthwise_backprop_input(op: OpKernelConstruction) -> Kernel:
+    """The kernel of DepthwiseConv2dNativeBackpropInput."""
+    windows = depthwise_windows(op)
+    first = windows.channels_first
+
+    def kernel(sizes: Array, filters: Array, dy: Array) -> Array:
+        check_ranks(2, filter=filters, out_backprop=dy)
+        sizes_vector(sizes, 4, "input_sizes")
+        filters, dy = widened(filters), widened(channels_last(dy) if first else dy)
+        shape = input_shape(sizes, filters, dy, windows)
+        check_size(shape, dy.dtype)
+        check_filter(shape[-1], filters.shape)
+        axes = windows.axes(shape[1:-1], filters.shape[:2])
+        check_gradient(shape, grouped(filters.shape), dy, axes)
+        out = depthwise_backprop_input(dy, filters, shape[-1], axes)
+        return as_channels_first(out) if first else out
+
+    return rounded(kernel, op)
+
+
+@register_kernel("DepthwiseConv2dNativeBackpropFilter", kind=KernelKind.EXPENSIVE)
+def make_depthwise_backprop_filter(op: OpKernelConstruction) -> Kernel:
+    """The kernel of DepthwiseConv2dNativeBackpropFilter."""
+    windows = depthwise_windows(op)
+    first = windows.channels_first
+
+    def kernel(x: Array, sizes: Array, dy: Array) -> Array:
+        check_ranks(2, input=x, out_backprop=dy)
+        shape = sizes_vector(sizes, 4, "filter_sizes")
+        if first:
+            x, dy = channels_last(x), channels_last(dy)
+        x, dy = widened(x), widened(dy)
+        check_size(shape, dy.dtype)
+        check_filter(x.shape[-1], shape)
+        axes = windows.axes(x.shape[1:-1], shape[:2])
+        check_gradient(x.shape, grouped(shape), dy, axes)
+        return depthwise_backprop_filter(x, dy, shape, axes)
+
+    return rounded(kernel, op)
+
+
+_ATTRS = CONV2D_ATTRS.replace("use_cudnn_on_gpu: bool = True; ", "")
+register_op("DepthwiseConv2dNative", "input: T, filter: T -> output: T", FLOATS + _ATTRS, shape=depthwise_shape)
+register_op(
+    "DepthwiseConv2dNativeBackpropInput",
+    "input_sizes: int32, filter: T, out_backprop: T -> output: T",
+    FLOATS + _ATTRS,
+    shape=input_gradient_shape,
+)
+register_op(
+    "DepthwiseConv2dNativeBackpropFilter",
+    "input: T, filter_sizes: int32, out_backprop: T -> output: T",
+    FLOATS + _ATTRS,
+    shape=filter_gradient_shape,
+)

@@ -1,0 +1,134 @@
+"""Reductions over sliding windows, for any number of spatial axes; channels-last.
+
+Maxima and sums of a window are those of its rows' maxima and sums, so the axes are taken one after the other: a
+window of 3 x 3 costs 3 + 3 passes over the data.  Cells outside of the input count for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from asyncexec.ops.array.windows import Array, Axis, check_size
+from asyncexec.ops.nn.depthwise import taps
+
+
+def lowest(dtype: np.dtype[Any]) -> Any:
+    """The least finite number of a real type."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min
+    return np.finfo(dtype).min if dtype.kind == "f" else dtype.type("-3.3895e38")
+
+
+def _combined(x: Array, axes: Sequence[Axis], start: Any, combine: np.ufunc) -> Array:
+    """*start* and the cells of each window, combined; a new array."""
+    out = x
+    for i, axis in enumerate(axes):
+        out = _along(out, axis, i + 1, start, combine)
+    # Last, where there is least left of it: in which order makes no difference.
+    combined: Array = combine(out, x.dtype.type(start), out=None if out is x else out)
+    return combined
+
+
+def _along(x: Array, axis: Axis, position: int, start: Any, combine: np.ufunc) -> Array:
+    if axis.is_plain:
+        return x
+    shape = (*x.shape[:position], axis.out, *x.shape[position + 1 :])
+    check_size(shape, x.dtype)
+    before = (slice(None),) * position
+    parts = [axis.tap(k) for k in axis.taps]
+    if [to for to, _ in parts[:2]] == [slice(0, axis.out)] * 2:
+        (_, first), (_, second), *parts = parts
+        out: Array = combine(x[(*before, first)], x[(*before, second)])
+    else:
+        out = np.full(shape, start, x.dtype)
+    for to, cells in parts:
+        part = out[(*before, to)]
+        combine(part, x[(*before, cells)], out=part)
+    return out
+
+
+def max_pool(x: Array, axes: Sequence[Axis]) -> Array:
+    """The largest of each window; NaN is passed over, and nothing is below the lowest finite number."""
+    return _combined(x, axes, lowest(x.dtype), np.fmax)
+
+
+def average_pool(x: Array, axes: Sequence[Axis]) -> Array:
+    """The mean of the cells of each window that lie inside the input."""
+    return _combined(x, axes, 0, np.add) / cell_counts(axes, x.dtype)
+
+
+def cell_counts(axes: Sequence[Axis], dtype: np.dtype[Any]) -> Array:
+    """How many cells of each window lie inside the input, shaped [out..., 1]."""
+    total = np.ones((1,) * len(axes) + (1,), dtype)
+    for i, axis in enumerate(axes):
+        counts = np.zeros(axis.out, dtype)
+        for k in axis.taps:
+            counts[axis.tap(k)[0]] += 1
+        total = total * counts.reshape(-1, *(1,) * (len(axes) - i))
+    return total
+
+
+def average_pool_grad(grad: Array, axes: Sequence[Axis]) -> Array:
+    """What the gradient of each mean gives to the cells it was made of."""
+    total = grad / cell_counts(axes, grad.dtype)
+    for i, axis in enumerate(axes):
+        total = _spread(total, axis, i + 1)
+    return total
+
+
+def _spread(grad: Array, axis: Axis, position: int) -> Array:
+    shape = (*grad.shape[:position], axis.size, *grad.shape[position + 1 :])
+    check_size(shape, grad.dtype)
+    out = np.zeros(shape, grad.dtype)
+    before = (slice(None),) * position
+    for k in axis.taps:
+        to, cells = axis.tap(k)
+        out[(*before, cells)] += grad[(*before, to)]
+    return out
+
+
+def first_maxima(x: Array, axes: Sequence[Axis]) -> tuple[Array, Array]:
+    """The largest of each window, and the number (row by row) of the first of its cells that has it."""
+    shape = (x.shape[0], *(axis.out for axis in axes), x.shape[-1])
+    check_size(shape, x.dtype)
+    largest = np.full(shape, lowest(x.dtype), x.dtype)
+    winner = np.full(shape, -1, np.int64)
+    for number, (_, to, cells) in enumerate(taps(axes)):
+        where = (slice(None), *to)
+        seen = x[(slice(None), *cells)]
+        better = (seen > largest[where]) | (winner[where] < 0)
+        np.copyto(largest[where], seen, where=better)
+        np.copyto(winner[where], number, where=better)
+    return largest, winner
+
+
+def flat_indices(winner: Array, x_shape: Sequence[int], axes: Sequence[Axis]) -> Array:
+    """The place of each winning cell in its image, flattened with its channels."""
+    numbers = np.arange(int(np.prod(x_shape[1:], dtype=np.int64)), dtype=np.int64).reshape(x_shape[1:])
+    indices = np.zeros(winner.shape, np.int64)
+    for number, (_, to, cells) in enumerate(taps(axes)):
+        where = (slice(None), *to)
+        np.copyto(indices[where], numbers[cells], where=winner[where] == number)
+    return indices
+
+
+def max_pool_grad(x: Array, grad: Array, axes: Sequence[Axis]) -> Array:
+    """The gradient of each window's maximum, given to the first cell that has it."""
+    _, winner = first_maxima(x, axes)
+    total = np.zeros(x.shape, grad.dtype)
+    for number, (_, to, cells) in enumerate(taps(axes)):
+        where = (slice(None), *to)
+        total[(slice(None), *cells)] += np.where(winner[where] == number, grad[where], grad.dtype.type(0))
+    return total
+
+
+def max_pool_grad_all(x: Array, y: Array, grad: Array, axes: Sequence[Axis]) -> Array:
+    """The gradient of each window's maximum, given to every cell that has it (as TensorFlow does in 3-D)."""
+    total = np.zeros(x.shape, grad.dtype)
+    for _, to, cells in taps(axes):
+        where, seen = (slice(None), *to), (slice(None), *cells)
+        total[seen] += np.where(x[seen] == y[where], grad[where], grad.dtype.type(0))
+    return total

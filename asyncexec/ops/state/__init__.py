@@ -1,0 +1,1 @@
+"""What outlives a kernel call: variables, tables, queues, stacks, arrays and lists of tensors."""
