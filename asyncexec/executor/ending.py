@@ -1,7 +1,7 @@
-"""Ending: the patience of a step that has ended with what it has launched.
+"""Ending: how long a step that has ended waits for what it has launched.
 
-Calls on worker threads are waited for as long as the step's Patience says, and are then abandoned.  Async kernels have
-been cancelled, and get ``Grace.async_s`` to clean up; one that is still there has swallowed its cancellation, is
+Calls on worker threads are waited for as long as the step's GracePeriod says, and are then abandoned.  Async kernels
+have been cancelled, and get ``Grace.async_s`` to clean up; one that is still there has swallowed its cancellation, is
 cancelled a few times more, and then left behind.  Either is named in a warning.
 """
 
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.frame import TaskGroup
+from asyncexec.executor.grace_period import Grace, GracePeriod
 from asyncexec.executor.job import Job
 from asyncexec.executor.offload import WorkerPool
-from asyncexec.executor.patience import Grace, Patience
 from asyncexec.framework.kernel_warning import warn_of_kernel
 
 REPEATS: Final = 3  # how often a task is cancelled again
@@ -28,23 +28,23 @@ class Ending:
     """How long a step, or one partition's part of it, still waits.
 
     Attributes:
-        patience: that of the whole step.
+        grace_period: that of the whole step.
     """
 
-    __slots__ = ("_grace", "_loop", "_pool", "_repeats", "_tasks_until_s", "patience")
+    __slots__ = ("_grace", "_loop", "_pool", "_repeats", "_tasks_until_s", "grace_period")
 
     def __init__(self, pool: WorkerPool, loop: asyncio.AbstractEventLoop) -> None:
         self._pool = pool
         self._loop = loop
         self._grace: Grace = pool.grace
-        self.patience = Patience(loop)
+        self.grace_period = GracePeriod(loop)
         self._tasks_until_s = None if self._grace.async_s is None else loop.time() + self._grace.async_s
         self._repeats = 0
 
     @property
     def workers_left_s(self) -> float | None:
         """Seconds until calls on worker threads are abandoned."""
-        return self.patience.left_s(self._grace)
+        return self.grace_period.left_s(self._grace)
 
     @property
     def tasks_left_s(self) -> float | None:
@@ -76,7 +76,7 @@ class Ending:
         """Leave calls that are under way to their threads."""
         for job in jobs.values():
             self._pool.abandon(job)
-        self._pool.warn_of_late(jobs.values(), self.patience.limit_s(self._grace))
+        self._pool.warn_of_late(jobs.values(), self.grace_period.limit_s(self._grace))
 
 
 def leave_behind(task: asyncio.Task[None]) -> None:

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from asyncexec.executor.grace_period import Grace
 from asyncexec.executor.job import HANDED_ON, Call, Done, Job, Outcome
 from asyncexec.executor.job_queue import JobQueue
-from asyncexec.executor.patience import Grace
 from asyncexec.framework.callers import callers_around
 from asyncexec.framework.cancellation import call_around
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from asyncexec.executor.parcel import Failure, Parcel, attach, pack, unpack
+from asyncexec.executor.message import Failure, Message, attach, pack, unpack
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.process_calls import FunctionReference
 
@@ -49,7 +49,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def run_call(function: FunctionReference, inputs: Parcel, result_segment: str) -> tuple[bool, Parcel]:
+def run_call(function: FunctionReference, inputs: Message, result_segment: str) -> tuple[bool, Message]:
     """Call *function* with the args and kwargs in *inputs*: whether it succeeded, and its result or Failure."""
     _close_segments()
     segment = attach(inputs)
@@ -66,8 +66,8 @@ def run_call(function: FunctionReference, inputs: Parcel, result_segment: str) -
 
 
 def _called(
-    function: FunctionReference, inputs: Parcel, segment: SharedMemory | None, result_segment: str
-) -> tuple[bool, Parcel]:
+    function: FunctionReference, inputs: Message, segment: SharedMemory | None, result_segment: str
+) -> tuple[bool, Message]:
     call = _resolved(function)
     args, kwargs = unpack(inputs, segment, copy=False)
     with np.errstate(all="ignore"):
@@ -81,11 +81,11 @@ def _called(
         ) from error
 
 
-def _packed(values: Any, segment_name: str) -> Parcel:
-    parcel, segment = pack(values, segment_name)
+def _packed(values: Any, segment_name: str) -> Message:
+    message, segment = pack(values, segment_name)
     if segment is not None:
         _open_segments.append(segment)
-    return parcel
+    return message
 
 
 @functools.cache

@@ -21,10 +21,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncexec.executor import process_main
+from asyncexec.executor.grace_period import Grace
 from asyncexec.executor.job import Outcome
+from asyncexec.executor.message import Failure, Message, attach, discard, pack, unpack
 from asyncexec.executor.offload import PoolStatistics, WorkerPool
-from asyncexec.executor.parcel import Failure, Parcel, attach, discard, pack, unpack
-from asyncexec.executor.patience import Grace
 from asyncexec.executor.worker_calls import WorkerCalls
 from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
 from asyncexec.framework.interpreter import gil_is_enabled
@@ -147,8 +147,8 @@ class _WorkerProcess:
         name = f"asyncexec-{os.getpid():x}-{secrets.token_hex(4)}"
         inputs, segment = _packed((tuple(args), dict(kwargs)), name + "-in")
         try:
-            is_result, parcel = self._answer((function, inputs, name + "-out"))
-            value = _unpacked(parcel)
+            is_result, message = self._answer((function, inputs, name + "-out"))
+            value = _unpacked(message)
         finally:
             if segment is not None:
                 segment.close()
@@ -157,7 +157,7 @@ class _WorkerProcess:
             return value
         raise _raised(value)
 
-    def _answer(self, message: tuple[FunctionReference, Parcel, str]) -> tuple[bool, Parcel]:
+    def _answer(self, message: tuple[FunctionReference, Message, str]) -> tuple[bool, Message]:
         if self._process.pid is None:
             with _interrupts_blocked():
                 self._process.start()
@@ -166,7 +166,7 @@ class _WorkerProcess:
                 self.kill()
         try:
             self._connection.send(message)
-            answer: tuple[bool, Parcel] = self._connection.recv()
+            answer: tuple[bool, Message] = self._connection.recv()
         except (EOFError, OSError) as error:
             self.kill()
             self._process.join()
@@ -203,7 +203,7 @@ def _interrupts_blocked() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _packed(values: Any, segment_name: str) -> tuple[Parcel, SharedMemory | None]:
+def _packed(values: Any, segment_name: str) -> tuple[Message, SharedMemory | None]:
     try:
         return pack(values, segment_name)
     except OSError:  # no room for a segment
@@ -215,11 +215,11 @@ def _packed(values: Any, segment_name: str) -> tuple[Parcel, SharedMemory | None
         ) from error
 
 
-def _unpacked(parcel: Parcel) -> Any:
-    """The values in *parcel*, whose segment is then gone."""
-    segment = attach(parcel)
+def _unpacked(message: Message) -> Any:
+    """The values in *message*, whose segment is then gone."""
+    segment = attach(message)
     try:
-        return unpack(parcel, segment, copy=True)
+        return unpack(message, segment, copy=True)
     finally:
         if segment is not None:
             segment.close()

@@ -12,8 +12,8 @@ import numpy as np
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.ending import Ending
 from asyncexec.executor.frame import TaskGroup
+from asyncexec.executor.grace_period import GracePeriod
 from asyncexec.executor.loop_holds import LoopHolds
-from asyncexec.executor.patience import Patience
 from asyncexec.executor.undo_log import UndoLog, is_cancellation, undo_all
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import outlast
@@ -59,14 +59,14 @@ class StepScope(ABC):
         undo_log: what it has changed in queues; None as long as there is nothing.
     """
 
-    __slots__ = ("_failure", "_loop", "_patience", "_slice_ns", "_waiter", "holds", "undo_log")
+    __slots__ = ("_failure", "_loop", "_grace_period", "_slice_ns", "_waiter", "holds", "undo_log")
 
     def __init__(self, slice_ns: int, holds: LoopHolds) -> None:
         self._loop = asyncio.get_running_loop()
         self._slice_ns = slice_ns
         self.holds = holds
         self._failure: BaseException | None = None
-        self._patience: Patience | None = None  # of a step that ends
+        self._grace_period: GracePeriod | None = None  # of a step that ends
         self._waiter: Waiter | None = None
         self.undo_log: UndoLog | None = None
 
@@ -257,10 +257,10 @@ class StepScope(ABC):
 
     def leave(self) -> None:
         """Take note that nobody waits for results, only for the end: what cannot be interrupted has less time."""
-        if self._patience is None:
-            self._patience = Patience(self._loop, is_left=True)
+        if self._grace_period is None:
+            self._grace_period = GracePeriod(self._loop, is_left=True)
         else:
-            self._patience.leave()
+            self._grace_period.leave()
             self.wake()
 
     def wake(self) -> None:
@@ -288,11 +288,11 @@ class StepScope(ABC):
         if self._failure is None:
             self.abort(asyncio.CancelledError())  # results that still come in are dropped
         self._cancel_launched()
-        patience = self._patience = self._patience or Patience(self._loop)
+        grace_period = self._grace_period = self._grace_period or GracePeriod(self._loop)
         for ending in self._endings():
-            ending.patience = patience
+            ending.grace_period = grace_period
         for group in self._task_groups():
-            patience.cover(group.values())
+            grace_period.cover(group.values())
         await outlast(lambda: not self.is_waiting, self._wait_or_leave)
 
     async def _wait_or_leave(self) -> None:

@@ -14,8 +14,8 @@ from contextvars import Context
 from threading import get_ident
 from typing import Any
 
+from asyncexec.executor.source_task import SourceTask
 from asyncexec.executor.stream_driver import Gate, StreamDriver, StreamOptions, StreamPlan
-from asyncexec.executor.stream_feeder import Feeder
 from asyncexec.executor.stream_item import StateCell
 from asyncexec.executor.waiters import Waiters
 from asyncexec.framework.clock import monotonic_ns
@@ -43,7 +43,7 @@ class StreamIntake(StreamDriver):
         self._source: Iterator[Any] | None = None
         self._is_large: Callable[[Any], bool] | None = None
         self._found_large: asyncio.Future[Any] | None = None  # the next such item
-        self._feeder: Feeder | None = None
+        self._source_task: SourceTask | None = None
         self._feeder_name = ""
         self._occupied = 0  # of the window
         self._is_closed = False
@@ -157,19 +157,19 @@ class StreamIntake(StreamDriver):
         finally:
             self._found_large = None
 
-    def feed_by(self, feeder: Coroutine[Any, Any, None], name: str) -> None:
-        """Let *feeder*, which is to send and to close, run beside the stream, and end with it.
+    def feed_by(self, source: Coroutine[Any, Any, None], name: str) -> None:
+        """Let *source*, which is to send and to close, run beside the stream, and end with it.
 
         *name* is that of what it draws from.
         """
         self._feeder_name = name
-        self.note_feeder(self._loop.create_task(feeder))
+        self.note_source_task(self._loop.create_task(source))
 
-    def note_feeder(self, task: asyncio.Task[None] | None) -> None:
+    def note_source_task(self, task: asyncio.Task[None] | None) -> None:
         """Take note of *task*, which sends and closes, once: an eager one does so itself, before it draws anything."""
         if task is not None and not task.done() and task not in self._endings:
             self._keep(task)
-            self._feeder = Feeder(task, self._feeder_name, self._options.source_grace_s, self._leave_ending)
+            self._source_task = SourceTask(task, self._feeder_name, self._options.source_grace_s, self._leave_ending)
 
     async def _open(self, feeds: Any) -> None:
         self._check_open()

@@ -64,14 +64,14 @@ class StreamScope(StreamIntake):
         if error is not None:
             self._failure = _of_source(error)
         if not self.has_task(asyncio.current_task()):
-            self._stop_feeder()  # who closes the stream from in there goes on
+            self._stop_source_task()  # who closes the stream from in there goes on
         self._senders.wake_all()
         self._settle_end()
 
-    def _stop_feeder(self) -> None:
-        feeder, self._feeder = self._feeder, None  # once: it may take its time to clean up
-        if feeder is not None:
-            feeder.stop()
+    def _stop_source_task(self) -> None:
+        task, self._source_task = self._source_task, None  # once: it may take its time to clean up
+        if task is not None:
+            task.stop()
 
     def has_task(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether *task* is what the stream draws from its sources in."""
@@ -90,7 +90,7 @@ class StreamScope(StreamIntake):
         if self.has_ended:
             return
         self._is_closed = True
-        self._on_end = self._source = self._feeder = self._gatekeeper = None
+        self._on_end = self._source = self._source_task = self._gatekeeper = None
         self._failure = self._failure or CancelledError("the event loop of the stream was closed")
         for step in [*self._ending_steps, *(item.step for item in self._in_flight)]:
             if step is not None:
@@ -306,7 +306,7 @@ class StreamScope(StreamIntake):
         """Take no more items, and end those that are *dropped*."""
         self._is_closed = True
         self._source = None
-        self._stop_feeder()
+        self._stop_source_task()
         self._inbox.clear()
         self._close_gate()
         for item in dropped:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from asyncexec.executor.grace_period import Grace, GracePeriod
 from asyncexec.executor.job import Job, Outcome
 from asyncexec.executor.offload import WorkerPool
-from asyncexec.executor.patience import Grace, Patience
 from asyncexec.framework.errors import DeadlineExceededError
 from asyncexec.framework.kernel import do_nothing
 
@@ -38,7 +38,7 @@ class WorkerCalls:
     ) -> Any:
         """The result of ``function(*args)`` on a thread.
 
-        Who is cancelled meanwhile gets out when the call has ended, or the patience with it is over; the call is left
+        Who is cancelled meanwhile gets out when the call has ended, or its grace period is over; the call is left
         to its thread then, and a warning names it.
 
         Args:
@@ -82,18 +82,18 @@ class WorkerCalls:
         interrupt: Callable[[], None] | None,
         on_return: Callable[[], object],
     ) -> bool:
-        """Wait for a call that has begun as long as there is patience; whether it has been left to its thread then."""
-        patience, grace = Patience.here(), self._pool.grace
+        """Wait for a call that has begun for its grace period; whether it has been left to its thread then."""
+        grace_period, grace = GracePeriod.here(), self._pool.grace
         with suppress(asyncio.CancelledError):  # the caller is on its way out
-            await patience.wait(future, grace)
+            await grace_period.wait(future, grace)
         if not future.done() and interrupt is not None:
             interrupt()
             with suppress(asyncio.CancelledError):
-                await Patience(asyncio.get_running_loop()).wait(future, _INTERRUPTED)
+                await GracePeriod(asyncio.get_running_loop()).wait(future, _INTERRUPTED)
         if future.done():
             return False
         self._pool.abandon(job, on_return)
-        self._pool.warn_of_late([job], patience.limit_s(grace))
+        self._pool.warn_of_late([job], grace_period.limit_s(grace))
         return True
 
 

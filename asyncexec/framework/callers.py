@@ -1,7 +1,7 @@
 """Whom the running code works for, where it is run once for many, as a batch is.
 
 Context variables tell running code what it is a part of: calls that hold slots of limiters, steps that were let in at
-a door.  Whoever would wait for something looks there, since that might be for itself to give back.  A batch runs in a
+a place.  Whoever would wait for something looks there, since that might be for itself to give back.  A batch runs in a
 copy of one context, its first caller's, but all who wait for it are in the same position: so it says whom it works for,
 and they are asked, too.
 """

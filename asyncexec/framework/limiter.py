@@ -1,7 +1,7 @@
 """Named concurrency limits, shared by all nodes, steps and sessions that use them.
 
-First come, first served: who finds no slot free stands in a line, and a slot that is given back goes straight to the
-first in it, so that no newcomer gets ahead.  Who is cancelled leaves the line; if a slot had been given to it just
+First come, first served: who finds no slot free waits in the queue, and a slot that is given back goes straight to the
+first in it, so that no newcomer gets ahead.  Who is cancelled leaves the queue; if a slot had been given to it just
 then, the next one has it.
 
 A call that holds a slot, and runs a graph whose nodes want one of the same limiter, might wait for ever for itself, or
@@ -36,8 +36,8 @@ class LimiterStatistics:
     waiting: int
 
 
-class Line:
-    """The slots of a limiter, or the places behind a door, in one event loop, and who waits for one.
+class WaitQueue:
+    """The slots of a limiter, or the places of steps that are let in, in one event loop, and who waits for one.
 
     Args:
         total: how many there are.
@@ -98,23 +98,23 @@ class Line:
         self._num_waking -= 1
 
     def release(self) -> None:
-        """Give a slot back: to the first in the line."""
+        """Give a slot back: to the first in the queue."""
         self._free += 1
         self._let_in()
 
     def is_awaited_within(self, groups: set[Group]) -> bool:
-        """Whether one of *groups* waits for one who stands in the line."""
+        """Whether one of *groups* waits for one who waits in the queue."""
         return not groups.isdisjoint(groups_with(*self._groups))
 
     def is_stuck(self, slots: Iterable[Slot]) -> bool:
-        """Whether no slot is given back any more once the holders of *slots* wait for one who stands in the line."""
+        """Whether no slot is given back any more once the holders of *slots* wait for one who waits in the queue."""
         held = {*slots, *self._holders}
         for group in groups_with(*self._groups):
             held.update(slot for caller in group.callers() for slot in _held_in(caller.context))
-        return sum(slot.line is self and not slot.is_over for slot in held) >= self._total
+        return sum(slot.wait_queue is self and not slot.is_over for slot in held) >= self._total
 
     def _count(self, context: Context | None, by: int) -> None:
-        """Who stands in the line, in *context*, has come or gone."""
+        """Who waits in the queue, in *context*, has come or gone."""
         if context is None:
             return
         for slot in context.get(_slots, ()):
@@ -143,10 +143,10 @@ def _add(counter: Counter[_T], key: _T, by: int) -> None:
 class Slot:
     """A slot of *limiter* that a call holds until it is released."""
 
-    __slots__ = ("_is_over", "_limiter", "line")
+    __slots__ = ("_is_over", "_limiter", "wait_queue")
 
-    def __init__(self, limiter: Limiter, line: Line) -> None:
-        self.line = line
+    def __init__(self, limiter: Limiter, wait_queue: WaitQueue) -> None:
+        self.wait_queue = wait_queue
         self._limiter = limiter
         self._is_over = False
 
@@ -156,7 +156,7 @@ class Slot:
 
     def release(self) -> None:
         self._is_over = True
-        self.line.release()
+        self.wait_queue.release()
 
     def leave(self) -> None:
         """What is called from now on is no part of the call that holds it, which may go on without its caller."""
@@ -188,9 +188,9 @@ def check_wait(groups: set[Group]) -> None:
         FailedPreconditionError: the running code holds one itself.
     """
     held = _held_in(None)
-    for line in {slot.line for slot in (*held, *_held_by_callers())}:
-        if line.is_awaited_within(groups):
-            _refuse_holders(line, held)
+    for wait_queue in {slot.wait_queue for slot in (*held, *_held_by_callers())}:
+        if wait_queue.is_awaited_within(groups):
+            _refuse_holders(wait_queue, held)
 
 
 def _held_in(context: Context | None) -> list[Slot]:
@@ -219,11 +219,11 @@ class Limiter:
             raise InvalidArgumentError(f"a limiter lets at least 1 through, not {total!r}")
         self.total = total
         self.name = name
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
+        self._wait_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, WaitQueue] = WeakKeyDictionary()
         known = self if name is None else self._by_name.setdefault(name, self)
         if known.total != total:
             raise InvalidArgumentError(f"there is already a limiter {name!r}, of {known.total}")
-        self._lines = known._lines  # who makes a limiter of a name that is known shares its slots
+        self._wait_queues = known._wait_queues  # who makes a limiter of a name that is known shares its slots
 
     @classmethod
     def get(cls, limiter: Limiter | int | str) -> Limiter:
@@ -241,12 +241,12 @@ class Limiter:
             raise InvalidArgumentError(f"there is no limiter {limiter!r}", hint="make one: ax.Limiter(32, name=...)")
         return found
 
-    def line(self) -> Line:
+    def wait_queue(self) -> WaitQueue:
         """The slots in the running event loop."""
         loop = asyncio.get_running_loop()
-        found = self._lines.get(loop)
+        found = self._wait_queues.get(loop)
         if found is None:
-            found = self._lines[loop] = Line(self.total)
+            found = self._wait_queues[loop] = WaitQueue(self.total)
         return found
 
     async def slot(self) -> Slot:
@@ -255,32 +255,32 @@ class Limiter:
         Raises:
             FailedPreconditionError: the running code holds one already, and there is none free.
         """
-        line = self.line()
+        wait_queue = self.wait_queue()
         held = _held_in(None)
-        if not line.has_room:
-            _refuse_holders(line, held)
-        await line.acquire()
-        slot = Slot(self, line)
+        if not wait_queue.has_room:
+            _refuse_holders(wait_queue, held)
+        await wait_queue.acquire()
+        slot = Slot(self, wait_queue)
         _slots.set((*held, slot))
         return slot
 
     def statistics(self) -> LimiterStatistics:
         """How many are inside and how many wait, in the running event loop."""
-        line = self.line()
-        return LimiterStatistics(self.total, self.total - line.free, line.waiting)
+        wait_queue = self.wait_queue()
+        return LimiterStatistics(self.total, self.total - wait_queue.free, wait_queue.waiting)
 
     async def __aenter__(self) -> None:
-        line = self.line()
-        await line.acquire()
-        line.num_entered += 1
+        wait_queue = self.wait_queue()
+        await wait_queue.acquire()
+        wait_queue.num_entered += 1
 
     async def __aexit__(self, *exc_info: object) -> None:
         # What is left of a closed loop ends wherever it is collected: in no loop, or in one where it has no slot.
         with suppress(RuntimeError):
-            line = self.line()
-            if line.num_entered:
-                line.num_entered -= 1
-                line.release()
+            wait_queue = self.wait_queue()
+            if wait_queue.num_entered:
+                wait_queue.num_entered -= 1
+                wait_queue.release()
 
     def __repr__(self) -> str:
         return f"<ax.Limiter {self.name or ''} of {self.total}>"
@@ -292,22 +292,22 @@ def _held_by_callers() -> Iterator[Slot]:
         yield from _held_in(caller.context)
 
 
-def _refuse_holders(line: Line, held: Iterable[Slot]) -> None:
-    """Let one who has a slot of *line* not wait for the running code, which is to stand in it, if all would for ever.
+def _refuse_holders(wait_queue: WaitQueue, held: Iterable[Slot]) -> None:
+    """Let one with a slot of *wait_queue* not wait for the running code, which is to wait in it, if all would for ever.
 
     The running code holds *held*.  One is enough: the slot that it gives back is for the others.
 
     Raises:
         FailedPreconditionError: it has one itself.
     """
-    mine = [slot for slot in held if slot.line is line]
-    others = [slot for slot in _held_by_callers() if slot.line is line]
-    if not (mine or others) or not line.is_stuck((*mine, *others)):
+    mine = [slot for slot in held if slot.wait_queue is wait_queue]
+    others = [slot for slot in _held_by_callers() if slot.wait_queue is wait_queue]
+    if not (mine or others) or not wait_queue.is_stuck((*mine, *others)):
         return
     for slot in mine:
         raise slot.error()
     for caller in callers_around():
         for slot in _held_in(caller.context):
-            if slot.line is line:
+            if slot.wait_queue is wait_queue:
                 caller.fail(slot.error())
                 return

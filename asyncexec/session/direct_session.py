@@ -22,6 +22,7 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.process.allocator import keep_freed_memory
 from asyncexec.process.gc_pause import paused_gc
+from asyncexec.session.admission import AdmissionControl
 from asyncexec.session.call_arguments import (
     as_feed_keys,
     as_tuple,
@@ -32,7 +33,6 @@ from asyncexec.session.call_arguments import (
 )
 from asyncexec.session.compiled_calls import call_plan
 from asyncexec.session.deadline import within
-from asyncexec.session.door import Door
 from asyncexec.session.executor_cache import ExecutorCache
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_executors, explained
 from asyncexec.session.fetch_mapper import FetchMapper, structure_key
@@ -84,11 +84,11 @@ class Session:
         self._resource_mgr = ResourceMgr()
         self._state = GraphExecutionState(graph, self.config, self._resource_mgr)
         self._steps = StepsUnderWay()
-        self._door = Door(self.config.max_concurrent_steps, self.config.max_queued_steps)
-        self._loop = SessionLoop([self._steps, self._door, self._state, self._resource_mgr])
-        self._cache = ExecutorCache(self._loop, self._door.check_open)
+        self._admission = AdmissionControl(self.config.max_concurrent_steps, self.config.max_queued_steps)
+        self._loop = SessionLoop([self._steps, self._admission, self._state, self._resource_mgr])
+        self._cache = ExecutorCache(self._loop, self._admission.check_open)
         self._resource_mgr.functions = SessionFunctionRuntime(graph, self._state, self._loop)
-        # Whether every call goes by the door; else only those do that have to be prepared.
+        # Whether every call goes by admission control; else only those do that have to be prepared.
         self._is_guarded = self.config.max_concurrent_steps is not None or self.config.drain_timeout_s != 0
         self._counts = StepCounts()
 
@@ -155,7 +155,7 @@ class Session:
         if prepared is None or self._is_guarded:
             self._check_open()
             given = tuple(feeds), targets, tuple(values), options, metadata  # as they are now
-            return await self._run_by_the_door(key, prepared or await self._read(fetches, key[0]), *given)
+            return await self._run_admitted(key, prepared or await self._read(fetches, key[0]), *given)
         if prepared.tier.plain is not None and metadata is None and (options is None or not options.trace):
             try:
                 return self._call(prepared, prepared.tier.plain, values)
@@ -175,7 +175,7 @@ class Session:
             raise InvalidArgumentError("the nest of fetches was changed while it was read")
         return mapper
 
-    async def _run_by_the_door(
+    async def _run_admitted(
         self,
         key: Any,
         known: ExecutorsAndKeys | FetchMapper,
@@ -187,14 +187,14 @@ class Session:
     ) -> Any:
         """Run when there is room, and prepare the signature if *known* is only what it asks for."""
         self._loop.enter()
-        admission = await self._door.enter()
+        admission = await self._admission.enter()
         try:
             prepared = known
             if isinstance(prepared, FetchMapper):
                 prepared = await self._prepare(key, prepared, feed_keys, targets)
             return await self._run_step(prepared, values, options, metadata)
         finally:
-            self._door.leave(admission)
+            self._admission.leave(admission)
 
     def make_callable(
         self, fetches: Fetches, feed_list: Sequence[Tensor | str] = (), targets: Iterable[Node | Tensor | str] = ()
@@ -216,7 +216,7 @@ class Session:
                 raise InvalidArgumentError(f"this callable takes {len(feed_keys)} values, not {len(values)}")
             prepared = self._cache.get(key)
             if prepared is None or self._is_guarded:
-                return await self._run_by_the_door(key, prepared or mapper, feed_keys, wanted, values)
+                return await self._run_admitted(key, prepared or mapper, feed_keys, wanted, values)
             if prepared.tier.plain is not None:
                 try:
                     return self._call(prepared, prepared.tier.plain, values)
@@ -255,7 +255,7 @@ class Session:
         _partial_run.check_partial(mapper, feed_tensors(self.graph, feed_keys), target_nodes(self.graph, wanted))
         key = (structure_key(fetches), *feed_keys, _TARGETS, *map(structure_key, wanted))
         self._loop.enter()
-        admission = await self._door.enter()
+        admission = await self._admission.enter()
         try:
             prepared = self._cache.get(key) or await self._prepare(key, mapper, feed_keys, wanted)
             step: PartialRun = _partial_run.PartialRun(self.graph, prepared, mapper.tensors, self._steps.discard)
@@ -268,7 +268,7 @@ class Session:
         else:
             self._counts.completed += 1
         finally:
-            self._door.leave(admission)
+            self._admission.leave(admission)
 
     async def extend(self, graph_def: GraphDef) -> None:
         """Add the nodes of *graph_def* to the session's graph; its inputs may name nodes that are there already.
@@ -329,7 +329,7 @@ class Session:
             prepare=prepare,
             run=self.run,
             enter_loop=self._loop.enter,
-            door=self._door,
+            admission=self._admission,
             begin=self._steps.begin_stream,
             end=self._steps.end_stream,
             slice_ns=int(self.config.slice_ms * NS_PER_MS),
@@ -341,7 +341,7 @@ class Session:
 
     def statistics(self) -> SessionStatistics:
         """How the session is doing just now."""
-        return statistics_of(self._steps, self._door, self._counts, self._cache, self._state)
+        return statistics_of(self._steps, self._admission, self._counts, self._cache, self._state)
 
     async def close(self) -> None:
         """End the steps under way, the worker threads and all resources.
@@ -351,11 +351,11 @@ class Session:
         """
         self._loop.enter()
         self._is_guarded = True
-        self._door.close()
+        self._admission.close()
         try:
             await self._drain()
         finally:
-            self._door.lock()
+            self._admission.lock()
             await self._end()
 
     async def _drain(self) -> None:
@@ -364,7 +364,7 @@ class Session:
             self._steps.close_streams(CancelledError("Session has been closed."))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    await self._door.wait_until_all_have_left()
+                    await self._admission.wait_until_all_have_left()
 
     async def _end(self) -> None:
         if self._loop.is_closed:  # this is what is left of a call in it
@@ -382,10 +382,10 @@ class Session:
                 await self._state.close()
 
     def _is_called_by_a_step(self) -> bool:
-        return self._door.is_inside or self._steps.has_task(asyncio.current_task())
+        return self._admission.is_inside or self._steps.has_task(asyncio.current_task())
 
     def _check_open(self) -> None:
-        self._door.check_open()
+        self._admission.check_open()
 
     async def _prepare(
         self, key: Any, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Iterable[Any]

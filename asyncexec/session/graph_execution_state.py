@@ -16,10 +16,10 @@ from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.devices.memory_types import memory_types
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor, PartitionExecutor, StepChannels
+from asyncexec.executor.grace_period import Grace
 from asyncexec.executor.kernel_stats import first_places
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool
-from asyncexec.executor.patience import Grace
 from asyncexec.executor.process_pool import ProcessPool
 from asyncexec.executor.region_plan import RegionPlan
 from asyncexec.executor.tier import AnyPlan

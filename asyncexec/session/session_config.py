@@ -33,7 +33,7 @@ class SessionConfig(BaseModel):
         slice_ms: milliseconds that cheap kernels may hold the event loop at a stretch.
         feed_fetch_medium: how feeds and fetches travel: in a call frame, or as those between devices do, through the
             rendezvous of the step by ``_Recv`` and ``_Send`` nodes.  Results are the same; a call frame is quicker.
-        max_concurrent_steps: calls that may be under way at once; the others wait in line, first come, first served.
+        max_concurrent_steps: calls that may be under way at once; the others wait in a queue, first come, first served.
             What a step calls itself counts as a part of it, and does not queue.
         max_queued_steps: calls that may wait in that line; past it there is ResourceExhaustedError.
         drain_timeout_s: seconds that ``close`` leaves to calls under way and in line before it ends them; None is for

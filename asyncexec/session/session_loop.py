@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from asyncexec.framework.errors import FailedPreconditionError
-from asyncexec.framework.limiter import Line
+from asyncexec.framework.limiter import WaitQueue
 
 
 class LoopPart(Protocol):
@@ -27,7 +27,7 @@ class LoopPart(Protocol):
         ...
 
 
-class BuildLock(Line):
+class BuildLock(WaitQueue):
     """Lets one at a time build; an ``async with``."""
 
     __slots__ = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from asyncexec.executor.offload import PoolStatistics
 from asyncexec.executor.step_counts import StepCounts
 from asyncexec.framework.clock import NS_PER_MS
-from asyncexec.session.door import Door
+from asyncexec.session.admission import AdmissionControl
 from asyncexec.session.executor_cache import ExecutorCache
 from asyncexec.session.graph_execution_state import GraphExecutionState
 from asyncexec.session.steps_under_way import StepsUnderWay
@@ -43,13 +43,17 @@ class SessionStatistics:
 
 
 def statistics_of(
-    steps: StepsUnderWay, door: Door, counts: StepCounts, cache: ExecutorCache, state: GraphExecutionState
+    steps: StepsUnderWay,
+    admission: AdmissionControl,
+    counts: StepCounts,
+    cache: ExecutorCache,
+    state: GraphExecutionState,
 ) -> SessionStatistics:
     """How the session with these parts is doing."""
     holds = state.holds
     return SessionStatistics(
         running_steps=len(steps),
-        queued_steps=door.waiting,
+        queued_steps=admission.waiting,
         completed_steps=counts.completed,
         failed_steps=counts.failed,
         longest_node=holds.longest_node,

@@ -21,7 +21,7 @@ from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.frontend.stream_functions import values_of
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.session.door import Door, StreamAdmission
+from asyncexec.session.admission import AdmissionControl, StreamAdmission
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.fetch_mapper import FetchMapper, element, structure_key
 from asyncexec.session.function_call_frame import (
@@ -45,7 +45,7 @@ class StreamHost:
         prepare: gives the executor of a signature: its key, fetches and feeds.
         run: gives the values of tensors.
         enter_loop: lets the running loop be the session's; FailedPreconditionError if another one is.
-        door: what the stream, and its items, are admitted by.
+        admission: what the stream, and its items, are admitted by.
         begin, end: tell the session of a stream, which it aborts when it is closed.
         slice_ns: how long the event loop may be held; holds: is told how long it was.
         source_grace_s: seconds that what draws from a source has to end once it is cancelled.
@@ -56,7 +56,7 @@ class StreamHost:
     prepare: Callable[[Any, FetchMapper, Sequence[Any]], Awaitable[ExecutorsAndKeys]]
     run: Callable[[Any], Awaitable[Any]]
     enter_loop: Callable[[], None]
-    door: Door
+    admission: AdmissionControl
     begin: Callable[[StreamScope], None]
     end: Callable[[StreamScope], None]
     slice_ns: int

@@ -58,7 +58,7 @@ class _Handle:
         self._loop = asyncio.get_running_loop()
         host = self._host
         host.enter_loop()
-        admission = host.door.admit_stream()
+        admission = host.admission.admit_stream()
 
         def end(scope: StreamScope) -> None:
             admission.end()
@@ -263,7 +263,7 @@ async def _send_all(
     graph: Graph, scope: StreamScope, items: AsyncIterable[Any] | Callable[[], AsyncIterable[Any]]
 ) -> None:
     """Send *items*; what goes wrong with them comes out behind the results of those before."""
-    scope.note_feeder(asyncio.current_task())
+    scope.note_source_task(asyncio.current_task())
     end = monotonic_ns() + SLICE_NS
     try:
         async with drawing(items) as iterator:
@@ -285,7 +285,7 @@ async def _send_all(
 
 async def _draw_all(graph: Graph, scope: StreamScope, items: Iterable[Any]) -> None:
     """Let the scope draw *items*, but for those that take long to convert; what goes wrong comes out in its place."""
-    scope.note_feeder(asyncio.current_task())
+    scope.note_source_task(asyncio.current_task())
     try:
         source = map(snapshot, items)
         for first in source:

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor import parcel, process_pool
-from asyncexec.executor.parcel import pack, unpack
+from asyncexec.executor import message, process_pool
+from asyncexec.executor.message import pack, unpack
 from asyncexec.executor.process_pool import ProcessPool
 from asyncexec.framework.process_calls import FunctionReference
 from tests.executor import process_functions as functions
@@ -410,7 +410,7 @@ def test_without_room_for_a_segment_values_travel_in_the_pipe(monkeypatch: pytes
     segment.close()
     segment.unlink()
     np.testing.assert_array_equal(copied, value)
-    monkeypatch.setattr(parcel, "_has_room", lambda size: False)
+    monkeypatch.setattr(message, "_has_room", lambda size: False)
     packed, segment = pack(value, f"asyncexec-{os.getpid():x}-test")
     assert segment is None
     np.testing.assert_array_equal(unpack(packed, None, copy=True), value)

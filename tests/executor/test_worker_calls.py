@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from asyncexec.executor import offload
+from asyncexec.executor.grace_period import Grace, GracePeriod
 from asyncexec.executor.offload import WorkerPool
-from asyncexec.executor.patience import Grace, Patience
 from asyncexec.executor.worker_calls import WorkerCalls
 from asyncexec.framework.errors import CancelledError, DeadlineExceededError
 from asyncexec.framework.kernel_warning import KernelWarning
@@ -179,24 +179,24 @@ async def test_close_gives_everything_back_once(busy: Busy) -> None:
     assert sorted(busy.freed) == ["left", "waiting"]
 
 
-# --- patience -------------------------------------------------------------------------------------------------------
+# --- grace -------------------------------------------------------------------------------------------------------
 
 GRACE = Grace(worker_s=5, cancel_s=1)
 
 
-async def seconds_waited(patience: Patience, grace: Grace) -> float:
+async def seconds_waited(grace_period: GracePeriod, grace: Grace) -> float:
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    await patience.wait(loop.create_future(), grace)
+    await grace_period.wait(loop.create_future(), grace)
     return loop.time() - begun
 
 
 @pytest.mark.virtual_clock
 @pytest.mark.parametrize(("is_left", "expected"), [(False, 5), (True, 1)])
 async def test_patience_with_who_fails_and_with_who_is_left(is_left: bool, expected: float) -> None:
-    patience = Patience(asyncio.get_running_loop(), is_left=is_left)
-    assert await seconds_waited(patience, GRACE) == pytest.approx(expected)
-    assert patience.limit_s(GRACE) == expected
+    grace_period = GracePeriod(asyncio.get_running_loop(), is_left=is_left)
+    assert await seconds_waited(grace_period, GRACE) == pytest.approx(expected)
+    assert grace_period.limit_s(GRACE) == expected
 
 
 @pytest.mark.virtual_clock
@@ -204,17 +204,17 @@ async def test_patience_with_who_fails_and_with_who_is_left(is_left: bool, expec
 async def test_patience_with_who_is_left_meanwhile(after: float, expected: float) -> None:
     """There is never more time than there was."""
     loop = asyncio.get_running_loop()
-    patience = Patience(loop)
-    loop.call_later(after, patience.leave)
-    assert await seconds_waited(patience, GRACE) == pytest.approx(expected)
+    grace_period = GracePeriod(loop)
+    loop.call_later(after, grace_period.leave)
+    assert await seconds_waited(grace_period, GRACE) == pytest.approx(expected)
 
 
 @pytest.mark.virtual_clock
 async def test_patience_without_end() -> None:
     loop = asyncio.get_running_loop()
-    patience, future = Patience(loop, is_left=True), loop.create_future()
-    assert patience.left_s(Grace(cancel_s=None)) is None
-    waiting = await started(patience.wait(future, Grace(cancel_s=None)))
+    grace_period, future = GracePeriod(loop, is_left=True), loop.create_future()
+    assert grace_period.left_s(Grace(cancel_s=None)) is None
+    waiting = await started(grace_period.wait(future, Grace(cancel_s=None)))
     await asyncio.sleep(1_000_000)
     assert not waiting.done()
     future.set_result(None)
@@ -223,12 +223,12 @@ async def test_patience_without_end() -> None:
 
 @pytest.mark.virtual_clock
 async def test_patience_of_the_step_that_has_cancelled_the_task() -> None:
-    patience = Patience(asyncio.get_running_loop())
+    grace_period = GracePeriod(asyncio.get_running_loop())
 
-    async def find() -> Patience:
-        return Patience.here()
+    async def find() -> GracePeriod:
+        return GracePeriod.here()
 
     covered, other = asyncio.ensure_future(find()), asyncio.ensure_future(find())
-    patience.cover([covered])  # type: ignore[list-item]
-    assert await covered is patience
+    grace_period.cover([covered])  # type: ignore[list-item]
+    assert await covered is grace_period
     assert (await other).left_at_s == asyncio.get_running_loop().time()

@@ -85,9 +85,9 @@ async def test_a_newcomer_does_not_get_ahead_of_who_was_just_let_in() -> None:
         async with limiter:
             order.append(name)
 
-    await limiter.line().acquire()
+    await limiter.wait_queue().acquire()
     waiting = await started(enter("first"))
-    limiter.line().release()  # the slot is the first one's, though it has not run yet
+    limiter.wait_queue().release()  # the slot is the first one's, though it has not run yet
     await enter("newcomer")
     await waiting
     assert order == ["first", "newcomer"]
@@ -95,7 +95,7 @@ async def test_a_newcomer_does_not_get_ahead_of_who_was_just_let_in() -> None:
 
 async def test_a_slot_given_to_who_is_cancelled_goes_to_the_next() -> None:
     limiter = Limiter(1)
-    line = limiter.line()
+    line = limiter.wait_queue()
     await line.acquire()
     first, second = await started(line.acquire()), await started(line.acquire())
     line.release()
@@ -106,7 +106,7 @@ async def test_a_slot_given_to_who_is_cancelled_goes_to_the_next() -> None:
 
 
 async def test_a_waiter_that_is_closed_leaves_the_line() -> None:
-    line = Limiter(1).line()
+    line = Limiter(1).wait_queue()
     await line.acquire()
     waiting = line.acquire()
     waiting.send(None)
@@ -118,7 +118,7 @@ async def test_a_waiter_that_is_closed_leaves_the_line() -> None:
 async def test_statistics_and_the_plain_use() -> None:
     limiter = ax.Limiter(2)
     async with limiter, limiter:
-        waiting = await started(limiter.line().acquire())
+        waiting = await started(limiter.wait_queue().acquire())
         assert limiter.statistics() == LimiterStatistics(2, inside=2, waiting=1)
     await waiting
     await settle()

@@ -41,7 +41,7 @@ def test_one_limiter_of_a_name() -> None:
         return Limiter(1, name=f"shared by threads, {number}")
 
     async def is_shared(limiters: list[Limiter]) -> bool:
-        return len({id(limiter.line()) for limiter in limiters}) == 1
+        return len({id(limiter.wait_queue()) for limiter in limiters}) == 1
 
     for number in range(100):
         assert asyncio.run(is_shared(at_once(*[partial(make, number)] * THREADS)))

@@ -1,6 +1,6 @@
 """A session whose event loop was closed with calls under way: the next loop has it to itself.
 
-Nothing that waits in the closed loop ever runs again.  What it had (places at the door, worker threads, locks, turns at
+Nothing that waits in the closed loop ever runs again.  What it had (places, worker threads, locks, turns at
 queues) is there for the next; and what is left of it does no harm, whether it is collected before or after that.
 """
 
@@ -296,7 +296,7 @@ def test_a_session_that_was_draining_can_be_closed() -> None:
 
 @pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
 def test_one_loop_after_the_other(new_loop: NewLoop) -> None:
-    """In each of them calls wait for each other: while a signature is built, at the door, at a limiter."""
+    """In each of them calls wait for each other: while a signature is built, to be let in, at a limiter."""
     kernels = Kernels()
     kernels.let_go()
     session = ax.Session(kernels.graph, CONFIGS["one step"])

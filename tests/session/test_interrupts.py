@@ -390,7 +390,7 @@ def press_ctrl_c_when_closed(session: ax.BlockingSession) -> Callable[[], None]:
     """A callback of the loop."""
 
     def look() -> None:
-        if session._session._door._is_closed:
+        if session._session._admission._is_closed:
             press_ctrl_c()
         else:
             asyncio.get_running_loop().call_soon(look)

@@ -50,12 +50,12 @@ async def test_a_slot_that_is_free_while_somebody_wakes_up_is_not_refused() -> N
             pass
 
     async def runs_while_one_wakes_up(nest: Nest, value: Any) -> Any:
-        await limiter.line().acquire()
-        await limiter.line().acquire()
+        await limiter.wait_queue().acquire()
+        await limiter.wait_queue().acquire()
         visitor = asyncio.create_task(visit())
         await settle()
-        limiter.line().release()  # is the visitor's
-        limiter.line().release()  # is free
+        limiter.wait_queue().release()  # is the visitor's
+        limiter.wait_queue().release()  # is free
         slot = await limiter.slot()
         slot.release()
         await visitor

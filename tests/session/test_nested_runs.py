@@ -1,6 +1,6 @@
 """A run of a session from inside a kernel of it: it works, or says why not; it never waits for ever.
 
-Kernels run the graph that they are in from the loop and from worker threads, and behind a door with room for one.
+Kernels run the graph that they are in from the loop and from worker threads, and where there is room for one step.
 """
 
 from __future__ import annotations

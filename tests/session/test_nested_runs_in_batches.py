@@ -1,4 +1,4 @@
-"""Batches that run what only one of those who wait for them has room for: its place behind a door, or its thread."""
+"""Batches that run what only one of those who wait for them has room for: its place among the steps, or its thread."""
 
 from __future__ import annotations
 

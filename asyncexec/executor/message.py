@@ -1,7 +1,7 @@
-"""Parcel: values on their way between processes.
+"""Message: values on their way between processes.
 
 Values are pickled by protocol 5; the contents of large arrays travel beside that, in one segment of shared memory.
-Who packs a parcel is a process of the same program, and so is who unpacks it: nothing of a graph's file is ever in one
+Who packs a message is a process of the same program, and so is who unpacks it: nothing of a graph's file is ever in one
 but plain values.
 """
 
@@ -22,7 +22,7 @@ _PROTOCOL: Final = 5
 _SEGMENTS: Final = "/dev/shm"  # noqa: S108 - where Linux keeps shared memory
 
 
-class Parcel(NamedTuple):
+class Message(NamedTuple):
     """Pickled *data*, and the segment that holds buffers of these *sizes*, if there are any."""
 
     data: bytes
@@ -38,8 +38,8 @@ def open_segment(name: str, size: int = 0) -> SharedMemory:
     return SharedMemory(name, create=size > 0, size=size)
 
 
-def pack(values: Any, segment_name: str) -> tuple[Parcel, SharedMemory | None]:
-    """A parcel of *values*, and the segment of that name if it needs one; the caller closes it, and someone unlinks it.
+def pack(values: Any, segment_name: str) -> tuple[Message, SharedMemory | None]:
+    """A message of *values*, and the segment of that name if needed; the caller closes it, and someone unlinks it.
 
     Raises:
         Exception: whatever pickle raises for what cannot be pickled.
@@ -55,30 +55,30 @@ def pack(values: Any, segment_name: str) -> tuple[Parcel, SharedMemory | None]:
 
     data = pickle.dumps(values, _PROTOCOL, buffer_callback=is_small)
     if not buffers:
-        return Parcel(data), None
+        return Message(data), None
     views = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
     sizes = tuple(view.nbytes for view in views)
     total = sum(map(_aligned, sizes))
     if not _has_room(total):
-        return Parcel(pickle.dumps(values, _PROTOCOL)), None
+        return Message(pickle.dumps(values, _PROTOCOL)), None
     segment = open_segment(segment_name, total)
     for view, place in zip(views, _places(segment, sizes), strict=True):
         np.copyto(np.frombuffer(place, np.uint8), view)
-    return Parcel(data, segment_name, sizes), segment
+    return Message(data, segment_name, sizes), segment
 
 
-def unpack(parcel: Parcel, segment: SharedMemory | None, *, copy: bool) -> Any:
-    """The values in *parcel*: with arrays of their own, or else read-only ones in *segment*."""
+def unpack(message: Message, segment: SharedMemory | None, *, copy: bool) -> Any:
+    """The values in *message*: with arrays of their own, or else read-only ones in *segment*."""
     if segment is None:
-        return pickle.loads(parcel.data)  # noqa: S301 - our own program's
-    places = _places(segment, parcel.sizes)
+        return pickle.loads(message.data)  # noqa: S301 - our own program's
+    places = _places(segment, message.sizes)
     buffers = [_copied(place) for place in places] if copy else [place.toreadonly() for place in places]
-    return pickle.loads(parcel.data, buffers=buffers)  # noqa: S301 - our own program's
+    return pickle.loads(message.data, buffers=buffers)  # noqa: S301 - our own program's
 
 
-def attach(parcel: Parcel) -> SharedMemory | None:
-    """The segment of *parcel*, if it has one; the caller closes it."""
-    return None if parcel.segment is None else open_segment(parcel.segment)
+def attach(message: Message) -> SharedMemory | None:
+    """The segment of *message*, if it has one; the caller closes it."""
+    return None if message.segment is None else open_segment(message.segment)
 
 
 def discard(segment_name: str) -> None:

@@ -1,4 +1,4 @@
-"""The initial values of a stream's states at the door of its session: they wait like an item, and are not refused."""
+"""The initial values of a stream's states and admission control: they wait like an item, and are not refused."""
 
 from __future__ import annotations
 

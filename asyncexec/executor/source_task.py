@@ -1,4 +1,4 @@
-"""Feeder: the task in which a stream draws from its sources.
+"""SourceTask: the task in which a stream draws from its sources.
 
 It is cancelled when the stream ends, and has the time of an async kernel (``Grace.async_s``) to clean up.  A source
 that is still there has swallowed its cancellation: it is cancelled a few times more, then left behind, and named in a
@@ -14,7 +14,7 @@ from asyncexec.executor.ending import REPEAT_S, REPEATS, leave_behind
 from asyncexec.framework.kernel_warning import warn_of_kernel
 
 
-class Feeder:
+class SourceTask:
     """One such task.
 
     Args:

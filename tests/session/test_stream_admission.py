@@ -1,4 +1,4 @@
-"""Items of streams at the door of their session: they take places like steps, wait in line, and drain on close."""
+"""Items of streams and admission control: they take places like steps, wait in the queue, and drain on close."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def collected(outputs: Any) -> list[Any]:
 
 def free_places(session: ax.Session) -> int:
     """How many steps may begin at once."""
-    line = session._door._visitors.line
+    line = session._admission._visitors.wait_queue
     assert line is not None
     assert line.waiting == 0
     return line.free

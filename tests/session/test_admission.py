@@ -1,4 +1,4 @@
-"""Back-pressure at the door: how many steps are under way, the line, what is refused, and closing that drains."""
+"""Admission control: how many steps are under way, the wait queue, what is refused, and closing that drains."""
 
 from __future__ import annotations
 

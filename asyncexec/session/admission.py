@@ -1,4 +1,4 @@
-"""Door: how many steps of a session may be under way, and the line of those that wait for their turn.
+"""AdmissionControl: how many steps of a session may be under way, and the queue of those that wait for their turn.
 
 What a step runs within itself (a kernel that calls ``session.run``, the body of a ``partial_run``) is a part of that
 step: it does not queue behind it, which would be to wait for itself.
@@ -13,24 +13,24 @@ from typing import Final, TypeVar
 
 from asyncexec.framework.callers import callers_around
 from asyncexec.framework.errors import CancelledError, ResourceExhaustedError
-from asyncexec.framework.limiter import Line
+from asyncexec.framework.limiter import WaitQueue
 
 T = TypeVar("T")
 
 
 class _Visitors:
-    """Those who are inside, or stand in the line.
+    """Those who are inside, or wait in the queue.
 
     Attributes:
-        line: in which they wait for their turn, if places are limited.
+        wait_queue: in which they wait for their turn, if places are limited.
         count: how many there are.
         all_have_left: set when there are none any more, if somebody waits for that.
     """
 
-    __slots__ = ("all_have_left", "count", "line")
+    __slots__ = ("all_have_left", "count", "wait_queue")
 
     def __init__(self, max_inside: int | None) -> None:
-        self.line = None if max_inside is None else Line(max_inside, knows_waiters=False)
+        self.wait_queue = None if max_inside is None else WaitQueue(max_inside, knows_waiters=False)
         self.count = 0
         self.all_have_left: asyncio.Event | None = None
 
@@ -57,24 +57,24 @@ _admissions: Final[ContextVar[tuple[Admission, ...]]] = ContextVar("asyncexec_ad
 
 
 class StreamAdmission:
-    """A stream as the door sees it: one who is inside from its first item on, whose items take places like steps.
+    """One who is inside: a stream, from its first item on; its items take places like steps.
 
     An item waits for its place as a call does, but is never refused: the window of its stream bounds how many wait.
     What runs within the items is a part of the stream, and so does not queue.
     """
 
-    __slots__ = ("_admission", "_door", "_line", "_visitors")
+    __slots__ = ("_admission", "_control", "_visitors", "_wait_queue")
 
-    def __init__(self, door: Door, visitors: _Visitors, line: Line | None) -> None:
-        self._door = door
-        self._line = line
+    def __init__(self, control: AdmissionControl, visitors: _Visitors, wait_queue: WaitQueue | None) -> None:
+        self._control = control
+        self._wait_queue = wait_queue
         self._visitors = visitors
         self._admission = Admission(visitors, has_slot=False)
 
     @property
     def is_limited(self) -> bool:
         """Whether items take places."""
-        return self._line is not None
+        return self._wait_queue is not None
 
     def is_inside(self) -> bool:
         """Whether the running code is a part of the stream."""
@@ -88,43 +88,43 @@ class StreamAdmission:
 
     def try_enter(self) -> bool:
         """Take a place for an item, if nobody has to wait for one; whether that is so."""
-        assert self._line is not None  # is_limited
-        return self._line.try_acquire()
+        assert self._wait_queue is not None  # is_limited
+        return self._wait_queue.try_acquire()
 
     async def enter(self) -> None:
         """Take a place for an item, as soon as it is its turn."""
-        assert self._line is not None  # is_limited
-        await self._line.acquire()
+        assert self._wait_queue is not None  # is_limited
+        await self._wait_queue.acquire()
 
     def leave(self) -> None:
         """Give the place of an item back."""
-        assert self._line is not None  # is_limited
-        self._line.release()
+        assert self._wait_queue is not None  # is_limited
+        self._wait_queue.release()
 
     async def run(self, step: Callable[[], Awaitable[T]]) -> T:
         """What *step*, a part of the stream, gives; it takes a place like an item.
 
         It is one who is inside itself: where the stream ends before it, what runs in it does not queue behind it.
         """
-        visitors, line = self._visitors, self._line
+        visitors, wait_queue = self._visitors, self._wait_queue
         visitors.count += 1
         try:
-            if line is not None:
-                await line.acquire()
+            if wait_queue is not None:
+                await wait_queue.acquire()
         except BaseException:
             visitors.depart()
             raise
-        admission = Admission(visitors, has_slot=line is not None)
+        admission = Admission(visitors, has_slot=wait_queue is not None)
         token = _admissions.set((*_admissions.get(), self._admission, admission))
         try:
             return await step()
         finally:
             _admissions.reset(token)
-            self._door.leave(admission)
+            self._control.leave(admission)
 
     def end(self) -> None:
         """The stream has ended."""
-        self._door.leave(self._admission)
+        self._control.leave(self._admission)
 
 
 def _note(admission: Admission) -> None:
@@ -132,12 +132,12 @@ def _note(admission: Admission) -> None:
     _admissions.set((*[known for known in _admissions.get() if not known.is_over], admission))
 
 
-class Door:
+class AdmissionControl:
     """Lets so many in at a time, first come, first served.
 
     Args:
         max_inside: how many; None for any number.
-        max_waiting: how many may stand in line; None for any number.
+        max_waiting: how many may wait in the queue; None for any number.
     """
 
     def __init__(self, max_inside: int | None = None, max_waiting: int | None = None) -> None:
@@ -149,9 +149,9 @@ class Door:
 
     @property
     def waiting(self) -> int:
-        """How many stand in line."""
-        line = self._visitors.line
-        return 0 if line is None else line.waiting
+        """How many wait in the queue."""
+        wait_queue = self._visitors.wait_queue
+        return 0 if wait_queue is None else wait_queue.waiting
 
     @property
     def is_inside(self) -> bool:
@@ -160,11 +160,11 @@ class Door:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether anybody is inside or in the line."""
+        """Whether anybody is inside or in the queue."""
         return self._visitors.count > 0
 
     def drop_loop(self) -> None:
-        """Let others have the places of those inside and in the line: their loop is closed."""
+        """Let others have the places of those inside and in the queue: their loop is closed."""
         self._visitors = _Visitors(self._max_inside)
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class Door:
         self._is_closed = True
 
     def lock(self) -> None:
-        """Refuse those in the line, too."""
+        """Refuse those in the queue, too."""
         self._is_closed = self._is_locked = True
 
     def check_open(self) -> None:
@@ -184,22 +184,22 @@ class Door:
         """Wait for one's turn; who is let in calls ``leave`` with what this gives.
 
         Raises:
-            ResourceExhaustedError: the line is full.
+            ResourceExhaustedError: the queue is full.
             CancelledError: the session has been closed.
         """
         self.check_open()
         visitors = self._visitors
-        line = None if self.is_inside else visitors.line
-        if line is not None:
-            self._check_line(line)
+        wait_queue = None if self.is_inside else visitors.wait_queue
+        if wait_queue is not None:
+            self._check_queue(wait_queue)
         visitors.count += 1
         try:
-            if line is not None:
-                await line.acquire()
+            if wait_queue is not None:
+                await wait_queue.acquire()
         except BaseException:
             visitors.depart()
             raise
-        admission = Admission(visitors, has_slot=line is not None)
+        admission = Admission(visitors, has_slot=wait_queue is not None)
         if self._is_locked:  # while this waited
             self.leave(admission)
             raise CancelledError("Session has been closed.")
@@ -211,18 +211,18 @@ class Door:
         self.check_open()
         visitors = self._visitors
         visitors.count += 1
-        return StreamAdmission(self, visitors, None if self.is_inside else visitors.line)
+        return StreamAdmission(self, visitors, None if self.is_inside else visitors.wait_queue)
 
     def leave(self, admission: Admission) -> None:
         """Let the next one in."""
         admission.is_over = True
         visitors = admission.visitors
-        if admission.has_slot and visitors.line is not None:
-            visitors.line.release()
+        if admission.has_slot and visitors.wait_queue is not None:
+            visitors.wait_queue.release()
         visitors.depart()
 
     async def wait_until_all_have_left(self) -> None:
-        """Returns when nobody is inside or in the line."""
+        """Returns when nobody is inside or in the queue."""
         visitors = self._visitors
         if visitors.count:
             if visitors.all_have_left is None or visitors.all_have_left.is_set():
@@ -237,9 +237,9 @@ class Door:
     def _is_here(self, admission: Admission) -> bool:
         return admission.visitors is self._visitors and not admission.is_over
 
-    def _check_line(self, line: Line) -> None:
-        if self._max_waiting is not None and not line.free and line.waiting >= self._max_waiting:
+    def _check_queue(self, wait_queue: WaitQueue) -> None:
+        if self._max_waiting is not None and not wait_queue.free and wait_queue.waiting >= self._max_waiting:
             raise ResourceExhaustedError(
-                f"{self._max_inside} steps are under way and {line.waiting} wait for their turn",
+                f"{self._max_inside} steps are under way and {wait_queue.waiting} wait for their turn",
                 hint="call later, or raise max_concurrent_steps or max_queued_steps of the SessionConfig",
             )

@@ -1,11 +1,11 @@
-"""Patience: how long what cannot be interrupted is still waited for.
+"""GracePeriod: how long what cannot be interrupted is still waited for.
 
 A step that has failed by itself, or is ended by the close of its session, has time.  One whose deadline is over, or
 whose caller has cancelled it, has next to none: nobody wants its results, and somebody waits for its end.  A step may
 come from the one to the other while it ends, so who waits asks again when it is told that there is less time.
 
-Calls that a kernel awaits in its task (in a worker process, or on a thread, with a timeout) have the patience of the
-step that has cancelled the task.
+Calls that a kernel awaits in its task (in a worker process, or on a thread, with a timeout) have the grace period of
+the step that has cancelled the task.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Grace(NamedTuple):
     cancel_s: float | None = 0.025
 
 
-_of_tasks: Final[WeakKeyDictionary[asyncio.Task[Any], Patience]] = WeakKeyDictionary()
+_of_tasks: Final[WeakKeyDictionary[asyncio.Task[Any], GracePeriod]] = WeakKeyDictionary()
 
 
-class Patience:
+class GracePeriod:
     """That of one step, from when it ends; *is_left* where that is because its caller does not wait for results."""
 
     __slots__ = ("_loop", "_waits", "left_at_s", "start_s")
@@ -47,14 +47,14 @@ class Patience:
         self.left_at_s = loop.time() if is_left else None
 
     @classmethod
-    def here(cls) -> Patience:
+    def here(cls) -> GracePeriod:
         """That of the step which has cancelled the current task; somebody else's cancellation is a caller's."""
         task = asyncio.current_task()
         found = None if task is None else _of_tasks.get(task)
         return found or cls(asyncio.get_running_loop(), is_left=True)
 
     def cover(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Let this be the patience with calls that *tasks* make."""
+        """Let this be the grace period of calls that *tasks* make."""
         for task in tasks:
             _of_tasks[task] = self
 
@@ -77,7 +77,7 @@ class Patience:
         return max(0.0, min(ends) - self._loop.time()) if ends else None
 
     async def wait(self, future: asyncio.Future[Any], grace: Grace) -> None:
-        """Wait for *future* as long as there is patience, whoever cancels meanwhile."""
+        """Wait for *future* as long as there is grace_period, whoever cancels meanwhile."""
         await outlast(lambda: future.done() or self.left_s(grace) == 0, lambda: self._wait(future, grace))
 
     async def _wait(self, future: asyncio.Future[Any], grace: Grace) -> None:
