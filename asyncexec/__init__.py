@@ -162,6 +162,7 @@ if TYPE_CHECKING:
     from asyncexec.importers.tf_graph_def import load_graph_def as load_graph_def, save_graph_def as save_graph_def
     from asyncexec.passes.pass_graph import PassGraph as PassGraph
     from asyncexec.passes.registry import graph_pass as graph_pass
+    from asyncexec.rendezvous.rendezvous import Rendezvous as Rendezvous
     from asyncexec.session.direct_session import Session as Session
     from asyncexec.session.partial_run import PartialRun as PartialRun
     from asyncexec.session.running import BlockingSession as BlockingSession, run as run
@@ -264,6 +265,7 @@ _PUBLIC = {
     "asyncexec.importers.tf_graph_def": "load_graph_def save_graph_def",
     "asyncexec.passes.pass_graph": "PassGraph",
     "asyncexec.passes.registry": "graph_pass",
+    "asyncexec.rendezvous.rendezvous": "Rendezvous",
     "asyncexec.session.direct_session": "Session",
     "asyncexec.session.partial_run": "PartialRun",
     "asyncexec.session.running": "BlockingSession run",

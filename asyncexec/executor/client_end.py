@@ -15,7 +15,7 @@ from typing import Any
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.framework.errors import CancelledError, InternalError, OpError
-from asyncexec.framework.rendezvous import NO_ARGS, Received, Rendezvous, RendezvousWaiter
+from asyncexec.framework.rendezvous import NO_ARGS, Received, RendezvousInterface, RendezvousWaiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ClientEnd:
         keys: ClientKeys,
         sent_again: frozenset[str],
         feeds: Sequence[Any] | None,
-        rendezvous: Rendezvous,
+        rendezvous: RendezvousInterface,
         scope: StepScope,
     ) -> None:
         self._keys = keys
@@ -75,7 +75,7 @@ class ClientEnd:
         """Send the value of one feed, if anybody takes it."""
         key = self._keys.feeds[index]
         if key is not None:
-            self._rendezvous.send(key, NO_ARGS, value, False)
+            self._rendezvous.send(key, value)
         for position in self._keys.fed_fetches.get(index, ()):
             self._values[position] = value
 

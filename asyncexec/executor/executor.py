@@ -16,7 +16,7 @@ from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.executor.tagged_executor_state import TaggedExecutorState
 from asyncexec.executor.worker_chain import WorkerChains
 from asyncexec.framework.clock import NS_PER_MS
-from asyncexec.framework.rendezvous import Rendezvous
+from asyncexec.framework.rendezvous import RendezvousInterface
 
 DEFAULT_SLICE_NS: Final = NS_PER_MS
 
@@ -54,7 +54,7 @@ class Executor:
         self,
         feeds: Sequence[Any] | None,
         collector: StepStatsCollector | None = None,
-        rendezvous: Rendezvous | None = None,
+        rendezvous: RendezvousInterface | None = None,
         context: Context | None = None,
     ) -> ExecutorState:
         """A step with the values of *feeds*, or the part of one that meets others in *rendezvous*; nothing has run yet.

@@ -24,7 +24,7 @@ from asyncexec.executor.transfer_scope import Standing
 from asyncexec.framework.derived import without_frames
 from asyncexec.framework.errors import CancelledError, InternalError, OpError
 from asyncexec.framework.lazy_module import LazyModule
-from asyncexec.framework.rendezvous import Rendezvous
+from asyncexec.framework.rendezvous import RendezvousInterface
 
 if TYPE_CHECKING:
     from asyncexec.executor.client_end import ClientEnd, ClientKeys
@@ -52,7 +52,7 @@ class StepChannels:
         collectives: where collectives meet, if there are any.
     """
 
-    rendezvous: Rendezvous
+    rendezvous: RendezvousInterface
     context: Context | None = None
     collectives: CollectiveExecutor | None = None
 

@@ -19,7 +19,7 @@ from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.kernel import DEAD
-from asyncexec.framework.rendezvous import Received, Rendezvous
+from asyncexec.framework.rendezvous import Received, RendezvousInterface
 
 # What a kernel may raise: a CancelledError is the caller's only where the step awaits; the rest is not ours to catch.
 CATCHABLE: Final = (Exception, asyncio.CancelledError)
@@ -34,7 +34,7 @@ class TransferScope(StepScope):
 
     def __init__(self, slice_ns: int, holds: LoopHolds, collector: StepStatsCollector | None) -> None:
         super().__init__(slice_ns, holds)
-        self.rendezvous: Rendezvous | None = None
+        self.rendezvous: RendezvousInterface | None = None
         self.standing: dict[str, Standing] = {}  # of the whole step: Recvs that Sends may hand values to, by key
         # What the propagator says is ready: it alone knows what its entries are, apart from the item in each.
         self.ready: deque[Any] = deque()
@@ -80,7 +80,7 @@ class TransferScope(StepScope):
             state.receive(recv, now, value)
         else:
             assert self.rendezvous is not None  # who has transfers is given one
-            self.rendezvous.send(key, transfer.args, None if is_dead else value, is_dead)
+            self.rendezvous.send(key, None if is_dead else value, is_dead, transfer.args)
         if is_dead:
             propagator.settle(entry, self.ready)
         else:

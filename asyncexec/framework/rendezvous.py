@@ -152,13 +152,13 @@ class RendezvousStatistics:
     num_waiters: int
 
 
-class Rendezvous(Protocol):
+class RendezvousInterface(Protocol):
     """The channel of one step.  All calls are made in one event loop, and so are the callbacks.
 
     After ``start_abort`` every call raises, or calls back with, a copy of the first abort's error, marked as derived.
     """
 
-    def send(self, key: Hashable, args: RendezvousArgs, value: Any, is_dead: bool) -> None:
+    def send(self, key: Hashable, value: Any, is_dead: bool = False, args: RendezvousArgs = NO_ARGS) -> None:
         """Give *value* to the first who waits for *key*, in this call, or keep it until somebody asks."""
         ...
 

@@ -104,7 +104,7 @@ class LocalRendezvous:
         """Whether something may still come although nobody here does anything."""
         return False
 
-    def send(self, key: Hashable, args: RendezvousArgs, value: Any, is_dead: bool) -> None:
+    def send(self, key: Hashable, value: Any, is_dead: bool = False, args: RendezvousArgs = NO_ARGS) -> None:
         """Give *value* to the first who waits for *key*, or keep it; raises the abort's error after one."""
         if self._error is not None:
             raise make_derived(self._error)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from asyncexec.framework.errors import AbortedError
-from asyncexec.framework.rendezvous import Rendezvous
+from asyncexec.framework.rendezvous import RendezvousInterface
 
-R = TypeVar("R", bound=Rendezvous)
+R = TypeVar("R", bound=RendezvousInterface)
 
 
 class RendezvousMgr(Generic[R]):

@@ -13,7 +13,7 @@ from asyncexec.executor.offload import WorkerPool
 from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.op_registry import registry as op_registry
-from asyncexec.framework.rendezvous import ROOT_FRAME, Rendezvous, full_key
+from asyncexec.framework.rendezvous import ROOT_FRAME, RendezvousInterface, full_key
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.graph.graph import Graph, properties_of
 from asyncexec.graph.node import Node
@@ -75,7 +75,9 @@ class SpyRendezvous(IntraProcessRendezvous):
         super().start_abort(error)
 
 
-async def run_partition(graph: ax.Graph, targets: list[Node], rendezvous: Rendezvous, *, debug: bool = True) -> None:
+async def run_partition(
+    graph: ax.Graph, targets: list[Node], rendezvous: RendezvousInterface, *, debug: bool = True
+) -> None:
     """One step of an executor that runs *targets* on one device and meets others in *rendezvous*."""
     client_graph = run_at_once(prune([], [], targets))
     binder = KernelBinder(ResourceMgr(), None, debug=debug)

@@ -14,7 +14,6 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework import types
 from asyncexec.framework.derived import is_derived
-from asyncexec.framework.rendezvous import NO_ARGS
 from asyncexec.rendezvous.local import LocalRendezvous
 from tests.case_table import missing_tests
 from tests.executor.channels import OpenRendezvous, full, recv, run_partition, send
@@ -63,8 +62,8 @@ async def test_add_what_is_received() -> None:
         sent = send(ax.add(recv(FLOAT, "a"), recv(FLOAT, "b")), "c")
     rendezvous = LocalRendezvous()
     for a, b in ((1.0, 2.0), (3.0, 4.0)):
-        rendezvous.send(full("a"), NO_ARGS, np.float32(a), False)
-        rendezvous.send(full("b"), NO_ARGS, np.float32(b), False)
+        rendezvous.send(full("a"), np.float32(a))
+        rendezvous.send(full("b"), np.float32(b))
         await run_partition(graph, [sent], rendezvous)
         value, is_dead, _ = rendezvous.recv_nowait(full("c"))
         assert (value, is_dead) == (a + b, False)
@@ -76,7 +75,7 @@ async def test_the_side_of_a_switch_that_is_sent(pred: bool) -> None:
         side = ax.create_op("Switch", [recv(FLOAT, "a"), ax.constant(pred)])[0]
         sent = send(ax.identity(side), "c")
     rendezvous = LocalRendezvous()
-    rendezvous.send(full("a"), NO_ARGS, np.float32(1), False)
+    rendezvous.send(full("a"), np.float32(1))
     await run_partition(graph, [sent], rendezvous)
     value, is_dead, _ = rendezvous.recv_nowait(full("c"))
     assert is_dead == pred
@@ -92,7 +91,7 @@ async def test_an_abort_while_recvs_wait() -> None:
     run = await started(run_partition(graph, [sent], rendezvous))
     for key in "abc":
         assert not run.done()
-        rendezvous.send(full(key), NO_ARGS, np.float32(1), False)
+        rendezvous.send(full(key), np.float32(1))
         await settle()
     rendezvous.start_abort(ax.errors.AbortedError("the peer is gone"))
     with pytest.raises(ax.errors.AbortedError, match="the peer is gone") as caught:
@@ -107,7 +106,7 @@ async def test_a_received_value_of_another_dtype_than_was_declared(value: Any) -
     with ax.Graph() as graph:
         sent = send(ax.identity(recv(FLOAT, "a", name="one")), "b")
     rendezvous = LocalRendezvous()
-    rendezvous.send(full("a"), NO_ARGS, value, False)
+    rendezvous.send(full("a"), value)
     with pytest.raises(ax.errors.InternalError, match="not float32") as caught:
         await run_partition(graph, [sent], rendezvous)
     assert caught.value.node == "one"

@@ -19,7 +19,7 @@ from asyncexec.framework.errors import (
     InvalidArgumentError,
     ResourceExhaustedError,
 )
-from asyncexec.framework.rendezvous import NO_ARGS, Rendezvous, RendezvousArgs, RendezvousStatistics, args_on
+from asyncexec.framework.rendezvous import RendezvousArgs, RendezvousInterface, RendezvousStatistics, args_on
 from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
 from tests.rendezvous.conformance import BAR, EMPTY, FOO, Outcome, RendezvousConformance
 from tests.running import settle, started
@@ -27,7 +27,7 @@ from tests.running import settle, started
 
 class TestIntraProcess(RendezvousConformance):
     @pytest.fixture
-    def rendezvous(self) -> Rendezvous:
+    def rendezvous(self) -> RendezvousInterface:
         return IntraProcessRendezvous()
 
 
@@ -91,12 +91,12 @@ def device_with(context: FakeContext | None) -> Device:
 
 async def test_between_host_memories_the_value_is_passed_on(rendezvous: IntraProcessRendezvous) -> None:
     value = np.arange(3)
-    rendezvous.send(FOO, args_on(device_with(None)), value, False)
+    rendezvous.send(FOO, value, args=args_on(device_with(None)))
     assert rendezvous.recv_nowait(FOO, args_on(device_with(None)))[0] is value
 
 
 async def test_from_a_device_to_the_host(rendezvous: IntraProcessRendezvous, gpu: FakeContext) -> None:
-    rendezvous.send(FOO, RendezvousArgs(gpu), OnDevice(5, gpu), False)
+    rendezvous.send(FOO, OnDevice(5, gpu), args=RendezvousArgs(gpu))
     with pytest.raises(WouldBlock):
         rendezvous.recv_nowait(FOO)
     assert await rendezvous.recv(FOO) == (5, False, RendezvousArgs(gpu))
@@ -106,7 +106,7 @@ async def test_from_a_device_to_the_host(rendezvous: IntraProcessRendezvous, gpu
 
 async def test_from_the_host_to_a_device(rendezvous: IntraProcessRendezvous, gpu: FakeContext) -> None:
     waiting = await started(rendezvous.recv(FOO, args_on(device_with(gpu))))
-    rendezvous.send(FOO, NO_ARGS, 5, False)
+    rendezvous.send(FOO, 5)
     assert (await waiting)[0] == OnDevice(5, gpu)
     assert gpu.copies == ["in"]
 
@@ -114,14 +114,14 @@ async def test_from_the_host_to_a_device(rendezvous: IntraProcessRendezvous, gpu
 async def test_from_device_to_device(
     rendezvous: IntraProcessRendezvous, gpu: FakeContext, other_gpu: FakeContext
 ) -> None:
-    rendezvous.send(FOO, RendezvousArgs(gpu), OnDevice(5, gpu), False)
+    rendezvous.send(FOO, OnDevice(5, gpu), args=RendezvousArgs(gpu))
     assert (await rendezvous.recv(FOO, RendezvousArgs(other_gpu)))[0] == OnDevice(5, other_gpu)
     assert (gpu.copies, other_gpu.copies) == (["out"], ["in"])
 
 
 async def test_on_one_device_the_value_stays(rendezvous: IntraProcessRendezvous, gpu: FakeContext) -> None:
     value = OnDevice(5, gpu)
-    rendezvous.send(FOO, RendezvousArgs(gpu), value, False)
+    rendezvous.send(FOO, value, args=RendezvousArgs(gpu))
     assert rendezvous.recv_nowait(FOO, RendezvousArgs(gpu))[0] is value
 
 
@@ -131,19 +131,19 @@ async def test_between_host_and_device_memory_of_one_device(
 ) -> None:
     on_host, on_device = RendezvousArgs(gpu, HOST_MEMORY), RendezvousArgs(gpu)
     sender, receiver = (on_device, on_host) if to_host else (on_host, on_device)
-    rendezvous.send(FOO, sender, OnDevice(5, gpu) if to_host else 5, False)
+    rendezvous.send(FOO, OnDevice(5, gpu) if to_host else 5, args=sender)
     assert (await rendezvous.recv(FOO, receiver))[0] == (5 if to_host else OnDevice(5, gpu))
     assert len(gpu.copies) == 1
 
 
 async def test_what_is_on_the_host_on_both_sides_stays(rendezvous: IntraProcessRendezvous, gpu: FakeContext) -> None:
-    rendezvous.send(FOO, RendezvousArgs(gpu, HOST_MEMORY), b"text", False)
+    rendezvous.send(FOO, b"text", args=RendezvousArgs(gpu, HOST_MEMORY))
     assert rendezvous.recv_nowait(FOO)[0] == b"text"
     assert gpu.copies == []
 
 
 async def test_a_dead_value_is_not_copied(rendezvous: IntraProcessRendezvous, gpu: FakeContext) -> None:
-    rendezvous.send(FOO, RendezvousArgs(gpu), None, True)
+    rendezvous.send(FOO, None, is_dead=True, args=RendezvousArgs(gpu))
     assert rendezvous.recv_nowait(FOO)[:2] == (None, True)
     assert gpu.copies == []
 
@@ -152,12 +152,12 @@ async def test_a_dead_value_is_not_copied(rendezvous: IntraProcessRendezvous, gp
 async def test_strings_do_not_get_into_a_devices_memory(
     rendezvous: IntraProcessRendezvous, gpu: FakeContext, value: Any
 ) -> None:
-    rendezvous.send(FOO, NO_ARGS, value, False)
+    rendezvous.send(FOO, value)
     with pytest.raises(InvalidArgumentError, match=r"Non-DMA-safe string .*Key: .*foo"):
         await rendezvous.recv(FOO, RendezvousArgs(gpu))
     outcome = Outcome()
     rendezvous.recv_async(FOO, RendezvousArgs(gpu), outcome)
-    rendezvous.send(FOO, NO_ARGS, value, False)
+    rendezvous.send(FOO, value)
     await outcome.is_done.wait()
     assert isinstance(outcome.error, InvalidArgumentError)
 
@@ -168,10 +168,10 @@ async def test_a_callback_gets_the_copy(
 ) -> None:
     outcome = Outcome()
     if value_first:
-        rendezvous.send(FOO, NO_ARGS, 5, False)
+        rendezvous.send(FOO, 5)
     waiter = rendezvous.recv_async(FOO, RendezvousArgs(gpu), outcome)
     if not value_first:
-        rendezvous.send(FOO, NO_ARGS, 5, False)
+        rendezvous.send(FOO, 5)
     assert waiter is not None
     assert await outcome.value() == OnDevice(5, gpu)
     assert not waiter.cancel()
@@ -187,7 +187,7 @@ async def test_a_copy_that_fails(
 ) -> None:
     gpu.error, outcome = raised, Outcome()
     for _ in range(2):
-        rendezvous.send(FOO, NO_ARGS, 5, False)
+        rendezvous.send(FOO, 5)
     with pytest.raises(kind, match=r"no power|full"):
         await rendezvous.recv(FOO, RendezvousArgs(gpu))
     rendezvous.recv_async(FOO, RendezvousArgs(gpu), outcome)
@@ -201,7 +201,7 @@ async def test_a_task_cancelled_while_it_copies_gives_the_value_back(
     rendezvous: IntraProcessRendezvous, gpu: FakeContext
 ) -> None:
     gpu.goes_on.clear()
-    rendezvous.send(FOO, NO_ARGS, 5, False)
+    rendezvous.send(FOO, 5)
     task = await started(rendezvous.recv(FOO, RendezvousArgs(gpu)))
     task.cancel()
     await asyncio.wait([task])
@@ -216,7 +216,7 @@ async def test_a_callback_cancelled_while_its_value_is_copied_gives_it_back(
     first, second = Outcome(), Outcome()
     waiter = rendezvous.recv_async(FOO, RendezvousArgs(gpu), first)
     rendezvous.recv_async(FOO, RendezvousArgs(gpu), second)
-    rendezvous.send(FOO, NO_ARGS, 5, False)
+    rendezvous.send(FOO, 5)
     await settle()
     assert rendezvous.statistics() == RendezvousStatistics(0, 2)
     assert waiter is not None
@@ -232,7 +232,7 @@ async def test_a_cancel_counts_though_the_copy_ends_in_the_same_turn(
 ) -> None:
     outcome = Outcome()
     waiter = rendezvous.recv_async(FOO, RendezvousArgs(gpu), outcome)
-    rendezvous.send(FOO, NO_ARGS, 5, False)
+    rendezvous.send(FOO, 5)
     assert waiter is not None
     assert waiter.cancel()  # before the copy's task has run at all
     await outcome.is_done.wait()
@@ -244,7 +244,7 @@ async def test_an_abort_ends_the_copies_of_callbacks(rendezvous: IntraProcessRen
     gpu.goes_on.clear()
     outcomes = [Outcome() for _ in range(3)]
     for key, outcome in zip((FOO, BAR, FOO), outcomes, strict=True):
-        rendezvous.send(key, NO_ARGS, 5, False)
+        rendezvous.send(key, 5)
         rendezvous.recv_async(key, RendezvousArgs(gpu), outcome)
     await settle()
     rendezvous.start_abort(AbortedError("falling sky"))

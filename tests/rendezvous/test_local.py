@@ -18,7 +18,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from asyncexec.framework.derived import is_derived
 from asyncexec.framework.errors import AbortedError, CancelledError, OpError
-from asyncexec.framework.rendezvous import NO_ARGS, Received, Rendezvous, RendezvousStatistics, RendezvousWaiter
+from asyncexec.framework.rendezvous import (
+    NO_ARGS,
+    Received,
+    RendezvousInterface,
+    RendezvousStatistics,
+    RendezvousWaiter,
+)
 from asyncexec.rendezvous.local import LocalRendezvous
 from tests.rendezvous.conformance import FOO, TENSORFLOW_CASES, RendezvousConformance
 from tests.running import settle, started
@@ -28,7 +34,7 @@ KEYS = st.sampled_from(["a", "b"])
 
 class TestLocal(RendezvousConformance):
     @pytest.fixture
-    def rendezvous(self) -> Rendezvous:
+    def rendezvous(self) -> RendezvousInterface:
         return LocalRendezvous()
 
 
@@ -45,9 +51,9 @@ def test_tensorflow_has_14_cases() -> None:
 
 async def test_a_value_that_is_there_needs_no_task_and_no_waiting() -> None:
     rendezvous = LocalRendezvous()
-    rendezvous.send(FOO, NO_ARGS, 1, False)
-    rendezvous.send(FOO, NO_ARGS, 2, True)
-    rendezvous.send(FOO, NO_ARGS, 3, False)
+    rendezvous.send(FOO, 1)
+    rendezvous.send(FOO, 2, is_dead=True)
+    rendezvous.send(FOO, 3)
     received: list[Any] = []
     assert rendezvous.recv_nowait(FOO) == (1, False, NO_ARGS)
     assert rendezvous.recv_async(FOO, NO_ARGS, lambda *outcome: received.append(outcome)) is None
@@ -60,7 +66,7 @@ async def test_a_value_that_is_there_needs_no_task_and_no_waiting() -> None:
 async def test_a_waiter_is_called_back_within_the_send() -> None:
     rendezvous, received = LocalRendezvous(), list[Any]()
     rendezvous.recv_async(FOO, NO_ARGS, lambda *outcome: received.append(outcome))
-    rendezvous.send(FOO, NO_ARGS, 1, False)
+    rendezvous.send(FOO, 1)
     assert received == [(None, (1, False, NO_ARGS))]
 
 
@@ -70,17 +76,17 @@ async def test_a_callback_may_send_and_receive() -> None:
     def pass_on(error: OpError | None, item: Received | None) -> None:
         assert item is not None
         rendezvous.recv_async(FOO, NO_ARGS, lambda _, item: received.append(item))
-        rendezvous.send(FOO, NO_ARGS, item[0] + 1, False)
+        rendezvous.send(FOO, item[0] + 1)
 
     rendezvous.recv_async(FOO, NO_ARGS, pass_on)
-    rendezvous.send(FOO, NO_ARGS, 1, False)
+    rendezvous.send(FOO, 1)
     assert received == [(2, False, NO_ARGS)]
 
 
 async def test_any_hashable_is_a_key() -> None:
     rendezvous = LocalRendezvous()
-    rendezvous.send(("edge", 0, 3), NO_ARGS, 1, False)
-    rendezvous.send(7, NO_ARGS, 2, False)
+    rendezvous.send(("edge", 0, 3), 1)
+    rendezvous.send(7, 2)
     assert rendezvous.unreceived() == ["('edge', 0, 3)", "7"]
     assert rendezvous.recv_nowait(7)[0] == 2
 
@@ -91,7 +97,7 @@ async def test_thousands_of_tasks_cancelled_before_a_send() -> None:
     await settle(1)
     for task in tasks[:-1]:
         task.cancel()
-    rendezvous.send(FOO, NO_ARGS, 1, False)
+    rendezvous.send(FOO, 1)
     assert (await tasks[-1])[0] == 1
     await asyncio.wait(tasks)
 
@@ -151,13 +157,13 @@ class Calls(RuleBasedStateMachine):
         self.alive.add(value)
         if self.is_aborted:
             with pytest.raises(AbortedError):
-                self.rendezvous.send(key, NO_ARGS, value, False)
+                self.rendezvous.send(key, value)
             return
         if self.waiters[key]:
             self.expected[self.waiters[key].popleft()] = value
         else:
             self.values[key].append(value)
-        self.rendezvous.send(key, NO_ARGS, value, False)
+        self.rendezvous.send(key, value)
 
     @rule(key=KEYS)
     def recv_async(self, key: str) -> None:
@@ -243,7 +249,7 @@ ACTIONS = st.lists(
 )
 
 
-async def play(rendezvous: Rendezvous, actions: list[tuple[str, Any]], *, aborts: bool) -> None:
+async def play(rendezvous: RendezvousInterface, actions: list[tuple[str, Any]], *, aborts: bool) -> None:
     """Receives in tasks, cancelled at any time: each value goes to one receive, those of a key in their order."""
     sent: dict[str, list[int]] = defaultdict(list)
     places: dict[str, list[list[int]]] = defaultdict(list)  # one for each receive, in the order in which they began
@@ -257,7 +263,7 @@ async def play(rendezvous: Rendezvous, actions: list[tuple[str, Any]], *, aborts
     for number, (action, argument) in enumerate(actions):
         if action == "send":
             sent[argument].append(number)
-            rendezvous.send(argument, NO_ARGS, number, False)
+            rendezvous.send(argument, number)
         elif action == "recv":
             tasks.append(asyncio.ensure_future(recv(argument)))
         elif action == "nowait" and rendezvous.statistics().num_waiters == 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from asyncexec.framework.errors import AbortedError
-from asyncexec.framework.rendezvous import NO_ARGS
 from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
 from asyncexec.rendezvous.rendezvous_mgr import RendezvousMgr
 from tests.running import started
@@ -19,8 +18,8 @@ def manager() -> RendezvousMgr[IntraProcessRendezvous]:
 
 
 async def test_who_asks_for_a_step_gets_its_rendezvous(manager: RendezvousMgr[IntraProcessRendezvous]) -> None:
-    manager.find(123).send(KEY, NO_ARGS, "peach", False)
-    manager.find(124).send(KEY, NO_ARGS, "plum", False)
+    manager.find(123).send(KEY, "peach")
+    manager.find(124).send(KEY, "plum")
     assert (await manager.find(123).recv(KEY))[0] == "peach"
     assert (await manager.find(124).recv(KEY))[0] == "plum"
     assert len(manager) == 2
@@ -32,13 +31,13 @@ async def test_cleanup_wakes_who_waits(manager: RendezvousMgr[IntraProcessRendez
     manager.cleanup(321)
     with pytest.raises(AbortedError, match="Cleanup 321"):
         await waiting
-    manager.find(322).send(KEY, NO_ARGS, "plum", False)
+    manager.find(322).send(KEY, "plum")
     assert (await other)[0] == "plum"
 
 
 async def test_cleanup_all_forgets_every_step(manager: RendezvousMgr[IntraProcessRendezvous]) -> None:
     rendezvous = manager.find(123)
-    rendezvous.send(KEY, NO_ARGS, "peach", False)
+    rendezvous.send(KEY, "peach")
     manager.find(124)
     manager.cleanup_all()
     with pytest.raises(AbortedError, match="Cleanup 123"):

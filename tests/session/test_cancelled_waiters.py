@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.framework.rendezvous import NO_ARGS
 from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
 from tests.running import settle
 from tests.session.injection import ENDED, Way, by_anyio, by_cancel, by_timeout, of_ways
@@ -134,7 +133,7 @@ async def a_value_in_a_rendezvous(way: Way, point: int) -> bool:
 
     async def send() -> None:
         await settle(6)
-        rendezvous.send("key", NO_ARGS, 7, False)
+        rendezvous.send("key", 7)
 
     async def receive() -> Any:
         return (await rendezvous.recv("key"))[0]

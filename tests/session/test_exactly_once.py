@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.framework.rendezvous import NO_ARGS
 from asyncexec.framework.tensor_shape import SCALAR
 from asyncexec.framework.types import int64
 from asyncexec.ops.state.queue_state import FIFOQueue, PaddingFIFOQueue, PriorityQueue, Queue, RandomShuffleQueue
@@ -134,7 +133,7 @@ async def test_a_value_in_a_rendezvous_whose_receiver_is_cancelled() -> None:
 
         async def send() -> None:
             await settle(2)
-            rendezvous.send("key", NO_ARGS, 7, False)
+            rendezvous.send("key", 7)
 
         async def receive() -> Any:
             return (await rendezvous.recv("key"))[0]
