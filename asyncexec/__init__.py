@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 # For type checkers; the same names as in the table below.
 # fmt: off
 if TYPE_CHECKING:
+    from asyncexec.executor.executor_factory import (
+        executor_factory as executor_factory, new_executor as new_executor,
+    )
+    from asyncexec.executor.executor_params import ExecutorParams as ExecutorParams
+    from asyncexec.executor.offload import WorkerPool as WorkerPool
     from asyncexec.framework import errors as errors
     from asyncexec.framework.cancellation import (
         CancellationManager as CancellationManager, cancellation_manager as cancellation_manager,
     )
+    from asyncexec.framework.executor import Executor as Executor
     from asyncexec.framework.graph_def import GraphDef as GraphDef, NodeDef as NodeDef
     from asyncexec.framework.kernel_warning import KernelWarning as KernelWarning
     from asyncexec.framework.limiter import Limiter as Limiter
@@ -162,7 +168,7 @@ if TYPE_CHECKING:
     from asyncexec.importers.tf_graph_def import load_graph_def as load_graph_def, save_graph_def as save_graph_def
     from asyncexec.passes.pass_graph import PassGraph as PassGraph
     from asyncexec.passes.registry import graph_pass as graph_pass
-    from asyncexec.rendezvous.rendezvous import Rendezvous as Rendezvous
+    from asyncexec.rendezvous.intra_process import Rendezvous as Rendezvous
     from asyncexec.session.direct_session import Session as Session
     from asyncexec.session.partial_run import PartialRun as PartialRun
     from asyncexec.session.running import BlockingSession as BlockingSession, run as run
@@ -173,9 +179,13 @@ if TYPE_CHECKING:
 
 # Public names by module.
 _PUBLIC = {
+    "asyncexec.executor.executor_factory": "executor_factory new_executor",
+    "asyncexec.executor.executor_params": "ExecutorParams",
+    "asyncexec.executor.offload": "WorkerPool",
     "asyncexec.framework": "errors",
     "asyncexec.framework.graph_def": "GraphDef NodeDef",
     "asyncexec.framework.cancellation": "CancellationManager cancellation_manager",
+    "asyncexec.framework.executor": "Executor",
     "asyncexec.framework.kernel_warning": "KernelWarning",
     "asyncexec.framework.limiter": "Limiter",
     "asyncexec.framework.retry": "Retry",
@@ -265,7 +275,7 @@ _PUBLIC = {
     "asyncexec.importers.tf_graph_def": "load_graph_def save_graph_def",
     "asyncexec.passes.pass_graph": "PassGraph",
     "asyncexec.passes.registry": "graph_pass",
-    "asyncexec.rendezvous.rendezvous": "Rendezvous",
+    "asyncexec.rendezvous.intra_process": "Rendezvous",
     "asyncexec.session.direct_session": "Session",
     "asyncexec.session.partial_run": "PartialRun",
     "asyncexec.session.running": "BlockingSession run",

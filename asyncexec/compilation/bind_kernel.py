@@ -86,16 +86,28 @@ class Binder(Protocol):
 
 
 class KernelBinder:
-    """Binds the kernels of one session; nodes of a stateless op with the same attrs and shapes share theirs."""
+    """Binds the kernels of one session; nodes of a stateless op with the same attrs and shapes share theirs.
+
+    Args:
+        debug: watch kernels; checks_received: check what Recvs get, where others may send what they like.
+    """
 
     protects_inputs = True
 
-    def __init__(self, resource_mgr: ResourceMgr, device: Device | None = None, *, debug: bool = False) -> None:
+    def __init__(
+        self,
+        resource_mgr: ResourceMgr,
+        device: Device | None = None,
+        *,
+        debug: bool = False,
+        checks_received: bool = False,
+    ) -> None:
         self._resource_mgr = resource_mgr
         self._device = device
         self._device_type = "CPU" if device is None else device.device_type
         self._shares_host_memory = device is None or device.shares_host_memory
         self.debug = debug and self._shares_host_memory  # what is checked are numpy's arrays
+        self._checks_received = self.debug or checks_received
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
     def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:
@@ -143,7 +155,7 @@ class KernelBinder:
         prefix = rendezvous_key(node.attrs)
         on_host = AllocatorAttributes(on_host=node.op in _ON_HOST)
         args = NO_ARGS if self._device is None else args_on(self._device, on_host)
-        finish = partial(check_outputs, node) if self.debug and node.op in RECVS else None
+        finish = partial(check_outputs, node) if self._checks_received and node.op in RECVS else None
         is_send, reads = node.op in SENDS, bool(reference_inputs(node))
         is_fetch = is_send and bool(node.get_attr("client_terminated"))
         transfer = Transfer(is_send, prefix, full_key(prefix, ROOT_FRAME), args, reads, is_fetch)

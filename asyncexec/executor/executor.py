@@ -16,7 +16,7 @@ from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.executor.tagged_executor_state import TaggedExecutorState
 from asyncexec.executor.worker_chain import WorkerChains
 from asyncexec.framework.clock import NS_PER_MS
-from asyncexec.framework.rendezvous import RendezvousInterface
+from asyncexec.framework.executor import ExecutorArgs
 
 DEFAULT_SLICE_NS: Final = NS_PER_MS
 
@@ -54,18 +54,20 @@ class Executor:
         self,
         feeds: Sequence[Any] | None,
         collector: StepStatsCollector | None = None,
-        rendezvous: RendezvousInterface | None = None,
+        args: ExecutorArgs | None = None,
         context: Context | None = None,
     ) -> ExecutorState:
-        """A step with the values of *feeds*, or the part of one that meets others in *rendezvous*; nothing has run yet.
+        """A step with the values of *feeds*, or the part of one that others are parts of, too; nothing has run yet.
 
-        Where *feeds* is None, they come one by one through ``deliver_feed``.  Async kernels run in *context*, where
-        one is given.
+        Where *feeds* is None, they come one by one through ``deliver_feed``.  *args* is what all parts are
+        given.  Async kernels run in *context*, where one is given.
         """
         order = None if self._schedule_seed is None else Random(self._schedule_seed)
         kind = TaggedExecutorState if self.view.has_control_flow else ExecutorState
-        state = kind(self, self._pool, self._slice_ns, feeds, collector, order)
-        state.rendezvous, state.context = rendezvous, context
+        pool = self._pool if args is None or args.runner is None else args.runner
+        state = kind(self, pool, self._slice_ns, feeds, collector, order)
+        if args is not None:
+            state.rendezvous, state.context = args.rendezvous, context
         if not self.has_run:
             self.has_run = True
             state.be_careful()

@@ -9,28 +9,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import Context
+from contextvars import copy_context
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
 from asyncexec.executor.ending import Ending
 from asyncexec.executor.executor import DEFAULT_SLICE_NS, Executor
 from asyncexec.executor.executor_state import ExecutorState
 from asyncexec.executor.frame import TaskGroup
+from asyncexec.executor.host_executor import HostExecutor
 from asyncexec.executor.step_scope import StepScope
 from asyncexec.executor.step_stats_collector import StepStatsCollector
 from asyncexec.executor.transfer_scope import Standing
-from asyncexec.framework.derived import without_frames
+from asyncexec.framework.cancellation import CancellationManager
+from asyncexec.framework.derived import is_derived, without_frames
 from asyncexec.framework.errors import CancelledError, InternalError, OpError
+from asyncexec.framework.executor import ExecutorArgs, current_step
+from asyncexec.framework.kernel_warning import warn_of_kernel
 from asyncexec.framework.lazy_module import LazyModule
-from asyncexec.framework.rendezvous import RendezvousInterface
 
 if TYPE_CHECKING:
     from asyncexec.executor.client_end import ClientEnd, ClientKeys
     from asyncexec.framework.collective import CollectiveExecutor
 
 _client_end = LazyModule("asyncexec.executor.client_end")
+
+MakeArgs: TypeAlias = Callable[[StepStatsCollector | None], ExecutorArgs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,60 +47,54 @@ class PartitionExecutor:
     fetch_indices: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepChannels:
-    """What the partitions of one step have in common.
-
-    Attributes:
-        rendezvous: where Sends meet Recvs.
-        context: what async kernels run in, or None for the caller's.
-        collectives: where collectives meet, if there are any.
-    """
-
-    rendezvous: RendezvousInterface
-    context: Context | None = None
-    collectives: CollectiveExecutor | None = None
-
-
 class PartitionedExecutor:
     """What the steps of one signature share, where its graph is in several partitions or sends something.
 
     Args:
         partitions: one executor each.
         num_fetches: of the whole graph.
-        open_channels: makes what the partitions of a step meet in.
+        make_args: makes what the partitions of a step are given; None where each step comes with it, and others meet
+            it there.
         slice_ns: how long the step may hold the event loop.
         debug: let a step fail in which something was sent that nobody received.
         client_keys: where feeds and fetches travel by the rendezvous, the keys that they have there.
+
+    Attributes:
+        is_host: whether the partitions are run by executors of users, which may abort the rendezvous before they fail.
+        is_open: whether others send to the rendezvous, too, so that a Recv may get a value when nothing else runs.
     """
 
     __slots__ = (
-        "_debug",
-        "_num_fetches",
-        "_open_channels",
+        "_make_args",
         "_sent_again",
-        "_slice_ns",
         "_standing",
         "client_keys",
+        "debug",
+        "is_host",
+        "is_open",
+        "num_fetches",
         "partitions",
+        "slice_ns",
     )
 
     def __init__(
         self,
         partitions: Sequence[PartitionExecutor],
         num_fetches: int,
-        open_channels: Callable[[], StepChannels],
+        make_args: MakeArgs | None,
         slice_ns: int = DEFAULT_SLICE_NS,
         *,
         debug: bool = False,
         client_keys: ClientKeys | None = None,
     ) -> None:
+        self.is_host = any(isinstance(part.executor, HostExecutor) for part in partitions)
+        self.is_open = make_args is None
         self._standing = _find_standing([part.executor for part in partitions])
         self.partitions = partitions
-        self._num_fetches = num_fetches
-        self._open_channels = open_channels
-        self._slice_ns = slice_ns
-        self._debug = debug
+        self.num_fetches = num_fetches
+        self._make_args = make_args
+        self.slice_ns = slice_ns
+        self.debug = debug
         self.client_keys = client_keys
         self._sent_again = frozenset() if client_keys is None else _fetched_in_loops(partitions)
 
@@ -116,25 +115,27 @@ class PartitionedExecutor:
 
     def start(self, feeds: Sequence[Any] | None, collector: StepStatsCollector | None = None) -> ExecutorBarrier:
         """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
-        channels = self._open_channels()
+        assert self._make_args is not None
+        return self.start_with(self._make_args(collector), feeds)
+
+    def start_with(self, args: ExecutorArgs, feeds: Sequence[Any] | None = ()) -> ExecutorBarrier:
+        """A step whose partitions are given *args*; nothing has run yet."""
+        context = None
+        if args.collective_executor is not None:
+            context = copy_context()
+            context.run(current_step.set, args)
         states = [
             part.executor.start(
-                None if feeds is None else [feeds[i] for i in part.feed_indices],
-                collector,
-                channels.rendezvous,
-                channels.context,
+                None if feeds is None else [feeds[i] for i in part.feed_indices], args.stats_collector, args, context
             )
             for part in self.partitions
         ]
         standing: dict[str, Standing] = {key: (recv, states[index]) for key, (recv, index) in self._standing.items()}
         for state in states:
             state.standing = standing
-        fetch_indices = [part.fetch_indices for part in self.partitions]
-        step = ExecutorBarrier(states, fetch_indices, self._num_fetches, channels, self._slice_ns, debug=self._debug)
-        if feeds is None:
-            step.feed_indices = [part.feed_indices for part in self.partitions]
+        step = ExecutorBarrier(self, states, args)
         if self.client_keys is not None:
-            step.client = _client_end.ClientEnd(self.client_keys, self._sent_again, feeds, channels.rendezvous, step)
+            step.client = _client_end.ClientEnd(self.client_keys, self._sent_again, feeds, args.rendezvous, step)
         return step
 
 
@@ -182,42 +183,28 @@ def _key_of_recv(item: NodeItem) -> str | None:
 
 
 class ExecutorBarrier(StepScope):
-    """One step of a PartitionedExecutor.  When it has run, ``fetched()`` has the values."""
+    """One step of a PartitionedExecutor.  When it has run, ``fetched()`` has the values.
 
-    __slots__ = (
-        "_channels",
-        "_debug",
-        "_fetch_indices",
-        "_num_fetches",
-        "_standing",
-        "_states",
-        "client",
-        "feed_indices",
-    )
+    Attributes:
+        client: where feeds and fetches travel by the rendezvous, the client's end of it.
+    """
 
-    def __init__(
-        self,
-        states: Sequence[ExecutorState],
-        fetch_indices: Sequence[Sequence[int]],
-        num_fetches: int,
-        channels: StepChannels,
-        slice_ns: int,
-        *,
-        debug: bool = False,
-    ) -> None:
-        super().__init__(slice_ns, states[0].holds)
+    __slots__ = ("_args", "_collectives", "_derived", "_plan", "_standing", "_states", "client")
+
+    def __init__(self, plan: PartitionedExecutor, states: Sequence[ExecutorState], args: ExecutorArgs) -> None:
+        super().__init__(plan.slice_ns, states[0].holds)
+        self._plan = plan
         self._states = states
-        self._fetch_indices = fetch_indices
-        self._num_fetches = num_fetches
-        self._channels = channels
-        self._debug = debug
+        self._args = args
         self._standing = states[0].standing
-        self.client: ClientEnd | None = None  # where feeds and fetches travel by the rendezvous
-        self.feed_indices: Sequence[Sequence[int]] = ()  # of each partition, where feeds come one by one
+        self._derived: BaseException | None = None  # why a partition failed, because of another that is yet to fail
+        self._collectives: CollectiveExecutor | None = None  # where collectives meet that all are in this step
+        self.client: ClientEnd | None = None
         for state in states:
             state.scope = self
-        if channels.collectives is not None:
-            channels.collectives.on_wait(self.wake)
+        if args.collective_executor is not None and not (plan.is_host or plan.is_open):
+            self._collectives = args.collective_executor
+            self._collectives.on_wait(self.wake)
 
     def be_careful(self) -> None:
         for state in self._states:
@@ -229,22 +216,24 @@ class ExecutorBarrier(StepScope):
 
     @property
     def is_waiting(self) -> bool:
-        return self._channels.rendezvous.has_in_flight or any(state.is_waiting for state in self._states)
+        if self._args.rendezvous.has_in_flight or any(state.is_waiting for state in self._states):
+            return True
+        return self._plan.is_open and any(state.waiting_recvs() for state in self._states)
 
     def deliver_feed(self, index: int, value: Any) -> None:
-        if self.client is not None and self._failure is None:
+        if self.client is not None and self._args.rendezvous.error is None:  # else the step has failed, or is about to
             self.client.send_feed(index, value)
-        for state, indices in zip(self._states, self.feed_indices, strict=True):
-            if index in indices:
-                state.deliver_feed(indices.index(index), value)
+        for state, part in zip(self._states, self._plan.partitions, strict=True):
+            if index in part.feed_indices:
+                state.deliver_feed(part.feed_indices.index(index), value)
         self.wake()
 
     def fetched(self) -> list[Any]:
         if self.client is not None:
             return self.client.fetched()
-        values = [NOTHING] * self._num_fetches
-        for state, indices in zip(self._states, self._fetch_indices, strict=True):
-            for index, value in zip(indices, state.fetched(), strict=True):
+        values = [NOTHING] * self._plan.num_fetches
+        for state, part in zip(self._states, self._plan.partitions, strict=True):
+            for index, value in zip(part.fetch_indices, state.fetched(), strict=True):
                 values[index] = value
         return values
 
@@ -269,17 +258,16 @@ class ExecutorBarrier(StepScope):
             state.halt(error)
         # Channels keep what they are aborted with: it must not hold the step, which holds them.
         reason = without_frames(error) if isinstance(error, OpError) else CancelledError("the step has ended")
-        self._channels.rendezvous.start_abort(reason)
-        if self._channels.collectives is not None:
-            self._channels.collectives.start_abort(reason)
+        args = self._args
+        args.rendezvous.start_abort(reason)
+        if args.collective_executor is not None:
+            args.collective_executor.start_abort(reason)
+        if args.cancellation_manager is not None:
+            _cancel(args.cancellation_manager)
 
     def _check_progress(self) -> None:
-        collectives = self._channels.collectives
-        if (
-            collectives is None
-            or self._channels.rendezvous.has_in_flight
-            or any(state.has_jobs for state in self._states)
-        ):
+        collectives = self._collectives
+        if collectives is None or self._args.rendezvous.has_in_flight or any(state.has_jobs for state in self._states):
             return
         stuck = collectives.stuck()
         if stuck and len(stuck) == sum(state.num_tasks for state in self._states):
@@ -293,7 +281,23 @@ class ExecutorBarrier(StepScope):
                 )
             )
 
+    def fail_node(self, item: NodeItem, error: BaseException) -> None:
+        if self._plan.is_host and is_derived(error):
+            self.abort(error)
+        else:
+            super().fail_node(item, error)
+
+    def abort(self, error: BaseException) -> None:
+        if self._plan.is_host and is_derived(error) and any(state.num_tasks for state in self._states):
+            self._derived = error  # what it comes from is still on its way
+            self.wake()
+        else:
+            super().abort(error)
+
     def _check_complete(self) -> None:
+        derived, self._derived = self._derived, None
+        if derived is not None:
+            self.abort(derived)
         if self._failure is not None:
             return
         waiting = [name for state in self._states for name in state.waiting_recvs()]
@@ -306,21 +310,22 @@ class ExecutorBarrier(StepScope):
                     hint="each Recv needs a Send that runs, and each Merge of a loop a value in every iteration",
                 )
             )
-        elif self._debug and (unreceived := self._unreceived()):
+        elif self._plan.debug and (unreceived := self._unreceived()):
             self.abort(InternalError(f"sent, but never received: {', '.join(unreceived[:5])}"))
 
     def _unreceived(self) -> list[str]:
-        keys = self._channels.rendezvous.unreceived()
+        keys = self._args.rendezvous.unreceived()
         return keys if self.client is None else [key for key in keys if not self.client.may_ignore(key)]
 
     def take_failure(self) -> BaseException | None:
         failure = super().take_failure()
+        self._derived = None
         for state in self._states:  # the step has ended: what holds each other would keep tensors alive
             state.scope = None
             state.take_failure()
         self._standing.clear()
-        if self._channels.collectives is not None:
-            self._channels.collectives.on_wait(None)
+        if self._collectives is not None:
+            self._collectives.on_wait(None)
         if self.client is not None:
             self.client.close()
         return failure
@@ -345,3 +350,10 @@ class ExecutorBarrier(StepScope):
                 await state._wait_for_launched()
                 return
         await self._wait()
+
+
+def _cancel(manager: CancellationManager) -> None:
+    try:
+        manager.start_cancel()
+    except Exception as error:  # of a callback; the step has failed with something else
+        warn_of_kernel(f"a cancellation callback of a step has failed: {type(error).__name__}: {error}")

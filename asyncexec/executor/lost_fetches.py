@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from asyncexec.compilation.graph_view import SINK, GraphView, NodeItem
 from asyncexec.executor.executor import Executor
 from asyncexec.executor.executor_barrier import PartitionedExecutor
+from asyncexec.executor.host_executor import is_host
 from asyncexec.graph.control_flow_info import NEXT_ITERATIONS
 
 
@@ -38,6 +39,8 @@ class LostFetches:
 
     def add(self, failed: NodeItem) -> None:
         """Take note that *failed* gives nothing."""
+        if is_host(failed.node):  # nobody knows what else its partition has sent
+            self.positions.update(self._fetch_keys.values())
         ahead = [(self._part_of(failed), failed)]
         while ahead:
             part, item = ahead.pop()

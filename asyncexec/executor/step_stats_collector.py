@@ -5,10 +5,9 @@ from __future__ import annotations
 import heapq
 import operator
 import threading
-from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol, TypeAlias
 
-from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.framework.clock import epoch_offset_ns, monotonic_ns
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.kernel import KernelKind
@@ -22,6 +21,17 @@ _started_nanos: Final = operator.attrgetter("all_start_nanos")
 _SORTED_AT_ONCE: Final = 64 * STRIDE
 
 
+class Executed(Protocol):
+    """A node as an executor has it: a NodeItem, or an OpKernel."""
+
+    @property
+    def node(self) -> Node: ...
+    @property
+    def kind(self) -> KernelKind: ...
+    @property
+    def guarded(self) -> Sequence[Node]: ...
+
+
 class StepStatsCollector:
     """Live executions of one step, one entry each."""
 
@@ -32,7 +42,7 @@ class StepStatsCollector:
         self._included: list[StepStats] = []
         self._records: list[_Record] = []
 
-    def record(self, item: NodeItem, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int = 0) -> None:
+    def record(self, item: Executed, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int = 0) -> None:
         """An execution of *item*, and of the constants that it guards; times by ``monotonic_ns``."""
         counts = ended_call() if item.kind is KernelKind.ASYNC else None
         self._records.append((item.node, scheduled_ns, start_ns, end_ns, thread_id, counts))

@@ -8,9 +8,8 @@ their names.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.types import DType
@@ -83,9 +82,3 @@ class CollectiveExecutor(Protocol):
         ...
 
     def statistics(self) -> CollectiveStatistics: ...
-
-
-# Set by the session around a step; the kernels of the collective ops ask for it.
-current_collective_executor: Final[ContextVar[CollectiveExecutor | None]] = ContextVar(
-    "current_collective_executor", default=None
-)

@@ -1,4 +1,4 @@
-"""IntraProcessRendezvous: between the devices of one process; values are copied where the memories differ.
+"""Rendezvous: between the devices of one process; values are copied where the memories differ.
 
 After ``SameWorkerRecvDone`` in ``tensorflow/core/common_runtime/rendezvous_mgr.cc``.  A value that is in host
 memory and is wanted there is passed on as it is, without a copy and without a task; so is a dead one, which has no
@@ -26,14 +26,31 @@ from asyncexec.framework.rendezvous import (
     RendezvousArgs,
     RendezvousStatistics,
     RendezvousWaiter,
+    create_key,
+    parse_key,
 )
 from asyncexec.rendezvous.local import LocalRendezvous, Waiter, recv_is_cancelled
 
 
-class IntraProcessRendezvous(LocalRendezvous):
-    """A rendezvous between devices whose memories may differ."""
+class Rendezvous(LocalRendezvous):
+    """A table of values by key, where the nodes ``_Send`` and ``_Recv`` of a graph meet others.
+
+    ``send(key, value)`` gives a value, and ``value, is_dead, _ = await recv(key)`` takes one; either may come first.
+    What is sent on one key is received in the order of sending, each value once.  A key is anything hashable; that of
+    a node is what ``create_key`` makes of its attrs.
+
+    A value is a numpy array or scalar, ``bytes`` or, for dtype ``object``, any Python object, and travels as it is: its
+    dtype is that of the node.  One that is in the memory of a device is copied to where the receiver wants it.  A dead
+    value is None, and *is_dead* is True.
+
+    ``start_abort(error)`` ends the rendezvous: receivers that wait, and all calls that follow, get a copy of *error*,
+    an OpError.  An executor aborts it with the error of its step.  All calls are made in one event loop.
+    """
 
     __slots__ = ("copying",)
+
+    create_key = staticmethod(create_key)
+    parse_key = staticmethod(parse_key)
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,9 +112,7 @@ class CopyingWaiter(Waiter):
 
     __slots__ = ("_args", "_copy", "_intra_process", "_is_cancelled", "_item")
 
-    def __init__(
-        self, rendezvous: IntraProcessRendezvous, key: Hashable, args: RendezvousArgs, done: DoneCallback
-    ) -> None:
+    def __init__(self, rendezvous: Rendezvous, key: Hashable, args: RendezvousArgs, done: DoneCallback) -> None:
         super().__init__(rendezvous, key, done)
         self._intra_process = rendezvous
         self._args = args

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncexec.devices  # noqa: F401 - registers the types of devices
 from asyncexec.compilation.bind_kernel import TRANSFERS, Binder, KernelBinder
-from asyncexec.compilation.build_graph_view import build_graph_view
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.devices.memory_types import memory_types
 from asyncexec.executor.executor import Executor
-from asyncexec.executor.executor_barrier import PartitionedExecutor, PartitionExecutor, StepChannels
+from asyncexec.executor.executor_barrier import MakeArgs, PartitionedExecutor, PartitionExecutor
+from asyncexec.executor.executor_factory import DEFAULT_EXECUTOR_TYPE, Compiles, executor_types
+from asyncexec.executor.executor_params import ExecutorParams
 from asyncexec.executor.grace_period import Grace
-from asyncexec.executor.kernel_stats import first_places
 from asyncexec.executor.loop_holds import LoopHolds
 from asyncexec.executor.offload import WorkerPool
 from asyncexec.executor.process_pool import ProcessPool
@@ -40,21 +40,18 @@ from asyncexec.placement.device_set import DeviceSet
 from asyncexec.placement.placement_rules import PlacementRules
 from asyncexec.placement.placer import Placer
 from asyncexec.pruning.prune import ClientGraph
-from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
 from asyncexec.session.plan_compiler import PlanCompiler
 from asyncexec.session.session_config import SessionConfig
+from asyncexec.session.step_args import FullArgs, rendezvous_alone
 
 if TYPE_CHECKING:
     from asyncexec.executor.client_end import ClientKeys
     from asyncexec.session.client_channels import ClientChannels
 
 _client_channels = LazyModule("asyncexec.session.client_channels")
-_collective = LazyModule("asyncexec.framework.collective")
-_collective_executor = LazyModule("asyncexec.rendezvous.collective_executor")
 _feed_fetch_rewrite = LazyModule("asyncexec.pruning.feed_fetch_rewrite")
 
 AnyExecutor: TypeAlias = Executor | PartitionedExecutor
-DEFAULT_EXECUTOR_TYPE = "DEFAULT"
 _COLLECTIVE: Final = "Collective"  # what the names of collective ops begin with
 
 
@@ -108,6 +105,7 @@ class GraphExecutionState:
     """What a session needs to make executors."""
 
     def __init__(self, graph: Graph, config: SessionConfig, resource_mgr: ResourceMgr) -> None:
+        self._executor_type = executor_types.lookup(config.executor_type or DEFAULT_EXECUTOR_TYPE)
         self.devices = DeviceSet(create_devices(DeviceOptions(config.device_count)))
         grace = Grace(config.worker_grace_s, config.async_grace_s, config.cancel_grace_s)
         self.pools = {
@@ -131,9 +129,9 @@ class GraphExecutionState:
         self._binders = {device.name: KernelBinder(resource_mgr, device, debug=config.debug) for device in self.devices}
         self._slice_ns = int(config.slice_ms * NS_PER_MS)
         self._schedule_seed = config.schedule_seed
-        self._executor_type = config.executor_type or DEFAULT_EXECUTOR_TYPE
+        self._step_ids = itertools.count(1)
         self._debug = config.debug
-        self._uses_rendezvous = config.feed_fetch_medium == "rendezvous"
+        self._uses_rendezvous = config.feed_fetch_medium == "rendezvous" or not self._executor_type.is_ours
         self._partition_options = _partition_options(self.devices)
         self._client = self._partition_options.client
         self.devices.client_device = self.devices.by_name(self._client)
@@ -198,12 +196,13 @@ class GraphExecutionState:
     @property
     def may_compile(self) -> bool:
         """Whether signatures are ever compiled to Python: what is to be watched or shuffled, is not."""
-        return self._executor_type != "TAGGED_TOKEN" and not self._debug and self._schedule_seed is None
+        compiles = self._executor_type.compiles is not Compiles.NEVER
+        return compiles and not self._debug and self._schedule_seed is None
 
     @property
     def compiles_at_once(self) -> bool:
         """Whether a signature is compiled before its first run."""
-        return self._executor_type == "COMPILED"
+        return self._executor_type.compiles is Compiles.AT_ONCE
 
     def compile_plan(self, prepared: PreparedGraph, *, optimizes: bool = False) -> Stage[AnyPlan | None]:
         """*prepared* as a plan of Python functions (plan_compiler.py), as a stage; None where there is none by now.
@@ -270,9 +269,17 @@ class GraphExecutionState:
             binder: Binder = self._binders[device]
             if compiler is not None:
                 binder = compiler.binder(device)
-            view = yield from build_graph_view(part.graph, binder, has_control_flow=traits.has_control_flow)
-            places = yield from first_places(view.items, has_control_flow=view.has_control_flow)
-            executor = Executor(view, self.pools[device], self._slice_ns, self._schedule_seed, self.holds, places)
+            params = ExecutorParams(
+                part.graph,
+                self.devices.by_name(device),
+                binder,
+                traits.has_control_flow,
+                self.pools[device],
+                self._slice_ns,
+                self.holds,
+                self._schedule_seed,
+            )
+            executor = yield from self._executor_type.make(params)
             if compiler is not None:
                 yield from compiler.restore(executor.stats)
             executors.append(PartitionExecutor(executor, part.feed_indices, part.fetch_indices))
@@ -283,19 +290,16 @@ class GraphExecutionState:
         return PartitionedExecutor(
             executors,
             len(client_graph.fetches),
-            self._open_channels_with_collectives if traits.has_collectives else _open_channels,
+            self._args_maker(traits),
             self._slice_ns,
             debug=self._debug,
             client_keys=client_keys,
         )
 
-    def _open_channels_with_collectives(self) -> StepChannels:
-        """The same with collectives, which merge large values on the threads of the client's device."""
-        calls = WorkerCalls(self.pools[self._client])
-        collectives = _collective_executor.LocalCollectiveExecutor(calls.call)
-        context = copy_context()
-        context.run(_collective.current_collective_executor.set, collectives)
-        return StepChannels(IntraProcessRendezvous(), context, collectives)
+    def _args_maker(self, traits: _Traits) -> MakeArgs:
+        if self._executor_type.is_ours and not traits.has_collectives:
+            return rendezvous_alone
+        return FullArgs(self._step_ids, WorkerCalls(self.pools[self._client]), traits.has_collectives)
 
 
 def _partition_options(devices: DeviceSet) -> PartitionOptions:
@@ -321,11 +325,6 @@ def _has_changed(passes: Iterable[PassStats], before: Iterable[PassStats]) -> bo
     """Whether passes that did not run *before* have changed the graph."""
     known = {each.name for each in before}
     return any(each.num_added or each.num_removed or each.num_changed for each in passes if each.name not in known)
-
-
-def _open_channels() -> StepChannels:
-    """What the partitions of one step meet in."""
-    return StepChannels(IntraProcessRendezvous())
 
 
 def _traits_of(partitions: Iterable[PartitionedGraph]) -> Stage[_Traits]:

@@ -21,6 +21,7 @@ class SessionConfig(BaseModel):
         executor_type: which executor runs them.  "DEFAULT", or ``""``: at first the general one, which measures the
             kernels; then what is cheap is compiled to Python, the whole graph or the regions between nodes that await
             or work.  "TAGGED_TOKEN": the general one alone.  "COMPILED": compiled before the first run.
+            Or one of the user's (``ax.executor_factory``).
         schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
         timeout: seconds that each run, and call of a callable, may take where its RunOptions say nothing.
         num_worker_threads: threads for expensive kernels, by default one a core.
@@ -53,7 +54,7 @@ class SessionConfig(BaseModel):
     log_device_placement: bool = False
     place_pruned_graph: bool = False
     optimization: Literal["on", "off", "L0", "L1"] = "on"
-    executor_type: Literal["", "DEFAULT", "TAGGED_TOKEN", "COMPILED"] = ""
+    executor_type: str = ""
     schedule_seed: int | None = None
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     num_worker_threads: int | None = Field(default=None, ge=1)

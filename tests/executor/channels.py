@@ -1,24 +1,16 @@
-"""Sends and Recvs of a test's own, and steps of executors that meet the test in a rendezvous."""
+"""Sends and Recvs of a test's own, and a rendezvous that a test looks into."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 import asyncexec as ax
-from asyncexec.compilation.bind_kernel import KernelBinder
-from asyncexec.compilation.build_graph_view import build_graph_view
-from asyncexec.executor.executor import Executor
-from asyncexec.executor.executor_barrier import PartitionedExecutor, PartitionExecutor, StepChannels
-from asyncexec.executor.offload import WorkerPool
-from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.op_registry import registry as op_registry
-from asyncexec.framework.rendezvous import ROOT_FRAME, RendezvousInterface, full_key
-from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.framework.rendezvous import ROOT_FRAME, full_key
 from asyncexec.graph.graph import Graph, properties_of
 from asyncexec.graph.node import Node
-from asyncexec.pruning.prune import prune
-from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
+from asyncexec.rendezvous.intra_process import Rendezvous
 
 CPU: Final = "/job:localhost/replica:0/task:0/device:CPU:"
 
@@ -52,15 +44,7 @@ def full(key: str) -> str:
     return full_key(f"{CPU}0;{1:016x};{CPU}0;{key}", ROOT_FRAME)
 
 
-class OpenRendezvous(IntraProcessRendezvous):
-    """One that others send to as well, as a remote one: a step waits as long as it may still get something."""
-
-    @property
-    def has_in_flight(self) -> bool:
-        return bool(self._waiting) or super().has_in_flight
-
-
-class SpyRendezvous(IntraProcessRendezvous):
+class SpyRendezvous(Rendezvous):
     """Remembers the rendezvous of all steps, and with what each was aborted."""
 
     made: list[SpyRendezvous]
@@ -73,23 +57,3 @@ class SpyRendezvous(IntraProcessRendezvous):
     def start_abort(self, error: OpError) -> None:
         self.aborts.append(str(error))
         super().start_abort(error)
-
-
-async def run_partition(
-    graph: ax.Graph, targets: list[Node], rendezvous: RendezvousInterface, *, debug: bool = True
-) -> None:
-    """One step of an executor that runs *targets* on one device and meets others in *rendezvous*."""
-    client_graph = run_at_once(prune([], [], targets))
-    binder = KernelBinder(ResourceMgr(), None, debug=debug)
-    has_control_flow = any(node.op in ("Switch", "Merge") for node in client_graph.nodes)
-    view = run_at_once(build_graph_view(client_graph, binder, has_control_flow=has_control_flow))
-    pool = WorkerPool(1)
-    executor = PartitionedExecutor(
-        [PartitionExecutor(Executor(view, pool), (), ())], 0, lambda: StepChannels(rendezvous), debug=False
-    )
-    step = executor.start([])
-    try:
-        if not step.run_inline():
-            await step.run()
-    finally:
-        await pool.close()

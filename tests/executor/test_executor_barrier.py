@@ -31,7 +31,7 @@ ONE: Final = np.float32(1)
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[SpyRendezvous]:
     """The rendezvous of each step that has begun."""
     SpyRendezvous.made = made = []
-    monkeypatch.setattr("asyncexec.session.graph_execution_state.IntraProcessRendezvous", SpyRendezvous)
+    monkeypatch.setattr("asyncexec.session.step_args.Rendezvous", SpyRendezvous)
     return made
 
 

@@ -162,7 +162,7 @@ async def test_the_loop_gets_turns(graph: ax.Graph, monkeypatch: pytest.MonkeyPa
 async def test_many_steps_at_once(graph: ax.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inline, awaited and worked on in turn over three devices; each step has its own values and its own rendezvous."""
     SpyRendezvous.made = steps = []
-    monkeypatch.setattr("asyncexec.session.graph_execution_state.IntraProcessRendezvous", SpyRendezvous)
+    monkeypatch.setattr("asyncexec.session.step_args.Rendezvous", SpyRendezvous)
 
     async def awaited(value: Any) -> Any:
         await asyncio.sleep(0)

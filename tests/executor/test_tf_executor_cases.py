@@ -14,9 +14,8 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework import types
 from asyncexec.framework.derived import is_derived
-from asyncexec.rendezvous.local import LocalRendezvous
 from tests.case_table import missing_tests
-from tests.executor.channels import OpenRendezvous, full, recv, run_partition, send
+from tests.executor.channels import full, recv, send
 from tests.graph.testing_ops import load
 from tests.running import raw_op, settle, started
 
@@ -59,12 +58,12 @@ async def test_concurrent_additions_to_a_variable_of_any_interleaving(seed: int 
 async def test_add_what_is_received() -> None:
     """c = a + b; what is sent twice is received twice."""
     with ax.Graph() as graph:
-        sent = send(ax.add(recv(FLOAT, "a"), recv(FLOAT, "b")), "c")
-    rendezvous = LocalRendezvous()
+        send(ax.add(recv(FLOAT, "a"), recv(FLOAT, "b")), "c")
+    rendezvous = ax.Rendezvous()
     for a, b in ((1.0, 2.0), (3.0, 4.0)):
         rendezvous.send(full("a"), np.float32(a))
         rendezvous.send(full("b"), np.float32(b))
-        await run_partition(graph, [sent], rendezvous)
+        await ax.new_executor(graph).run(ax.Executor.Args(rendezvous))
         value, is_dead, _ = rendezvous.recv_nowait(full("c"))
         assert (value, is_dead) == (a + b, False)
 
@@ -73,10 +72,10 @@ async def test_add_what_is_received() -> None:
 async def test_the_side_of_a_switch_that_is_sent(pred: bool) -> None:
     with ax.Graph() as graph:
         side = ax.create_op("Switch", [recv(FLOAT, "a"), ax.constant(pred)])[0]
-        sent = send(ax.identity(side), "c")
-    rendezvous = LocalRendezvous()
+        send(ax.identity(side), "c")
+    rendezvous = ax.Rendezvous()
     rendezvous.send(full("a"), np.float32(1))
-    await run_partition(graph, [sent], rendezvous)
+    await ax.new_executor(graph).run(ax.Executor.Args(rendezvous))
     value, is_dead, _ = rendezvous.recv_nowait(full("c"))
     assert is_dead == pred
     assert value == (None if pred else 1.0)
@@ -86,9 +85,9 @@ async def test_an_abort_while_recvs_wait() -> None:
     """Three of four values come, one after the other, and then an abort: the step ends with its error."""
     with ax.Graph() as graph:
         a, b, c, d = (recv(FLOAT, key) for key in "abcd")
-        sent = send((a + b) + (c + d), "e")
-    rendezvous = OpenRendezvous()
-    run = await started(run_partition(graph, [sent], rendezvous))
+        send((a + b) + (c + d), "e")
+    rendezvous = ax.Rendezvous()
+    run = await started(ax.new_executor(graph).run(ax.Executor.Args(rendezvous)))
     for key in "abc":
         assert not run.done()
         rendezvous.send(full(key), np.float32(1))
@@ -104,11 +103,11 @@ async def test_an_abort_while_recvs_wait() -> None:
 @pytest.mark.parametrize("value", [np.float64(1), np.array([1.0]), b"text"], ids=["scalar", "array", "string"])
 async def test_a_received_value_of_another_dtype_than_was_declared(value: Any) -> None:
     with ax.Graph() as graph:
-        sent = send(ax.identity(recv(FLOAT, "a", name="one")), "b")
-    rendezvous = LocalRendezvous()
+        send(ax.identity(recv(FLOAT, "a", name="one")), "b")
+    rendezvous = ax.Rendezvous()
     rendezvous.send(full("a"), value)
     with pytest.raises(ax.errors.InternalError, match="not float32") as caught:
-        await run_partition(graph, [sent], rendezvous)
+        await ax.new_executor(graph).run(ax.Executor.Args(rendezvous))
     assert caught.value.node == "one"
 
 

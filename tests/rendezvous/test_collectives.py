@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+import asyncexec as ax
 from asyncexec.framework import types
-from asyncexec.framework.collective import CollectiveMember, CollectiveStatistics, current_collective_executor
+from asyncexec.framework.collective import CollectiveMember, CollectiveStatistics
 from asyncexec.framework.derived import is_derived
 from asyncexec.framework.errors import (
     AbortedError,
@@ -20,6 +21,7 @@ from asyncexec.framework.errors import (
     InvalidArgumentError,
     OpError,
 )
+from asyncexec.framework.executor import current_step
 from asyncexec.rendezvous.collective_executor import OFFLOADED_SIZE, LocalCollectiveExecutor
 from tests.ops.kernel_bench import KernelBench, infer
 from tests.running import started
@@ -353,9 +355,9 @@ class Collectives(KernelBench):
 
 @pytest.fixture
 def nodes() -> Iterator[Collectives]:
-    token = current_collective_executor.set(LocalCollectiveExecutor())
+    token = current_step.set(ax.Executor.Args(ax.Rendezvous(), collective_executor=LocalCollectiveExecutor()))
     yield Collectives()
-    current_collective_executor.reset(token)
+    current_step.reset(token)
 
 
 REDUCE: Final = {"merge_op": "Add", "final_op": "Div"}

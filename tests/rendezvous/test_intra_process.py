@@ -1,4 +1,4 @@
-"""IntraProcessRendezvous: which values are copied, by whom, and what becomes of a copy that is cut short."""
+"""Rendezvous: which values are copied, by whom, and what becomes of a copy that is cut short."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from anyio import WouldBlock
 
+import asyncexec as ax
 from asyncexec.framework.derived import is_derived
 from asyncexec.framework.device import HOST_MEMORY, Device, DeviceAttributes
 from asyncexec.framework.errors import (
@@ -20,15 +21,17 @@ from asyncexec.framework.errors import (
     ResourceExhaustedError,
 )
 from asyncexec.framework.rendezvous import RendezvousArgs, RendezvousInterface, RendezvousStatistics, args_on
-from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
+from asyncexec.rendezvous.intra_process import Rendezvous
 from tests.rendezvous.conformance import BAR, EMPTY, FOO, Outcome, RendezvousConformance
 from tests.running import settle, started
+
+CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 class TestIntraProcess(RendezvousConformance):
     @pytest.fixture
     def rendezvous(self) -> RendezvousInterface:
-        return IntraProcessRendezvous()
+        return Rendezvous()
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,8 @@ async def other_gpu() -> FakeContext:
 
 
 @pytest.fixture
-async def rendezvous() -> IntraProcessRendezvous:
-    return IntraProcessRendezvous()
+async def rendezvous() -> Rendezvous:
+    return Rendezvous()
 
 
 def device_with(context: FakeContext | None) -> Device:
@@ -89,13 +92,13 @@ def device_with(context: FakeContext | None) -> Device:
     return Device(attributes, context=context, shares_host_memory=False)
 
 
-async def test_between_host_memories_the_value_is_passed_on(rendezvous: IntraProcessRendezvous) -> None:
+async def test_between_host_memories_the_value_is_passed_on(rendezvous: Rendezvous) -> None:
     value = np.arange(3)
     rendezvous.send(FOO, value, args=args_on(device_with(None)))
     assert rendezvous.recv_nowait(FOO, args_on(device_with(None)))[0] is value
 
 
-async def test_from_a_device_to_the_host(rendezvous: IntraProcessRendezvous, gpu: FakeContext) -> None:
+async def test_from_a_device_to_the_host(rendezvous: Rendezvous, gpu: FakeContext) -> None:
     rendezvous.send(FOO, OnDevice(5, gpu), args=RendezvousArgs(gpu))
     with pytest.raises(WouldBlock):
         rendezvous.recv_nowait(FOO)
@@ -104,22 +107,20 @@ async def test_from_a_device_to_the_host(rendezvous: IntraProcessRendezvous, gpu
     assert rendezvous.statistics() == EMPTY
 
 
-async def test_from_the_host_to_a_device(rendezvous: IntraProcessRendezvous, gpu: FakeContext) -> None:
+async def test_from_the_host_to_a_device(rendezvous: Rendezvous, gpu: FakeContext) -> None:
     waiting = await started(rendezvous.recv(FOO, args_on(device_with(gpu))))
     rendezvous.send(FOO, 5)
     assert (await waiting)[0] == OnDevice(5, gpu)
     assert gpu.copies == ["in"]
 
 
-async def test_from_device_to_device(
-    rendezvous: IntraProcessRendezvous, gpu: FakeContext, other_gpu: FakeContext
-) -> None:
+async def test_from_device_to_device(rendezvous: Rendezvous, gpu: FakeContext, other_gpu: FakeContext) -> None:
     rendezvous.send(FOO, OnDevice(5, gpu), args=RendezvousArgs(gpu))
     assert (await rendezvous.recv(FOO, RendezvousArgs(other_gpu)))[0] == OnDevice(5, other_gpu)
     assert (gpu.copies, other_gpu.copies) == (["out"], ["in"])
 
 
-async def test_on_one_device_the_value_stays(rendezvous: IntraProcessRendezvous, gpu: FakeContext) -> None:
+async def test_on_one_device_the_value_stays(rendezvous: Rendezvous, gpu: FakeContext) -> None:
     value = OnDevice(5, gpu)
     rendezvous.send(FOO, value, args=RendezvousArgs(gpu))
     assert rendezvous.recv_nowait(FOO, RendezvousArgs(gpu))[0] is value
@@ -127,7 +128,7 @@ async def test_on_one_device_the_value_stays(rendezvous: IntraProcessRendezvous,
 
 @pytest.mark.parametrize("to_host", [False, True])
 async def test_between_host_and_device_memory_of_one_device(
-    rendezvous: IntraProcessRendezvous, gpu: FakeContext, to_host: bool
+    rendezvous: Rendezvous, gpu: FakeContext, to_host: bool
 ) -> None:
     on_host, on_device = RendezvousArgs(gpu, HOST_MEMORY), RendezvousArgs(gpu)
     sender, receiver = (on_device, on_host) if to_host else (on_host, on_device)
@@ -136,22 +137,20 @@ async def test_between_host_and_device_memory_of_one_device(
     assert len(gpu.copies) == 1
 
 
-async def test_what_is_on_the_host_on_both_sides_stays(rendezvous: IntraProcessRendezvous, gpu: FakeContext) -> None:
+async def test_what_is_on_the_host_on_both_sides_stays(rendezvous: Rendezvous, gpu: FakeContext) -> None:
     rendezvous.send(FOO, b"text", args=RendezvousArgs(gpu, HOST_MEMORY))
     assert rendezvous.recv_nowait(FOO)[0] == b"text"
     assert gpu.copies == []
 
 
-async def test_a_dead_value_is_not_copied(rendezvous: IntraProcessRendezvous, gpu: FakeContext) -> None:
+async def test_a_dead_value_is_not_copied(rendezvous: Rendezvous, gpu: FakeContext) -> None:
     rendezvous.send(FOO, None, is_dead=True, args=RendezvousArgs(gpu))
     assert rendezvous.recv_nowait(FOO)[:2] == (None, True)
     assert gpu.copies == []
 
 
 @pytest.mark.parametrize("value", [b"text", np.array([b"a", b"b"], object)])
-async def test_strings_do_not_get_into_a_devices_memory(
-    rendezvous: IntraProcessRendezvous, gpu: FakeContext, value: Any
-) -> None:
+async def test_strings_do_not_get_into_a_devices_memory(rendezvous: Rendezvous, gpu: FakeContext, value: Any) -> None:
     rendezvous.send(FOO, value)
     with pytest.raises(InvalidArgumentError, match=r"Non-DMA-safe string .*Key: .*foo"):
         await rendezvous.recv(FOO, RendezvousArgs(gpu))
@@ -163,9 +162,7 @@ async def test_strings_do_not_get_into_a_devices_memory(
 
 
 @pytest.mark.parametrize("value_first", [False, True])
-async def test_a_callback_gets_the_copy(
-    rendezvous: IntraProcessRendezvous, gpu: FakeContext, value_first: bool
-) -> None:
+async def test_a_callback_gets_the_copy(rendezvous: Rendezvous, gpu: FakeContext, value_first: bool) -> None:
     outcome = Outcome()
     if value_first:
         rendezvous.send(FOO, 5)
@@ -183,7 +180,7 @@ async def test_a_callback_gets_the_copy(
     [(RuntimeError("no power"), InternalError), (ResourceExhaustedError("full"), ResourceExhaustedError)],
 )
 async def test_a_copy_that_fails(
-    rendezvous: IntraProcessRendezvous, gpu: FakeContext, raised: Exception, kind: type[Exception]
+    rendezvous: Rendezvous, gpu: FakeContext, raised: Exception, kind: type[Exception]
 ) -> None:
     gpu.error, outcome = raised, Outcome()
     for _ in range(2):
@@ -197,9 +194,7 @@ async def test_a_copy_that_fails(
     assert rendezvous.statistics() == EMPTY
 
 
-async def test_a_task_cancelled_while_it_copies_gives_the_value_back(
-    rendezvous: IntraProcessRendezvous, gpu: FakeContext
-) -> None:
+async def test_a_task_cancelled_while_it_copies_gives_the_value_back(rendezvous: Rendezvous, gpu: FakeContext) -> None:
     gpu.goes_on.clear()
     rendezvous.send(FOO, 5)
     task = await started(rendezvous.recv(FOO, RendezvousArgs(gpu)))
@@ -210,7 +205,7 @@ async def test_a_task_cancelled_while_it_copies_gives_the_value_back(
 
 
 async def test_a_callback_cancelled_while_its_value_is_copied_gives_it_back(
-    rendezvous: IntraProcessRendezvous, gpu: FakeContext
+    rendezvous: Rendezvous, gpu: FakeContext
 ) -> None:
     gpu.goes_on.clear()
     first, second = Outcome(), Outcome()
@@ -227,9 +222,7 @@ async def test_a_callback_cancelled_while_its_value_is_copied_gives_it_back(
     assert await second.value() == OnDevice(5, gpu)
 
 
-async def test_a_cancel_counts_though_the_copy_ends_in_the_same_turn(
-    rendezvous: IntraProcessRendezvous, gpu: FakeContext
-) -> None:
+async def test_a_cancel_counts_though_the_copy_ends_in_the_same_turn(rendezvous: Rendezvous, gpu: FakeContext) -> None:
     outcome = Outcome()
     waiter = rendezvous.recv_async(FOO, RendezvousArgs(gpu), outcome)
     rendezvous.send(FOO, 5)
@@ -240,7 +233,7 @@ async def test_a_cancel_counts_though_the_copy_ends_in_the_same_turn(
     assert rendezvous.recv_nowait(FOO)[0] == 5
 
 
-async def test_an_abort_ends_the_copies_of_callbacks(rendezvous: IntraProcessRendezvous, gpu: FakeContext) -> None:
+async def test_an_abort_ends_the_copies_of_callbacks(rendezvous: Rendezvous, gpu: FakeContext) -> None:
     gpu.goes_on.clear()
     outcomes = [Outcome() for _ in range(3)]
     for key, outcome in zip((FOO, BAR, FOO), outcomes, strict=True):
@@ -254,3 +247,11 @@ async def test_an_abort_ends_the_copies_of_callbacks(rendezvous: IntraProcessRen
         assert is_derived(outcome.error)
     assert rendezvous.statistics() == EMPTY
     assert gpu.copies == []
+
+
+def test_keys_are_made_of_parts_and_read_back() -> None:
+    key = ax.Rendezvous.create_key(CPU, 7, CPU, "edge")
+    assert key == f"{CPU};0000000000000007;{CPU};edge;0:0"
+    assert ax.Rendezvous.parse_key(key).edge_name == "edge"
+    with pytest.raises(InvalidArgumentError):
+        ax.Rendezvous.parse_key("edge")

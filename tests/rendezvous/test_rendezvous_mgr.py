@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncexec.framework.errors import AbortedError
-from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
+from asyncexec.rendezvous.intra_process import Rendezvous
 from asyncexec.rendezvous.rendezvous_mgr import RendezvousMgr
 from tests.running import started
 
@@ -13,11 +13,11 @@ KEY = "key"
 
 
 @pytest.fixture
-def manager() -> RendezvousMgr[IntraProcessRendezvous]:
-    return RendezvousMgr(IntraProcessRendezvous)
+def manager() -> RendezvousMgr[Rendezvous]:
+    return RendezvousMgr(Rendezvous)
 
 
-async def test_who_asks_for_a_step_gets_its_rendezvous(manager: RendezvousMgr[IntraProcessRendezvous]) -> None:
+async def test_who_asks_for_a_step_gets_its_rendezvous(manager: RendezvousMgr[Rendezvous]) -> None:
     manager.find(123).send(KEY, "peach")
     manager.find(124).send(KEY, "plum")
     assert (await manager.find(123).recv(KEY))[0] == "peach"
@@ -25,7 +25,7 @@ async def test_who_asks_for_a_step_gets_its_rendezvous(manager: RendezvousMgr[In
     assert len(manager) == 2
 
 
-async def test_cleanup_wakes_who_waits(manager: RendezvousMgr[IntraProcessRendezvous]) -> None:
+async def test_cleanup_wakes_who_waits(manager: RendezvousMgr[Rendezvous]) -> None:
     waiting = await started(manager.find(321).recv(KEY))
     other = await started(manager.find(322).recv(KEY))
     manager.cleanup(321)
@@ -35,7 +35,7 @@ async def test_cleanup_wakes_who_waits(manager: RendezvousMgr[IntraProcessRendez
     assert (await other)[0] == "plum"
 
 
-async def test_cleanup_all_forgets_every_step(manager: RendezvousMgr[IntraProcessRendezvous]) -> None:
+async def test_cleanup_all_forgets_every_step(manager: RendezvousMgr[Rendezvous]) -> None:
     rendezvous = manager.find(123)
     rendezvous.send(KEY, "peach")
     manager.find(124)
@@ -45,7 +45,7 @@ async def test_cleanup_all_forgets_every_step(manager: RendezvousMgr[IntraProces
     assert len(manager) == 0
 
 
-async def test_a_step_that_was_cleaned_up_begins_anew(manager: RendezvousMgr[IntraProcessRendezvous]) -> None:
+async def test_a_step_that_was_cleaned_up_begins_anew(manager: RendezvousMgr[Rendezvous]) -> None:
     old = manager.find(1)
     manager.cleanup(1)
     manager.cleanup(1)

@@ -24,8 +24,8 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework import cooperative
-from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
-from asyncexec.session import graph_execution_state
+from asyncexec.rendezvous.intra_process import Rendezvous
+from asyncexec.session import step_args
 from asyncexec.testing import VirtualClockLoop
 from tests.running import let_threads_free, settle
 
@@ -45,7 +45,7 @@ class Watch:
     """Tensors and rendezvous of the steps that ran."""
 
     tensors: list[weakref.ref[Any]] = field(default_factory=list)
-    channels: list[IntraProcessRendezvous] = field(default_factory=list)
+    channels: list[Rendezvous] = field(default_factory=list)
 
     def keep(self, value: float) -> Any:
         array = np.full(3, value, np.float32)
@@ -300,14 +300,14 @@ def watched() -> Iterator[Watch]:
     """What the steps within have: a tensor dies when nobody refers to it, or it does not die."""
     watch = Watch()
 
-    class Recorded(IntraProcessRendezvous):
+    class Recorded(Rendezvous):
         def __init__(self) -> None:
             super().__init__()
             watch.channels.append(self)
 
     gc.disable()
     try:
-        with mock.patch.object(graph_execution_state, "IntraProcessRendezvous", Recorded):
+        with mock.patch.object(step_args, "Rendezvous", Recorded):
             yield watch
     finally:
         gc.enable()

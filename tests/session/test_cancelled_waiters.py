@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
+from asyncexec.rendezvous.intra_process import Rendezvous
 from tests.running import settle
 from tests.session.injection import ENDED, Way, by_anyio, by_cancel, by_timeout, of_ways
 
@@ -129,7 +129,7 @@ async def rows_of_a_batch(way: Way, point: int) -> bool:
 
 
 async def a_value_in_a_rendezvous(way: Way, point: int) -> bool:
-    rendezvous = IntraProcessRendezvous()
+    rendezvous = Rendezvous()
 
     async def send() -> None:
         await settle(6)

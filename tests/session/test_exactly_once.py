@@ -19,7 +19,7 @@ import asyncexec as ax
 from asyncexec.framework.tensor_shape import SCALAR
 from asyncexec.framework.types import int64
 from asyncexec.ops.state.queue_state import FIFOQueue, PaddingFIFOQueue, PriorityQueue, Queue, RandomShuffleQueue
-from asyncexec.rendezvous.intra_process import IntraProcessRendezvous
+from asyncexec.rendezvous.intra_process import Rendezvous
 from tests.running import settle
 from tests.session.injection import at_every_point, cancelled_before
 
@@ -129,7 +129,7 @@ async def test_slots_of_a_limiter_whose_waiter_is_cancelled(total: int) -> None:
 
 async def test_a_value_in_a_rendezvous_whose_receiver_is_cancelled() -> None:
     async def check(point: int) -> bool:
-        rendezvous = IntraProcessRendezvous()
+        rendezvous = Rendezvous()
 
         async def send() -> None:
             await settle(2)

@@ -17,9 +17,9 @@ from asyncexec.framework.collective import (
     CollectiveMember,
     FinalOp,
     MergeOp,
-    current_collective_executor,
 )
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
+from asyncexec.framework.executor import current_step
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -132,7 +132,8 @@ class _Participant:
         for name, value in (("group_size", size), ("group_key", group), ("instance_key", instance)):
             if np.ndim(value):
                 raise InvalidArgumentError(f"Unexpected dimensions on input {name}, got {list(np.shape(value))}")
-        executor = current_collective_executor.get()
+        step = current_step.get()
+        executor = None if step is None else step.collective_executor
         if executor is None:
             raise InternalError(f"Failed to get CollectiveExecutor from OpKernelContext for Op {self.node}")
         return executor, CollectiveMember(self.device, int(group), int(instance), int(size), self.timeout_s, self.node)

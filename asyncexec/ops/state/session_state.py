@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
+from asyncexec.framework.executor import current_step
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -128,6 +129,12 @@ def _session_state(construction: OpKernelConstruction) -> SessionState:
     return construction.resource_mgr.lookup_or_create(SessionState, "", "_session_state", SessionState)
 
 
+def _of_step(own: SessionState) -> SessionState:
+    """Where the running step keeps its tensors: in *own*, that of the session, unless it was given another."""
+    step = current_step.get()
+    return own if step is None or step.session_state is None else step.session_state
+
+
 def _require_scalar(handle: Any) -> None:
     if np.ndim(handle):
         raise InvalidArgumentError(f"a handle is a scalar, not of shape {TensorShape(np.shape(handle))}")
@@ -135,22 +142,22 @@ def _require_scalar(handle: Any) -> None:
 
 @register_kernel(*sorted(SESSION_HANDLES))
 def _get_handle(construction: OpKernelConstruction) -> Kernel:
-    state, name, device = _session_state(construction), construction.name, construction.device
+    own, name, device = _session_state(construction), construction.name, construction.device
     dtype = construction.attr("T")
 
     def get_handle(value: Any) -> TensorHandle:
-        return state.new_handle(name, device, dtype, value)
+        return _of_step(own).new_handle(name, device, dtype, value)
 
     return get_handle
 
 
 @register_kernel("GetSessionTensor")
 def _get_tensor(construction: OpKernelConstruction) -> Kernel:
-    state, declared = _session_state(construction), construction.attr("dtype")
+    own, declared = _session_state(construction), construction.attr("dtype")
 
     def get_tensor(handle: Any) -> Any:
         _require_scalar(handle)
-        dtype, value = state.tensor(bytes(handle))
+        dtype, value = _of_step(own).tensor(bytes(handle))
         if dtype is not declared:
             raise InternalError(
                 f"Output 0 of type {dtype.name} does not match declared output type {declared.name}",
@@ -163,11 +170,11 @@ def _get_tensor(construction: OpKernelConstruction) -> Kernel:
 
 @register_kernel("DeleteSessionTensor")
 def _delete_tensor(construction: OpKernelConstruction) -> Kernel:
-    state = _session_state(construction)
+    own = _session_state(construction)
 
     def delete_tensor(handle: Any) -> tuple[()]:
         _require_scalar(handle)
-        state.delete(bytes(handle))
+        _of_step(own).delete(bytes(handle))
         return ()
 
     return delete_tensor
