@@ -186,6 +186,23 @@ def test_queue_worker_that_gets_its_signal_from_outside(number: signal.Signals) 
     assert taken + left == 100_000
 
 
+def test_simple_executor() -> None:
+    *lines, refusal = output_of("simple_executor.py").splitlines()
+    assert [line.strip() for line in lines] == [
+        "by the general executor",
+        "distance 5.0, dead: False, far: False",
+        "distance 10.0, farther than one less: True",
+        "one by one",
+        "step 1: _Recv Square _Recv Square AddV2 Sqrt _Send _Recv Greater _Send",
+        "distance 5.0, dead: False, far: False",
+        "one by one, in a session",
+        "step 1: _Recv Const Greater Identity Switch Sqrt Switch Neg Merge _Send",
+        "y = 3.0",
+    ]
+    assert "'TWO_BY_TWO'" in refusal
+    assert refusal.endswith("COMPILED, DEFAULT, ONE_BY_ONE, TAGGED_TOKEN")
+
+
 def test_sensor_stream() -> None:
     output = output_of("sensor_stream.py")
     anomalies = re.findall(r"^message (\d+): sensor [ab] at \d+\.\d, score \d+\.\d(, ALARM)?$", output, re.MULTILINE)
