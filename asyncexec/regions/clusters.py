@@ -105,6 +105,7 @@ class _Finder:
         self._here: set[Node] = set()
         self._flow = flow
         self._fed = fed
+        self._late = {node for node, _ in fed if node.op == _LATE}
         self._hard: set[Node] = set()
         self._hard_frames: set[Frame] = set()
         self._units: list[_Unit] = []
@@ -125,9 +126,8 @@ class _Finder:
                 [node for node in nodes if is_hard(node) or _has_reference(node) or node.op in _ALWAYS_HARD]
             )
             yield
-        for node, _ in self._fed:
-            if node.op == _LATE:
-                self._give_bit(node)
+        for node in self._late:
+            self._give_bit(node)
 
     # Loops of cheap nodes.
 
@@ -248,10 +248,9 @@ class _Finder:
         ancestors = 0
         for source in (*[tensor.op for tensor in tensors], *controls):
             ancestors |= self._ancestors[source] | self._bits.get(source, 0)
-        for each in unit.nodes:
-            for tensor in each.inputs:
-                if tensor.op.op == _LATE and self._is_given(tensor):
-                    ancestors |= self._bits.get(tensor.op, 0)
+        if self._late:
+            for tensor in [tensor for each in unit.nodes for tensor in each.inputs if tensor.op in self._late]:
+                ancestors |= self._bits[tensor.op]
         for each in unit.nodes:
             self._ancestors[each], self._live[each] = ancestors, self._liveness(each)
         key = None if self._is_apart(unit, node) else self._key(unit, ancestors, tensors, controls)
