@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 # For type checkers; the same names as in the table below.
 # fmt: off
 if TYPE_CHECKING:
-    from asyncexec.executor.executor_factory import (
+    from asyncexec.executor.types.executor_factory import (
         executor_factory as executor_factory, new_executor as new_executor,
     )
-    from asyncexec.executor.executor_params import ExecutorParams as ExecutorParams
-    from asyncexec.executor.offload import WorkerPool as WorkerPool
+    from asyncexec.executor.types.executor_params import ExecutorParams as ExecutorParams
+    from asyncexec.executor.workers.offload import WorkerPool as WorkerPool
     from asyncexec.framework import errors as errors
     from asyncexec.framework.cancellation import (
         CancellationManager as CancellationManager, cancellation_manager as cancellation_manager,
@@ -179,9 +179,9 @@ if TYPE_CHECKING:
 
 # Public names by module.
 _PUBLIC = {
-    "asyncexec.executor.executor_factory": "executor_factory new_executor",
-    "asyncexec.executor.executor_params": "ExecutorParams",
-    "asyncexec.executor.offload": "WorkerPool",
+    "asyncexec.executor.types.executor_factory": "executor_factory new_executor",
+    "asyncexec.executor.types.executor_params": "ExecutorParams",
+    "asyncexec.executor.workers.offload": "WorkerPool",
     "asyncexec.framework": "errors",
     "asyncexec.framework.graph_def": "GraphDef NodeDef",
     "asyncexec.framework.cancellation": "CancellationManager cancellation_manager",

@@ -37,7 +37,7 @@ from blockbuster import BlockBuster
 from hypothesis import settings
 
 import asyncexec
-from asyncexec.executor import kernel_stats
+from asyncexec.executor.diagnostics import kernel_stats
 from asyncexec.passes.pipeline import Pipeline
 from asyncexec.session import graph_execution_state
 from asyncexec.testing import VirtualClockLoop
@@ -114,7 +114,7 @@ def blocking_guard() -> Iterator[BlockBuster]:
     """The guard that raises where asyncexec blocks a running loop; active for the whole session."""
     guard = BlockBuster(scanned_modules=[asyncexec])
     # Starting a thread waits until it runs, joining an ended one until it is gone: microseconds either way.
-    guard.functions["threading.Lock.acquire"].can_block_in("executor/offload.py", {"_start_thread", "close"})
+    guard.functions["threading.Lock.acquire"].can_block_in("executor/workers/offload.py", {"_start_thread", "close"})
     guard.activate()
     yield guard
     guard.deactivate()

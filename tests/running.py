@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor import executor_state, step_scope
+from asyncexec.executor.engine import executor_state, step_scope
 from asyncexec.framework.interpreter import IS_FREE_THREADED
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.kernel_registry import KernelRegistration

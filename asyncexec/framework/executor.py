@@ -16,8 +16,8 @@ from asyncexec.framework.collective import CollectiveExecutor
 from asyncexec.framework.rendezvous import RendezvousInterface
 
 if TYPE_CHECKING:
-    from asyncexec.executor.offload import WorkerPool
-    from asyncexec.executor.step_stats_collector import StepStatsCollector
+    from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+    from asyncexec.executor.workers.offload import WorkerPool
     from asyncexec.ops.state.session_state import SessionState
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from asyncexec.executor.client_end import ClientKeys
+from asyncexec.executor.engine.client_end import ClientKeys
 from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
 from asyncexec.framework.rendezvous import ROOT_FRAME, full_key
 from asyncexec.graph.node import Node

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from asyncexec.executor.compiled_plan import CompiledPlan
-from asyncexec.executor.step_counts import StepCounts
+from asyncexec.executor.diagnostics.step_counts import StepCounts
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.framework.errors import OpError
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 

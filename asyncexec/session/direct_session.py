@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-from asyncexec.executor.compiled_plan import CompiledPlan, CompiledState
-from asyncexec.executor.step_counts import StepCounts
-from asyncexec.executor.step_stats_collector import StepStatsCollector
+from asyncexec.executor.diagnostics.step_counts import StepCounts
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.plans.compiled_plan import CompiledPlan, CompiledState
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.cooperative import outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError, OpError

@@ -9,7 +9,7 @@ from typing import Any
 from numpy import ndarray
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.executor.tier import Tier
+from asyncexec.executor.plans.tier import Tier
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
 from asyncexec.graph.graph import Graph

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.executor.executor_barrier import ExecutorBarrier
-from asyncexec.executor.executor_state import ExecutorState
-from asyncexec.executor.step_stats_collector import StepStatsCollector
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.engine.executor_barrier import ExecutorBarrier
+from asyncexec.executor.engine.executor_state import ExecutorState
 from asyncexec.framework import types
 from asyncexec.framework.cooperative import Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError

@@ -13,17 +13,17 @@ import asyncexec.devices  # noqa: F401 - registers the types of devices
 from asyncexec.compilation.bind_kernel import TRANSFERS, Binder, KernelBinder
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.devices.memory_types import memory_types
-from asyncexec.executor.executor import Executor
-from asyncexec.executor.executor_barrier import MakeArgs, PartitionedExecutor, PartitionExecutor
-from asyncexec.executor.executor_factory import DEFAULT_EXECUTOR_TYPE, Compiles, executor_types
-from asyncexec.executor.executor_params import ExecutorParams
-from asyncexec.executor.grace_period import Grace
-from asyncexec.executor.loop_holds import LoopHolds
-from asyncexec.executor.offload import WorkerPool
-from asyncexec.executor.process_pool import ProcessPool
-from asyncexec.executor.region_plan import RegionPlan
-from asyncexec.executor.tier import AnyPlan
-from asyncexec.executor.worker_calls import WorkerCalls
+from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.engine.executor import Executor
+from asyncexec.executor.engine.executor_barrier import MakeArgs, PartitionedExecutor, PartitionExecutor
+from asyncexec.executor.engine.grace_period import Grace
+from asyncexec.executor.plans.region_plan import RegionPlan
+from asyncexec.executor.plans.tier import AnyPlan
+from asyncexec.executor.types.executor_factory import DEFAULT_EXECUTOR_TYPE, Compiles, executor_types
+from asyncexec.executor.types.executor_params import ExecutorParams
+from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.executor.workers.process_pool import ProcessPool
+from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
@@ -45,7 +45,7 @@ from asyncexec.session.session_config import SessionConfig
 from asyncexec.session.step_args import FullArgs, rendezvous_alone
 
 if TYPE_CHECKING:
-    from asyncexec.executor.client_end import ClientKeys
+    from asyncexec.executor.engine.client_end import ClientKeys
     from asyncexec.session.client_channels import ClientChannels
 
 _client_channels = LazyModule("asyncexec.session.client_channels")

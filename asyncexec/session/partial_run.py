@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.executor.executor import Executor
-from asyncexec.executor.kernel_stats import has_large
-from asyncexec.executor.step_scope import StepScope
+from asyncexec.executor.diagnostics.kernel_stats import has_large
+from asyncexec.executor.engine.executor import Executor
+from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError, InvalidArgumentError, OpError
 from asyncexec.framework.ownership import read_only

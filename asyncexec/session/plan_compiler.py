@@ -8,13 +8,13 @@ from typing import Final
 
 from asyncexec.compilation.bind_kernel import KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
-from asyncexec.executor.compiled_plan import CompiledPlan
-from asyncexec.executor.executor import Executor
-from asyncexec.executor.executor_barrier import PartitionedExecutor
-from asyncexec.executor.kernel_outputs import checked_results
-from asyncexec.executor.kernel_stats import ASYNC, SIZED, TRANSFER, WORKER, KernelStats
-from asyncexec.executor.loop_holds import LoopHolds
-from asyncexec.executor.region_plan import Rebinder
+from asyncexec.executor.diagnostics.kernel_stats import ASYNC, SIZED, TRANSFER, WORKER, KernelStats
+from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.engine.executor import Executor
+from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
+from asyncexec.executor.engine.kernel_outputs import checked_results
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.executor.plans.region_plan import Rebinder
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.kernel import DEAD, Kernel
 from asyncexec.graph.node import Node

@@ -5,7 +5,7 @@ That takes microseconds for each node, so both are made by stages.
 
 from __future__ import annotations
 
-from asyncexec.executor.step_stats_collector import StepStatsCollector
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.framework.cooperative import Stage, run_in_slices
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.process.gc_pause import paused_gc

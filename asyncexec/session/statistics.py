@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from asyncexec.executor.offload import PoolStatistics
-from asyncexec.executor.step_counts import StepCounts
+from asyncexec.executor.diagnostics.step_counts import StepCounts
+from asyncexec.executor.workers.offload import PoolStatistics
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.session.admission import AdmissionControl
 from asyncexec.session.executor_cache import ExecutorCache

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from asyncexec.executor.step_stats_collector import StepStatsCollector
-from asyncexec.executor.worker_calls import WorkerCalls
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.executor import ExecutorArgs
 from asyncexec.framework.lazy_module import LazyModule

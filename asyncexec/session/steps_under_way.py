@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from asyncexec.executor.step_scope import StepScope
+from asyncexec.executor.engine.step_scope import StepScope
 
 if TYPE_CHECKING:
-    from asyncexec.executor.stream_scope import StreamScope
+    from asyncexec.executor.streams.stream_scope import StreamScope
 
 
 class StepsUnderWay:

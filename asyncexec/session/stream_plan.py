@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.executor.loop_holds import LoopHolds
-from asyncexec.executor.step_counts import StepCounts
-from asyncexec.executor.stream_driver import StreamPlan
-from asyncexec.executor.stream_item import StateSlot
-from asyncexec.executor.stream_scope import StreamScope
+from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.diagnostics.step_counts import StepCounts
+from asyncexec.executor.streams.stream_driver import StreamPlan
+from asyncexec.executor.streams.stream_item import StateSlot
+from asyncexec.executor.streams.stream_scope import StreamScope
 from asyncexec.framework.cooperative import STRIDE, Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.ownership import keeper

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, C
 from functools import partial
 from typing import Any, Final, Literal, Self, TypeAlias
 
-from asyncexec.executor.stream_driver import StreamOptions
-from asyncexec.executor.stream_scope import StreamScope
+from asyncexec.executor.streams.stream_driver import StreamOptions
+from asyncexec.executor.streams.stream_scope import StreamScope
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import SLICE_NS
 from asyncexec.framework.errors import (

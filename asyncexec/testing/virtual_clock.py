@@ -25,7 +25,7 @@ import selectors
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
-from asyncexec.executor.offload import is_awaiting_workers
+from asyncexec.executor.workers.offload import is_awaiting_workers
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike

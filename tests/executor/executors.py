@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import asyncexec as ax
-from asyncexec.executor.executor_factory import executor_types
+from asyncexec.executor.types.executor_factory import executor_types
 
 
 class OneByOne(ax.Executor):

@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.executor import Executor
+from asyncexec.executor.engine.executor import Executor
 from asyncexec.framework.kernel import KernelKind
 from tests.running import raw_op, set_clock, settle, started
 

@@ -13,7 +13,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.compilation.bind_kernel import KernelBinder
-from asyncexec.executor.step_stats_collector import StepStatsCollector
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.framework import types
 from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.derived import is_derived

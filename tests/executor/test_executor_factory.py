@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.executor_factory import executor_types
+from asyncexec.executor.types.executor_factory import executor_types
 from tests.executor.executors import AllAtOnce, Counting, OneByOne, registered
 from tests.running import raw_op, settle, started
 

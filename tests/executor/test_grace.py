@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.grace_period import Grace
-from asyncexec.executor.offload import WorkerPool
-from asyncexec.executor.worker_calls import WorkerCalls
+from asyncexec.executor.engine.grace_period import Grace
+from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.kernel_warning import KernelWarning, warn_of_kernel
 from tests.running import raw_op, settle, started
 

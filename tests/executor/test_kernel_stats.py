@@ -8,7 +8,15 @@ import pytest
 import asyncexec as ax
 from asyncexec.compilation.bind_kernel import BoundKernel
 from asyncexec.compilation.graph_view import NodeItem
-from asyncexec.executor.kernel_stats import ASYNC, EXPENSIVE_NS, INLINE, SIZED, WORKER, KernelStats, num_bytes
+from asyncexec.executor.diagnostics.kernel_stats import (
+    ASYNC,
+    EXPENSIVE_NS,
+    INLINE,
+    SIZED,
+    WORKER,
+    KernelStats,
+    num_bytes,
+)
 from asyncexec.framework.clock import NS_PER_S
 from asyncexec.framework.kernel import KernelKind
 

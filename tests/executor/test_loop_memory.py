@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.frame import IterationState
+from asyncexec.executor.engine.frame import IterationState
 from tests.running import raw_op
 
 PARALLEL = 10

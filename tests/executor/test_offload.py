@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asyncexec.executor import offload
-from asyncexec.executor.job import HANDED_ON, Call, Outcome
-from asyncexec.executor.offload import PoolStatistics, WorkerPool
+from asyncexec.executor.workers import offload
+from asyncexec.executor.workers.job import HANDED_ON, Call, Outcome
+from asyncexec.executor.workers.offload import PoolStatistics, WorkerPool
 from asyncexec.framework.errors import FailedPreconditionError
 from tests.running import settle, started
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from asyncexec.executor.job import Call, Outcome
-from asyncexec.executor.offload import WorkerPool, is_awaiting_workers
+from asyncexec.executor.workers.job import Call, Outcome
+from asyncexec.executor.workers.offload import WorkerPool, is_awaiting_workers
 from tests.on_threads import at_once, quick_switches
 from tests.running import settle
 

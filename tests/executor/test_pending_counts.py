@@ -15,7 +15,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.compilation.graph_view import NOTHING, GraphView
-from asyncexec.executor.propagator_state import PropagatorState
+from asyncexec.executor.engine.propagator_state import PropagatorState
 from tests.case_table import missing_tests
 from tests.compilation.test_graph_view import view_of
 from tests.running import raw_op

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor import message, process_pool
-from asyncexec.executor.message import pack, unpack
-from asyncexec.executor.process_pool import ProcessPool
+from asyncexec.executor.workers import message, process_pool
+from asyncexec.executor.workers.message import pack, unpack
+from asyncexec.executor.workers.process_pool import ProcessPool
 from asyncexec.framework.process_calls import FunctionReference
 from tests.executor import process_functions as functions
 from tests.running import settle, started

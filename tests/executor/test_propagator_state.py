@@ -12,8 +12,8 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.compilation.graph_view import NOTHING, GraphView
-from asyncexec.executor.frame import FrameState, Suspended
-from asyncexec.executor.propagator_state import PropagatorState
+from asyncexec.executor.engine.frame import FrameState, Suspended
+from asyncexec.executor.engine.propagator_state import PropagatorState
 from asyncexec.graph.graph_text import parse_graph_text
 from tests.compilation.test_graph_view import view_of
 from tests.running import raw_op, started

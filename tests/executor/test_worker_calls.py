@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from asyncexec.executor import offload
-from asyncexec.executor.grace_period import Grace, GracePeriod
-from asyncexec.executor.offload import WorkerPool
-from asyncexec.executor.worker_calls import WorkerCalls
+from asyncexec.executor.engine.grace_period import Grace, GracePeriod
+from asyncexec.executor.workers import offload
+from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.errors import CancelledError, DeadlineExceededError
 from asyncexec.framework.kernel_warning import KernelWarning
 from tests.running import settle, started

@@ -50,7 +50,7 @@ def all_names() -> None:
 @pytest.fixture
 def no_offloading(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cheap kernels stay in the loop, however busy the machine is: a virtual clock does not wait for threads."""
-    monkeypatch.setattr("asyncexec.executor.tagged_executor_state.EXPENSIVE_NS", 10**12)
+    monkeypatch.setattr("asyncexec.executor.engine.tagged_executor_state.EXPENSIVE_NS", 10**12)
 
 
 def plain(value: Any) -> Any:

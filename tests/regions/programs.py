@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import asyncexec as ax
-from asyncexec.executor.compiled_plan import CompiledPlan
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.framework.cooperative import run_at_once
 from asyncexec.regions.program import UnstructuredError
 from asyncexec.session.executors_and_keys import build_executors

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor import tier
+from asyncexec.executor.plans import tier
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.regions.program import UnstructuredError
 from tests.regions.programs import COMPILED, TAGGED, compiled, run_both, source

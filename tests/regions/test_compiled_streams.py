@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncexec as ax
-from asyncexec.executor.compiled_plan import CompiledPlan, CompiledState
-from asyncexec.executor.region_plan import RegionPlan
-from asyncexec.executor.tier import AnyPlan
+from asyncexec.executor.plans.compiled_plan import CompiledPlan, CompiledState
+from asyncexec.executor.plans.region_plan import RegionPlan
+from asyncexec.executor.plans.tier import AnyPlan
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.session.graph_execution_state import GraphExecutionState, PreparedGraph

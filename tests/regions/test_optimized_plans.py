@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor import tier
-from asyncexec.executor.compiled_plan import CompiledPlan
-from asyncexec.executor.region_plan import RegionPlan
-from asyncexec.executor.tier import AnyPlan
+from asyncexec.executor.plans import tier
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.executor.plans.region_plan import RegionPlan
+from asyncexec.executor.plans.tier import AnyPlan
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.passes.registry import registry
 from tests.regions.programs import TAGGED

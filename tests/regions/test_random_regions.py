@@ -17,8 +17,8 @@ from hypothesis import given, settings
 
 import asyncexec as ax
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.executor.kernel_stats import KernelStats
-from asyncexec.executor.region_plan import RegionPlan
+from asyncexec.executor.diagnostics.kernel_stats import KernelStats
+from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.graph.node import Node
 from asyncexec.regions import clusters

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.region_plan import RegionPlan
+from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.session.graph_execution_state import GraphExecutionState
 from tests.regions.programs import COMPILED, TAGGED

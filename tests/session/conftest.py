@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncexec.executor import tier
+from asyncexec.executor.plans import tier
 from asyncexec.session.graph_execution_state import GraphExecutionState
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.kernel_stats import LARGE_SIZE
+from asyncexec.executor.diagnostics.kernel_stats import LARGE_SIZE
 from asyncexec.framework.kernel import KernelKind
 from tests.running import raw_op
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.kernel_stats import LARGE_SIZE
+from asyncexec.executor.diagnostics.kernel_stats import LARGE_SIZE
 
 SMALL, LARGE = np.ones(4, np.uint8), np.ones(LARGE_SIZE + 1, np.uint8)
 

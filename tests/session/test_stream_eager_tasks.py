@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor import compiled_plan, executor_state, stream_driver
-from asyncexec.executor.loop_holds import LoopHolds
+from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.engine import executor_state
+from asyncexec.executor.plans import compiled_plan
+from asyncexec.executor.streams import stream_driver
 from asyncexec.framework.kernel import KernelKind
 from tests.running import begin_tasks_eagerly, raw_op, settle
 from tests.session.stream_graphs import Stages, plus, results

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.executor import Executor
+from asyncexec.executor.engine.executor import Executor
 
 
 async def test_steps_of_a_stream_with_states_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor import stream_driver, stream_intake
+from asyncexec.executor.streams import stream_driver, stream_intake
 from tests.session.stream_graphs import Stages
 
 _SECOND_NS = 1_000_000_000

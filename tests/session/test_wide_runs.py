@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.kernel_stats import WIDE
+from asyncexec.executor.diagnostics.kernel_stats import WIDE
 from asyncexec.framework.cooperative import PART, STRIDE
 from tests.running import import_all_names, raw_op
 from tests.session.turns import every_yield_is_a_turn, turns_during

@@ -7,7 +7,7 @@ come, so that it may be larger than the capacity, and gives them back if it cann
 
 An attempt whose waiter is cancelled leaves the wait queue, and the next is tried.  What it took goes back to its place,
 which the number tells that each element got on its way in; what it put in stays.  Either can be undone later, too, for
-a step that is cancelled (``executor/undo_log.py``).
+a step that is cancelled (``executor/engine/undo_log.py``).
 """
 
 from __future__ import annotations

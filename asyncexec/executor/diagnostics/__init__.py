@@ -1,0 +1,1 @@
+"""What kernels cost, and who holds the loop."""

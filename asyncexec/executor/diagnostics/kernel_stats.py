@@ -1,0 +1,204 @@
+"""What each sync kernel costs, and so where it runs (``KernelStats`` in TensorFlow's ``executor.cc``)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Sequence
+from types import CoroutineType
+from typing import Any, Final
+
+import numpy as np
+
+from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.executor.diagnostics.loop_holds import LoopHolds, watched
+from asyncexec.framework.clock import NS_PER_MS, NS_PER_S, monotonic_ns
+from asyncexec.framework.cooperative import Stage, in_parts, run_at_once
+from asyncexec.framework.kernel import KernelKind
+
+INLINE: Final = 0
+WORKER: Final = 1
+ASYNC: Final = 2
+SIZED: Final = 3  # inline or on a worker, by the size of the inputs
+PASSIVE: Final = 4  # nowhere: the propagator does what there is to do
+TRANSFER: Final = 5  # nowhere either: a Send or Recv, which the executor does itself
+CAREFUL: Final = 6  # inline, unless the inputs turn out to be large: SIZED from then on
+MEASURED: Final = (INLINE, WORKER, SIZED)
+
+# Bytes of inputs from which on a kernel that was never timed with so many is not called inline.
+LARGE_SIZE: Final = 2**21
+# Bytes of inputs up to which a kernel that works on each of them takes some microseconds.
+SMALL_SIZE: Final = 2**14
+# Inputs or outputs from which on a kernel begins on a worker: it is likely to take a microsecond or so for each.
+WIDE: Final = 1024
+_FEW: Final = 8
+# A hop to a thread and back costs 100-200 microseconds; below this a worker does not pay.
+EXPENSIVE_NS: Final = NS_PER_MS // 2
+# One sample counts for a quarter, and never for more than this: one pause of the machine is soon forgotten,
+# while a kernel that takes milliseconds is moved after its first run.
+_SAMPLE_CAP_NS: Final = 8 * EXPENSIVE_NS
+# Inline, only runs that were not cheap are samples: to note the others would cost more than they do.  What those would
+# have done to the average, time does; else pauses of the machine, hours apart, would add up.
+_HALF_LIFE_NS: Final = NS_PER_S
+
+
+class KernelStats:
+    """Moving averages of one executor, shared by its steps.
+
+    ``places[item.id]`` is INLINE, WORKER, ASYNC, SIZED, PASSIVE or TRANSFER.  An op that is known to be expensive on
+    large inputs (a matrix product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
+    ``not_small`` are the items that had more than SMALL_SIZE bytes of inputs when somebody looked.
+    """
+
+    __slots__ = ("_costs_ns", "_ns_per_byte", "_num_awaited", "_sampled_at_ns", "holds", "items", "not_small", "places")
+
+    def __init__(
+        self,
+        items: Sequence[NodeItem],
+        *,
+        has_control_flow: bool = False,
+        holds: LoopHolds | None = None,
+        places: list[int] | None = None,
+    ) -> None:
+        self.holds = holds or LoopHolds()
+        self.places = run_at_once(first_places(items, has_control_flow=has_control_flow)) if places is None else places
+        self._costs_ns: list[int] = [0] * len(items)
+        self._num_awaited: list[int] = [0] * len(items)  # calls of async kernels
+        self._sampled_at_ns: list[int] = [0] * len(items)
+        self.items = items
+        self._ns_per_byte: dict[int, float] = {}  # of those SIZED that have run
+        self.not_small: set[int] = set()
+
+    @property
+    def is_all_cheap(self) -> bool:
+        """Whether no node awaits anything, or runs on a worker thread now and then."""
+        return not any(place in (WORKER, ASYNC, SIZED) for place in self.places)
+
+    def adopt(self, item_id: int, others: KernelStats, other_id: int) -> None:
+        """Know of a kernel what *others* know of it, where it has *other_id*; unless it is not for measurements."""
+        if self.places[item_id] in MEASURED and others.places[other_id] in MEASURED:
+            self.places[item_id] = others.places[other_id]
+            self._costs_ns[item_id] = others._costs_ns[other_id]
+            self._sampled_at_ns[item_id] = others._sampled_at_ns[other_id]
+            if other_id in others._ns_per_byte:
+                self._ns_per_byte[item_id] = others._ns_per_byte[other_id]
+
+    def careful_places(self) -> list[int]:
+        """The places for a step that may have inputs larger than those that the places come from."""
+        items, places = self.items, self.places
+        careful = [
+            CAREFUL if place == INLINE and item.is_expensive is None else place
+            for item, place in zip(items, places, strict=False)
+        ]
+        return careful + places[len(items) :]
+
+    def stays_inline(self, item_id: int, inputs: Sequence[Any]) -> bool:
+        """Whether a CAREFUL kernel is called inline with *inputs*; if not, it is SIZED from now on."""
+        if any(type(value) is np.ndarray and value.nbytes > SMALL_SIZE for value in inputs):
+            self.not_small.add(item_id)
+            if has_large(inputs):
+                self.places[item_id] = SIZED
+                return False
+        return True
+
+    def watch(self, item_id: int, coroutine: Awaitable[Any]) -> Awaitable[Any]:
+        """*coroutine*, a call of an async kernel; timed, if it is the first or one in 16: that costs a microsecond."""
+        count = self._num_awaited[item_id]
+        self._num_awaited[item_id] = count + 1
+        if count & 15 or not isinstance(coroutine, CoroutineType):
+            return coroutine
+        return watched(coroutine, self.items[item_id].node, self.holds)
+
+    def update_inline(self, item_id: int, elapsed_ns: int) -> None:
+        """Take a sample of a sync kernel that ran inline, and was not cheap, into account."""
+        self.holds.note(self.items[item_id].node, elapsed_ns)
+        self.update(item_id, elapsed_ns)
+
+    def update(self, item_id: int, elapsed_ns: int, now_ns: int | None = None) -> None:
+        """Take a sample of a sync kernel into account; *now_ns* is by ``monotonic_ns``."""
+        item = self.items[item_id]
+        if item.is_expensive is not None or item.kind is not KernelKind.CHEAP:
+            return  # not for measurements to decide
+        cost = self._costs_ns[item_id]
+        now_ns = monotonic_ns() if now_ns is None else now_ns
+        since_ns = now_ns - self._sampled_at_ns[item_id] if self.places[item_id] == INLINE else 0
+        self._sampled_at_ns[item_id] = now_ns
+        cost = moving_average(cost, elapsed_ns, since_ns)
+        self._costs_ns[item_id] = cost
+        self.places[item_id] = WORKER if cost > EXPENSIVE_NS and not _is_of_scalars(item) else INLINE
+
+    def is_quick(self, item_id: int, size: int) -> bool:
+        """Whether a SIZED kernel is likely to be cheap on inputs of *size* bytes; one that has not run is not."""
+        rate = self._ns_per_byte.get(item_id)
+        return rate is not None and rate * max(size, 1) <= EXPENSIVE_NS
+
+    def update_sized(self, item_id: int, size: int, elapsed_ns: int) -> None:
+        """Take a sample of a SIZED kernel into account; a cheap one is so no more when inputs are small."""
+        if size < LARGE_SIZE and self.items[item_id].kind is KernelKind.CHEAP:
+            self.places[item_id] = INLINE
+        sample = elapsed_ns / max(size, 1)
+        rate = self._ns_per_byte.get(item_id, sample)
+        self._ns_per_byte[item_id] = rate + (sample - rate) / 4
+
+
+def moving_average(cost_ns: int, elapsed_ns: int, since_ns: int) -> int:
+    """*cost_ns* after another sample, *elapsed_ns*, so long after the last one that was taken."""
+    cost_ns = int(cost_ns * 0.5 ** (since_ns / _HALF_LIFE_NS))
+    return cost_ns + (min(elapsed_ns, _SAMPLE_CAP_NS) - cost_ns) // 4
+
+
+def first_places(items: Sequence[NodeItem], *, has_control_flow: bool) -> Stage[list[int]]:
+    """Where each kernel runs as long as nothing is known of it, as a stage."""
+    first = {key: _first_place(*key) for key in itertools.product(KernelKind, (None, True, False))}
+    places: list[int] = []
+    for part in in_parts(items):
+        places += [first[item.kind, item.is_expensive] for item in part]
+        for item in part:
+            if item.transfer is not None:
+                places[item.id] = TRANSFER
+            elif places[item.id] == INLINE and item.is_expensive is None and _is_wide(item):
+                places[item.id] = WORKER
+            if has_control_flow and item.action:
+                places[item.id] = PASSIVE
+        yield
+    if has_control_flow:
+        places.append(PASSIVE)  # of suspended deliveries
+    return places
+
+
+def _is_of_scalars(item: NodeItem) -> bool:
+    """Whether *item* is a builtin op that takes and gives a few scalars: what looks slow there is the machine."""
+    node = item.node
+    return (
+        node.properties.registration.kernel is None
+        and 0 < len(node.inputs) <= _FEW
+        and all(shape.rank == 0 for shape in node.output_shapes)
+        and all(tensor.shape.rank == 0 and not tensor.dtype.is_opaque for tensor in node.inputs)
+    )
+
+
+def _is_wide(item: NodeItem) -> bool:
+    return item.num_inputs > WIDE or len(item.output_edges) > WIDE
+
+
+def _first_place(kind: KernelKind, is_expensive: bool | None) -> int:
+    if kind is KernelKind.ASYNC:
+        return ASYNC
+    if kind is KernelKind.EXPENSIVE and is_expensive is None:
+        return SIZED
+    return WORKER if is_expensive else INLINE
+
+
+def has_large(values: Sequence[Any]) -> bool:
+    """Whether one of *values* is an array of more than LARGE_SIZE bytes."""
+    for value in values:  # noqa: SIM110 - a generator would cost more than the loop
+        if type(value) is np.ndarray and value.nbytes > LARGE_SIZE:
+            return True
+    return False
+
+
+def num_bytes(inputs: Sequence[Any]) -> int:
+    """The size of a kernel's inputs; Python objects count as one byte."""
+    return sum(
+        value.nbytes if isinstance(value, (np.ndarray, np.generic)) else len(value) if isinstance(value, bytes) else 1
+        for value in inputs
+    )

@@ -1,0 +1,1 @@
+"""A step: what is ready, what runs, what ends."""

@@ -1,0 +1,290 @@
+"""What comes of a value within an iteration: nodes that become ready, and those that need no kernel.
+
+What needs no kernel (Switch, Merge, Enter, Exit, NextIteration, Identity, constants, and all that is dead) the
+propagator does itself, as the values come by: the executor sees only nodes whose kernels are to be called.  Such a
+cascade goes on until its budget is spent; what is left of it then waits in the ready queue as *Suspended* deliveries.
+
+While a cascade is under way, the node that began it is counted, so its iteration cannot end; nor can later iterations
+or the frames around it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from asyncexec.compilation.graph_view import NOTHING, Action, NodeItem, Role, Route, RouteKind
+from asyncexec.executor.engine.frame import FrameState, IterationState, Suspended
+from asyncexec.executor.engine.kernel_outputs import checked_outputs
+from asyncexec.framework.errors import InternalError, OpError
+from asyncexec.framework.kernel import DEAD, switch
+
+# (node, iteration, whether it is dead); the iteration knows its frame
+TaggedNode: TypeAlias = tuple[Any, IterationState, bool]
+TaggedQueue: TypeAlias = deque[TaggedNode]
+
+# A bit of a pending count that tells that one of the inputs that came is dead.
+_DEAD_BIT: Final = 1 << 40
+# Values delivered in one cascade; at some 150 ns each.
+CASCADE_BUDGET: Final = 2048
+# Members of enums as ints and names of the module: looking them up is a good part of a delivery otherwise.
+_ACT_SWITCH, _ACT_CONSTANT, _ACT_TRIGGER = int(Action.SWITCH), int(Action.CONSTANT), int(Action.TRIGGER)
+_ROLE_CONSTANT_ENTER, _ROLE_EXIT, _ROLE_NEXT_ITERATION = map(int, list(Role)[2:])
+_COUNT, _CONTROL, _SOLE, _PASS_ON, _SWITCH, _FIRST = map(int, list(RouteKind)[:6])
+_NEXT_ITERATION, _CONSTANT, _EXIT, _MERGE, _CONTROL_MERGE, _FETCH = map(int, list(RouteKind)[6:])
+MERGES: Final = (_FIRST, _MERGE)
+
+
+class Cascade(ABC):
+    """Delivers values and dead ones; what they do to frames is a subclass's business."""
+
+    __slots__ = ("_fetches", "_work")
+
+    def __init__(self, fetches: IterationState, first_fetch: int) -> None:
+        self._work: list[tuple[Any, Sequence[Route], Any]] = []  # of the cascade under way
+        self._fetches = fetches, first_fetch  # the iteration that has the slots of the fetches, and the first of them
+
+    @abstractmethod
+    def _enter(self, item: NodeItem, value: Any, iteration: IterationState, ready: TaggedQueue) -> None:
+        """Let *value*, which may be DEAD, into a child frame of *iteration*."""
+
+    @abstractmethod
+    def _next_iteration(self, item: NodeItem, value: Any, frame: FrameState, ready: TaggedQueue) -> None:
+        """Take *value*, which is for an iteration that has not begun."""
+
+    def _cascade(self, ready: TaggedQueue) -> None:  # noqa: C901
+        """Deliver values, and what comes of them.  In one piece: a call a route would cost more than what it does."""
+        work, budget = self._work, CASCADE_BUDGET
+        while work:
+            value, routes, target = work.pop()
+            budget -= len(routes)
+            if budget < 0:
+                work.append((value, routes, target))
+                self._suspend(ready)
+                return
+            if value is DEAD:
+                self._deliver_dead(routes, target, ready)
+                continue
+            inputs, pending = target.inputs, target.pending
+            for kind, slot, item in routes:
+                if kind <= _CONTROL:
+                    if kind == _COUNT:
+                        inputs[slot] = value
+                    position = item.pending_id
+                    count = pending[position] = pending[position] - 1
+                    if not count:
+                        if item.action:
+                            self._act(item, target, ready)
+                        else:
+                            target.outstanding_ops += 1
+                            ready.append((item, target, False))
+                    elif count == _DEAD_BIT:
+                        self._make_dead(item, target, ready)
+                elif kind == _SOLE:
+                    inputs[slot] = value
+                    if item.action:
+                        self._act(item, target, ready)
+                    else:
+                        target.outstanding_ops += 1
+                        ready.append((item, target, False))
+                elif kind == _PASS_ON:
+                    work.append((value, item.routes[0], target))
+                elif kind == _SWITCH:
+                    inputs[slot] = value
+                    position = item.pending_id
+                    count = pending[position] = pending[position] - 1
+                    if not count:
+                        self._switch(item, target, ready)
+                    elif count == _DEAD_BIT:
+                        self._make_dead(item, target, ready)
+                elif kind == _FIRST:
+                    if pending[item.pending_id]:
+                        pending[item.pending_id] = 0
+                        work.append((value, item.routes[0], target))
+                elif kind == _NEXT_ITERATION:
+                    frame = target.frame
+                    if target.number < frame.iteration_count:
+                        work.append((value, item.routes[0], frame.iterations[target.number + 1]))
+                    else:
+                        self._next_iteration(item, value, frame, ready)
+                elif kind == _CONSTANT:
+                    work.append((item.value, item.routes[0], target))
+                elif kind == _EXIT:
+                    work.append((value, item.routes[0], target.frame.parent_iteration))
+                elif kind == _MERGE:
+                    self._to_merge(item, value, slot, target, ready)
+                elif kind == _CONTROL_MERGE:
+                    self._control_to_merge(item, target, ready)
+                else:
+                    self._fetch(slot, value)
+
+    def _suspend(self, ready: TaggedQueue) -> None:
+        for value, routes, target in self._work:
+            target.outstanding_ops += 1
+            ready.append((Suspended(value, routes), target, False))
+        self._work.clear()
+
+    def _count_down(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
+        pending, position = target.pending, item.pending_id
+        count = pending[position] = pending[position] - 1
+        if not count:
+            self._make_ready(item, target, ready)
+        elif count == _DEAD_BIT:
+            self._make_dead(item, target, ready)
+
+    def _make_ready(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
+        if item.action:
+            self._act(item, target, ready)
+        else:
+            target.outstanding_ops += 1
+            ready.append((item, target, False))
+
+    def _act(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
+        """Do what *item* does, whose inputs are all there, in place of its kernel."""
+        action = item.action
+        if action == _ACT_SWITCH:
+            self._switch(item, target, ready)
+        elif action == _ACT_CONSTANT:
+            self._work.append((item.value, item.routes[0], target))
+        elif action == _ACT_TRIGGER:
+            self._work.extend([(None, routes, target) for routes in item.routes])
+        else:
+            value = target.inputs[item.input_start]
+            target.inputs[item.input_start] = NOTHING
+            self._activate(item, value, target, ready)
+
+    def _switch(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
+        inputs, start, work = target.inputs, item.input_start, self._work
+        pred, routes = inputs[start + 1], item.routes
+        if pred is np.True_:
+            work.append((inputs[start], routes[1], target))
+            work.append((DEAD, routes[0], target))
+        elif pred is np.False_:
+            work.append((inputs[start], routes[0], target))
+            work.append((DEAD, routes[1], target))
+        else:
+            self._switch_by(pred, item, target)
+        inputs[start] = inputs[start + 1] = NOTHING
+        if len(routes) > 2:
+            work.append((None, routes[2], target))
+
+    def _switch_by(self, pred: Any, item: NodeItem, target: IterationState) -> None:
+        """What *pred* says that is no numpy bool; an error names the Switch, not the node that the cascade is from."""
+        try:
+            outputs = switch(target.inputs[item.input_start], pred)
+        except OpError as error:
+            located = error.locate(item.node)
+            located.locate_iteration(target.location)
+            raise located from None
+        self._work.extend([(value, routes, target) for value, routes in zip(outputs, item.routes, strict=False)])
+
+    def _to_merge(self, item: NodeItem, value: Any, index: int, target: IterationState, ready: TaggedQueue) -> None:
+        """A live input has come to a Merge; the first that does, passes."""
+        if target.pending[item.pending_id] & 1:
+            target.inputs[item.input_start] = (value, np.int32(index))
+            self._count_down(item, target, ready)
+
+    def _activate(self, item: NodeItem, outputs: Any, iteration: IterationState, ready: TaggedQueue) -> None:
+        """Send what *item* gave on its way, into another iteration or frame if that is what the node does."""
+        role = item.role
+        if not role:
+            self._hand_on(item, outputs, iteration)
+        elif role == _ROLE_NEXT_ITERATION:
+            frame = iteration.frame
+            if iteration.number < frame.iteration_count:
+                self._hand_on(item, outputs, frame.iterations[iteration.number + 1])
+            else:
+                self._next_iteration(item, outputs, frame, ready)
+        elif role == _ROLE_EXIT:
+            assert iteration.frame.parent_iteration is not None
+            self._hand_on(item, outputs, iteration.frame.parent_iteration)
+        else:
+            self._enter(item, outputs, iteration, ready)
+
+    def _hand_on(self, item: NodeItem, outputs: Any, target: IterationState) -> None:
+        routes = item.routes
+        if not item.returns_tuple:
+            self._work.append((outputs, routes[0], target))
+            return
+        count = len(item.output_edges)
+        if type(outputs) is not tuple or len(outputs) != count:
+            outputs = checked_outputs(item, outputs)
+        self._work.extend([(value, routes[i], target) for i, value in enumerate(outputs)])
+        if len(routes) > count:
+            self._work.append((None, routes[count], target))
+
+    def _fetch(self, slot: int, value: Any) -> None:
+        """A value has come to a fetch; from inside a loop more than one may."""
+        iteration, first = self._fetches
+        inputs = iteration.inputs
+        if inputs[slot] is not NOTHING:
+            index = slot - first
+            raise InternalError(
+                f"fetch {index} has already been set: it is inside a loop that goes round more than once"
+            )
+        inputs[slot] = value
+
+    def _die(self, item: NodeItem, iteration: IterationState, ready: TaggedQueue) -> None:
+        """Tell the consumers of a node that it is dead, and let go of those inputs that are not."""
+        role, count = item.role, item.num_inputs
+        if count > 1:
+            iteration.inputs[item.input_start : item.input_start + count] = [NOTHING] * count
+        if not role:
+            value = None if item.is_control_trigger else DEAD
+            self._work.extend([(value, routes, iteration) for routes in item.routes])
+        elif role == _ROLE_EXIT:
+            self._dead_exit(item, iteration)
+        elif role != _ROLE_NEXT_ITERATION:
+            self._enter(item, DEAD, iteration, ready)
+
+    def _make_dead(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
+        if item.transfer is None:
+            self._die(item, target, ready)
+        else:  # to tell the other side
+            target.outstanding_ops += 1
+            ready.append((item, target, True))
+
+    def _dead_exit(self, item: NodeItem, iteration: IterationState) -> None:
+        if iteration.number == iteration.frame.iteration_count:
+            iteration.frame.dead_exits.append(item)
+
+    def _deliver_dead(self, routes: Sequence[Route], target: IterationState, ready: TaggedQueue) -> None:
+        for kind, _, item in routes:
+            if kind == _EXIT:
+                self._dead_exit(item, target)
+            elif kind in MERGES:
+                self._dead_to_merge(item, target, ready)
+            elif kind == _CONTROL_MERGE:
+                self._control_to_merge(item, target, ready)
+            elif kind != _FETCH:
+                self._count_down_dead(item, target, ready)
+
+    def _count_down_dead(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
+        pending, position = target.pending, item.pending_id
+        count = pending[position] = (pending[position] - 1) | _DEAD_BIT
+        if count == _DEAD_BIT:
+            self._make_dead(item, target, ready)
+
+    def _dead_to_merge(
+        self, item: NodeItem, target: IterationState, ready: TaggedQueue, *, is_the_last: bool = False
+    ) -> None:
+        counts = target.dead_counts
+        if counts is None:
+            counts = target.dead_counts = {}
+        before = counts.get(item.id, 0)
+        count = counts[item.id] = item.num_merged if is_the_last else before + 1
+        if before < count == item.num_merged and target.pending[item.pending_id] == 1:
+            self._make_dead(item, target, ready)
+
+    def _control_to_merge(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
+        """A Merge waits for its control inputs, and does not mind whether they are dead."""
+        pending, position = target.pending, item.pending_id
+        count = pending[position] = pending[position] - 2
+        if not count:
+            self._make_ready(item, target, ready)
+        elif count == 1 and target.dead_counts is not None and target.dead_counts.get(item.id) == item.num_merged:
+            self._make_dead(item, target, ready)

@@ -1,0 +1,112 @@
+"""Ending: how long a step that has ended waits for what it has launched.
+
+Calls on worker threads are waited for as long as the step's GracePeriod says, and are then abandoned.  Async kernels
+have been cancelled, and get ``Grace.async_s`` to clean up; one that is still there has swallowed its cancellation, is
+cancelled a few times more, and then left behind.  Either is named in a warning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.executor.engine.frame import TaskGroup
+from asyncexec.executor.engine.grace_period import Grace, GracePeriod
+from asyncexec.executor.workers.job import Job
+from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.framework.kernel_warning import warn_of_kernel
+
+REPEATS: Final = 3  # how often a task is cancelled again
+REPEAT_S: Final = 0.01  # between two of these
+
+_left_behind: set[asyncio.Task[None]] = set()  # a loop does not hold on to its tasks
+
+
+class Ending:
+    """How long a step, or one partition's part of it, still waits.
+
+    Attributes:
+        grace_period: that of the whole step.
+    """
+
+    __slots__ = ("_grace", "_loop", "_pool", "_repeats", "_tasks_until_s", "grace_period")
+
+    def __init__(self, pool: WorkerPool, loop: asyncio.AbstractEventLoop) -> None:
+        self._pool = pool
+        self._loop = loop
+        self._grace: Grace = pool.grace
+        self.grace_period = GracePeriod(loop)
+        self._tasks_until_s = None if self._grace.async_s is None else loop.time() + self._grace.async_s
+        self._repeats = 0
+
+    @property
+    def workers_left_s(self) -> float | None:
+        """Seconds until calls on worker threads are abandoned."""
+        return self.grace_period.left_s(self._grace)
+
+    @property
+    def tasks_left_s(self) -> float | None:
+        """Seconds until something is done about tasks."""
+        return None if self._tasks_until_s is None else max(0.0, self._tasks_until_s - self._loop.time())
+
+    def cancel_again(self, tasks: Collection[asyncio.Task[None]]) -> bool:
+        """Cancel *tasks* once more; False when that has been done often enough."""
+        if self._repeats == REPEATS:
+            return False
+        self._repeats += 1
+        self._tasks_until_s = self._loop.time() + REPEAT_S
+        for task in tasks:
+            task.cancel()
+        return True
+
+    def leave_tasks(self, groups: Iterable[TaskGroup]) -> None:
+        """Leave the tasks in *groups* to themselves."""
+        tasks = {task: _name_of(entry) for group in groups for entry, task in group.items() if not task.done()}
+        for task in tasks:
+            leave_behind(task)
+        names = ", ".join(sorted(map(repr, tasks.values())))
+        warn_of_kernel(
+            f"the kernel of node {names} swallows its cancellation: it was cancelled {REPEATS + 1} times and has not"
+            f" ended within {self._grace.async_s:g} s; the step has ended without it"
+        )
+
+    def abandon(self, jobs: Mapping[Any, Job]) -> None:
+        """Leave calls that are under way to their threads."""
+        for job in jobs.values():
+            self._pool.abandon(job)
+        self._pool.warn_of_late(jobs.values(), self.grace_period.limit_s(self._grace))
+
+
+def leave_behind(task: asyncio.Task[None]) -> None:
+    """Leave *task*, which swallows its cancellation, to itself."""
+    _left_behind.add(task)
+    task.add_done_callback(_forget)
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    _left_behind.discard(task)
+    if not task.cancelled():
+        task.exception()  # nobody else asks
+
+
+class EndedPropagatorState:
+    """Stands for the propagator of a step that has ended before its kernels have: drops what they give."""
+
+    __slots__ = ()
+
+    def propagate_outputs(self, *_: object) -> None:
+        """Nothing becomes ready."""
+
+    def task_groups(self) -> tuple[TaskGroup, ...]:
+        """No task is waited for."""
+        return ()
+
+    def close(self) -> None:
+        """There is nothing to undo."""
+
+
+def _name_of(entry: Any) -> str:
+    item: NodeItem = entry if isinstance(entry, NodeItem) else entry[0]
+    return item.node.name

@@ -1,0 +1,89 @@
+"""Executor: runs the steps of one signature, or of one partition of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import Context
+from random import Random
+from typing import Any, Final
+
+from asyncexec.compilation.graph_view import GraphView
+from asyncexec.executor.diagnostics.kernel_stats import ASYNC, KernelStats
+from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.engine.executor_state import ExecutorState
+from asyncexec.executor.engine.tagged_executor_state import TaggedExecutorState
+from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.executor.workers.worker_chain import WorkerChains
+from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.framework.executor import ExecutorArgs
+
+DEFAULT_SLICE_NS: Final = NS_PER_MS
+
+
+class Executor:
+    """What the steps of one signature share: the plan, and what its kernels have cost so far.
+
+    A *schedule_seed* makes each step take ready nodes in an order drawn from it: results must not depend on the order.
+    *places* is what ``first_places`` gives, where that was done in slices.
+
+    Attributes:
+        has_run: whether a step has begun.
+    """
+
+    __slots__ = ("_pool", "_schedule_seed", "_slice_ns", "chains", "has_run", "stats", "view")
+
+    def __init__(
+        self,
+        view: GraphView,
+        pool: WorkerPool,
+        slice_ns: int = DEFAULT_SLICE_NS,
+        schedule_seed: int | None = None,
+        holds: LoopHolds | None = None,
+        places: list[int] | None = None,
+    ) -> None:
+        self.view = view
+        self.stats = KernelStats(view.items, has_control_flow=view.has_control_flow, holds=holds, places=places)
+        self.chains = WorkerChains(view.items)
+        self._pool = pool
+        self._slice_ns = slice_ns
+        self._schedule_seed = schedule_seed
+        self.has_run = False
+
+    def start(
+        self,
+        feeds: Sequence[Any] | None,
+        collector: StepStatsCollector | None = None,
+        args: ExecutorArgs | None = None,
+        context: Context | None = None,
+    ) -> ExecutorState:
+        """A step with the values of *feeds*, or the part of one that others are parts of, too; nothing has run yet.
+
+        Where *feeds* is None, they come one by one through ``deliver_feed``.  *args* is what all parts are
+        given.  Async kernels run in *context*, where one is given.
+        """
+        order = None if self._schedule_seed is None else Random(self._schedule_seed)
+        kind = TaggedExecutorState if self.view.has_control_flow else ExecutorState
+        pool = self._pool if args is None or args.runner is None else args.runner
+        state = kind(self, pool, self._slice_ns, feeds, collector, order)
+        if args is not None:
+            state.rendezvous, state.context = args.rendezvous, context
+        if not self.has_run:
+            self.has_run = True
+            state.be_careful()
+        return state
+
+    @property
+    def awaits(self) -> bool:
+        """Whether there are async kernels."""
+        return ASYNC in self.stats.places
+
+    @property
+    def is_all_cheap(self) -> bool:
+        """Whether every node runs in the step's own coroutine."""
+        return self.stats.is_all_cheap
+
+    @property
+    def parts(self) -> Sequence[Executor]:
+        """The executors of the partitions: there is but one."""
+        return (self,)

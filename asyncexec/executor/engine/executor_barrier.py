@@ -1,0 +1,359 @@
+"""A step over partitions: one executor each, all in one step (``ExecutorBarrier`` in TensorFlow's ``executor.h``).
+
+All partitions run in one event loop, and one scope drives them in turns: what one sends is there for the other in the
+same turn, without a task and without waking anybody.  The first failure ends all of them, and aborts the rendezvous
+once; what fails because of the abort is not reported.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from asyncexec.compilation.graph_view import NOTHING, NodeItem
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.engine.ending import Ending
+from asyncexec.executor.engine.executor import DEFAULT_SLICE_NS, Executor
+from asyncexec.executor.engine.executor_state import ExecutorState
+from asyncexec.executor.engine.frame import TaskGroup
+from asyncexec.executor.engine.step_scope import StepScope
+from asyncexec.executor.engine.transfer_scope import Standing
+from asyncexec.executor.types.host_executor import HostExecutor
+from asyncexec.framework.cancellation import CancellationManager
+from asyncexec.framework.derived import is_derived, without_frames
+from asyncexec.framework.errors import CancelledError, InternalError, OpError
+from asyncexec.framework.executor import ExecutorArgs, current_step
+from asyncexec.framework.kernel_warning import warn_of_kernel
+from asyncexec.framework.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from asyncexec.executor.engine.client_end import ClientEnd, ClientKeys
+    from asyncexec.framework.collective import CollectiveExecutor
+
+_client_end = LazyModule("asyncexec.executor.engine.client_end")
+
+MakeArgs: TypeAlias = Callable[[StepStatsCollector | None], ExecutorArgs]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionExecutor:
+    """The executor of one partition, and which of the step's feeds and fetches are its own."""
+
+    executor: Executor
+    feed_indices: tuple[int, ...]
+    fetch_indices: tuple[int, ...]
+
+
+class PartitionedExecutor:
+    """What the steps of one signature share, where its graph is in several partitions or sends something.
+
+    Args:
+        partitions: one executor each.
+        num_fetches: of the whole graph.
+        make_args: makes what the partitions of a step are given; None where each step comes with it, and others meet
+            it there.
+        slice_ns: how long the step may hold the event loop.
+        debug: let a step fail in which something was sent that nobody received.
+        client_keys: where feeds and fetches travel by the rendezvous, the keys that they have there.
+
+    Attributes:
+        is_host: whether the partitions are run by executors of users, which may abort the rendezvous before they fail.
+        is_open: whether others send to the rendezvous, too, so that a Recv may get a value when nothing else runs.
+    """
+
+    __slots__ = (
+        "_make_args",
+        "_sent_again",
+        "_standing",
+        "client_keys",
+        "debug",
+        "is_host",
+        "is_open",
+        "num_fetches",
+        "partitions",
+        "slice_ns",
+    )
+
+    def __init__(
+        self,
+        partitions: Sequence[PartitionExecutor],
+        num_fetches: int,
+        make_args: MakeArgs | None,
+        slice_ns: int = DEFAULT_SLICE_NS,
+        *,
+        debug: bool = False,
+        client_keys: ClientKeys | None = None,
+    ) -> None:
+        self.is_host = any(isinstance(part.executor, HostExecutor) for part in partitions)
+        self.is_open = make_args is None
+        self._standing = _find_standing([part.executor for part in partitions])
+        self.partitions = partitions
+        self.num_fetches = num_fetches
+        self._make_args = make_args
+        self.slice_ns = slice_ns
+        self.debug = debug
+        self.client_keys = client_keys
+        self._sent_again = frozenset() if client_keys is None else _fetched_in_loops(partitions)
+
+    @property
+    def awaits(self) -> bool:
+        """Whether there are async kernels."""
+        return any(part.executor.awaits for part in self.partitions)
+
+    @property
+    def is_all_cheap(self) -> bool:
+        """Whether every node runs in the step's own coroutine, or only hands a value on."""
+        return all(part.executor.is_all_cheap for part in self.partitions)
+
+    @property
+    def parts(self) -> Sequence[Executor]:
+        """The executors of the partitions."""
+        return [part.executor for part in self.partitions]
+
+    def start(self, feeds: Sequence[Any] | None, collector: StepStatsCollector | None = None) -> ExecutorBarrier:
+        """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
+        assert self._make_args is not None
+        return self.start_with(self._make_args(collector), feeds)
+
+    def start_with(self, args: ExecutorArgs, feeds: Sequence[Any] | None = ()) -> ExecutorBarrier:
+        """A step whose partitions are given *args*; nothing has run yet."""
+        context = None
+        if args.collective_executor is not None:
+            context = copy_context()
+            context.run(current_step.set, args)
+        states = [
+            part.executor.start(
+                None if feeds is None else [feeds[i] for i in part.feed_indices], args.stats_collector, args, context
+            )
+            for part in self.partitions
+        ]
+        standing: dict[str, Standing] = {key: (recv, states[index]) for key, (recv, index) in self._standing.items()}
+        for state in states:
+            state.standing = standing
+        step = ExecutorBarrier(self, states, args)
+        if self.client_keys is not None:
+            step.client = _client_end.ClientEnd(self.client_keys, self._sent_again, feeds, args.rendezvous, step)
+        return step
+
+
+def _find_standing(executors: Sequence[Executor]) -> dict[str, tuple[NodeItem, int]]:
+    """Recvs that need not run, by key, with the executor of each: they are no roots any more.
+
+    Such a one is ready from the start, outside of all loops, its value needs no copy, and no other has its key.  The
+    Send gives it the value without going by the rendezvous, which would have cost more than all else.
+    """
+    sends = Counter(
+        item.transfer.root_key
+        for executor in executors
+        for item in executor.view.items
+        if item.transfer is not None and item.transfer.is_send and not item.frame and item.transfer.args.memory is None
+    )
+    found: dict[str, tuple[NodeItem, int]] = {}
+    for index, executor in enumerate(executors):
+        roots: list[NodeItem] = []
+        for item in executor.view.roots:
+            key = _key_of_recv(item)
+            if key is not None and sends[key] == 1 and key not in found:
+                found[key] = item, index
+            else:
+                roots.append(item)
+        executor.view = replace(executor.view, roots=tuple(roots))
+    return found
+
+
+def _fetched_in_loops(partitions: Sequence[PartitionExecutor]) -> frozenset[str]:
+    """The keys of fetches that may have a value in each iteration of a loop."""
+    return frozenset(
+        item.transfer.root_key
+        for part in partitions
+        for item in part.executor.view.items
+        if item.frame and item.transfer is not None and item.transfer.is_fetch
+    )
+
+
+def _key_of_recv(item: NodeItem) -> str | None:
+    """The key of a Recv that takes values as they are; None for any other node."""
+    transfer = item.transfer
+    if transfer is None or transfer.is_send or transfer.args.memory is not None:
+        return None
+    return transfer.root_key
+
+
+class ExecutorBarrier(StepScope):
+    """One step of a PartitionedExecutor.  When it has run, ``fetched()`` has the values.
+
+    Attributes:
+        client: where feeds and fetches travel by the rendezvous, the client's end of it.
+    """
+
+    __slots__ = ("_args", "_collectives", "_derived", "_plan", "_standing", "_states", "client")
+
+    def __init__(self, plan: PartitionedExecutor, states: Sequence[ExecutorState], args: ExecutorArgs) -> None:
+        super().__init__(plan.slice_ns, states[0].holds)
+        self._plan = plan
+        self._states = states
+        self._args = args
+        self._standing = states[0].standing
+        self._derived: BaseException | None = None  # why a partition failed, because of another that is yet to fail
+        self._collectives: CollectiveExecutor | None = None  # where collectives meet that all are in this step
+        self.client: ClientEnd | None = None
+        for state in states:
+            state.scope = self
+        if args.collective_executor is not None and not (plan.is_host or plan.is_open):
+            self._collectives = args.collective_executor
+            self._collectives.on_wait(self.wake)
+
+    def be_careful(self) -> None:
+        for state in self._states:
+            state.be_careful()
+
+    @property
+    def has_ready(self) -> bool:
+        return any(state.has_ready for state in self._states)
+
+    @property
+    def is_waiting(self) -> bool:
+        if self._args.rendezvous.has_in_flight or any(state.is_waiting for state in self._states):
+            return True
+        return self._plan.is_open and any(state.waiting_recvs() for state in self._states)
+
+    def deliver_feed(self, index: int, value: Any) -> None:
+        if self.client is not None and self._args.rendezvous.error is None:  # else the step has failed, or is about to
+            self.client.send_feed(index, value)
+        for state, part in zip(self._states, self._plan.partitions, strict=True):
+            if index in part.feed_indices:
+                state.deliver_feed(part.feed_indices.index(index), value)
+        self.wake()
+
+    def fetched(self) -> list[Any]:
+        if self.client is not None:
+            return self.client.fetched()
+        values = [NOTHING] * self._plan.num_fetches
+        for state, part in zip(self._states, self._plan.partitions, strict=True):
+            for index, value in zip(part.fetch_indices, state.fetched(), strict=True):
+                values[index] = value
+        return values
+
+    def run_ready(self, now: int, end: int) -> int:
+        """Run ready nodes of all partitions until there are none, the time *end* has come, or one fails.
+
+        Returns the time that it is then.
+        """
+        states = self._states
+        while self._failure is None and now <= end:
+            has_run = False
+            for state in states:
+                if state.ready:
+                    now = state.run_ready(now, end)
+                    has_run = True
+            if not has_run:
+                break
+        return now
+
+    def _stop(self, error: BaseException) -> None:
+        for state in self._states:
+            state.halt(error)
+        # Channels keep what they are aborted with: it must not hold the step, which holds them.
+        reason = without_frames(error) if isinstance(error, OpError) else CancelledError("the step has ended")
+        args = self._args
+        args.rendezvous.start_abort(reason)
+        if args.collective_executor is not None:
+            args.collective_executor.start_abort(reason)
+        if args.cancellation_manager is not None:
+            _cancel(args.cancellation_manager)
+
+    def _check_progress(self) -> None:
+        collectives = self._collectives
+        if collectives is None or self._args.rendezvous.has_in_flight or any(state.has_jobs for state in self._states):
+            return
+        stuck = collectives.stuck()
+        if stuck and len(stuck) == sum(state.num_tasks for state in self._states):
+            shown = ", ".join(
+                f"{member.node} (group {member.group_key}, instance {member.instance_key})" for member in stuck[:5]
+            )
+            self.abort(
+                InternalError(
+                    f"{shown} of {len(stuck)} waiting collectives will never be met: nothing else runs",
+                    hint="all devices of a group must begin its collectives in the same order, and in each step",
+                )
+            )
+
+    def fail_node(self, item: NodeItem, error: BaseException) -> None:
+        if self._plan.is_host and is_derived(error):
+            self.abort(error)
+        else:
+            super().fail_node(item, error)
+
+    def abort(self, error: BaseException) -> None:
+        if self._plan.is_host and is_derived(error) and any(state.num_tasks for state in self._states):
+            self._derived = error  # what it comes from is still on its way
+            self.wake()
+        else:
+            super().abort(error)
+
+    def _check_complete(self) -> None:
+        derived, self._derived = self._derived, None
+        if derived is not None:
+            self.abort(derived)
+        if self._failure is not None:
+            return
+        waiting = [name for state in self._states for name in state.waiting_recvs()]
+        waiting += [recv.node.name for recv, _ in self._standing.values()]
+        if waiting:
+            names = list(dict.fromkeys(waiting))
+            self.abort(
+                InternalError(
+                    f"{', '.join(names[:5])} of {len(waiting)} waiting Recvs will get no value: nothing else runs",
+                    hint="each Recv needs a Send that runs, and each Merge of a loop a value in every iteration",
+                )
+            )
+        elif self._plan.debug and (unreceived := self._unreceived()):
+            self.abort(InternalError(f"sent, but never received: {', '.join(unreceived[:5])}"))
+
+    def _unreceived(self) -> list[str]:
+        keys = self._args.rendezvous.unreceived()
+        return keys if self.client is None else [key for key in keys if not self.client.may_ignore(key)]
+
+    def take_failure(self) -> BaseException | None:
+        failure = super().take_failure()
+        self._derived = None
+        for state in self._states:  # the step has ended: what holds each other would keep tensors alive
+            state.scope = None
+            state.take_failure()
+        self._standing.clear()
+        if self._collectives is not None:
+            self._collectives.on_wait(None)
+        if self.client is not None:
+            self.client.close()
+        return failure
+
+    def _cancel_launched(self) -> None:
+        for state in self._states:
+            state._cancel_launched()
+
+    def _drop_launched(self) -> None:
+        for state in self._states:
+            state.drop()
+
+    def _endings(self) -> Iterable[Ending]:
+        return [ending for state in self._states for ending in state._endings()]
+
+    def _task_groups(self) -> Iterable[TaskGroup]:
+        return [group for state in self._states for group in state._task_groups()]
+
+    async def _wait_for_launched(self) -> None:
+        for state in self._states:
+            if state.is_waiting:
+                await state._wait_for_launched()
+                return
+        await self._wait()
+
+
+def _cancel(manager: CancellationManager) -> None:
+    try:
+        manager.start_cancel()
+    except Exception as error:  # of a callback; the step has failed with something else
+        warn_of_kernel(f"a cancellation callback of a step has failed: {type(error).__name__}: {error}")

@@ -1,0 +1,237 @@
+"""What is ready, in a graph with control flow: frames, iterations and dead values.
+
+After ``tensorflow/core/common_runtime/propagator_state.cc``.  The machine is a tagged-token one (Arvind and Culler,
+"Dataflow Architectures", 1986): a token is a value with the frame and the iteration it is for.
+
+* A node runs when all its inputs are there.  If one of them is dead, the node does not run, and all it gives is dead.
+* A Switch gives a value on one side and a dead one on the other.  A Merge passes on the first live input, and is dead
+  when all its inputs are.
+* An Enter passes its input into a child frame, into iteration 0; a constant Enter into every iteration.
+* A NextIteration passes its input into the next iteration, which waits while ``parallel_iterations`` are under way.
+* An Exit passes its input to the parent frame.  If it is dead in the last iteration, the parent gets a dead value.
+* An iteration has ended when nothing in it can happen any more and the one before has ended; a frame, when all its
+  Enters have arrived and all its iterations have ended.  What it held is freed then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from asyncexec.compilation.bind_kernel import Transfer
+from asyncexec.compilation.graph_view import GraphView, NodeItem, Role, Route
+from asyncexec.executor.engine.cascade import CASCADE_BUDGET, MERGES, Cascade, TaggedNode, TaggedQueue
+from asyncexec.executor.engine.frame import FrameState, IterationState, Suspended, TaskGroup
+from asyncexec.executor.engine.slots import take_inputs
+from asyncexec.framework.kernel import DEAD
+from asyncexec.framework.rendezvous import full_key
+
+# Iterations without any kernel to call that are begun in one go.
+_ITERATIONS_AT_ONCE: Final = 64
+# The iteration before which a frame's invariants are settled: in a loop that goes round less it does not pay.
+_SETTLED: Final = 2
+
+
+class PropagatorState(Cascade):
+    """Decides what runs next.  Never awaits, never calls a kernel, never reads a clock."""
+
+    __slots__ = ("_entered", "_root", "_view")
+
+    def __init__(self, view: GraphView) -> None:
+        self._view = view
+        self._root = FrameState(0, view.frames[0], None).iterations[0]
+        super().__init__(self._root, view.fetch_slots.start)
+        self._entered: list[FrameState] = []  # in the cascade under way
+
+    def activate_roots(self, feeds: Sequence[Any] | None, ready: TaggedQueue) -> None:
+        """Add to *ready* what can run at once, with the values of *feeds* delivered; None if they come later."""
+        view, root = self._view, self._root
+        for item in view.roots:
+            self._make_ready(item, root, ready)
+        if feeds is not None:
+            self._work.extend([(value, routes, root) for value, routes in zip(feeds, view.feed_routes, strict=True)])
+        self._cascade(ready)
+        self._end_entered(ready)
+
+    def deliver_feed(self, index: int, value: Any, ready: TaggedQueue) -> None:
+        """Deliver the value of one feed, which was not there when the step began."""
+        self._work.append((value, self._view.feed_routes[index], self._root))
+        self._cascade(ready)
+        self._end_entered(ready)
+
+    def take_inputs(self, tagged: TaggedNode) -> list[Any]:
+        """The values of the inputs of a live node; the state lets go of them."""
+        return take_inputs(tagged[1].inputs, tagged[0])
+
+    def take_ahead(self, tagged: TaggedNode, item: NodeItem, num_awaited: int) -> list[Any] | None:
+        """What *item* takes in the iteration of *tagged*, if *num_awaited* of its inputs are missing; else None."""
+        iteration = tagged[1]
+        return take_inputs(iteration.inputs, item) if iteration.pending[item.pending_id] == num_awaited else None
+
+    def propagate_outputs(self, tagged: TaggedNode, outputs: Any, ready: TaggedQueue) -> None:
+        """Deliver what the kernel of a live node gave; add to *ready* what can run now."""
+        item, iteration, _ = tagged
+        if item.role or item.returns_tuple:
+            self._activate(item, outputs, iteration, ready)
+        else:
+            self._work.append((outputs, item.routes[0], iteration))
+        self._cascade(ready)
+        if self._entered:
+            self._end_entered(ready)
+        iteration.outstanding_ops -= 1
+        if not iteration.outstanding_ops:
+            self._clean_up(iteration, ready)
+            if self._entered:
+                self._end_entered(ready)
+
+    def propagate_sent(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
+        """Go on after a Send, which gives nothing."""
+        self.propagate_outputs(tagged, (), ready)
+
+    def settle(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
+        """Do what there is to do for an entry of the ready queue that needs no kernel."""
+        item, iteration, is_dead = tagged
+        if is_dead:
+            self._die(item, iteration, ready)
+        elif type(item) is Suspended:
+            self._work.append((item.value, item.routes, iteration))
+        else:
+            self._act(item, iteration, ready)
+        self._cascade(ready)
+        if self._entered:
+            self._end_entered(ready)
+        iteration.outstanding_ops -= 1
+        if not iteration.outstanding_ops:
+            self._clean_up(iteration, ready)
+            if self._entered:
+                self._end_entered(ready)
+
+    def lose(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
+        """Go on after a node that failed: what it would have given never comes, and its iteration can end without."""
+        iteration = tagged[1]
+        frame = iteration.frame
+        frame.has_lost = True
+        while (parent := frame.parent_iteration) is not None:
+            frame = parent.frame
+            frame.has_lost = True
+        iteration.outstanding_ops -= 1
+        if not iteration.outstanding_ops:
+            self._clean_up(iteration, ready)
+            if self._entered:
+                self._end_entered(ready)
+
+    def fetched(self) -> list[Any]:
+        """The values of the fetches; NOTHING where none has arrived."""
+        return self._root.inputs[self._view.fetch_slots]
+
+    def root_entry(self, item: NodeItem) -> TaggedNode:
+        """What stands for a node of the root that nobody has put into the ready queue."""
+        self._root.outstanding_ops += 1
+        return item, self._root, False
+
+    def close(self) -> None:
+        """Undo the cycles of frames and iterations, which would keep values alive; ``fetched()`` works as before."""
+        frames = [self._root.frame]
+        while frames:
+            frame = frames.pop()
+            for iteration in frame.iterations.values():
+                if iteration.children:
+                    frames.extend(iteration.children.values())
+                    iteration.children = None
+            frame.iterations.clear()
+
+    def rendezvous_key(self, tagged: TaggedNode, transfer: Transfer) -> str:
+        """The key that a Send or Recv uses in its iteration; the client waits for a fetch of whichever iteration."""
+        _, iteration, is_dead = tagged
+        if not iteration.frame.index or (transfer.is_fetch and not is_dead):
+            return transfer.root_key
+        return full_key(transfer.prefix, iteration.frame_iter)
+
+    def task_groups(self) -> Iterator[TaskGroup]:
+        """Those of all frames that have any."""
+        return self._root.frame.task_groups_within()
+
+    def _enter(self, item: NodeItem, value: Any, iteration: IterationState, ready: TaggedQueue) -> None:
+        index = self._view.child_frames[item.id]
+        frame = iteration.child_frame(index, self._view.frames[index])
+        routes = item.routes[0]
+        if item.role == Role.CONSTANT_ENTER:
+            frame.invariants.append((value, routes))
+            for target in frame.iterations.values():
+                self._into_iteration(value, routes, target, ready)
+        else:
+            self._into_iteration(value, routes, frame.iterations[0], ready)
+        frame.num_pending_inputs -= 1
+        self._entered.append(frame)
+
+    def _into_iteration(self, value: Any, routes: Sequence[Route], target: IterationState, ready: TaggedQueue) -> None:
+        """Deliver what an Enter brings."""
+        if value is not DEAD:
+            self._work.append((value, routes, target))
+            return
+        # A loop that is never entered goes round no more: its Merges are not to wait for NextIterations.
+        for route in routes:
+            if route[0] in MERGES:
+                self._dead_to_merge(route[2], target, ready, is_the_last=True)
+            elif route[2].is_relay:
+                self._into_iteration(DEAD, route[2].routes[0], target, ready)
+            else:
+                self._work.append((DEAD, (route,), target))
+
+    def _next_iteration(self, item: NodeItem, value: Any, frame: FrameState, ready: TaggedQueue) -> None:
+        """*value* is for an iteration that has not begun."""
+        frame.next_iter_roots.append((item, value))
+        if len(frame.iterations) < frame.info.parallel_iterations:
+            self._begin_iteration(frame, ready)
+
+    def _begin_iteration(self, frame: FrameState, ready: TaggedQueue) -> None:
+        """Begin the next iteration; for the cascade to go on with."""
+        number = frame.iteration_count = frame.iteration_count + 1
+        if number == _SETTLED:
+            frame.settle_invariants()
+        frame.dead_exits.clear()  # that iteration was not the last
+        target = frame.iterations[number] = IterationState(frame, number)
+        roots, frame.next_iter_roots = frame.next_iter_roots, []
+        for item, value in roots:
+            self._work.append((value, item.routes[0], target))
+        for value, routes in frame.invariants:
+            self._into_iteration(value, routes, target, ready)
+
+    def _end_entered(self, ready: TaggedQueue) -> None:
+        """End iterations of frames that were entered and have nothing to do."""
+        while self._entered:
+            first = self._entered.pop().iterations.get(0)
+            if first is not None and not first.outstanding_ops:
+                self._clean_up(first, ready)
+
+    def _clean_up(self, iteration: IterationState, ready: TaggedQueue) -> None:
+        """Free iterations that have ended, begin those that waited for that, and end the frame if it is done."""
+        while (parent := iteration.frame.parent_iteration) is not None:
+            frame, number = iteration.frame, iteration.number
+            iterations = frame.iterations
+            if number - 1 in iterations or (not number and frame.num_pending_inputs):
+                return
+            at_once = min(_ITERATIONS_AT_ONCE, CASCADE_BUDGET // (len(frame.initial_pending) + 1))
+            ended, last = iterations.get(number), number + at_once
+            while ended is not None and not ended.outstanding_ops and not ended.outstanding_frames:
+                del iterations[number]
+                number += 1
+                if frame.next_iter_roots:
+                    self._begin_iteration(frame, ready)
+                    if number < last:
+                        self._cascade(ready)
+                    else:
+                        self._suspend(ready)
+                ended = iterations.get(number)
+            if iterations or frame.num_pending_inputs:
+                return
+            assert parent.children is not None  # the frame is one of them
+            del parent.children[frame.index]
+            if not frame.has_lost:  # else this may not be how the frame would have ended
+                dead = [(DEAD, routes, parent) for exit_item in frame.dead_exits for routes in exit_item.routes]
+                self._work.extend(dead)
+                self._cascade(ready)
+            parent.outstanding_frames -= 1
+            if parent.outstanding_ops or parent.outstanding_frames:
+                return
+            iteration = parent

@@ -1,0 +1,120 @@
+"""What is ready, in a graph without control flow (``simple_propagator_state.cc``): no frames, no dead values."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from asyncexec.compilation.bind_kernel import Transfer
+from asyncexec.compilation.graph_view import GraphView, NodeItem
+from asyncexec.executor.engine.kernel_outputs import checked_outputs
+from asyncexec.executor.engine.slots import take_inputs
+
+ReadyQueue: TypeAlias = deque[NodeItem]
+
+
+class SimplePropagatorState:
+    """Decides what runs next.  Never awaits, never calls a kernel, never reads a clock."""
+
+    __slots__ = ("_items", "_pending", "_view", "inputs")
+
+    def __init__(self, view: GraphView) -> None:
+        self._view = view
+        self._items = view.items
+        root = view.frames[0]
+        self.inputs = root.initial_inputs.copy()
+        self._pending = root.initial_pending.copy()
+
+    def reset(self) -> None:
+        """Begin anew, with no value in it."""
+        root = self._view.frames[0]
+        self.inputs[:] = root.initial_inputs
+        self._pending[:] = root.initial_pending
+
+    def activate_roots(self, feeds: Sequence[Any] | None, ready: ReadyQueue) -> None:
+        """Add to *ready* what can run at once, with the values of *feeds* delivered; None if they come later."""
+        view = self._view
+        ready.extend(view.roots)
+        if feeds is None:
+            return
+        inputs, pending = self.inputs, self._pending
+        for value, edges, controls in zip(feeds, view.feed_edges, view.feed_controls, strict=True):
+            for slot, consumer in edges:
+                inputs[slot] = value
+                count = pending[consumer] - 1
+                pending[consumer] = count
+                if not count:
+                    ready.append(self._items[consumer])
+            if controls:
+                self._release(controls, ready)
+
+    def deliver_feed(self, index: int, value: Any, ready: ReadyQueue) -> None:
+        """Deliver the value of one feed, which was not there when the step began."""
+        self._deliver(value, self._view.feed_edges[index], ready)
+        self._release(self._view.feed_controls[index], ready)
+
+    def take_inputs(self, item: NodeItem) -> list[Any]:
+        """The values of *item*'s inputs; the state lets go of them."""
+        return take_inputs(self.inputs, item)
+
+    def take_ahead(self, _: NodeItem, item: NodeItem, num_awaited: int) -> list[Any] | None:
+        """What *item* takes, if no more than *num_awaited* of its inputs are missing; else None."""
+        return take_inputs(self.inputs, item) if self._pending[item.id] == num_awaited else None
+
+    def propagate_outputs(self, item: NodeItem, outputs: Any, ready: ReadyQueue) -> None:
+        """Deliver what *item*'s kernel gave along its out-edges; add to *ready* what can run now."""
+        inputs, pending = self.inputs, self._pending
+        if item.returns_tuple:
+            if type(outputs) is not tuple or len(outputs) != len(item.output_edges):
+                outputs = checked_outputs(item, outputs)
+            for value, edges in zip(outputs, item.output_edges, strict=True):
+                for slot, consumer in edges:  # as in _deliver: there may be very many outputs
+                    inputs[slot] = value
+                    count = pending[consumer] - 1
+                    pending[consumer] = count
+                    if not count:
+                        ready.append(self._items[consumer])
+        else:
+            for slot, consumer in item.output_edges[0]:
+                inputs[slot] = outputs
+                count = pending[consumer] - 1
+                pending[consumer] = count
+                if not count:
+                    ready.append(self._items[consumer])
+        if item.control_edges:
+            self._release(item.control_edges, ready)
+
+    def propagate_sent(self, item: NodeItem, ready: ReadyQueue) -> None:
+        """Go on after a Send, which gives nothing."""
+        if item.control_edges:
+            self._release(item.control_edges, ready)
+
+    def _deliver(self, value: Any, edges: Sequence[tuple[int, int]], ready: ReadyQueue) -> None:
+        inputs, pending = self.inputs, self._pending
+        for slot, consumer in edges:
+            inputs[slot] = value
+            count = pending[consumer] - 1
+            pending[consumer] = count
+            if not count:
+                ready.append(self._items[consumer])
+
+    def _release(self, consumers: Sequence[int], ready: ReadyQueue) -> None:
+        pending = self._pending
+        for consumer in consumers:
+            count = pending[consumer] - 1
+            pending[consumer] = count
+            if not count:
+                ready.append(self._items[consumer])
+
+    def root_entry(self, item: NodeItem) -> NodeItem:
+        """What stands for a node that nobody has put into the ready queue."""
+        return item
+
+    def rendezvous_key(self, item: NodeItem, transfer: Transfer) -> str:
+        """The key that a Send or Recv uses in this step."""
+        return transfer.root_key
+
+    def fetched(self) -> list[Any]:
+        """The values of the fetches; NOTHING where none has arrived."""
+        return self.inputs[self._view.fetch_slots]

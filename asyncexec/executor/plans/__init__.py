@@ -1,0 +1,1 @@
+"""Compiled plans, and which executor runs a signature."""

@@ -1,0 +1,301 @@
+"""CompiledPlan: a signature as Python functions, and CompiledState: a step of it that may take several slices.
+
+What the general executor decides for each node of each step has been decided once.  The functions yield now and then
+where they have much to do, and the step goes on in the next slice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import linecache
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextvars import Context
+from time import thread_time_ns
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+import numpy as np
+
+from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.executor.diagnostics import kernel_stats
+from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.engine.ending import Ending
+from asyncexec.executor.engine.frame import TaskGroup
+from asyncexec.executor.engine.step_scope import StepScope, Waiter
+from asyncexec.executor.engine.transfer_scope import CATCHABLE
+from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.errors import InternalError, OpError
+from asyncexec.framework.foreign_errors import as_op_error, explained_by
+from asyncexec.regions.source import Code, Line
+
+# What is done at a stretch is meant to take less than half of this.
+SLOW_NS: Final = kernel_stats.EXPENSIVE_NS
+
+
+class CompiledPlan:
+    """What the compiled steps of one signature share.
+
+    Args:
+        code: its functions.
+        slice_ns: how long a step may hold the event loop; holds: is told how long it was.
+        is_region: whether it is one node of another step, which tells the loops around.
+
+    Attributes:
+        is_plain: whether a step is one call of ``call``; else ``start`` gives what is to be run.
+        num_feeds, num_fetches: how many values a step takes and gives.
+        is_quick: whether it has not turned out to hold the loop for long at a stretch.
+        clock: what its stretches are measured by: the time, or after one that was long, the CPU's time.
+        enter: calls a function, with its arguments, so that numpy says nothing of floating-point errors.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_code",
+        "_cost_ns",
+        "_is_region",
+        "_nodes",
+        "_sampled_at_ns",
+        "_slice_ns",
+        "clock",
+        "enter",
+        "holds",
+        "is_plain",
+        "is_quick",
+        "num_feeds",
+        "num_fetches",
+    )
+
+    def __init__(self, code: Code, slice_ns: int, holds: LoopHolds, *, is_region: bool = False) -> None:
+        self._code = code
+        self._is_region = is_region
+        self._slice_ns = slice_ns
+        self.holds = holds
+        self.num_feeds, self.num_fetches = code.num_inputs, code.num_outputs
+        self.is_plain = not code.is_generator
+        self.is_quick = True
+        self._cost_ns = self._sampled_at_ns = 0
+        self.clock = monotonic_ns
+        self.enter: Callable[..., Any] = _call_quietly if code.is_foreign else _quiet_context().run
+        weakref.finalize(self, _forget_source, [function.co_filename for function in code.lines])
+
+    def call(self, feeds: Sequence[Any]) -> list[Any]:
+        """The values of the fetches, where the plan is plain.  Raises what the step fails with."""
+        clock = self.clock
+        start = clock()
+        try:
+            values: list[Any] = self.enter(self._code.function, *feeds)
+        except CATCHABLE as raised:
+            error = self.error_of(raised)
+            raise error from error.__cause__
+        elapsed = clock() - start
+        if elapsed > kernel_stats.EXPENSIVE_NS or clock is not monotonic_ns:
+            self.note(elapsed)
+        return values
+
+    def start(self, feeds: Sequence[Any] | None) -> CompiledState:
+        """A step with the values of *feeds*, or one that begins when ``deliver_feed`` has brought the last of them."""
+        return CompiledState(self, feeds, self._slice_ns)
+
+    def begin(self, feeds: Sequence[Any]) -> Generator[None, None, list[Any]]:
+        """What gives the values of the fetches, and yields now and then before that where there is much to do."""
+        return _once(self._code.function, feeds) if self.is_plain else self._code.function(*feeds)
+
+    def note(self, elapsed_ns: int) -> None:
+        """Take note of a stretch that was long, or that was measured by the CPU's time because one before was.
+
+        A stretch that took long though the CPU had little to do with it, was a pause of the machine.
+        """
+        holds = self.holds
+        if elapsed_ns > holds.longest_slice_ns:
+            holds.longest_slice_ns = elapsed_ns
+        if elapsed_ns > kernel_stats.EXPENSIVE_NS:
+            suspects = self._code.suspects
+            if len(suspects) == 1:
+                holds.note(suspects[0], elapsed_ns)
+            else:
+                holds.note_one_of(suspects, elapsed_ns)
+        was_measured = self.clock is not monotonic_ns
+        self.clock = monotonic_ns if was_measured and elapsed_ns < kernel_stats.EXPENSIVE_NS else thread_time_ns
+        if not was_measured:
+            return
+        now = monotonic_ns()
+        self._cost_ns = kernel_stats.moving_average(self._cost_ns, elapsed_ns, now - self._sampled_at_ns)
+        self._sampled_at_ns = now
+        if self._cost_ns > SLOW_NS:
+            self.is_quick = False
+
+    def error_of(self, raised: BaseException) -> BaseException:
+        """What a step fails with in which a kernel has *raised*: it names the node, and the rounds of loops."""
+        calls = self._calls(raised.__traceback__)
+        cause = raised.__cause__
+        if isinstance(raised, RuntimeError) and isinstance(cause, StopIteration) and not _is_in_kernel(calls):
+            raised = cause  # which cannot leave a generator
+            calls += self._calls(raised.__traceback__)
+        line, frame = calls[-1] if calls else (None, None)
+        if line is None or line.call is None or frame is None:
+            unknown = InternalError("a compiled step was left by an error that none of its kernels raised")
+            unknown.__cause__ = raised
+            return unknown
+        names = frame.f_locals
+        call = line.call
+        inputs = [names.get(name, frame.f_globals.get(name)) for name in line.arguments]
+        error = as_op_error(explained_by(raised, call.check, inputs), call.node)
+        if isinstance(error, OpError):
+            error.locate_iteration(list(_rounds(calls)), has_outer=self._is_region)
+        for _, each in calls:
+            each.clear()  # the error is not to keep the tensors of the step
+            each.f_locals  # noqa: B018 - before Python 3.13, what it gave before is brought up to date by this
+        return error
+
+    def _calls(self, trace: TracebackType | None) -> list[tuple[Line | None, FrameType]]:
+        """The lines of ours in *trace*, from the outside in.
+
+        What stands behind the first of them and is not ours belongs to the kernel.  If it has raised an error that was
+        raised before, the frames of earlier steps are there.
+        """
+        calls: list[tuple[Line | None, FrameType]] = []
+        while trace is not None:
+            lines = self._code.lines.get(trace.tb_frame.f_code)
+            if lines is not None:
+                calls.append((lines.get(trace.tb_lineno), trace.tb_frame))
+            elif calls:
+                break
+            trace = trace.tb_next
+        return calls
+
+
+def _is_in_kernel(calls: Sequence[tuple[Line | None, FrameType]]) -> bool:
+    """Whether the innermost of *calls* is that of a kernel."""
+    line = calls[-1][0] if calls else None
+    return line is not None and line.call is not None
+
+
+def _rounds(calls: Iterable[tuple[Line | None, FrameType]]) -> Iterator[str]:
+    """The loops around the innermost of *calls*, each with the number of its round."""
+    for line, frame in calls:
+        if line is not None:
+            names = frame.f_locals
+            yield from (f"{loop.frame} {names[loop.base] + names[loop.index]}" for loop in line.loops)
+
+
+class CompiledState(StepScope):
+    """A step that goes on in slices."""
+
+    __slots__ = ("_feeds", "_generator", "_num_missing", "_plan", "_values")
+
+    def __init__(self, plan: CompiledPlan, feeds: Sequence[Any] | None, slice_ns: int) -> None:
+        super().__init__(slice_ns, plan.holds)
+        self._plan = plan
+        self._feeds: list[Any] = []  # as long as some are missing
+        self._num_missing = 0
+        self._values: list[Any] = []
+        self._generator: Generator[None, None, list[Any]] | None = None
+        self._begin(feeds)
+
+    def _begin(self, feeds: Sequence[Any] | None) -> None:
+        if feeds is not None:
+            self._generator = self._plan.begin(feeds)
+        else:
+            self._num_missing = self._plan.num_feeds
+            self._feeds = [NOTHING] * self._num_missing
+            self._values = [NOTHING] * self._plan.num_fetches
+
+    def deliver_feed(self, index: int, value: Any) -> None:
+        self._feeds[index] = value
+        self._num_missing -= 1
+        if not self._num_missing and self._failure is None:
+            feeds, self._feeds = self._feeds, []
+            self._generator = self._plan.begin(feeds)
+        self.wake()
+
+    def rest(self) -> bool:
+        self._values = []
+        return True
+
+    def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
+        self._waiter = waiter
+        self._begin(feeds)
+
+    @property
+    def has_ready(self) -> bool:
+        return self._generator is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        return False
+
+    def fetched(self) -> list[Any]:
+        return self._values
+
+    def run_ready(self, now: int, end: int) -> int:
+        """Go on until the step has ended, the time *end* has come, or it fails; the time that it is then."""
+        generator, plan = self._generator, self._plan
+        if generator is None:  # the step was aborted
+            return now
+        try:
+            while now <= end:
+                clock = plan.clock
+                before = now if clock is monotonic_ns else clock()
+                plan.enter(next, generator)
+                now = monotonic_ns()
+                elapsed = (now if clock is monotonic_ns else clock()) - before
+                if elapsed > kernel_stats.EXPENSIVE_NS or clock is not monotonic_ns:
+                    plan.note(elapsed)
+        except StopIteration as stop:
+            self._values = stop.value
+            self._generator = None
+        except CATCHABLE as raised:
+            self._generator = None
+            self.abort(plan.error_of(raised))
+        return monotonic_ns()
+
+    def _stop(self, error: BaseException) -> None:
+        if self._generator is not None:
+            self._generator.close()
+            self._generator = None
+
+    def be_careful(self) -> None: ...
+
+    def _cancel_launched(self) -> None: ...
+
+    def _drop_launched(self) -> None:
+        self._stop(asyncio.CancelledError())
+
+    async def _wait_for_launched(self) -> None: ...
+
+    def _task_groups(self) -> Iterable[TaskGroup]:
+        return ()
+
+    def _check_complete(self) -> None: ...
+
+    def _check_progress(self) -> None: ...
+
+    def _endings(self) -> Iterable[Ending]:
+        return ()
+
+
+def _once(function: Callable[..., list[Any]], feeds: Sequence[Any]) -> Generator[None, None, list[Any]]:
+    """What a plain function gives, in the form of one that goes on in slices."""
+    yield from ()
+    return function(*feeds)
+
+
+def _quiet_context() -> Context:
+    """A context in which numpy says nothing of floating-point errors: to enter one costs a tenth of ``np.errstate``.
+
+    It cannot be entered twice, so it is only for what calls nothing of the user's.
+    """
+    context = Context()
+    context.run(np.seterr, all="ignore")
+    return context
+
+
+def _call_quietly(function: Callable[..., Any], *arguments: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return function(*arguments)
+
+
+def _forget_source(files: Iterable[str]) -> None:
+    for file in files:
+        linecache.cache.pop(file, None)

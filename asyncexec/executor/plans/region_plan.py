@@ -1,0 +1,116 @@
+"""RegionPlan: a signature whose clusters of cheap nodes are compiled; the general executor runs them and the others."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
+from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.compilation.shared_inputs import is_user_function
+from asyncexec.executor.engine.executor import Executor
+from asyncexec.executor.engine.executor_barrier import ExecutorBarrier, PartitionedExecutor
+from asyncexec.executor.engine.executor_state import ExecutorState
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.kernel import KernelKind
+from asyncexec.graph.node import Node
+
+
+class RegionPlan:
+    """What the steps of one signature share that has regions.
+
+    Args:
+        executor: runs the steps; a region is one item of it.
+        plans: of the regions.
+    """
+
+    __slots__ = ("_plans", "executor")
+
+    is_plain = False
+
+    def __init__(self, executor: Executor | PartitionedExecutor, plans: Iterable[CompiledPlan]) -> None:
+        self.executor = executor
+        self._plans = tuple(plans)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether no region has turned out to hold the loop for long at a stretch."""
+        return all(plan.is_quick for plan in self._plans)
+
+    def start(self, feeds: Sequence[Any] | None) -> ExecutorState | ExecutorBarrier:
+        """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
+        return self.executor.start(feeds)
+
+
+class Rebinder:
+    """The kernels of a graph that has been optimized, or has regions: those of regions are their plans.
+
+    Args:
+        binder: has bound the graph before, and gives what is new.
+        items: the nodes as they have been bound before, by name.
+        plans: of the regions.
+        is_same_graph: whether the others are bound as they are; else only what may keep something between two calls is,
+            and users' functions are still to be kept from writing to what others may see.
+    """
+
+    debug = False
+
+    def __init__(
+        self,
+        binder: KernelBinder,
+        items: Mapping[str, NodeItem],
+        plans: Mapping[Node, CompiledPlan],
+        *,
+        is_same_graph: bool,
+    ) -> None:
+        self._binder = binder
+        self._items = items
+        self._plans = plans
+        self._is_same_graph = is_same_graph
+        self.protects_inputs = not is_same_graph
+        self.constant = binder.constant
+
+    def bind(self, node: Node, fed: Container[tuple[Node, int]] = ()) -> BoundKernel:
+        """The kernel of *node*."""
+        plan = self._plans.get(node)
+        if plan is not None:
+            return region_kernel(plan)
+        item = self._items.get(node.name)
+        if item is None or not (self._is_same_graph or _keeps_its_kernel(node, item)):
+            return self._binder.bind(node, fed)
+        return BoundKernel(
+            item.checked_kernel,
+            item.kind,
+            item.is_expensive,
+            item.finish,
+            item.transfer,
+            item.gives_new,
+            item.is_undoable,
+        )
+
+    def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:
+        """The same as a stage."""
+        yield from ()
+        return self.bind(node, fed)
+
+
+def _keeps_its_kernel(node: Node, item: NodeItem) -> bool:
+    """Whether the kernel of *item*, which was of the same name, is that of *node*, and may remember its calls."""
+    return node.properties is item.node.properties and node.op_def.is_stateful and not is_user_function(node)
+
+
+def region_kernel(plan: CompiledPlan) -> BoundKernel:
+    """What runs a region: one call, or where it may take long, a step that goes on in slices."""
+    if plan.is_plain:
+        call = plan.call
+        return BoundKernel(lambda *inputs: tuple(call(inputs)), KernelKind.CHEAP, is_expensive=False)
+
+    async def run(*inputs: Any) -> tuple[Any, ...]:
+        step = plan.start(inputs)
+        del inputs  # the plan lets go of each when it is taken for the last time
+        if not step.run_inline():
+            await step.run()
+        return tuple(step.fetched())
+
+    return BoundKernel(run, KernelKind.ASYNC)

@@ -1,0 +1,417 @@
+"""StreamDriver: drives a step for each item of a stream that is in flight.
+
+There is no task for an item besides those of its async kernels.  What comes back puts the item in a queue, and one
+callback of the loop looks after all items in it, under the slice budget: with many items in flight, one turn of the
+loop serves all that came back in the turn before.  Where a step has failed with something still under way, a task
+waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.executor.diagnostics.kernel_stats import has_large
+from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.diagnostics.step_counts import StepCounts
+from asyncexec.executor.engine.executor import DEFAULT_SLICE_NS, Executor
+from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
+from asyncexec.executor.engine.lost_fetches import LostFetches
+from asyncexec.executor.engine.step_scope import StepMaker, StepScope
+from asyncexec.executor.engine.undo_log import UndoLog, undo_all
+from asyncexec.executor.plans.region_plan import RegionPlan
+from asyncexec.executor.plans.tier import AnyPlan, Tier
+from asyncexec.executor.streams.stream_item import StateCell, StateSlot, StreamItem
+from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.errors import OpError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamPlan:
+    """What the items of a stream have in common.
+
+    Attributes:
+        executor: makes their steps; tier: knows what makes them once they are compiled.
+        convert: makes feeds of what was sent; an OpError where that cannot be.
+        result: makes of the values that a step fetched what the user gets; an OpError where one is missing.
+        explained: the error to show for one of a step.
+        holds: is told how long the event loop was held.
+        counts: is told of items that have ended.
+        may_be_large: whether what is fed may be so large that kernels take long with it.
+        states: those carried from item to item.
+    """
+
+    executor: Executor | PartitionedExecutor
+    tier: Tier
+    convert: Callable[[Any], list[Any]]
+    result: Callable[[list[Any]], Any]
+    explained: Callable[[OpError], OpError]
+    holds: LoopHolds
+    counts: StepCounts
+    may_be_large: bool = True
+    states: tuple[StateSlot, ...] = ()
+
+
+class Gate(Protocol):
+    """What items pass when they begin, where it is limited how many steps are under way at once."""
+
+    def try_enter(self) -> bool:
+        """Take a place, if nobody has to wait for one; whether that is so."""
+        ...
+
+    async def enter(self) -> None:
+        """Take a place, as soon as it is one's turn."""
+        ...
+
+    def leave(self) -> None:
+        """Give a place back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a stream behaves.
+
+    Attributes:
+        window: items at most between their being sent and their result being taken.
+        ordered: whether results come in the order of the items, or as they complete.
+        yields_errors: whether an item's failure takes its place in the output, instead of ending the stream.
+        slice_ns: how long the event loop is held at a stretch.
+        source_grace_s: seconds that what draws from a source has to end once it is cancelled; None is for ever.
+    """
+
+    window: int = 32
+    ordered: bool = True
+    yields_errors: bool = False
+    slice_ns: int = DEFAULT_SLICE_NS
+    source_grace_s: float | None = 30.0
+
+
+class StreamDriver(ABC):
+    """The items of one stream, from when they begin until they are done."""
+
+    def __init__(self, options: StreamOptions, gate: Gate | None, context: Context) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._context = context  # what kernels run in, whoever sends
+        self._options = options
+        self._gate = gate
+        self._num_granted = 0  # places that were waited for, for items that have not begun
+        self._gatekeeper: asyncio.Task[None] | None = None  # who waits for one
+        self._is_ordered = options.ordered
+        self._plan: StreamPlan | None = None
+        self._inbox: deque[list[Any] | BaseException] = deque()  # sent, and not begun; or what is wrong with it
+        self._active: deque[StreamItem] = deque()  # that have something to do
+        self._in_flight: dict[StreamItem, None] = {}
+        self._results: deque[StreamItem] = deque()  # not taken: all that have begun if ordered, else those done
+        self._endings: set[asyncio.Task[None]] = set()
+        self._ending_steps: set[StepScope] = set()  # that some of these wait for
+        self._undo_logs: dict[StreamItem, UndoLog] = {}  # of those done and not taken that have changed queues
+        self._spare: list[StreamItem] = []  # done and taken, to be used again
+        self._num_measured = 0  # items that the general executor has run, since the tier was told
+        self._cells: list[StateCell] = []  # behind the last item
+        self._number = 0
+        self._schedule_drive = self._schedule  # one for all items
+        self._drive_is_due = False
+
+    @abstractmethod
+    def abort(self, error: BaseException) -> None:
+        """Cancel and drop everything; who takes results gets *error*."""
+
+    @abstractmethod
+    def _fill_inbox(self, end: int) -> bool:
+        """Draw items from a source, until the time *end*; whether there is more, and room for it."""
+
+    @abstractmethod
+    def _end_item(self, item: StreamItem, error: BaseException | None) -> None:
+        """Take what became of *item*."""
+
+    @abstractmethod
+    def _end_well(self, item: StreamItem) -> None:
+        """Take the value of *item*, whose step is at rest and may be used again."""
+
+    @abstractmethod
+    def _settle_end(self) -> None:
+        """See whether nothing is in flight any more."""
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._endings.add(task)
+        task.add_done_callback(self._on_ending_done)
+
+    def _leave_ending(self, task: asyncio.Task[None]) -> None:
+        """Wait no more for *task*."""
+        task.remove_done_callback(self._on_ending_done)
+        self._endings.discard(task)
+        self._settle_end()
+
+    def _schedule(self) -> None:
+        if not self._drive_is_due:
+            self._drive_is_due = True
+            self._loop.call_soon(self._drive, context=self._context)
+
+    def _drive(self) -> None:
+        """Look after all items that something has come back for, and begin others."""
+        try:
+            self._drive_for_a_slice()
+        except BaseException as raised:  # nobody else would be told
+            self._drive_is_due = False
+            self.abort(raised)
+
+    def _drive_for_a_slice(self) -> None:
+        start = monotonic_ns()
+        end = start + self._options.slice_ns
+        is_more_to_come = self._fill_inbox(start + self._options.slice_ns // 2)
+        now = monotonic_ns()
+        end = max(end, now + self._options.slice_ns // 2)  # a slow source does not keep items waiting
+        active, inbox = self._active, self._inbox
+        with np.errstate(all="ignore"):
+            while now <= end:
+                if active:
+                    now = self._advance(active.popleft(), now, end)
+                elif inbox and (self._gate is None or self._may_begin(self._gate)):
+                    now = self._begin(inbox.popleft(), end)
+                else:
+                    break
+        if self._plan is not None:
+            if now - start > self._plan.holds.longest_slice_ns:
+                self._plan.holds.longest_slice_ns = now - start
+            self._tell_tier(self._plan.tier, now - start)
+        self._drive_is_due = False
+        if active or (inbox and self._gatekeeper is None) or is_more_to_come:
+            self._schedule()
+
+    def _tell_tier(self, tier: Tier, elapsed_ns: int) -> None:
+        """Let *tier* know how items have run, and go on compiling for no longer than that took."""
+        if tier.compiled is not None:
+            tier.note_compiled_run(tier.compiled, elapsed_ns)
+        elif self._num_measured:
+            tier.note_run(elapsed_ns, self._num_measured)
+            self._num_measured = 0
+
+    def _may_begin(self, gate: Gate) -> bool:
+        """Take a place for an item; if there is none, let somebody wait for one."""
+        if self._num_granted:
+            self._num_granted -= 1
+            return True
+        if self._gatekeeper is None:
+            if gate.try_enter():
+                return True
+            self._gatekeeper = self._loop.create_task(self._wait_at(gate))
+            self._keep(self._gatekeeper)
+        return False
+
+    async def _wait_at(self, gate: Gate) -> None:
+        try:
+            await gate.enter()
+        finally:
+            self._gatekeeper = None
+        self._num_granted += 1
+        if self._inbox:
+            self._schedule()
+
+    def _close_gate(self) -> None:
+        """Wait for no place any more, and give back what nobody has used."""
+        if self._gate is not None:
+            if self._gatekeeper is not None:
+                self._gatekeeper.cancel()
+            while self._num_granted:
+                self._num_granted -= 1
+                self._gate.leave()
+
+    def _give_back_place(self, item: StreamItem) -> None:
+        if self._gate is not None and item.has_place:
+            item.has_place = False
+            self._gate.leave()
+
+    def _begin(self, values: list[Any] | BaseException, end: int) -> int:
+        plan, spare = self._plan, self._spare
+        assert plan is not None  # who sends opens it
+        item = spare.pop() if spare else StreamItem(self._active, self._schedule_drive)
+        item.number = self._number
+        item.has_place = True
+        self._number += 1
+        self._in_flight[item] = None
+        if self._is_ordered:
+            self._results.append(item)
+        if isinstance(values, BaseException):
+            self._end_item(item, values)
+            return monotonic_ns()
+        if plan.may_be_large and has_large(values):
+            item.is_large = True
+        try:
+            if plan.states:
+                self._start_with_states(item, plan, values)
+            else:
+                self._start(item, plan, values)
+        except BaseException as error:  # a KeyboardInterrupt, say
+            self._end_item(item, error)
+            return monotonic_ns()
+        item.is_queued = True
+        return self._advance(item, monotonic_ns(), end)
+
+    def _start(self, item: StreamItem, plan: StreamPlan, values: list[Any] | None) -> None:
+        """Begin the step of *item*: that of an item which is done, where there is one."""
+        maker: StepMaker = plan.executor
+        compiled = plan.tier.compiled
+        if compiled is not None and not item.is_large and (not plan.states or self._keeps_apart(compiled)):
+            maker = compiled
+        if item.step is not None and item.maker is maker and not item.is_large:
+            item.step.restart(values, item)
+            return
+        step = item.step = maker.start(values)
+        item.maker = maker
+        if item.is_large:
+            item.is_large = False
+            step.be_careful()
+        step.watch(item)
+
+    def _keeps_apart(self, compiled: AnyPlan) -> bool:
+        """Whether an update of a state fails only by what it needs, where the stream goes on after a failure."""
+        return isinstance(compiled, RegionPlan) or not self._options.yields_errors
+
+    def _start_with_states(self, item: StreamItem, plan: StreamPlan, values: list[Any]) -> None:
+        """Start with what of the states is there; the rest is delivered when it comes."""
+        item.keeps_failures = self._options.yields_errors
+        item.read = self._cells
+        self._cells = item.written = [StateCell() for _ in plan.states]
+        values += [NOTHING] * len(plan.states)
+        for slot, cell in zip(plan.states, item.read, strict=True):
+            values[slot.feed] = cell.value
+            if cell.value is NOTHING:
+                item.num_awaited += 1
+                cell.reader = item, slot.feed
+        if not item.num_awaited:
+            self._start(item, plan, values)
+            return
+        item.is_queued = True
+        self._start(item, plan, None)
+        assert item.step is not None
+        for index, value in enumerate(values):
+            if value is not NOTHING:
+                item.step.deliver_feed(index, value)
+
+    def _advance(self, item: StreamItem, now: int, end: int) -> int:
+        """Run what is ready of *item*; the time that it is then."""
+        step, plan = item.step, self._plan
+        if step is None:
+            return now
+        assert plan is not None
+        try:
+            now = step.run_ready(now, end)
+        except BaseException as raised:  # a KeyboardInterrupt, say
+            step.abort(raised)
+        item.is_queued = False
+        if step._failure is not None:
+            self._fail(item, step)
+        elif item.failure is not None:
+            self._go_on_after_failure(item, step)
+        elif step.has_ready:
+            item.set_result(None)
+        elif item.num_awaited or step.is_waiting:
+            if not item.num_awaited and step.is_stuck():
+                self._fail(item, step)
+            elif item.written:
+                item.hand_on(plan.states, step.fetched())
+        else:
+            self._complete(item, step)
+        return now
+
+    def _complete(self, item: StreamItem, step: StepScope) -> None:
+        plan = self._plan
+        assert plan is not None
+        values = step.fetched()
+        if item.written:
+            item.hand_on(plan.states, values)
+        step._check_complete()
+        error = step.take_failure()
+        if error is None:
+            try:
+                item.value = plan.result(values)
+            except Exception as raised:
+                error = raised
+        if error is not None:
+            self._end_item(item, error)
+            return
+        if step.undo_log is not None:
+            self._keep_undo_log(item, step)
+        if item.maker is plan.executor:
+            self._num_measured += 1
+        if not step.rest():
+            item.step = None
+        self._end_well(item)
+
+    def _go_on_after_failure(self, item: StreamItem, step: StepScope) -> None:
+        """Let the failed *item* go on as long as it may come to updates of states."""
+        plan, failure = self._plan, item.failure
+        assert plan is not None
+        assert failure is not None
+        item.hand_on(plan.states, step.fetched())
+        missing = [slot.fetch for slot, cell in zip(plan.states, item.written, strict=True) if cell.value is NOTHING]
+        if missing and not self._lost_fetches(item, plan).issuperset(missing):
+            if step.has_ready:
+                item.set_result(None)
+                return
+            if item.num_awaited or (step.is_waiting and not step.is_stuck()):
+                return
+        item.is_queued = True  # nobody is to be told
+        step.abort(failure)
+        self._fail(item, step)
+
+    def _lost_fetches(self, item: StreamItem, plan: StreamPlan) -> set[int]:
+        maker = item.maker
+        executor = maker.executor if isinstance(maker, RegionPlan) else plan.executor
+        lost = item.lost = item.lost or LostFetches(executor)
+        while item.failed:
+            lost.add(item.failed.pop())
+        return lost.positions
+
+    def _keep_undo_log(self, item: StreamItem, step: StepScope) -> None:
+        """Keep what *step* has changed until the result of *item* is taken: its step may be used again."""
+        assert step.undo_log is not None
+        self._undo_logs[item], step.undo_log = step.undo_log, None
+
+    def _undo(self, items: Iterable[StreamItem]) -> None:
+        """Undo what *items* have changed in queues: they are done, and nobody takes their results."""
+        undo_all([self._undo_logs.pop(item) for item in items if item in self._undo_logs])
+
+    def _fail(self, item: StreamItem, step: StepScope) -> None:
+        if item.written:
+            assert self._plan is not None
+            item.hand_on(self._plan.states, step.fetched())
+        if item.step is not step:  # a kernel in an eager task has ended the stream, and with it this item
+            item.is_queued = True
+        elif step.is_waiting:
+            item.step = None  # nobody is to look at it any more
+            self._end_in_task(item, step)
+        else:
+            self._end_item(item, step.take_failure())
+
+    def _end_in_task(self, item: StreamItem, step: StepScope) -> None:
+        self._ending_steps.add(step)
+        self._keep(self._loop.create_task(self._end_step(item, step)))
+
+    async def _end_step(self, item: StreamItem, step: StepScope) -> None:
+        """Cancel what a failed step has launched, and wait for it."""
+        error = step._failure
+        try:
+            await step._end_launched()
+        finally:
+            self._ending_steps.discard(step)
+            step.take_failure()
+            self._give_back_place(item)
+            if item in self._in_flight:
+                self._end_item(item, error)
+            del error, step
+
+    def _on_ending_done(self, task: asyncio.Task[None]) -> None:
+        self._endings.discard(task)
+        if not task.cancelled():
+            task.exception()
+        self._settle_end()

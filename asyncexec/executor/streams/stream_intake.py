@@ -1,0 +1,234 @@
+"""StreamIntake: how items come into a stream: they are sent, or drawn as there is room for them.
+
+Senders that wait are served in the order in which they came, and who comes while others wait stands behind them: so
+items are in the order of the calls of ``send``.  The first of them opens the stream; until it has, the others wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from threading import get_ident
+from typing import Any
+
+from asyncexec.executor.streams.source_task import SourceTask
+from asyncexec.executor.streams.stream_driver import Gate, StreamDriver, StreamOptions, StreamPlan
+from asyncexec.executor.streams.stream_item import StateCell
+from asyncexec.executor.streams.waiters import Waiters
+from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.errors import AbortedError, FailedPreconditionError, OpError
+
+
+class StreamIntake(StreamDriver):
+    """The way in of one stream.
+
+    Args:
+        open_plan: called with what was sent first, and awaited, once.
+        options, gate, context: see StreamDriver.
+    """
+
+    def __init__(
+        self,
+        open_plan: Callable[[Any], Awaitable[StreamPlan]],
+        options: StreamOptions,
+        gate: Gate | None,
+        context: Context,
+    ) -> None:
+        super().__init__(options, gate, context)
+        self._open_plan = open_plan
+        self._is_opening = False
+        self._source: Iterator[Any] | None = None
+        self._is_large: Callable[[Any], bool] | None = None
+        self._found_large: asyncio.Future[Any] | None = None  # the next such item
+        self._source_task: SourceTask | None = None
+        self._feeder_name = ""
+        self._occupied = 0  # of the window
+        self._is_closed = False
+        self._is_kept_open = False
+        self._closing: tuple[BaseException | None] | None = None  # the argument of a close that waits
+        self._failure: BaseException | None = None
+        self._reason: OpError | None = None  # what the failure was, once it has been raised
+        self._senders = Waiters(self._loop)
+        self._thread_id = get_ident()  # where the loop has been seen to run
+
+    @abstractmethod
+    def close(self, error: BaseException | None = None) -> None:
+        """Take no more items; those sent go on.  *error*, if any, is raised behind their results."""
+
+    def check_loop(self) -> None:
+        """FailedPreconditionError unless the running loop is the stream's."""
+        # A thread runs one loop at a time, and to ask which takes three times as long.
+        if get_ident() != self._thread_id or not self._loop.is_running():
+            self.check_any_thread()
+
+    def check_any_thread(self) -> None:
+        """The same, where the loop may have gone on in another thread."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise _used_elsewhere(self._loop)
+        self._thread_id = get_ident()
+
+    def try_send(self, feeds: Any) -> bool:
+        """``send``, if nobody has to wait; whether that is so."""
+        self.check_loop()
+        senders = self._senders
+        if (
+            self._occupied >= self._options.window
+            or self._plan is None
+            or self._is_closed
+            or senders.line
+            or senders.num_waking
+        ):
+            return False
+        self._occupied += 1
+        self._inbox.append(self._taken(feeds))
+        if not self._drive_is_due:
+            self._schedule()
+        return True
+
+    async def send(self, feeds: Any) -> None:
+        """Let *feeds* be the next item; waits while the window is full.
+
+        Raises:
+            FailedPreconditionError: the stream is closed, or belongs to another event loop.
+            AbortedError: it has ended by a failure.
+        """
+        if self.try_send(feeds):
+            return
+        await self.wait_for_room()
+        if self._plan is None:
+            await self._open(feeds)
+        self._check_open()
+        self._occupied += 1
+        self._inbox.append(self._taken(feeds))
+        self._let_in()
+        self._schedule()
+
+    def _taken(self, feeds: Any) -> list[Any] | BaseException:
+        """The values of *feeds*, which their giver may change from now on; or what is wrong with them."""
+        plan = self._plan
+        assert plan is not None  # who sends opens it
+        try:
+            return plan.convert(feeds)
+        except BaseException as error:  # of what was sent: a KeyboardInterrupt, say
+            return error
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Let a close wait for what is sent in here: it was drawn from a source, and is nowhere else."""
+        self._is_kept_open = True
+        try:
+            yield
+        finally:
+            self._is_kept_open = False
+            closing, self._closing = self._closing, None
+        if closing is not None:
+            self.close(*closing)
+
+    async def wait_for_room(self) -> None:
+        """Wait until one more may be sent by who has come now, or nothing can be sent any more."""
+        senders, window = self._senders, self._options.window
+        is_late = bool(senders.line or senders.num_waking)  # others came before, and what room there is is for them
+        while not self._is_closed and (is_late or self._is_opening or self._occupied >= window):
+            is_late = False
+            await senders.wait()
+
+    def _let_in(self) -> None:
+        """Let those who wait go on, as far as there is room for them."""
+        senders = self._senders
+        for _ in range(min(len(senders.line), self._options.window - self._occupied - senders.num_waking)):
+            senders.wake_one()
+
+    def draw_from(self, source: Iterator[Any]) -> None:
+        """Let the next items be those of *source*, drawn as there is room for them; the stream is closed at its end."""
+        self._check_open()
+        self._source = source
+        self._schedule()
+
+    async def draw_until(self, is_large: Callable[[Any], bool], source: Iterator[Any]) -> Any:
+        """``draw_from``, until an item is drawn of which *is_large* is true: that is what this gives, and not sent."""
+        self._is_large = is_large
+        self._found_large = self._loop.create_future()
+        self.draw_from(source)
+        try:
+            return await self._found_large
+        finally:
+            self._found_large = None
+
+    def feed_by(self, source: Coroutine[Any, Any, None], name: str) -> None:
+        """Let *source*, which is to send and to close, run beside the stream, and end with it.
+
+        *name* is that of what it draws from.
+        """
+        self._feeder_name = name
+        self.note_source_task(self._loop.create_task(source))
+
+    def note_source_task(self, task: asyncio.Task[None] | None) -> None:
+        """Take note of *task*, which sends and closes, once: an eager one does so itself, before it draws anything."""
+        if task is not None and not task.done() and task not in self._endings:
+            self._keep(task)
+            self._source_task = SourceTask(task, self._feeder_name, self._options.source_grace_s, self._leave_ending)
+
+    async def _open(self, feeds: Any) -> None:
+        self._check_open()
+        self._is_opening = True
+        try:
+            plan = await self._open_plan(feeds)
+            self._check_open()
+            self._cells = [StateCell(state.initial) for state in plan.states]
+            self._plan = plan
+        finally:
+            self._is_opening = False
+            if self._plan is None:  # let the next one try
+                self._senders.wake_one()
+
+    def _check_open(self) -> None:
+        reason = self._failure or self._reason
+        if reason is not None:
+            raise AbortedError(f"the stream has ended: {_first_line(reason)}") from reason
+        if self._is_closed:
+            raise FailedPreconditionError("the stream is closed: nothing can be sent any more")
+
+    def _fill_inbox(self, end: int) -> bool:
+        source, window = self._source, self._options.window
+        if source is None:
+            return False
+        try:
+            while self._occupied < window:
+                feeds = next(source)
+                if self._is_large is not None and self._is_large(feeds):
+                    self._set_aside(feeds)
+                    return False
+                self._inbox.append(self._taken(feeds))
+                self._occupied += 1
+                if monotonic_ns() > end:
+                    return self._occupied < window
+        except StopIteration:
+            self.close()
+        except BaseException as error:  # after what was drawn before
+            self.close(error)
+        return False
+
+    def _set_aside(self, feeds: Any) -> None:
+        """Give *feeds* to who converts large items, and draw no more until it has."""
+        self._source = None
+        found = self._found_large
+        if found is not None and not found.done():
+            self._is_kept_open = True  # until that one is sent
+            found.set_result(feeds)
+
+
+def _used_elsewhere(loop: asyncio.AbstractEventLoop) -> FailedPreconditionError:
+    """The error for using a stream of *loop* in another one."""
+    if loop.is_closed():
+        return FailedPreconditionError("the event loop that this stream was opened in is closed", hint="open another")
+    return FailedPreconditionError(
+        "this stream is being used in another event loop than the one it was opened in",
+        hint="open it in the loop that uses it; or asyncio.run_coroutine_threadsafe lets its own loop make the call",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return error.message if isinstance(error, OpError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,358 @@
+"""StreamScope: one long-lived scope of many items.
+
+An item is in the *window* from when it is sent until its result is taken.  So results that nobody takes stop the
+senders, and what a stream holds is bounded by its window.
+
+The failure of an item ends that item.  Where it ends the stream too, the items sent later are cancelled; those sent
+before, in an ordered stream, run on, so that what is seen before the error does not depend on timing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from threading import get_ident
+from typing import Any
+
+from asyncexec.executor.engine.step_scope import StepScope
+from asyncexec.executor.streams.stream_driver import Gate, StreamOptions, StreamPlan
+from asyncexec.executor.streams.stream_intake import StreamIntake
+from asyncexec.executor.streams.stream_item import StreamItem
+from asyncexec.executor.streams.waiters import Waiters
+from asyncexec.framework.cooperative import outlast
+from asyncexec.framework.derived import without_frames
+from asyncexec.framework.errors import CancelledError, OpError, UnknownError
+
+
+class StreamScope(StreamIntake):
+    """The items of one stream.
+
+    Args:
+        open_plan: called with what was sent first, and awaited, once.
+        options: see StreamOptions.
+        gate: what items pass when they begin, if anything.
+        context: what they run in.
+        on_end: called when nothing is in flight any more, and nothing can be sent.
+        is_inside: whether the running code is a part of an item.
+    """
+
+    def __init__(
+        self,
+        open_plan: Callable[[Any], Awaitable[StreamPlan]],
+        options: StreamOptions,
+        gate: Gate | None,
+        context: Context,
+        on_end: Callable[[StreamScope], None],
+        is_inside: Callable[[], bool],
+    ) -> None:
+        super().__init__(open_plan, options, gate, context)
+        self._is_inside = is_inside
+        self._on_end: Callable[[StreamScope], None] | None = on_end
+        self._takers = Waiters(self._loop)
+        self._drainers = Waiters(self._loop)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Take no more items; those sent go on.  *error*, if any, is raised behind their results."""
+        if self._is_closed or self._loop.is_closed():
+            return
+        if self._is_kept_open:
+            self._closing = (error,)
+            return
+        self._is_closed = True
+        self._source = None
+        if error is not None:
+            self._failure = _of_source(error)
+        if not self.has_task(asyncio.current_task()):
+            self._stop_source_task()  # who closes the stream from in there goes on
+        self._senders.wake_all()
+        self._settle_end()
+
+    def _stop_source_task(self) -> None:
+        task, self._source_task = self._source_task, None  # once: it may take its time to clean up
+        if task is not None:
+            task.stop()
+
+    def has_task(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether *task* is what the stream draws from its sources in."""
+        return task in self._endings
+
+    def abort(self, error: BaseException) -> None:
+        """Cancel and drop everything; who takes results gets *error*."""
+        if self._failure is None:
+            self._failure = error
+        self._results.clear()
+        self._undo(list(self._undo_logs))
+        self._cut(list(self._in_flight))
+
+    def drop(self) -> None:
+        """Let go of everything: the loop is closed, and nothing that is awaited comes back."""
+        if self.has_ended:
+            return
+        self._is_closed = True
+        self._on_end = self._source = self._source_task = self._gatekeeper = None
+        self._failure = self._failure or CancelledError("the event loop of the stream was closed")
+        for step in [*self._ending_steps, *(item.step for item in self._in_flight)]:
+            if step is not None:
+                step.drop()
+        self._let_go_of_items()
+        self._undo(list(self._undo_logs))
+        for item in self._in_flight:
+            item.let_go()
+        for line in (self._inbox, self._active, self._results, self._spare):
+            line.clear()
+        for some in (self._in_flight, self._endings, self._ending_steps):
+            some.clear()
+        for waiters in (self._senders, self._takers, self._drainers):
+            waiters.line.clear()
+
+    async def drain(self) -> None:
+        """Wait until nothing is in flight; but a kernel or source of the stream would wait for itself."""
+        while not (self._has_drained or self._is_waited_for()):
+            await self._drainers.wait()
+
+    def _is_waited_for(self) -> bool:
+        return self._is_inside() or self.has_task(asyncio.current_task())
+
+    async def end(self) -> None:
+        """Cancel and drop everything, and wait for it, whoever cancels meanwhile; see ``drain``."""
+        if self._loop.is_closed():
+            self.drop()
+            return
+        self.check_loop()
+        self.abandon("the stream has ended")
+        if not self._is_waited_for():
+            await self._outlast_endings()
+
+    def abandon(self, reason: str) -> None:
+        """Cancel and drop everything; nobody waits for results."""
+        self.abort(CancelledError(reason))
+        self._leave()
+
+    def _leave(self) -> None:
+        """Take note that nobody waits for results any more."""
+        for step in self._ending_steps:
+            step.leave()
+
+    async def _outlast_endings(self) -> None:
+        if self._endings:
+            await outlast(lambda: not self._endings, self._wait_for_endings)
+
+    async def _wait_for_endings(self) -> None:
+        try:
+            await self._drainers.wait()
+        except asyncio.CancelledError:
+            self._leave()
+            raise
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._is_closed
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is in flight any more, and nothing can be sent."""
+        return self._on_end is None
+
+    @property
+    def _has_drained(self) -> bool:
+        return not (self._inbox or self._in_flight or self._endings) and (self._source is None)
+
+    # Coming out.
+
+    async def take(self) -> Any:
+        """The next result; the error of an item in its place, where the stream goes on.
+
+        Raises:
+            StopAsyncIteration: the stream was closed, and everything has been taken.
+            OpError: the failure that has ended the stream.
+            FailedPreconditionError: the stream belongs to another event loop.
+        """
+        if get_ident() != self._thread_id or not self._loop.is_running():
+            self.check_any_thread()
+        results, takers = self._results, self._takers
+        is_late = bool(takers.line or takers.num_waking)  # others came before, and what is there is for them
+        while is_late or not (results and results[0].is_done):
+            if self._is_closed and not (results or self._in_flight or self._inbox):
+                await self._raise_end()
+            is_late = False
+            await takers.wait()
+        item = results.popleft()
+        if self._undo_logs:
+            self._undo_logs.pop(item, None)
+        value = item.value
+        if item.error is not None:
+            value, item.error = item.error, None  # its traceback may hold the item
+            if not self._goes_on_after(value):
+                self._failure = value
+                del item, value
+                await self._raise_end()
+        elif item.maker is not None:
+            item.value, item.is_done = None, False
+            self._spare.append(item)
+        self._occupied -= 1
+        if takers.line:
+            self._wake_taker()
+        if self._senders.line:
+            self._senders.wake_one()
+        if self._source is not None and not self._drive_is_due:
+            self._schedule()
+        return value
+
+    def _wake_taker(self) -> None:
+        """Let the first who waits go on, if there is a result for it besides those for who has been woken already."""
+        results, count = self._results, self._takers.num_waking + 1
+        if self._is_closed and not (results or self._in_flight or self._inbox):
+            self._takers.wake_all()  # there is nothing to wait for any more
+        elif len(results) >= count and all(results[i].is_done for i in range(count)):
+            self._takers.wake_one()
+
+    async def _raise_end(self) -> None:
+        """Raise what the stream has ended with, once; then, and where it was closed, StopAsyncIteration."""
+        await self._outlast_endings()
+        error, self._failure = self._failure, None
+        self._takers.wake_all()
+        if isinstance(error, OpError) and not isinstance(error, CancelledError):
+            self._reason = without_frames(error)
+        if error is None:
+            raise StopAsyncIteration
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame
+
+    def _goes_on_after(self, error: BaseException) -> bool:
+        return self._options.yields_errors and isinstance(error, OpError)
+
+    def _end_well(self, item: StreamItem) -> None:
+        assert self._plan is not None
+        self._plan.counts.completed += 1
+        if item.read:
+            self._pass_on(item)
+        item.is_done = True
+        del self._in_flight[item]
+        if self._gate is not None:
+            self._give_back_place(item)
+        if not self._is_ordered:
+            self._results.append(item)
+        if self._takers.line:
+            self._wake_taker()
+        if self._is_closed:
+            self._settle_end()
+
+    def _pass_on(self, item: StreamItem) -> None:
+        """Leave to the item behind what *item* has not written."""
+        for before, behind in zip(item.read, item.written, strict=True):
+            before.pass_to(behind)
+        item.read = item.written = ()
+
+    def _end_item(self, item: StreamItem, error: BaseException | None) -> None:
+        """Let *item* be done; what it has not written it passes on."""
+        assert self._plan is not None
+        if error is None:
+            self._plan.counts.completed += 1
+        else:
+            self._plan.counts.failed += 1
+        if isinstance(error, Exception) and item.failure is not None:
+            error = item.failure
+        if item.read:
+            self._pass_on(item)
+        item.let_go()
+        item.is_done = True
+        del self._in_flight[item]
+        self._give_back_place(item)
+        if not self._is_ordered:
+            self._results.append(item)
+        if error is not None:
+            item.error = self._named(item, error)
+            if not self._goes_on_after(item.error):
+                self._end_behind(item)
+        if self._takers.line:
+            self._wake_taker()
+        if self._is_closed:
+            self._settle_end()
+
+    def _named(self, item: StreamItem, error: BaseException) -> BaseException:
+        if not isinstance(error, Exception):
+            return error
+        if not isinstance(error, OpError):  # raised by what was sent, or what makes the result
+            named = UnknownError(f"item {item.number}: {type(error).__name__}: {error}")
+            named.__cause__ = error
+            return named
+        assert self._plan is not None
+        shown = self._plan.explained(error)
+        copy = shown.located(shown.node, shown.op, shown.user_line).with_traceback(None)
+        copy.message = f"item {item.number}: {shown.message}"
+        copy.args = (str(copy),)
+        copy.__context__ = None
+        return copy
+
+    def _end_behind(self, failed: StreamItem) -> None:
+        """End the stream with *failed*: what was sent after it, or if results come unordered, all else."""
+        if self._is_ordered:
+            dropped = [item for item in self._results if item.number > failed.number]
+            while self._results[-1] is not failed:
+                self._results.pop()
+            self._undo(dropped)
+            dropped = [item for item in dropped if not item.is_done]
+        else:
+            dropped = list(self._in_flight)
+        if self._failure is None or not self._is_ordered:
+            self._failure = failed.error
+        self._cut(dropped)
+
+    def _cut(self, dropped: list[StreamItem]) -> None:
+        """Take no more items, and end those that are *dropped*."""
+        self._is_closed = True
+        self._source = None
+        self._stop_source_task()
+        self._inbox.clear()
+        self._close_gate()
+        for item in dropped:
+            self._in_flight.pop(item, None)
+            step = item.step
+            item.let_go()
+            if step is None:
+                continue
+            item.is_queued = True  # nobody is to be told
+            step.abort(CancelledError("the stream has ended"))
+            self._end_dropped(item, step)
+        self._senders.wake_all()
+        self._takers.wake_all()
+        self._settle_end()
+
+    def _end_dropped(self, item: StreamItem, step: StepScope) -> None:
+        if step.is_waiting:
+            self._end_in_task(item, step)
+        else:
+            step.take_failure()
+            self._give_back_place(item)
+
+    def _settle_end(self) -> None:
+        """Tell whoever waits for it that nothing is in flight."""
+        if self._has_drained:
+            self._drainers.wake_all()
+            if self._is_closed:
+                self._close_gate()
+                self._spare.clear()
+                self._takers.wake_all()
+                on_end, self._on_end = self._on_end, None
+                if on_end is not None:
+                    self._let_go_of_items()
+                    on_end(self)
+
+    def _let_go_of_items(self) -> None:
+        """Be no part of a cycle, whoever keeps the results that have not been taken."""
+        del self._schedule_drive
+        for item in self._results:
+            item.let_go()
+
+
+def _of_source(error: BaseException) -> BaseException:
+    """*error*, but a cancellation of a source's own is none of who takes the results."""
+    if not isinstance(error, asyncio.CancelledError):
+        return error
+    cancelled = CancelledError("the source of the stream was cancelled")
+    cancelled.__cause__ = error
+    return cancelled

@@ -1,0 +1,1 @@
+"""Executors by name, and those of users."""

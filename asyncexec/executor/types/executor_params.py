@@ -1,0 +1,85 @@
+"""ExecutorParams: what an executor is made of (``LocalExecutorParams`` in TensorFlow's ``executor.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+from asyncexec.compilation.bind_kernel import TRANSFERS, Binder, KernelBinder
+from asyncexec.compilation.build_graph_view import build_graph_view
+from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
+from asyncexec.executor.diagnostics.kernel_stats import first_places
+from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.engine.executor import DEFAULT_SLICE_NS, Executor
+from asyncexec.executor.types.op_kernel import OpKernel, Pace
+from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.framework.cooperative import Stage, run_at_once
+from asyncexec.framework.device import Device
+from asyncexec.framework.device_factory import HOST_TYPE, DeviceOptions
+from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.graph.graph import Graph
+from asyncexec.graph.node import Node
+from asyncexec.optimization.lower_functional_ops import LowerFunctionalOps
+from asyncexec.pruning.prune import ClientGraph
+
+E = TypeVar("E", bound=Executor)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExecutorParams:
+    """The graph of one device, and what makes the kernels of its nodes.
+
+    Attributes:
+        graph: what runs; feeds and fetches are the general executor's alone.
+        device: the device; ``device.name`` is its whole name.
+        binder: has the kernels.
+        has_control_flow: whether anything may be dead.
+        pool: the worker threads of the device; None for threads of the executor's own.
+        slice_ns: how long a step may hold the event loop; holds: is told how long it was.
+        schedule_seed: draws the order of ready nodes.
+    """
+
+    graph: ClientGraph
+    device: Device
+    binder: Binder
+    has_control_flow: bool
+    pool: WorkerPool | None = None
+    slice_ns: int = DEFAULT_SLICE_NS
+    holds: LoopHolds | None = None
+    schedule_seed: int | None = None
+
+    @classmethod
+    def of(cls, graph: Graph) -> Self:
+        """All nodes of *graph*, on a CPU device; errors of functions that do not fit their calls."""
+        nodes = tuple(graph.operations)
+        lowered = run_at_once(LowerFunctionalOps(graph).run(ClientGraph(nodes, (), (), nodes)))
+        may_be_dead = any(node.op in CONTROL_FLOW_OPS or node.op in TRANSFERS for node in lowered.nodes)
+        device = Device(DeviceOptions().attributes(HOST_TYPE, 0))
+        return cls(lowered, device, KernelBinder(ResourceMgr(), device, checks_received=True), may_be_dead)
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """What runs, each node after its inputs, but for the back edges of loops."""
+        return self.graph.nodes
+
+    def create_kernels(self) -> dict[Node, OpKernel]:
+        """The kernel of each node, in the order of ``nodes``.
+
+        Raises:
+            OpError: there is no kernel for a node, or it is in a loop; the error names it.
+        """
+        pace = Pace(self.slice_ns, self.holds)
+        return {node: OpKernel(node, self.binder.bind(node), self.pool, pace) for node in self.nodes}
+
+
+def general_executor(params: ExecutorParams, kind: type[E] = Executor) -> Stage[E]:  # type: ignore[assignment]
+    """The general executor, or a *kind* of it, as a stage.
+
+    Raises:
+        OpError: there is no kernel for a node, or the frames of the graph do not fit together.
+    """
+    view = yield from build_graph_view(params.graph, params.binder, has_control_flow=params.has_control_flow)
+    places = yield from first_places(view.items, has_control_flow=view.has_control_flow)
+    pool = params.pool or WorkerPool()
+    return kind(view, pool, params.slice_ns, params.schedule_seed, params.holds, places)

@@ -1,0 +1,1 @@
+"""Kernels on threads and in processes."""

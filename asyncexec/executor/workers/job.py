@@ -1,0 +1,143 @@
+"""Job: calls for a worker thread, one after the other, each of which takes what the one before has given.
+
+The event loop submits a job, and hears of it again when its last call has ended, or one has failed.  Between two calls
+the job belongs to its thread: it makes the next call at once, or, if other jobs wait, puts the job behind them.
+
+Who has a job's *turn* may go on with it: the thread that took the job from the queue, or who cancelled it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from asyncexec.executor.workers.job_queue import JobQueue
+from asyncexec.framework.cancellation import CancellableCall, call_around
+from asyncexec.framework.kernel import do_nothing
+from asyncexec.process.gil_watch import Finding
+
+
+class _HandedOn:
+    """Stands for the result of a call that the next call has taken."""
+
+    def __repr__(self) -> str:
+        return "<handed on>"
+
+
+HANDED_ON: Final = _HandedOn()
+_EMPTY: Final = contextvars.Context()
+
+
+class Outcome(NamedTuple):
+    """What became of a call on a worker thread; times by ``monotonic_ns``."""
+
+    result: Any
+    error: BaseException | None
+    start_ns: int
+    end_ns: int
+    thread_id: int
+    finding: Finding | None = None
+
+
+Done: TypeAlias = Callable[[list[Outcome]], None]
+
+
+class Call(CancellableCall):
+    """One call of a job: of *function*, for the node *name*, in a *context* of its own."""
+
+    __slots__ = ("args", "context", "function", "name")
+
+    def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), name: str = "") -> None:
+        super().__init__(call_around.get())
+        self.context = contextvars.copy_context()
+        self.function = function
+        self.args = args
+        self.name = name
+
+    def receive(self, result: Any) -> bool:
+        """Take the *result* of the call before; False where this call is not to be made with it."""
+        self.args = (result,)
+        return True
+
+    def take(self) -> tuple[contextvars.Context, Callable[..., Any], Sequence[Any]]:
+        """The context, the function and its arguments; the call, which is about to be made, lets go of them."""
+        self.context.run(call_around.set, self)
+        taken = self.context, self.function, self.args
+        self.context, self.function, self.args = _EMPTY, do_nothing, ()
+        return taken
+
+
+class Job:
+    """Calls that were submitted.
+
+    Attributes:
+        calls: all of them; running: the one that is made, or the next one.
+        outcomes: of the calls that have ended.
+        loop: the one it was submitted in.
+        done: is called there; None when nobody waits any more.  For the loop's thread alone.
+        on_return: of a job that is abandoned: called when it has ended.
+    """
+
+    __slots__ = ("_is_stopped", "_turn", "calls", "done", "loop", "on_return", "outcomes", "running")
+
+    def __init__(self, calls: Sequence[Call], done: Done, loop: asyncio.AbstractEventLoop) -> None:
+        self.calls = calls
+        self.running = calls[0]
+        self.outcomes: list[Outcome] = []
+        self.loop = loop
+        self.done: Done | None = done
+        self.on_return: Callable[[], object] | None = None
+        self._turn = [None]
+        self._is_stopped = False
+
+    @property
+    def name(self) -> str:
+        """The node of the call that is made, or of the next one."""
+        return self.running.name
+
+    @property
+    def following(self) -> Call | None:
+        """The call after the one that is made."""
+        position = len(self.outcomes) + 1
+        return self.calls[position] if position < len(self.calls) else None
+
+    def take_turn(self) -> bool:
+        """Whether the caller may go on with the job; nobody else may then."""
+        try:
+            self._turn.pop()
+        except IndexError:
+            return False
+        return True
+
+    def put_back(self, jobs: JobQueue[Job]) -> bool:
+        """Let the job wait behind the others in *jobs*; False where it was stopped just now, and its turn is kept."""
+        self._turn.append(None)
+        if self.is_stopped:
+            return not self.take_turn()  # unless who stopped it has
+        jobs.put(self)
+        return True
+
+    def goes_on_with(self, call: Call) -> bool:
+        """Whether the next *call* is to be made."""
+        self.running = call
+        return not self.is_stopped  # asked last: who stops the job tells the running call after that
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no call is to be begun any more."""
+        return self._is_stopped or self.loop.is_closed()
+
+    def stop(self) -> None:
+        """Begin no further call."""
+        self._is_stopped = True
+
+    def drop(self) -> None:
+        """Let go of all that the calls hold; for who has the turn."""
+        self.running.take()
+        self.calls = ()
+
+    def give_up(self) -> None:
+        """Tell the running call that nobody wants its result; what its callbacks raise is raised here."""
+        self.running.give_up()

@@ -1,0 +1,156 @@
+"""Chains of expensive nodes: what runs on a worker thread next, without coming back to the event loop before.
+
+When a node is launched on a worker, those behind it go along: the only consumer of its outputs, if that runs on a
+worker too and has all its other inputs already, and so on.  The thread hands the outputs of each to the next.  A node
+whose place depends on the size of its inputs goes along whatever that turns out to be: there it holds up nobody.
+
+The propagator hears of the whole chain when it is over.  It is told, node by node, of outputs that it never sees: each
+makes the next node ready, which is then taken from the ready queue as having run.  So frames, iterations and their
+counts are what they would be had every node come back by itself.  A node behind one that failed has not become ready.
+A node behind a dead output is dead, and so are all behind it: none of them needs the inputs that were taken for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, islice
+from typing import Any, Final
+
+from asyncexec.compilation.graph_view import SINK, NodeItem
+from asyncexec.executor.diagnostics.kernel_stats import SIZED, WIDE, WORKER, KernelStats, num_bytes
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.engine.kernel_outputs import checked_outputs
+from asyncexec.executor.workers.job import Call, Outcome
+from asyncexec.framework.kernel import DEAD
+
+# Nodes that go along at most: their outcomes are taken in one go.
+_LONGEST: Final = 32
+
+
+class Link:
+    """From a node to the only consumer of its outputs.
+
+    Attributes:
+        item: the consumer; it gets *fills*, outputs of *maker* with their positions among its inputs.
+        num_awaited: how often its pending count is decremented for that.
+    """
+
+    __slots__ = ("fills", "item", "maker", "num_awaited")
+
+    def __init__(self, maker: NodeItem, item: NodeItem) -> None:
+        self.maker = maker
+        self.item = item
+        self.fills = tuple(
+            (index, slot - item.input_start) for index, edges in enumerate(maker.output_edges) for slot, _ in edges
+        )
+        self.num_awaited = len(self.fills) + len(maker.control_edges)
+
+
+class NodeCall(Call):
+    """The call of a node's kernel in a chain; *link* leads to it, *size* is that of the inputs where it is SIZED."""
+
+    __slots__ = ("item", "link", "size")
+
+    def __init__(self, item: NodeItem, inputs: list[Any], size: int = -1, link: Link | None = None) -> None:
+        super().__init__(item.checked_kernel, inputs, item.node.name)
+        self.item = item
+        self.link = link
+        self.size = size
+
+    def receive(self, result: Any) -> bool:
+        """Take the outputs of the node before; False if one of them is dead.
+
+        Raises:
+            InternalError: they are not as many as its op has.
+        """
+        inputs, link = self.args, self.link
+        assert isinstance(inputs, list)  # nobody has taken them
+        assert link is not None  # this is not the first
+        outputs = checked_outputs(link.maker, result) if link.maker.returns_tuple else (result,)
+        for index, position in link.fills:
+            if outputs[index] is DEAD:
+                return False
+            inputs[position] = outputs[index]
+        if self.size >= 0:
+            self.size = num_bytes(inputs)
+        return True
+
+
+class WorkerChains:
+    """The chains of one plan, found link by link when they are first launched."""
+
+    __slots__ = ("_items", "_links")
+
+    def __init__(self, items: Sequence[NodeItem]) -> None:
+        self._items = items
+        self._links: dict[int, Link | None] = {}
+
+    def calls(
+        self, entry: Any, item: NodeItem, inputs: list[Any], size: int, propagator: Any, places: Sequence[int]
+    ) -> list[NodeCall]:
+        """The call of *item*, which is *entry* of the ready queue, and those of the nodes that go along."""
+        calls = [NodeCall(item, inputs, size)]
+        while len(calls) < _LONGEST and (link := self._link_from(item)) is not None:
+            item = link.item
+            place = places[item.id]
+            if place != WORKER and place != SIZED:
+                break
+            others = propagator.take_ahead(entry, item, link.num_awaited)
+            if others is None:
+                break
+            calls.append(NodeCall(item, others, 0 if place == SIZED else -1, link))
+        return calls
+
+    def _link_from(self, item: NodeItem) -> Link | None:
+        try:
+            return self._links[item.id]
+        except KeyError:
+            consumer = _only_consumer(item)
+            found = None if consumer is None else _link(item, self._items[consumer])
+            self._links[item.id] = found
+            return found
+
+
+def _only_consumer(item: NodeItem) -> int | None:
+    """The id of the only item that waits for *item*; None where others do, or a fetch does, or edges are very many."""
+    if len(item.output_edges) > WIDE:
+        return None
+    edges = (consumer for _, consumer in chain.from_iterable(item.output_edges))
+    found = list(islice(chain(edges, item.control_edges), WIDE + 1))
+    return found[0] if found and len(found) <= WIDE and set(found) == {found[0]} != {SINK} else None
+
+
+def _link(maker: NodeItem, item: NodeItem) -> Link | None:
+    is_plain = not (maker.role or item.role or item.action or item.is_merge) and item.transfer is None
+    return Link(maker, item) if is_plain and item.num_inputs <= WIDE else None
+
+
+def note_outcomes(
+    calls: list[NodeCall],
+    outcomes: list[Outcome],
+    scheduled: int,
+    stats: KernelStats,
+    collector: StepStatsCollector | None,
+) -> None:
+    """Tell *stats* and *collector* of each of *calls* that has ended well; the first was *scheduled* at that time."""
+    for call, outcome in zip(calls, outcomes, strict=False):
+        if outcome.error is not None:
+            return  # how long it takes to fail says nothing
+        elapsed_ns = outcome.end_ns - outcome.start_ns
+        if call.size >= 0:
+            stats.update_sized(call.item.id, call.size, elapsed_ns)
+        else:
+            stats.update(call.item.id, elapsed_ns)
+        if collector is not None:
+            collector.record(call.item, scheduled, outcome.start_ns, outcome.end_ns, outcome.thread_id)
+        scheduled = outcome.end_ns
+
+
+def pass_along(entry: Any, calls: Sequence[NodeCall], propagator: Any, ready: Any) -> Any:
+    """The entry behind *calls*, which have handed on what they gave; *entry* is that of the first."""
+    for call in calls:
+        item = call.item
+        unseen = (None,) * len(item.output_edges) if item.returns_tuple else None
+        propagator.propagate_outputs(entry, unseen, ready)
+        entry = ready.pop()
+    return entry
