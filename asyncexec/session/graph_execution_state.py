@@ -14,8 +14,8 @@ from asyncexec.compilation.bind_kernel import TRANSFERS, Binder, KernelBinder
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.devices.memory_types import memory_types
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.engine.executor import Executor
 from asyncexec.executor.engine.executor_barrier import MakeArgs, PartitionedExecutor, PartitionExecutor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.grace_period import Grace
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _client_channels = LazyModule("asyncexec.session.client_channels")
 _feed_fetch_rewrite = LazyModule("asyncexec.pruning.feed_fetch_rewrite")
 
-AnyExecutor: TypeAlias = Executor | PartitionedExecutor
+AnyExecutor: TypeAlias = GeneralExecutor | PartitionedExecutor
 _COLLECTIVE: Final = "Collective"  # what the names of collective ops begin with
 
 

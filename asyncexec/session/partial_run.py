@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.diagnostics.kernel_stats import has_large
-from asyncexec.executor.engine.executor import Executor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError, InvalidArgumentError, OpError
@@ -154,7 +154,7 @@ class PartialRun:
     def _hand_over(self, positions: Sequence[int]) -> None:
         """What the fetches at *positions* come from is used: the caller has their values."""
         scope, executor = self.scope, self._prepared.executor
-        if isinstance(executor, Executor):
+        if isinstance(executor, GeneralExecutor):
             first = executor.view.fetch_slots.start
             if scope.undo_log is not None:
                 scope.undo_log.forget({first + position for position in positions})

@@ -10,8 +10,8 @@ from asyncexec.compilation.bind_kernel import KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import ASYNC, SIZED, TRANSFER, WORKER, KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.engine.executor import Executor
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.kernel_outputs import checked_results
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.region_plan import Rebinder
@@ -51,7 +51,7 @@ class PlanCompiler:
         self.regions: dict[Node, CompiledPlan] = {}
         self.may_give_dead = False
 
-    def read(self, executor: Executor | PartitionedExecutor) -> Stage[None]:
+    def read(self, executor: GeneralExecutor | PartitionedExecutor) -> Stage[None]:
         """Learn from *executor* which kernels the nodes have, and where they run; what was read before is forgotten.
 
         If that was of the same graph before it was optimized, what has been measured is still good.

@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.engine.executor import Executor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.framework.kernel import KernelKind
 from tests.running import raw_op, set_clock, settle, started
 
@@ -205,7 +205,7 @@ def thread_op(seen: list[int], *, kind: KernelKind = KernelKind.CHEAP, is_expens
     return raw_op("Where", lambda: seen.append(threading.get_ident()), kind=kind, is_expensive=is_expensive)
 
 
-def executor_of(session: ax.Session) -> Executor:
+def executor_of(session: ax.Session) -> GeneralExecutor:
     (prepared,) = session._cache.values()
     return prepared.executor
 

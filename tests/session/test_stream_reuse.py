@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.engine.executor import Executor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 
 
 async def test_steps_of_a_stream_with_states_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     started = 0
-    start = Executor.start
+    start = GeneralExecutor.start
 
-    def counting(self: Executor, *args: object) -> object:
+    def counting(self: GeneralExecutor, *args: object) -> object:
         nonlocal started
         started += 1
         return start(self, *args)  # type: ignore[arg-type]
@@ -23,7 +23,7 @@ async def test_steps_of_a_stream_with_states_are_used_again(monkeypatch: pytest.
         total = ax.stream_state(np.int64(0))
         new = total.update(total.value + x)
     async with ax.Session(graph) as session:
-        monkeypatch.setattr(Executor, "start", counting)
+        monkeypatch.setattr(GeneralExecutor, "start", counting)
         async for _ in session.map(new, ({x: 1} for _ in range(1000)), window=4):
             pass
     assert started < 20

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.ending import Ending
-from asyncexec.executor.engine.executor import DEFAULT_SLICE_NS, Executor
 from asyncexec.executor.engine.executor_state import ExecutorState
 from asyncexec.executor.engine.frame import TaskGroup
+from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
 from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.executor.engine.transfer_scope import Standing
 from asyncexec.executor.types.host_executor import HostExecutor
@@ -42,7 +42,7 @@ MakeArgs: TypeAlias = Callable[[StepStatsCollector | None], ExecutorArgs]
 class PartitionExecutor:
     """The executor of one partition, and which of the step's feeds and fetches are its own."""
 
-    executor: Executor
+    executor: GeneralExecutor
     feed_indices: tuple[int, ...]
     fetch_indices: tuple[int, ...]
 
@@ -109,7 +109,7 @@ class PartitionedExecutor:
         return all(part.executor.is_all_cheap for part in self.partitions)
 
     @property
-    def parts(self) -> Sequence[Executor]:
+    def parts(self) -> Sequence[GeneralExecutor]:
         """The executors of the partitions."""
         return [part.executor for part in self.partitions]
 
@@ -139,7 +139,7 @@ class PartitionedExecutor:
         return step
 
 
-def _find_standing(executors: Sequence[Executor]) -> dict[str, tuple[NodeItem, int]]:
+def _find_standing(executors: Sequence[GeneralExecutor]) -> dict[str, tuple[NodeItem, int]]:
     """Recvs that need not run, by key, with the executor of each: they are no roots any more.
 
     Such a one is ready from the start, outside of all loops, its value needs no copy, and no other has its key.  The

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from asyncexec.compilation.graph_view import SINK, GraphView, NodeItem
-from asyncexec.executor.engine.executor import Executor
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.types.host_executor import is_host
 from asyncexec.graph.control_flow_info import NEXT_ITERATIONS
 
@@ -23,10 +23,10 @@ class LostFetches:
         positions: those that are lost with the nodes that have failed by now.
     """
 
-    def __init__(self, executor: Executor | PartitionedExecutor) -> None:
+    def __init__(self, executor: GeneralExecutor | PartitionedExecutor) -> None:
         self._fetch_keys: dict[str | int, int] = {}
         self._parts: list[tuple[GraphView, Sequence[int]]]
-        if isinstance(executor, Executor):
+        if isinstance(executor, GeneralExecutor):
             self._parts = [(executor.view, range(executor.view.fetch_slots.stop - executor.view.fetch_slots.start))]
         else:
             self._parts = [(part.executor.view, part.fetch_indices) for part in executor.partitions]

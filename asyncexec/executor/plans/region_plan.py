@@ -8,9 +8,9 @@ from typing import Any
 from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.compilation.shared_inputs import is_user_function
-from asyncexec.executor.engine.executor import Executor
 from asyncexec.executor.engine.executor_barrier import ExecutorBarrier, PartitionedExecutor
 from asyncexec.executor.engine.executor_state import ExecutorState
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.kernel import KernelKind
@@ -29,7 +29,7 @@ class RegionPlan:
 
     is_plain = False
 
-    def __init__(self, executor: Executor | PartitionedExecutor, plans: Iterable[CompiledPlan]) -> None:
+    def __init__(self, executor: GeneralExecutor | PartitionedExecutor, plans: Iterable[CompiledPlan]) -> None:
         self.executor = executor
         self._plans = tuple(plans)
 

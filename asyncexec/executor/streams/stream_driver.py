@@ -22,8 +22,8 @@ from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.diagnostics.kernel_stats import has_large
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_counts import StepCounts
-from asyncexec.executor.engine.executor import DEFAULT_SLICE_NS, Executor
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
+from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
 from asyncexec.executor.engine.lost_fetches import LostFetches
 from asyncexec.executor.engine.step_scope import StepMaker, StepScope
 from asyncexec.executor.engine.undo_log import UndoLog, undo_all
@@ -49,7 +49,7 @@ class StreamPlan:
         states: those carried from item to item.
     """
 
-    executor: Executor | PartitionedExecutor
+    executor: GeneralExecutor | PartitionedExecutor
     tier: Tier
     convert: Callable[[Any], list[Any]]
     result: Callable[[list[Any]], Any]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from asyncexec.executor.engine.executor import Executor as GeneralExecutor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.types.executor_params import ExecutorParams, general_executor
 from asyncexec.executor.types.host_executor import ExecutorFactory, host_executor
 from asyncexec.executor.types.local_executor import LocalExecutor

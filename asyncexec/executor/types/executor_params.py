@@ -11,7 +11,7 @@ from asyncexec.compilation.build_graph_view import build_graph_view
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.executor.diagnostics.kernel_stats import first_places
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.engine.executor import DEFAULT_SLICE_NS, Executor
+from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
 from asyncexec.executor.types.op_kernel import OpKernel, Pace
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.cooperative import Stage, run_at_once
@@ -23,7 +23,7 @@ from asyncexec.graph.node import Node
 from asyncexec.optimization.lower_functional_ops import LowerFunctionalOps
 from asyncexec.pruning.prune import ClientGraph
 
-E = TypeVar("E", bound=Executor)
+E = TypeVar("E", bound=GeneralExecutor)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,7 @@ class ExecutorParams:
         return {node: OpKernel(node, self.binder.bind(node), self.pool, pace) for node in self.nodes}
 
 
-def general_executor(params: ExecutorParams, kind: type[E] = Executor) -> Stage[E]:  # type: ignore[assignment]
+def general_executor(params: ExecutorParams, kind: type[E] = GeneralExecutor) -> Stage[E]:  # type: ignore[assignment]
     """The general executor, or a *kind* of it, as a stage.
 
     Raises:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.engine.executor import Executor as GeneralExecutor
 from asyncexec.executor.engine.executor_state import ExecutorState
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.types.executor_params import ExecutorParams, general_executor
 from asyncexec.framework import types
 from asyncexec.framework.cooperative import Stage

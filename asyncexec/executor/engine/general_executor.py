@@ -1,4 +1,4 @@
-"""Executor: runs the steps of one signature, or of one partition of it."""
+"""GeneralExecutor: runs the steps of one signature, or of one partition of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from asyncexec.framework.executor import ExecutorArgs
 DEFAULT_SLICE_NS: Final = NS_PER_MS
 
 
-class Executor:
+class GeneralExecutor:
     """What the steps of one signature share: the plan, and what its kernels have cost so far.
 
     A *schedule_seed* makes each step take ready nodes in an order drawn from it: results must not depend on the order.
@@ -84,6 +84,6 @@ class Executor:
         return self.stats.is_all_cheap
 
     @property
-    def parts(self) -> Sequence[Executor]:
+    def parts(self) -> Sequence[GeneralExecutor]:
         """The executors of the partitions: there is but one."""
         return (self,)
