@@ -267,6 +267,16 @@ async def test_an_exception_that_cannot_be_shown_ends_the_step() -> None:
             await session.run(failing)
 
 
+async def test_only_the_first_step_looks_at_the_sizes_of_all_inputs() -> None:
+    """Of what comes later, only large feeds are news."""
+    async with ax.Session(chain(3)) as session:
+        await session.run("last:0", {"x:0": 1.0})
+        executor = executor_of(session)
+        assert executor.start([1.0])._places is executor.stats.places
+        executor.has_run = False
+        assert executor.start([1.0])._places is not executor.stats.places
+
+
 @pytest.mark.measured_costs
 async def test_a_slow_kernel_moves_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
