@@ -116,11 +116,13 @@ class Surroundings:
         checked_outputs: what users' kernels give goes by it.
         is_small: whether a node whose shapes are not known has been seen to take small values.
         absent: stands for outputs that are not live.
+        gives_tuple: whether the functions return a tuple of the outputs, and no list.
     """
 
     checked_outputs: OutputCheck
     is_small: Callable[[Node], bool]
     absent: object = NOTHING
+    gives_tuple: bool = False
 
 
 def write_code(program: Program, block: Block, surroundings: Surroundings) -> Stage[Code]:
@@ -135,6 +137,7 @@ class _Writer:
         self._program = program
         self._at = lifetimes
         self._is_small = surroundings.is_small
+        self._gives_tuple = surroundings.gives_tuple
         self._globals: dict[str, Any] = {"checked": surroundings.checked_outputs, "ABSENT": surroundings.absent}
         self._global_names: dict[int, str] = {}  # of kernels, constants and nodes, by id
         self._codes: dict[CodeType, dict[int, Line]] = {}
@@ -149,7 +152,11 @@ class _Writer:
         for value in self._program.defaults:
             main.add(1, f"{self._text(value)} = ABSENT")
         yield from self._block(block, main, 1)
-        main.add(1, f"return [{', '.join(self._text(value) for value in self._program.outputs)}]")
+        outputs = [self._text(value) for value in self._program.outputs]
+        if self._gives_tuple:
+            main.add(1, f"return ({', '.join(outputs)}{',' * (len(outputs) == 1)})")
+        else:
+            main.add(1, f"return [{', '.join(outputs)}]")
         function = self._compile(main, [self._text(value) for value in self._program.inputs])
         nodes = self._foreign or [
             line.call.node for lines in self._codes.values() for line in lines.values() if line.call is not None

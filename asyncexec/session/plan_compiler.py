@@ -83,7 +83,7 @@ class PlanCompiler:
     def compile_regions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[dict[str, PartitionedGraph]]:
         """*partitions* with regions, whose plans are in ``regions`` then; UnstructuredError where a loop is none."""
         found: dict[str, PartitionedGraph] = {}
-        surroundings = Surroundings(checked_results, self._is_small, DEAD)
+        surroundings = Surroundings(checked_results, self._is_small, DEAD, gives_tuple=True)
         for device, part in partitions.items():
             folded = yield from fold(part.graph, self._is_hard, self._bind_on(device))
             for region in folded.regions:

@@ -110,6 +110,10 @@ class KernelStats:
 
     def update_inline(self, item_id: int, elapsed_ns: int) -> None:
         """Take a sample of a sync kernel that ran inline, and was not cheap, into account."""
+        note_slow = getattr(self.items[item_id].kernel, "note_slow", None)
+        if note_slow is not None:  # a region, which knows what was at work in it
+            note_slow(elapsed_ns)
+            return
         self.holds.note(self.items[item_id].node, elapsed_ns)
         self.update(item_id, elapsed_ns)
 

@@ -17,20 +17,20 @@ ReadyQueue: TypeAlias = deque[NodeItem]
 class SimplePropagatorState:
     """Decides what runs next.  Never awaits, never calls a kernel, never reads a clock."""
 
-    __slots__ = ("_items", "_pending", "_view", "inputs")
+    __slots__ = ("_view", "inputs", "items", "pending")
 
     def __init__(self, view: GraphView) -> None:
         self._view = view
-        self._items = view.items
+        self.items = view.items
         root = view.frames[0]
         self.inputs = root.initial_inputs.copy()
-        self._pending = root.initial_pending.copy()
+        self.pending = root.initial_pending.copy()
 
     def reset(self) -> None:
         """Begin anew, with no value in it."""
         root = self._view.frames[0]
         self.inputs[:] = root.initial_inputs
-        self._pending[:] = root.initial_pending
+        self.pending[:] = root.initial_pending
 
     def activate_roots(self, feeds: Sequence[Any] | None, ready: ReadyQueue) -> None:
         """Add to *ready* what can run at once, with the values of *feeds* delivered; None if they come later."""
@@ -38,14 +38,14 @@ class SimplePropagatorState:
         ready.extend(view.roots)
         if feeds is None:
             return
-        inputs, pending = self.inputs, self._pending
+        inputs, pending = self.inputs, self.pending
         for value, edges, controls in zip(feeds, view.feed_edges, view.feed_controls, strict=True):
             for slot, consumer in edges:
                 inputs[slot] = value
                 count = pending[consumer] - 1
                 pending[consumer] = count
                 if not count:
-                    ready.append(self._items[consumer])
+                    ready.append(self.items[consumer])
             if controls:
                 self._release(controls, ready)
 
@@ -60,11 +60,11 @@ class SimplePropagatorState:
 
     def take_ahead(self, _: NodeItem, item: NodeItem, num_awaited: int) -> list[Any] | None:
         """What *item* takes, if no more than *num_awaited* of its inputs are missing; else None."""
-        return take_inputs(self.inputs, item) if self._pending[item.id] == num_awaited else None
+        return take_inputs(self.inputs, item) if self.pending[item.id] == num_awaited else None
 
     def propagate_outputs(self, item: NodeItem, outputs: Any, ready: ReadyQueue) -> None:
         """Deliver what *item*'s kernel gave along its out-edges; add to *ready* what can run now."""
-        inputs, pending = self.inputs, self._pending
+        inputs, pending = self.inputs, self.pending
         if item.returns_tuple:
             if type(outputs) is not tuple or len(outputs) != len(item.output_edges):
                 outputs = checked_outputs(item, outputs)
@@ -74,14 +74,14 @@ class SimplePropagatorState:
                     count = pending[consumer] - 1
                     pending[consumer] = count
                     if not count:
-                        ready.append(self._items[consumer])
+                        ready.append(self.items[consumer])
         else:
             for slot, consumer in item.output_edges[0]:
                 inputs[slot] = outputs
                 count = pending[consumer] - 1
                 pending[consumer] = count
                 if not count:
-                    ready.append(self._items[consumer])
+                    ready.append(self.items[consumer])
         if item.control_edges:
             self._release(item.control_edges, ready)
 
@@ -91,21 +91,21 @@ class SimplePropagatorState:
             self._release(item.control_edges, ready)
 
     def _deliver(self, value: Any, edges: Sequence[tuple[int, int]], ready: ReadyQueue) -> None:
-        inputs, pending = self.inputs, self._pending
+        inputs, pending = self.inputs, self.pending
         for slot, consumer in edges:
             inputs[slot] = value
             count = pending[consumer] - 1
             pending[consumer] = count
             if not count:
-                ready.append(self._items[consumer])
+                ready.append(self.items[consumer])
 
     def _release(self, consumers: Sequence[int], ready: ReadyQueue) -> None:
-        pending = self._pending
+        pending = self.pending
         for consumer in consumers:
             count = pending[consumer] - 1
             pending[consumer] = count
             if not count:
-                ready.append(self._items[consumer])
+                ready.append(self.items[consumer])
 
     def root_entry(self, item: NodeItem) -> NodeItem:
         """What stands for a node that nobody has put into the ready queue."""

@@ -136,6 +136,11 @@ class StepScope(ABC):
     def be_careful(self) -> None:
         """Call no kernel inline with large inputs that was never timed with such."""
 
+    def end(self) -> BaseException | None:
+        """What a step has failed with in which nothing is left to do, if it has."""
+        self._check_complete()
+        return self.take_failure()
+
     def rest(self) -> bool:
         """Let go of all values, after the step has ended well; whether it may be used again."""
         return False

@@ -17,6 +17,7 @@ from asyncexec.executor.engine.frame import IterationState, TaskGroup
 from asyncexec.executor.engine.one_by_one import OneByOnePropagatorState
 from asyncexec.executor.engine.propagator_state import PropagatorState
 from asyncexec.executor.engine.slots import take_inputs
+from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
@@ -64,6 +65,9 @@ class TaggedExecutorState(ExecutorState):
             if now > end:
                 return now
         return now
+
+    def end(self) -> BaseException | None:
+        return StepScope.end(self)
 
     def rest(self) -> bool:
         return False

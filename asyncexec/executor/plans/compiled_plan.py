@@ -43,6 +43,7 @@ class CompiledPlan:
 
     Attributes:
         is_plain: whether a step is one call of ``call``; else ``start`` gives what is to be run.
+        function: what ``call`` calls.
         num_feeds, num_fetches: how many values a step takes and gives.
         is_quick: whether it has not turned out to hold the loop for long at a stretch.
         clock: what its stretches are measured by: the time, or after one that was long, the CPU's time.
@@ -59,6 +60,7 @@ class CompiledPlan:
         "_slice_ns",
         "clock",
         "enter",
+        "function",
         "holds",
         "is_plain",
         "is_quick",
@@ -68,6 +70,7 @@ class CompiledPlan:
 
     def __init__(self, code: Code, slice_ns: int, holds: LoopHolds, *, is_region: bool = False) -> None:
         self._code = code
+        self.function = code.function
         self._is_region = is_region
         self._slice_ns = slice_ns
         self.holds = holds

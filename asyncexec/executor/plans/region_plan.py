@@ -11,9 +11,11 @@ from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.executor.engine.executor_barrier import ExecutorBarrier, PartitionedExecutor
 from asyncexec.executor.engine.executor_state import ExecutorState
 from asyncexec.executor.engine.general_executor import GeneralExecutor
+from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import Stage
-from asyncexec.framework.kernel import KernelKind
+from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.graph.node import Node
 
 
@@ -103,8 +105,7 @@ def _keeps_its_kernel(node: Node, item: NodeItem) -> bool:
 def region_kernel(plan: CompiledPlan) -> BoundKernel:
     """What runs a region: one call, or where it may take long, a step that goes on in slices."""
     if plan.is_plain:
-        call = plan.call
-        return BoundKernel(lambda *inputs: tuple(call(inputs)), KernelKind.CHEAP, is_expensive=False)
+        return BoundKernel(_region_function(plan), KernelKind.CHEAP, is_expensive=False)
 
     async def run(*inputs: Any) -> tuple[Any, ...]:
         step = plan.start(inputs)
@@ -114,3 +115,20 @@ def region_kernel(plan: CompiledPlan) -> BoundKernel:
         return tuple(step.fetched())
 
     return BoundKernel(run, KernelKind.ASYNC)
+
+
+def _region_function(plan: CompiledPlan) -> Kernel:
+    """The function of *plan*, whose errors name its nodes; the executor times it, and tells it when it took long."""
+    function, call = plan.function, plan.call
+
+    def run(*inputs: Any) -> Any:
+        if plan.clock is not monotonic_ns:  # that was so: it times itself by the CPU's time now
+            return call(inputs)
+        try:
+            return function(*inputs)
+        except CATCHABLE as raised:
+            error = plan.error_of(raised)
+            raise error from error.__cause__
+
+    run.note_slow = plan.note  # type: ignore[attr-defined]
+    return run

@@ -19,8 +19,8 @@ from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import SLICE_NS, Stage
 from asyncexec.regions.program import UnstructuredError
 
-WARM_UP: Final = 2  # runs before a plan is compiled; four times as many after each that was dropped, or came to none
-_MAX_WARM_UP: Final = 2048
+WARM_UP: Final = 2  # runs before a plan is compiled; eight times as many after each that was dropped, or came to none
+_MAX_WARM_UP: Final = 2**15
 OPTIMIZE_AFTER: Final = 256  # compiled runs: to optimize takes two or three times as long as to compile
 _NEVER: Final = 1 << 62
 
@@ -125,6 +125,6 @@ class Tier:
         self._num_left = OPTIMIZE_AFTER
 
     def _wait_longer(self) -> None:
-        """Compile only after four times as many runs."""
+        """Compile only after eight times as many runs."""
         self._num_runs = 0
-        self._warm_up = min(4 * self._warm_up, _MAX_WARM_UP)
+        self._warm_up = min(8 * self._warm_up, _MAX_WARM_UP)

@@ -329,8 +329,7 @@ class StreamDriver(ABC):
         values = step.fetched()
         if item.written:
             item.hand_on(plan.states, values)
-        step._check_complete()
-        error = step.take_failure()
+        error = step.end()
         if error is None:
             try:
                 item.value = plan.result(values)
