@@ -59,7 +59,7 @@ from tests.optimization.function_text import function, node
 CONFIG: Final = ax.SessionConfig(slow_inline_ms=60_000)  # a busy machine is not the fault of a graph
 STEP_S: Final = 1.0  # after which a run gives up: what waits for others waits for ever
 CASE_S: Final = 20.0  # after which a case counts as stuck
-CASE_BYTES: Final = 3 * 2**29
+CASE_BYTES: Final = 5 * 2**29  # one result may have 2**31 elements: that is what an index of 32 bits can ask for
 MAX_BYTES: Final = 2**32  # that the process may ever have
 SHAPES: Final = [
     (),

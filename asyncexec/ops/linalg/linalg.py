@@ -216,6 +216,8 @@ def matrix_solve_ls(construction: OpKernelConstruction) -> Kernel:
 
 
 def _least_norm(matrix: Any, rhs: Any) -> Any:
+    if not (np.isfinite(matrix).all() and np.isfinite(rhs).all()):  # LAPACK may never come to an end with it
+        return np.full((matrix.shape[1], rhs.shape[1]), np.nan, matrix.dtype)
     return np.linalg.lstsq(matrix, rhs)[0]
 
 

@@ -79,16 +79,28 @@ def svd(construction: OpKernelConstruction) -> Kernel:
 
     def kernel(matrix: Any) -> Any:
         _check_matrix(matrix)
+        # Of what is not finite TensorFlow gives NaNs; LAPACK may never come to an end with it.
+        is_bad = ~np.isfinite(matrix).all(axis=(-2, -1))
+        finite = np.where(is_bad[..., None, None], matrix.dtype.type(0), matrix) if is_bad.any() else matrix
         try:
             if not has_vectors:
                 none = np.empty(0, dtype)
-                return np.linalg.svd(matrix, compute_uv=False).astype(dtype, copy=False), none, none
-            u, s, vh = np.linalg.svd(matrix, full_matrices=is_full)
+                return _spoilt(np.linalg.svd(finite, compute_uv=False).astype(dtype, copy=False), is_bad), none, none
+            u, s, vh = np.linalg.svd(finite, full_matrices=is_full)
         except np.linalg.LinAlgError:
             raise InvalidArgumentError("The singular value decomposition did not converge.") from None
-        return s.astype(dtype, copy=False), u, vh.swapaxes(-1, -2).conj()
+        v = vh.swapaxes(-1, -2).conj()
+        return _spoilt(s.astype(dtype, copy=False), is_bad), _spoilt(u, is_bad), _spoilt(v, is_bad)
 
     return kernel
+
+
+def _spoilt(values: Any, is_bad: Any) -> Any:
+    """*values*, of a batch of matrices, with NaNs for those that are bad."""
+    if is_bad.any():
+        values = values.copy()
+        values[is_bad] = np.nan
+    return values
 
 
 @register_kernel("SelfAdjointEigV2", kind=_EXPENSIVE, dtypes={"T": DTYPES})

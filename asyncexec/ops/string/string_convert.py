@@ -153,8 +153,8 @@ def _stored_dtype(construction: OpKernelConstruction) -> tuple[np.dtype[Any], np
     return dtype, np.dtype(f"{'<' if construction.attr('little_endian') else '>'}u{part}")
 
 
-def _from_bytes(data: bytes, dtype: np.dtype[Any], stored: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    words = np.frombuffer(data, stored).astype(stored.newbyteorder("="))
+def _from_bytes(data: Any, dtype: np.dtype[Any], stored: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    words = np.frombuffer(data, stored).astype(stored.newbyteorder("="), copy=isinstance(data, bytes))
     if dtype.kind == "b":
         return as_value((words != 0).reshape(shape))
     return as_value(words.view(dtype).reshape(shape))
@@ -192,7 +192,9 @@ def decode_padded_raw(construction: OpKernelConstruction) -> Kernel:
         texts = flat_strings(value)
         if length * len(texts) > _MAX_BYTES:
             raise ResourceExhaustedError(f"{len(texts)} strings of {length} bytes take too much memory")
-        data = b"".join(text[:length].ljust(length, b"\0") for text in texts)
+        data = np.zeros((len(texts), length), np.uint8)  # which takes no memory where nothing is written
+        for row, text in zip(data, texts, strict=True):
+            row[: len(text)] = np.frombuffer(text[:length], np.uint8)
         return _from_bytes(data, dtype, stored, (*np.shape(value), width))
 
     return kernel
