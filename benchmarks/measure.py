@@ -17,6 +17,8 @@ from typing import Any, Final, TypeAlias
 
 from asyncexec.framework.clock import NS_PER_S, monotonic_ns
 
+WARM_CALLS: Final = 3_000  # or as many as there are in so long
+WARM_NS: Final = 10 * NS_PER_S
 ROUND_NS: Final = 2_000_000  # a round of a quick contestant takes at least about this
 MAX_ROUNDS: Final = 300
 
@@ -89,10 +91,15 @@ async def alternate(contestants: Sequence[Contestant], settings: Settings, round
 
 
 async def calling(name: str, function: Callable[[], Any]) -> Contestant:
-    """A contestant that calls *function* over and over, awaiting it if it is async; it has been called twice by now."""
+    """A contestant that calls *function* over and over, awaiting it if it is async; it has been warmed up by now.
+
+    What runs often enough is measured, compiled, and at last optimized: all that is over after so many calls.
+    """
     time_calls = _time_awaited if inspect.iscoroutinefunction(function) else _time_called
-    await time_calls(function, 1)
-    once_ns = await time_calls(function, 1)
+    end, num_calls, once_ns = monotonic_ns() + WARM_NS, 0, 0
+    while num_calls < 2 or (num_calls < WARM_CALLS and monotonic_ns() < end):
+        once_ns = await time_calls(function, 1)
+        num_calls += 1
     number = max(1, ROUND_NS // max(once_ns, 1))
 
     async def time_round() -> float:
