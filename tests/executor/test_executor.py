@@ -369,3 +369,16 @@ async def test_numpy_warnings_are_off_around_kernels_only() -> None:
         assert np.isnan(await session.run(y, {x: [-1.0]})).all()
         with pytest.raises(RuntimeWarning):
             np.float32([1]) / np.float32([0])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_wrong_number_of_outputs_behind_a_switch(count: int) -> None:
+    """Where there are frames and dead values, too."""
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.object, [], name="x")
+        yes, _ = ax.create_op("Switch", [x, ax.placeholder(ax.bool, [], name="p")])[::-1]
+        outputs = raw_op("Two", lambda v: (v,) * count, outputs=2)(yes, name="two")
+    async with ax.Session(graph, ax.SessionConfig(executor_type="TAGGED_TOKEN")) as session:
+        with pytest.raises(ax.errors.InternalError, match=f"the kernel gave {count} outputs, but Two has 2") as caught:
+            await session.run(list(outputs), {"x:0": 1, "p:0": True})
+    assert caught.value.node == "two"

@@ -31,7 +31,7 @@ from tests.mutation.runner import MutationRun, Verdict
 
 ROOT: Final = Path(__file__).parents[2]
 MUTATED: Final = [f"asyncexec/{package}" for package in ("executor", "rendezvous", "partition", "session")]
-TESTS: Final = [f"tests/{folder}" for folder in ("executor", "rendezvous", "partition", "session")]
+TESTS: Final = [f"tests/{folder}" for folder in ("executor", "rendezvous", "partition", "session", "regions")]
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
 
 
