@@ -17,7 +17,7 @@ from asyncexec.executor.engine.grace_period import GracePeriod
 from asyncexec.executor.engine.undo_log import UndoLog, is_cancellation, undo_all
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import outlast
-from asyncexec.framework.errors import CancelledError
+from asyncexec.framework.errors import CancelledError, InternalError
 
 
 class Waiter(Protocol):
@@ -147,7 +147,7 @@ class StepScope(ABC):
 
     def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
         """Be the next step of the same maker, after ``rest``: that is cheaper than to make another."""
-        raise NotImplementedError
+        raise InternalError("this step does not rest, and so is not begun again")
 
     def is_stuck(self) -> bool:
         """Whether the step waits for what only itself could bring about; it is aborted then."""
