@@ -11,8 +11,8 @@ starts the test command anew for each mutant, with all imports, which takes long
 and does not choose tests by line.  Here one process collects the tests, and each mutant is a fork of it that swaps
 ``__code__`` of one function: half a second a mutant, and line numbers stay.
 
-Of each file of tests some are traced, to see which lines they run; what survives these meets the others of the files
-that reach it.  Tests that take long, fail when traced, or repeat another on the second event loop are left out.
+Each test is run once, traced, to see which of the functions' lines it runs.  Tests that take long, fail when traced, or
+repeat another on the second event loop are left out.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ def main(arguments: list[str]) -> int:
     """Run it; 0 unless the tests do not pass without any mutant, or a mutant that is not listed has survived."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sample", type=int, default=60, help="how many mutants to try")
-    parser.add_argument("--all", action="store_true", help="try every mutant, and trace every test")
-    parser.add_argument("--tests-a-module", type=int, default=6, help="how many tests of each file are traced")
-    parser.add_argument("--more", type=int, default=60, help="how many others what survives these meets")
+    parser.add_argument("--all", action="store_true", help="try every mutant")
     parser.add_argument("--seed", type=int, default=0, help="draws the sample")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--tests", nargs="+", default=TESTS, help="files and folders of tests")
@@ -53,8 +51,7 @@ def main(arguments: list[str]) -> int:
     wanted = [one for one in mutants if not options.keys or any(key in one.key for key in options.keys)]
     wanted = [one for one in wanted if (one.key, one.text) not in listed]
     chosen = sample(wanted, None if options.all else options.sample, options.seed)
-    limits = (None, None) if options.all else (options.tests_a_module, options.more)
-    run = MutationRun(chosen, texts, ROOT, options.processes, *limits)
+    run = MutationRun(chosen, texts, ROOT, options.processes)
     given = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-s"]
     pytest.main([*given, "--rootdir", str(ROOT), *options.tests], plugins=[run])
     report(run, len(wanted))

@@ -86,7 +86,7 @@ def mutated_code(source: str, mutant: Mutant, filename: str) -> CodeType:
             node, change = found[mutant.operator, mutant.number]
             made = change(copy.deepcopy(node))
             _Replacing(node, ast.fix_missing_locations(ast.copy_location(made, node))).visit(tree)
-            return code_of(compile(tree, filename, "exec"), name, _first_line(function))
+            return code_of(compile(tree, filename, "exec"), name, lines_of(function)[0])
     raise LookupError(f"there is no {mutant.key}")
 
 
@@ -107,8 +107,10 @@ def functions_of(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Functio
             yield from functions_of(node, f"{prefix}{node.name}.")
 
 
-def _first_line(function: Function) -> int:
-    return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+def lines_of(function: Function) -> tuple[int, int]:
+    """The first line of *function*, its decorators included, and the last."""
+    first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+    return first, function.end_lineno or function.lineno
 
 
 def _changes(function: Function) -> dict[tuple[str, int], tuple[Any, Change]]:

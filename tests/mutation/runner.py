@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import importlib
 import inspect
@@ -9,9 +10,8 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final
@@ -19,13 +19,12 @@ from typing import Any, Final
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests.mutation.operators import Mutant, mutated_code
+from tests.mutation.operators import Mutant, functions_of, lines_of, mutated_code
 from tests.mutation.processes import Ended, run_in_children
 
 # Processor seconds of a test, traced, from which on it is left out; and that it may take under a mutant.
 SLOW_TEST_S: Final = 3.0
 BUSY_S: Final = 20.0
-_ON_THE_OTHER_LOOP: Final = "uvloop"
 _NOT_MADE: Final = ("", True)
 
 
@@ -55,8 +54,6 @@ class MutationRun:
     Args:
         mutants: what to try.
         texts: of the modules, by path.
-        tests_a_module: how many tests of each module are traced (None: all); the others only meet mutants that these
-            reach and do not kill, *num_more* of them at most.
 
     Attributes:
         verdicts: of each mutant that was tried.
@@ -67,8 +64,6 @@ class MutationRun:
     texts: Mapping[str, str]
     root: Path
     num_processes: int
-    tests_a_module: int | None = None
-    num_more: int | None = None
     verdicts: dict[Mutant, Verdict] = field(default_factory=dict)
     num_tests: int = 0
     num_left_out: int = 0
@@ -87,26 +82,24 @@ class MutationRun:
         """Run it all."""
         if session.testsfailed:
             return True
-        items = {item.nodeid: item for item in session.items if _ON_THE_OTHER_LOOP not in item.name}
+        items = {item.nodeid: item for item in session.items}
+        items = {name: item for name, item in items.items() if not is_repeated(name, items)}
         traced = self._trace(items)
         used = {name: one for name, one in traced.items() if one.has_passed and one.seconds < SLOW_TEST_S}
         self.num_tests, self.num_left_out = len(traced), len(traced) - len(used)
-        left_out = traced.keys() - used.keys()
-        _Trials(self, {name: item for name, item in items.items() if name not in left_out}, used).run()
+        _Trials(self, items, used).run()
         return True
 
     def _trace(self, items: Mapping[str, pytest.Item]) -> dict[str, Traced]:
-        """Run each test once, or some of each module."""
-        files = {str(self.root / path): path for path in self.texts}
+        """Run each test once."""
+        functions = spans(self.mutants, self.texts, self.root)
         modules: dict[str, list[str]] = {}
-        for name in sorted(items, key=rank):
-            chosen = modules.setdefault(module_of(name), [])
-            if self.tests_a_module is None or len(chosen) < self.tests_a_module:
-                chosen.append(name)
+        for name in items:
+            modules.setdefault(module_of(name), []).append(name)
 
         def work(names: Sequence[str], tell: Callable[[Any], None]) -> None:
             for name in names:
-                tracer = LineTracer(files)
+                tracer = LineTracer(functions)
                 start = time.process_time()
                 with tracer:
                     has_passed = passes(items[name])
@@ -137,15 +130,8 @@ class _Trials:
         self._doubtful: set[str] = set()  # tests that have failed without a mutant
 
     def run(self) -> None:
-        """Try all with the tests that reach them; those that survive, with the others of the same modules."""
-        self._try(self._run.mutants, self._reaching)
-        missed = (Verdict.SURVIVED, Verdict.UNREACHED)
-        survivors = [mutant for mutant, verdict in self._run.verdicts.items() if verdict in missed]
-        self._try([mutant for mutant in survivors if self._near(mutant)], self._near)
-
-    def _try(self, mutants: Sequence[Mutant], tests_of: Callable[[Mutant], list[str]]) -> None:
-        """Try *mutants*; again those whose killer fails without them too."""
-        run, pending = self._run, list(mutants)
+        """Try all with the tests that reach them; again those whose killer fails without them too."""
+        run, pending = self._run, list(self._run.mutants)
 
         def work(mutant: Mutant, tell: Callable[[Any], None]) -> None:
             try:
@@ -153,7 +139,7 @@ class _Trials:
             except (LookupError, ValueError):  # a closure, say, that the change does without
                 tell(_NOT_MADE)
                 return
-            for name in tests_of(mutant):
+            for name in self._reaching(mutant):
                 has_passed = passes(self._items[name])
                 tell((name, has_passed))
                 if not has_passed:
@@ -191,14 +177,6 @@ class _Trials:
         names = [name for name in names if name not in self._doubtful]
         return sorted(names, key=lambda name: (-self._num_killed_by.get(name, 0), traced[name].seconds))
 
-    def _near(self, mutant: Mutant) -> list[str]:
-        """The tests that were not traced, of files with others that run its line, or at least some of its module."""
-        modules = {module_of(name) for name in self._reaching(mutant)}
-        if not modules:
-            modules = {module_of(name) for name, one in self._traced.items() if one.lines.get(mutant.path)}
-        names = [name for name in self._items if name not in self._traced and module_of(name) in modules]
-        return sorted((name for name in names if name not in self._doubtful), key=rank)[: self._run.num_more]
-
     def _is_sound(self, name: str) -> bool:
         """Whether the test passes without any mutant, once more."""
         if self._num_killed_by.get(name):
@@ -215,12 +193,20 @@ class _Trials:
 
 
 class LineTracer:
-    """Notes which lines of some modules run, in any thread, while it is entered."""
+    """Notes which lines of some functions run, in any thread, while it is entered.
 
-    def __init__(self, files: Mapping[str, str]) -> None:
-        self._files = files
-        self.lines: dict[str, set[int]] = {path: set() for path in files.values()}
-        self._local = {name: self._tracer_of(self.lines[path]) for name, path in files.items()}
+    Args:
+        functions: of each file, by its name in code objects, the key for its lines and the functions' first and last
+            lines; functions inside of them count.
+
+    Attributes:
+        lines: those that ran, by the files' keys.
+    """
+
+    def __init__(self, functions: Mapping[str, tuple[str, Sequence[tuple[int, int]]]]) -> None:
+        self._functions = functions
+        self._tracers: dict[CodeType, Any] = {}
+        self.lines: dict[str, set[int]] = {key: set() for key, _ in functions.values()}
 
     def __enter__(self) -> None:
         threading.settrace(self._on_call)
@@ -231,15 +217,43 @@ class LineTracer:
         threading.settrace(None)  # type: ignore[arg-type]
 
     def _on_call(self, frame: FrameType, event: str, arg: Any) -> Any:
-        return self._local.get(frame.f_code.co_filename)
+        code = frame.f_code
+        if code not in self._tracers:
+            self._tracers[code] = self._tracer_of(code)
+        return self._tracers[code]
 
-    @staticmethod
-    def _tracer_of(lines: set[int]) -> Any:
+    def _tracer_of(self, code: CodeType) -> Any:
+        key, found = self._functions.get(code.co_filename, ("", ()))
+        if not any(first <= code.co_firstlineno <= last for first, last in found):
+            return None
+        lines = self.lines[key]
+
         def on_line(frame: FrameType, event: str, arg: Any) -> Any:
             lines.add(frame.f_lineno)
             return on_line
 
         return on_line
+
+
+def spans(
+    mutants: Iterable[Mutant], texts: Mapping[str, str], root: Path
+) -> dict[str, tuple[str, list[tuple[int, int]]]]:
+    """For a LineTracer: the functions of *mutants*, in the files that lie at *root*."""
+    names: dict[str, set[str]] = {}
+    for mutant in mutants:
+        names.setdefault(mutant.path, set()).add(mutant.function)
+    return {
+        str(root / path): (
+            path,
+            [lines_of(node) for name, node in functions_of(ast.parse(texts[path])) if name in wanted],
+        )
+        for path, wanted in names.items()
+    }
+
+
+def is_repeated(name: str, names: Container[str]) -> bool:
+    """Whether the test repeats another one of *names*, on the second event loop."""
+    return "uvloop" in name and name.replace("uvloop", "asyncio") in names
 
 
 def _show(line: str) -> None:
@@ -250,11 +264,6 @@ def _show(line: str) -> None:
 def module_of(name: str) -> str:
     """The file of a test."""
     return name.partition("::")[0]
-
-
-def rank(name: str) -> bytes:
-    """The place of a test in an order that has nothing to do with what it tests."""
-    return blake2b(name.encode(), digest_size=8).digest()
 
 
 def passes(item: pytest.Item) -> bool:

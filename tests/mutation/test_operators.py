@@ -10,7 +10,7 @@ import pytest
 
 from tests.mutation import toy
 from tests.mutation.operators import Mutant, mutants_of, mutated_code, sample
-from tests.mutation.runner import LineTracer, apply, live_functions
+from tests.mutation.runner import LineTracer, apply, is_repeated, live_functions, spans
 
 SOURCE = dedent(
     '''
@@ -98,10 +98,11 @@ def test_a_sample_is_the_same_for_the_same_seed() -> None:
 PATH = Path(toy.__file__)
 TEXT = PATH.read_text(encoding="utf-8")
 ROOT = PATH.parents[2]
+KEY = str(PATH.relative_to(ROOT))
 
 
 def toy_mutants(function: str) -> list[Mutant]:
-    return [one for one in mutants_of(TEXT, str(PATH.relative_to(ROOT))) if one.function == function]
+    return [one for one in mutants_of(TEXT, KEY) if one.function == function]
 
 
 @pytest.mark.parametrize("name", ["Counter.count", "Counter.total", "Counter.of", "counting", "cached"])
@@ -117,12 +118,18 @@ def test_a_function_is_changed_where_it_lives_and_with_whatever_it_is_wrapped_in
         function.__code__ = before
 
 
-def test_which_lines_run() -> None:
-    tracer = LineTracer({str(PATH): "toy.py"})
+def test_which_lines_of_the_functions_with_mutants_run() -> None:
+    tracer = LineTracer(spans([*toy_mutants("Counter.count"), *toy_mutants("cached")], {KEY: TEXT}, ROOT))
     with tracer:
         toy.Counter().count(0)
+        toy.Counter.of(3)
     lines = TEXT.splitlines()
-    assert [lines[number - 1].strip() for number in sorted(tracer.lines["toy.py"])] == [
-        "self.seen = 0",
+    assert [lines[number - 1].strip() for number in sorted(tracer.lines[KEY])] == [
         "if amount:",
+        "self.seen += amount",
     ]
+
+
+def test_a_test_is_left_out_where_it_repeats_another_on_the_second_loop() -> None:
+    names = ["test_a[asyncio]", "test_a[uvloop]", "test_b[uvloop-3]", "test_c"]
+    assert [name for name in names if is_repeated(name, names)] == ["test_a[uvloop]"]

@@ -14,6 +14,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.executor.plans import tier
+from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.regions.program import UnstructuredError
 from tests.regions.programs import COMPILED, TAGGED, compiled, run_both, source
@@ -373,6 +374,23 @@ async def test_variables_and_order_of_effects() -> None:
         assert await session.run([once, last]) == [12, 22]
 
 
+async def test_arrays_of_unknown_shape_that_were_small_are_taken_to_stay_so() -> None:
+    with ax.Graph() as graph:
+        x = y = ax.placeholder(ax.float32, [None], name="x")
+        for _ in range(20):
+            y = y + x
+    async with ax.Session(graph) as session:
+        for _ in range(40):
+            assert (await session.run(y, {x: [1.0, 2.0]})).tolist() == [21.0, 42.0]
+        (prepared,) = session._cache.values()
+        assert prepared.tier.compiled is not None
+        assert prepared.tier.compiled.is_plain
+    async with ax.Session(graph, COMPILED) as session:  # nothing is known of them before the first run
+        assert (await session.run(y, {x: [1.0, 2.0]})).tolist() == [21.0, 42.0]
+        (prepared,) = session._cache.values()
+        assert not prepared.tier.compiled.is_plain
+
+
 @pytest.mark.measured_costs
 async def test_plan_that_holds_the_loop_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     with ax.Graph() as graph:
@@ -384,8 +402,10 @@ async def test_plan_that_holds_the_loop_is_dropped(monkeypatch: pytest.MonkeyPat
         plan = prepared.tier.compiled
         assert plan is not None
         for _ in range(2):  # one may be a pause of the machine
+            assert plan.is_quick
             plan.note(50_000_000)
         assert not plan.is_quick
+        assert plan.clock is not monotonic_ns
         assert await session.run(y, {x: 1.0}) == 2.0
         assert prepared.tier.compiled is None
         for _ in range(4 * tier.WARM_UP + 50):

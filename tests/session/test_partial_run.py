@@ -124,6 +124,18 @@ async def test_missing_feed_is_an_error_at_once_and_the_step_goes_on(sums: Sums,
             await step.fetch([sums.r2])
 
 
+async def test_feed_that_a_node_needs_which_is_waited_for_by_a_control_edge_is_missing_too() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        with ax.control_dependencies([x * 2.0]):
+            after = ax.constant(2.0) + 1.0
+    async with ax.Session(graph) as session, session.partial_run(after, [x]) as step:
+        with pytest.raises(INVALID, match="needs 'x:0'"):
+            await step.fetch(after)
+        await step.feed({x: 1})
+        assert await step.fetch(after) == 3.0
+
+
 async def test_feed_that_is_waited_for_by_a_control_edge_is_missing_too() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [], name="x")
