@@ -43,7 +43,7 @@ MAX_HARD: Final = 4096  # nodes: a set of them is a number of so many bits
 _FEW: Final = 2  # calls from which on a region is worth it
 _PASSING: Final = SWITCHES | MERGES | {"Identity", "NoOp", "Const"}
 _ALWAYS_HARD: Final = frozenset({"ControlTrigger", "StreamStateWrite"})
-_LATE: Final = "StreamStateRead"
+LATE: Final = "StreamStateRead"
 _LOOP_OPS: Final = ENTERS | EXITS | NEXT_ITERATIONS | {"LoopCond"}
 _SIDES: Final = frozenset({(0, 0), (0, 1)})  # of a Switch
 _IN_THE_LOOP: Final = (0, 1)
@@ -105,7 +105,7 @@ class _Finder:
         self._here: set[Node] = set()
         self._flow = flow
         self._fed = fed
-        self._late = {node for node, _ in fed if node.op == _LATE}
+        self._late = {node for node, _ in fed if node.op == LATE}
         self._hard: set[Node] = set()
         self._hard_frames: set[Frame] = set()
         self._units: list[_Unit] = []

@@ -56,21 +56,37 @@ Liveness: TypeAlias = frozenset[Condition]
 ALWAYS: Final[Liveness] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AwaitedKernel:
+    """The kernel of a call that is awaited.
+
+    Attributes:
+        start: called with the inputs, gives what is to be awaited.
+        ticket: what the program hands out with it, to whoever runs the program.
+    """
+
+    start: Kernel
+    ticket: object
+
+
 class Unit:
     """Something that a scope does, in one go.
 
     Attributes:
         scope: the one that it stands in; liveness: when it runs, in that scope.
         after: what has to come before it.
+        is_awaited: whether something is awaited in it.
     """
 
-    __slots__ = ("after", "liveness", "scope")
+    __slots__ = ("after", "is_awaited", "liveness", "scope")
 
     def __init__(self, scope: Scope, liveness: Liveness) -> None:
         self.scope = scope
         self.liveness = liveness
         self.after: set[Unit] = set()
+        self.is_awaited = False
         scope.units.append(self)
+        self.come_after(*[pred.unit for pred, _ in liveness])
 
     def come_after(self, *units: Unit | None) -> None:
         """Stand behind *units*, as far as they are of the same scope: those of others are around."""
@@ -84,9 +100,10 @@ class Call(Unit):
         node: what errors name.
         inputs, outputs: values; returns_tuple: whether the kernel gives a tuple of the outputs.
         check: what tells why the kernel raised, or None; is_foreign: whether it is the user's.
+        ticket: of a kernel that is awaited.
     """
 
-    __slots__ = ("check", "inputs", "is_foreign", "kernel", "node", "outputs", "returns_tuple")
+    __slots__ = ("check", "inputs", "is_foreign", "kernel", "node", "outputs", "returns_tuple", "ticket")
 
     def __init__(self, scope: Scope, liveness: Liveness, node: Node, kernel: Kernel, inputs: list[Value]) -> None:
         super().__init__(scope, liveness)
@@ -97,6 +114,7 @@ class Call(Unit):
         self.returns_tuple = False
         self.check: Kernel | None = None
         self.is_foreign = False
+        self.ticket: object = None
         self.come_after(*[value.unit for value in inputs])
 
 

@@ -2,16 +2,18 @@
 
 A unit comes as soon as all it waits for has come, and where there is a choice, where the last one stood; so that an
 ``if`` is opened as seldom as may be.  The same condition may be opened again later.
+
+What is awaited comes when nothing else is ready: all that does not wait for it has been done by then.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
 from asyncexec.regions.program import (
     Call,
     Condition,
@@ -55,11 +57,11 @@ class Block:
 
 def schedule(program: Program) -> Stage[Block]:
     """What *program* does, in order, as a stage; UnstructuredError if its units wait for one another."""
-    used = _used(program)
+    used = yield from _used(program)
     return (yield from _Scheduler(used).scope(program.root))
 
 
-def _used(program: Program) -> set[Value]:
+def _used(program: Program) -> Stage[set[Value]]:
     """The values that somebody takes: moves to others are left out."""
     used = set(program.outputs)
     moves: dict[Value, list[Move]] = {}
@@ -74,7 +76,9 @@ def _used(program: Program) -> set[Value]:
     scopes = [program.root]
     while scopes:
         scope = scopes.pop()
-        for unit in scope.units:
+        for count, unit in enumerate(scope.units):
+            if not count % STRIDE:
+                yield
             use(pred for pred, _ in unit.liveness)
             if isinstance(unit, Call):
                 use(unit.inputs)
@@ -90,6 +94,8 @@ def _used(program: Program) -> set[Value]:
     found += program.outputs
     while found:
         use(move.source for move in moves.pop(found.pop(), ()))
+        if not len(found) % STRIDE:
+            yield
     return used
 
 
@@ -125,6 +131,19 @@ class _Place:
         return unit
 
 
+def _put(ready: Iterable[Unit], awaited: deque[Unit], root: _Place, places: Mapping[Liveness, _Place]) -> bool:
+    """Put *ready* into their *places* below *root*, what is awaited only if there is nothing else; whether any is."""
+    for unit in ready:
+        if unit.is_awaited:
+            awaited.append(unit)
+        else:
+            places[unit.liveness].put(unit)
+    if not root.num_ready and awaited:
+        unit = awaited.popleft()
+        places[unit.liveness].put(unit)
+    return root.num_ready > 0
+
+
 class _Scheduler:
     def __init__(self, used: set[Value]) -> None:
         self._used = used
@@ -135,7 +154,9 @@ class _Scheduler:
         """The block of *root*, and of the loops in it: theirs first, from the inside out."""
         order: list[Scope] = [root]
         for scope in order:
-            order += [unit.body for unit in scope.units if isinstance(unit, Loop)]
+            for units in in_parts(scope.units):
+                order += [unit.body for unit in units if isinstance(unit, Loop)]
+                yield
         repeats: dict[Loop, Repeat] = {}
         for scope in reversed(order):
             if scope.loop is None:
@@ -177,7 +198,10 @@ class _Scheduler:
         places: dict[Liveness, _Place] = {}
         waiting: dict[Unit, int] = {}
         behind: dict[Unit, list[Unit]] = {}
-        for unit in units:
+        ready: list[Unit] = []
+        for index, unit in enumerate(units):
+            if not index % STRIDE:
+                yield
             if unit.liveness not in places:
                 places[unit.liveness] = self._place_of(unit.liveness, root, known)
             count = 0
@@ -188,9 +212,10 @@ class _Scheduler:
             if count:
                 waiting[unit] = count
             else:
-                places[unit.liveness].put(unit)
+                ready.append(unit)
         place, left = root, len(units)
-        while root.num_ready:
+        awaited: deque[Unit] = deque()
+        while _put(ready, awaited, root, places):
             place = self._next_place(place)
             unit = place.take()
             left -= 1
@@ -199,10 +224,11 @@ class _Scheduler:
                 place.block.statements.append(repeats[unit])
             elif isinstance(unit, Call) or (isinstance(unit, Move) and unit.target in self._used):
                 place.block.statements.append(unit)
+            ready = []
             for after in behind.get(unit, ()):
                 waiting[after] -= 1
                 if not waiting[after]:
-                    places[after.liveness].put(after)
+                    ready.append(after)
             self._count += 1
             if not self._count % STRIDE:
                 yield

@@ -4,7 +4,8 @@ One statement a line, so that the line of an error tells the node.  Values are l
 and constants are globals with numbers: no text of the graph is in the source.  What is long, or deep down, becomes a
 function of its own, which takes the variables that it reads and gives those that it writes.
 
-A loop yields now and then: a function with loops is a generator, and who runs it decides when to go on.
+A loop yields now and then: a function with loops is a generator, and who runs it decides when to go on.  So is one with
+calls that are awaited: it yields the kernel's ticket and the awaitable, and gets the outputs.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Code:
 
     Attributes:
         function: takes the inputs; gives the list of the outputs, or if it is_generator, a generator that does.
-        is_foreign: whether it calls what is the user's.
+        is_foreign: whether it calls what is the user's; is_awaited: whether it yields what is to be awaited.
         suspects: the nodes to name where a stretch was long: the user's, if there are any, else all.
         lines: what the lines do, of each code object.
     """
@@ -86,6 +87,7 @@ class Code:
     num_outputs: int
     is_generator: bool
     is_foreign: bool
+    is_awaited: bool
     suspects: tuple[Node, ...]
     lines: dict[CodeType, dict[int, Line]]
 
@@ -162,7 +164,8 @@ class _Writer:
             line.call.node for lines in self._codes.values() for line in lines.values() if line.call is not None
         ]
         counts = len(self._program.inputs), len(self._program.outputs)
-        return Code(function, *counts, main.is_generator, bool(self._foreign), tuple(nodes), self._codes)
+        is_awaited = any(unit.is_awaited for unit in self._program.root.units)
+        return Code(function, *counts, main.is_generator, bool(self._foreign), is_awaited, tuple(nodes), self._codes)
 
     # Names.
 
@@ -289,7 +292,7 @@ class _Writer:
             self._work_done = min(_WORK, self._work_done + work)
 
     def _call(self, call: Call, function: _Function, indent: int) -> None:
-        if call.is_foreign:
+        if call.is_foreign and not call.is_awaited:
             self._foreign.append(call.node)
         arguments = [self._read(function, value) for value in call.inputs]
         targets = [self._write(function, value, indent) for value in call.outputs]
@@ -299,6 +302,9 @@ class _Writer:
             text = f"{_UNARY[id(call.kernel)]}{arguments[0]}"
         else:
             text = f"{self._global('k', call.kernel)}({', '.join(arguments)})"
+        if call.is_awaited:
+            text = self._await(call, text, function, indent)
+            arguments = []
         if call.returns_tuple:
             if call.is_foreign:
                 text = f"checked({self._global('n', call.node)}, {len(targets)}, {text})"
@@ -307,6 +313,14 @@ class _Writer:
         else:
             text = f"{targets[0]} = {text}"
         function.add(indent, text, call, arguments)
+
+    def _await(self, call: Call, text: str, function: _Function, indent: int) -> str:
+        """Write the call that is *text*; what gives its outputs.  It alone has the inputs that nobody takes again."""
+        function.add(indent, f"w = {text}", call)
+        self._release(self._at.end[call], function, indent)
+        function.is_generator = True
+        self._work_done = 0
+        return f"(yield {self._global('t', call.ticket)}, w)"
 
     def _branch(self, branch: Branch, function: _Function, indent: int) -> Stage[None]:
         pred = self._read(function, branch.pred)

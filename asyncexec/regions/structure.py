@@ -22,6 +22,7 @@ from asyncexec.regions.loops import check_loop
 from asyncexec.regions.program import (
     ALWAYS,
     MAX_CONDITIONS,
+    AwaitedKernel,
     Call,
     Carried,
     Condition,
@@ -35,8 +36,9 @@ from asyncexec.regions.program import (
     UnstructuredError,
     Value,
 )
+from asyncexec.regions.waits import check_waits
 
-Bind: TypeAlias = Callable[[Node, frozenset[tuple[Node, int]]], Kernel]
+Bind: TypeAlias = Callable[[Node, frozenset[tuple[Node, int]]], Kernel | AwaitedKernel]
 Key: TypeAlias = tuple[Node, int]
 
 _ELEMENTWISE: Final = (broadcast, merged, unchanged)  # shape functions of ops that make scalars of scalars
@@ -79,6 +81,7 @@ def find_structure(graph: ClientGraph, bind: Bind) -> Stage[Program]:
             yield
         program = finder.finish()
         if not finder.grown:
+            yield from check_waits(program)
             return program
         growing |= finder.grown
 
@@ -193,17 +196,21 @@ class _Finder:
     def _call(
         self,
         node: Node,
-        kernel: Kernel,
+        kernel: Kernel | AwaitedKernel,
         scope: Scope,
         inputs: Sequence[_State],
         controls: Sequence[_Activation],
         liveness: Liveness,
     ) -> None:
-        check = None
+        check = ticket = None
         if isinstance(kernel, CheckedKernel):
             check, kernel = kernel.check, kernel.function
+        elif isinstance(kernel, AwaitedKernel):
+            ticket, kernel = kernel.ticket, kernel.start
         call = Call(scope, liveness, node, kernel, [state.value for state in inputs])
-        call.check = check
+        call.check, call.ticket = check, ticket
+        if ticket is not None:
+            _await(call)
         call.returns_tuple = node.op_def.returns_tuple
         call.is_foreign = node.properties.registration.kernel is not None
         call.come_after(*[state.after for state in inputs], *[control.after for control in controls])
@@ -219,7 +226,9 @@ class _Finder:
             self._die(node)
             return
         after = self._join(scope, liveness, *[control.after for control in controls])
-        value = Value(constant=self._bind(node, self._fed)(), is_scalar=_is_scalar(node.outputs[0]))
+        kernel = self._bind(node, self._fed)
+        assert not isinstance(kernel, AwaitedKernel)
+        value = Value(constant=kernel(), is_scalar=_is_scalar(node.outputs[0]))
         self._give(node, [_State(value, liveness, after)], _Activation(after, liveness))
 
     def _die(self, node: Node) -> None:
@@ -435,6 +444,13 @@ class _Finder:
             outputs.append(output)
             defaults.append(output)
         return Program(self._root, self._given, tuple(outputs), tuple(defaults))
+
+
+def _await(unit: Unit | None) -> None:
+    """Note that something is awaited in *unit*, and in the loops around it."""
+    while unit is not None:
+        unit.is_awaited = True
+        unit = unit.scope.loop
 
 
 def _input_dtypes(node: Node) -> Iterable[DType]:

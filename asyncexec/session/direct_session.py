@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from asyncexec.executor.diagnostics.step_counts import StepCounts
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.plans.compiled_plan import CompiledPlan, CompiledState
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.executor.plans.compiled_state import CompiledState
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.cooperative import outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError, OpError

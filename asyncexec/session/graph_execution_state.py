@@ -40,6 +40,7 @@ from asyncexec.placement.device_set import DeviceSet
 from asyncexec.placement.placement_rules import PlacementRules
 from asyncexec.placement.placer import Placer
 from asyncexec.pruning.prune import ClientGraph
+from asyncexec.regions.program import UnstructuredError
 from asyncexec.session.plan_compiler import PlanCompiler
 from asyncexec.session.session_config import SessionConfig
 from asyncexec.session.step_args import FullArgs, rendezvous_alone
@@ -215,7 +216,7 @@ class GraphExecutionState:
         whole, partitions, executor = prepared.whole, prepared.partitions, prepared.executor
         if whole is None or self._partition_options.own_memory.intersection(partitions):
             return None
-        compiler = PlanCompiler(self._binders, self._slice_ns, self.holds)
+        compiler = PlanCompiler(self._binders, self._slice_ns, self.holds, self.pools[self._client])
         yield from compiler.read(executor)
         if optimizes and prepared.optimize is not None:
             better = yield from prepared.optimize()
@@ -225,8 +226,12 @@ class GraphExecutionState:
             whole, partitions = better.whole, better.partitions
             executor = yield from self._compile(prepared.client_graph, partitions, compiler=compiler)
             yield from compiler.read(executor)
-        if whole is not None and executor.is_all_cheap:
-            return (yield from compiler.compile_whole(whole))
+        if whole is not None and executor.stays_on_loop:
+            try:
+                return (yield from compiler.compile_whole(whole))
+            except UnstructuredError:
+                if executor.is_all_cheap:
+                    raise
         folded = yield from compiler.compile_regions(partitions)
         if compiler.regions:
             executor = yield from self._compile(prepared.client_graph, folded, compiler=compiler)

@@ -14,13 +14,17 @@ from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.kernel_outputs import checked_results
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.executor.plans.compiled_state import AwaitedNode
 from asyncexec.executor.plans.region_plan import Rebinder
+from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.cooperative import STRIDE, Stage
-from asyncexec.framework.kernel import DEAD, Kernel
+from asyncexec.framework.kernel import DEAD, Kernel, KernelKind
 from asyncexec.graph.node import Node
 from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.passes.pipeline import PlacedGraph
+from asyncexec.regions.clusters import LATE
 from asyncexec.regions.fold import fold
+from asyncexec.regions.program import AwaitedKernel, UnstructuredError
 from asyncexec.regions.schedule import schedule
 from asyncexec.regions.source import Surroundings, write_code
 from asyncexec.regions.structure import Bind, find_structure
@@ -34,6 +38,7 @@ class PlanCompiler:
     Args:
         binders: by device; they give what has not been bound yet.
         slice_ns: how long a step may hold the event loop; holds: is told how long it was.
+        pool: that of the client's device.
 
     Attributes:
         items: the nodes as the general executor runs them, by name.
@@ -41,7 +46,8 @@ class PlanCompiler:
         may_give_dead: whether what a region gives may be dead.
     """
 
-    def __init__(self, binders: Mapping[str, KernelBinder], slice_ns: int, holds: LoopHolds) -> None:
+    def __init__(self, binders: Mapping[str, KernelBinder], slice_ns: int, holds: LoopHolds, pool: WorkerPool) -> None:
+        self._pool = pool
         self._binders = binders
         self._slice_ns = slice_ns
         self._holds = holds
@@ -70,15 +76,25 @@ class PlanCompiler:
                     yield
 
     def compile_whole(self, whole: PlacedGraph) -> Stage[CompiledPlan]:
-        """The plan of *whole*, of cheap nodes alone; UnstructuredError if it has no structure that Python has."""
+        """The plan of *whole*, of nodes that are cheap or awaited, as a stage.
 
-        def bind(node: Node, fed: frozenset[tuple[Node, int]]) -> Kernel:
+        Raises:
+            UnstructuredError: it has no structure that Python has, or what it awaits does not come one after the other.
+        """
+        awaits = any(item.kind is KernelKind.ASYNC for item in self.items.values())
+        if awaits and any(tensor.op.op == LATE for tensor in whole.graph.feeds):
+            raise UnstructuredError("what is awaited need not wait for a state that comes late")
+
+        def bind(node: Node, fed: frozenset[tuple[Node, int]]) -> Kernel | AwaitedKernel:
+            item = self.items.get(node.name)
+            if item is not None and item.kind is KernelKind.ASYNC:
+                return self._awaited(item)
             return self._kernel(node, fed, whole.device_of(node))
 
         program = yield from find_structure(whole.graph, bind)
         block = yield from schedule(program)
         code = yield from write_code(program, block, Surroundings(checked_results, self._is_small))
-        return CompiledPlan(code, self._slice_ns, self._holds)
+        return CompiledPlan(code, self._slice_ns, self._holds, self._pool)
 
     def compile_regions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[dict[str, PartitionedGraph]]:
         """*partitions* with regions, whose plans are in ``regions`` then; UnstructuredError where a loop is none."""
@@ -88,7 +104,7 @@ class PlanCompiler:
             folded = yield from fold(part.graph, self._is_hard, self._bind_on(device))
             for region in folded.regions:
                 code = yield from write_code(region.program, region.block, surroundings)
-                self.regions[region.node] = CompiledPlan(code, self._slice_ns, self._holds, is_region=True)
+                self.regions[region.node] = CompiledPlan(code, self._slice_ns, self._holds, self._pool, is_region=True)
                 self.may_give_dead |= region.may_give_dead
                 yield
             found[device] = replace(part, graph=folded.graph)
@@ -116,6 +132,12 @@ class PlanCompiler:
 
     def _bind_on(self, device: str) -> Bind:
         return lambda node, fed: self._kernel(node, fed, device)
+
+    def _awaited(self, item: NodeItem) -> AwaitedKernel:
+        if item.is_undoable:
+            raise UnstructuredError(f"{item.node.name!r} does what may have to be undone")
+        stats, _ = self._measured[item.node.name]
+        return AwaitedKernel(item.kernel, AwaitedNode(item, stats))
 
     def _kernel(self, node: Node, fed: frozenset[tuple[Node, int]], device: str) -> Kernel:
         item = self.items.get(node.name)

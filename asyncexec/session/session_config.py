@@ -19,8 +19,8 @@ class SessionConfig(BaseModel):
             before the first: "on" for all, "L1" for those of each device's graph, "off" or "L0" for none.  Passes of
             users (``ax.graph_pass``) always run.
         executor_type: which executor runs them.  "DEFAULT", or ``""``: at first the general one, which measures the
-            kernels; then what is cheap is compiled to Python, the whole graph or the regions between nodes that await
-            or work.  "TAGGED_TOKEN": the general one alone.  "COMPILED": compiled before the first run.
+            kernels; then what is cheap is compiled to Python, with nodes that are awaited one after the other, or else
+            the regions between nodes that await or work.  "TAGGED_TOKEN": the general one alone.  "COMPILED": compiled before the first run.
             Or one of the user's (``ax.executor_factory``).
         schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
         timeout: seconds that each run, and call of a callable, may take where its RunOptions say nothing.

@@ -64,7 +64,7 @@ async def test_never_compiled(config: ax.SessionConfig) -> None:
         assert prepared.tier.compiled is None
 
 
-async def test_what_awaits_is_not_compiled() -> None:
+async def test_what_awaits_is_compiled_where_it_is_in_one_line() -> None:
     @ax.op(outputs=[ax.float32])
     async def later(x: float) -> float:
         await asyncio.sleep(0)
@@ -72,10 +72,12 @@ async def test_what_awaits_is_not_compiled() -> None:
 
     with ax.Graph() as graph:
         y = later(ax.constant(3.0)) + 1.0
+        beside = y, later(ax.constant(2.0))
     async with ax.Session(graph, COMPILED) as session:
         assert await session.run(y) == 4.0
-        (prepared,) = session._cache.values()
-        assert prepared.tier.compiled is None
+        assert await session.run(beside) == (4.0, 2.0)
+        is_compiled = [prepared.tier.compiled is not None for prepared in session._cache.values()]
+        assert is_compiled == [True, False]
 
 
 async def test_graph_without_structure_runs_in_the_general_executor() -> None:

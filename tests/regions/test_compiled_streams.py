@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncexec as ax
-from asyncexec.executor.plans.compiled_plan import CompiledPlan, CompiledState
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.executor.plans.compiled_state import CompiledState
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan
 from asyncexec.framework.cooperative import Stage
@@ -147,8 +148,8 @@ async def test_what_lies_between_async_nodes_is_compiled(plans: Plans) -> None:
             4 * i + 6 for i in range(20)
         ]
     (plan,) = plans.made
-    assert isinstance(plan, RegionPlan)
-    assert plans.num_steps == 4  # the others are these again, after a rest
+    assert isinstance(plan, CompiledPlan)
+    assert plans.num_steps == 20
 
 
 async def test_cheap_nodes_alone_are_one_function(plans: Plans) -> None:
@@ -307,7 +308,7 @@ async def test_a_stream_goes_on_compiled() -> None:
     x, y = chain(ax.Graph(), *[lambda v: v + 1] * 2, pause)
     plans = Plans()
     with pytest.MonkeyPatch.context() as patch:
-        count(patch, RegionPlan, "start", plans)
+        count(patch, CompiledState, "_begin", plans)
         async with ax.Session(x.graph) as session, session.stream(y) as stream:
             num_items = 0
             while not plans.num_steps:

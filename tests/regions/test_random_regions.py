@@ -36,7 +36,7 @@ def hard_nodes(seed: int, one_in: int) -> Iterator[None]:
         return zlib.crc32(f"{seed} {node.name}".encode()) % one_in == 0
 
     with (
-        mock.patch.object(KernelStats, "is_all_cheap", False),
+        mock.patch.object(KernelStats, "stays_on_loop", False),
         mock.patch.object(PlanCompiler, "_is_hard", is_hard),
         mock.patch.object(clusters, "_FEW", 1),
     ):

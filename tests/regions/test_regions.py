@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.executor.diagnostics.kernel_stats import KernelStats
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.session.graph_execution_state import GraphExecutionState
 from tests.regions.programs import COMPILED, TAGGED
 from tests.running import settle, started
 
-BOTH = pytest.mark.parametrize("config", [TAGGED, COMPILED], ids=["tagged token", "compiled"])
 F = ax.float64
 
 
@@ -29,22 +29,45 @@ async def later(x: float) -> float:
     return float(x)
 
 
+@pytest.fixture
+def in_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No signature with something that is awaited is compiled whole."""
+    monkeypatch.setattr(KernelStats, "stays_on_loop", False)
+
+
+@pytest.fixture(params=["tagged token", "compiled", "in regions"])
+def config(request: pytest.FixtureRequest) -> ax.SessionConfig:
+    if request.param == "in regions":
+        request.getfixturevalue("in_regions")
+    return TAGGED if request.param == "tagged token" else COMPILED
+
+
 def has_regions(session: ax.Session) -> bool:
     return any(isinstance(prepared.tier.compiled, RegionPlan) for prepared in session._cache.values())
 
 
+def runs_as_asked(session: ax.Session, config: ax.SessionConfig) -> bool:
+    """Whether *session*, of that *config*, has compiled what it runs: in regions, where nothing else is allowed."""
+    is_compiled = any(prepared.tier.compiled is not None for prepared in session._cache.values())
+    if KernelStats.stays_on_loop is False:
+        is_compiled = has_regions(session)
+    return is_compiled == (config is COMPILED)
+
+
 async def outcomes(graph: ax.Graph, fetches: Any, *feeds: dict[Any, Any]) -> list[list[Any]]:
-    """What both executors give, or raise, for the *feeds* of some runs."""
+    """What each executor gives, or raises, for the *feeds* of some runs: the general one, compiled, in regions."""
     found: list[list[Any]] = []
-    for config in (TAGGED, COMPILED):
+    for config, stays_on_loop in [(TAGGED, False), (COMPILED, True), (COMPILED, False)]:
         got: list[Any] = []
-        async with ax.Session(graph, config) as session:
-            for each in feeds:
-                try:
-                    got.append(await session.run(fetches, each))
-                except ax.errors.OpError as error:
-                    got.append((type(error), str(error)))
-            assert has_regions(session) == (config is COMPILED)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(KernelStats, "stays_on_loop", stays_on_loop)
+            async with ax.Session(graph, config) as session:
+                for each in feeds:
+                    try:
+                        got.append(await session.run(fetches, each))
+                    except ax.errors.OpError as error:
+                        got.append((type(error), str(error)))
+                assert runs_as_asked(session, config)
         found.append(got)
     return found
 
@@ -55,8 +78,8 @@ async def test_cheap_nodes_between_awaits() -> None:
         y = later(x * 2.0 + 1.0)
         z = later((y - 3.0) * y)
         out = z * 0.5 + y
-    one, other = await outcomes(graph, [out, z, y], {x: 1.5}, {x: -2.0})
-    assert one == other
+    one, *others = await outcomes(graph, [out, z, y], {x: 1.5}, {x: -2.0})
+    assert others == [one, one]
 
 
 async def test_an_error_names_the_node_and_the_iteration() -> None:
@@ -68,8 +91,8 @@ async def test_an_error_names_the_node_and_the_iteration() -> None:
             return i + 1, ax.floordiv(y * 6 - y, x - i, name="divides")
 
         _, y = ax.while_loop(lambda i, y: i < 4, body, [ax.constant(0, ax.int64), x])
-    one, other = await outcomes(graph, y, {x: 9}, {x: 2}, {x: 0})
-    assert one == other
+    one, *others = await outcomes(graph, y, {x: 9}, {x: 2}, {x: 0})
+    assert others == [one, one]
     assert "divides" in one[1][1]
     assert "in iteration while 2" in one[1][1]
 
@@ -93,12 +116,11 @@ async def test_an_error_names_the_iterations_of_loops_in_and_around_a_region(dep
         )
         alone = later(ax.cast(x, F)) + ax.cast(cheap(x * 0 + 3, depth), F)
     for fetch in (around, alone):
-        one, other = await outcomes(graph, fetch, *[{x: value} for value in (3, 4, 5, 12, 1 << 40)])
-        assert one == other
+        one, *others = await outcomes(graph, fetch, *[{x: value} for value in (3, 4, 5, 12, 1 << 40)])
+        assert others == [one, one]
         assert "in iteration while" in str(one)
 
 
-@BOTH
 async def test_nothing_waits_longer(config: ax.SessionConfig) -> None:
     """What follows the quick of two calls runs while the slow one is under way."""
     log: list[str] = []
@@ -127,10 +149,9 @@ async def test_nothing_waits_longer(config: ax.SessionConfig) -> None:
             assert log == ["5"]
             go.set()
             assert await run == 5 * 3 + 3 * 4 + 0.5
-        assert has_regions(session) == (config is COMPILED)
+        assert runs_as_asked(session, config)
 
 
-@BOTH
 async def test_nothing_waits_for_a_loop_that_it_does_not_need(config: ax.SessionConfig) -> None:
     """A call begins, and can end the step, beside a loop of cheap nodes that goes on for ever."""
     calls: list[float] = []
@@ -151,11 +172,10 @@ async def test_nothing_waits_for_a_loop_that_it_does_not_need(config: ax.Session
     async with ax.Session(graph, config) as session:
         with pytest.raises(ValueError, match="enough"):
             await session.run(out, {x: -1.0}, options=ax.RunOptions(timeout=5.0))
-        assert has_regions(session) == (config is COMPILED)
+        assert runs_as_asked(session, config)
     assert calls == [-3.0, -5.0]
 
 
-@BOTH
 async def test_iterations_overlap(config: ax.SessionConfig) -> None:
     at_work, most = 0, 0
 
@@ -182,7 +202,6 @@ async def test_iterations_overlap(config: ax.SessionConfig) -> None:
 
 
 @pytest.mark.parametrize("p", [True, False])
-@BOTH
 async def test_only_the_branch_that_is_taken_runs(config: ax.SessionConfig, p: bool) -> None:
     calls: list[float] = []
 
@@ -201,15 +220,15 @@ async def test_only_the_branch_that_is_taken_runs(config: ax.SessionConfig, p: b
     assert calls == ([5.0] if p else [])
 
 
-async def test_a_loop_of_cheap_nodes_is_one_region_and_can_be_ended() -> None:
+async def test_a_loop_of_cheap_nodes_is_one_region_and_can_be_ended(config: ax.SessionConfig) -> None:
     with ax.Graph() as graph:
         n = ax.placeholder(ax.int64, [], name="n")
         first = ax.cast(later(ax.cast(n, F)), ax.int64)
         (last,) = ax.while_loop(lambda i: i != first * 1, lambda i: [i + 1], [ax.constant(0, ax.int64)])
         out = last + 1
-    async with ax.Session(graph, COMPILED) as session:
+    async with ax.Session(graph, config) as session:
         assert await session.run(out, {n: 5000}) == 5001
-        assert has_regions(session)
+        assert runs_as_asked(session, config)
         run = await started(session.run(out, {n: -1}))
         await settle(50)
         run.cancel()
@@ -220,7 +239,7 @@ async def test_a_loop_of_cheap_nodes_is_one_region_and_can_be_ended() -> None:
         assert await session.run(out, {n: 3}) == 4
 
 
-async def test_control_edges_into_and_out_of_regions() -> None:
+async def test_control_edges_into_and_out_of_regions(config: ax.SessionConfig) -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(F, [], name="x")
         variable = ax.Variable(np.float64(1.0), name="v")
@@ -230,10 +249,9 @@ async def test_control_edges_into_and_out_of_regions() -> None:
         with ax.control_dependencies([added]):
             seen = later(variable.read_value() * 1.0 + 0.0)
             after = variable.read_value() * 10.0 + seen
-    for config in (TAGGED, COMPILED):
-        async with ax.Session(graph, config) as session:
-            await session.run(variable.initializer)
-            assert [await session.run(after, {x: 1.0}) for _ in range(3)] == [44.0, 77.0, 110.0]
+    async with ax.Session(graph, config) as session:
+        await session.run(variable.initializer)
+        assert [await session.run(after, {x: 1.0}) for _ in range(3)] == [44.0, 77.0, 110.0]
 
 
 async def test_a_constant_that_waits_for_a_region() -> None:
@@ -245,30 +263,30 @@ async def test_a_constant_that_waits_for_a_region() -> None:
             five = ax.constant(5.0, F)
         (last,) = ax.while_loop(lambda y: y < 100.0, lambda y: [y * 2.0 + 1.0], [cheap])
         out = later(five), later(last * 2.0)
-    one, other = await outcomes(graph, out, {x: 1.0}, {x: 200.0})
-    assert one == other
+    one, *others = await outcomes(graph, out, {x: 1.0}, {x: 200.0})
+    assert others == [one, one]
 
 
-async def test_a_target_that_is_in_a_region_runs() -> None:
+async def test_a_target_that_is_in_a_region_runs(config: ax.SessionConfig) -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(F, [], name="x")
         variable = ax.Variable(np.float64(0.0), name="v")
         add = variable.assign_add(later(x + 1.0) * 2.0 + 1.0)
         seen = variable.read_value()
-    async with ax.Session(graph, COMPILED) as session:
+    async with ax.Session(graph, config) as session:
         await session.run(variable.initializer)
         for _ in range(3):
             await session.run([], {x: 1.0}, targets=[add])
-        assert has_regions(session)
+        assert runs_as_asked(session, config)
         assert await session.run(seen) == 15.0
 
 
-async def test_a_dead_fetch_has_no_value() -> None:
+async def test_a_dead_fetch_has_no_value(config: ax.SessionConfig) -> None:
     with ax.Graph() as graph:
         x, p = ax.placeholder(F, [], name="x"), ax.placeholder(ax.bool, [], name="p")
         dead, live = ax.create_op("Switch", [later(x) * 2.0 + 1.0, p])
         out, other = later(live * 2.0 - 1.0) + 1.0, dead * 3.0 - 1.0
-    async with ax.Session(graph, COMPILED) as session:
+    async with ax.Session(graph, config) as session:
         for _ in range(3):
             assert await session.run(out, {x: 1.0, p: True}) == 6.0
             with pytest.raises(InvalidArgumentError, match="does not have a value"):
@@ -278,13 +296,13 @@ async def test_a_dead_fetch_has_no_value() -> None:
 async def test_where_there_are_no_regions_they_are_looked_for_ever_more_seldom() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(F, [], name="x")
-        out = later(later(x) + 1.0)
+        out = later(later(x) + 1.0), later(x)
     async with ax.Session(graph) as session:
         with mock.patch.object(
             GraphExecutionState, "compile_plan", autospec=True, side_effect=GraphExecutionState.compile_plan
         ) as compile_plan:
             for _ in range(200):
-                assert await session.run(out, {x: 1.0}) == 2.0
+                assert await session.run(out, {x: 1.0}) == (2.0, 1.0)
         assert not has_regions(session)
         assert 1 < compile_plan.call_count <= 4
 
@@ -302,21 +320,20 @@ async def test_what_has_been_compiled_is_not_compiled_again_for_runs_by_the_gene
         assert not compile_plan.called
 
 
-async def test_regions_keep_nothing_of_a_step() -> None:
+async def test_regions_keep_nothing_of_a_step(config: ax.SessionConfig) -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(F, [None], name="x")
         out = ax.reduce_sum(later(ax.reduce_sum(x * 2.0 + 1.0)) + x * 3.0)
-    async with ax.Session(graph, COMPILED) as session:
+    async with ax.Session(graph, config) as session:
         value = np.ones(10)
         seen = weakref.ref(value)
         assert await session.run(out, {x: value}) == 330.0
-        assert has_regions(session)
+        assert runs_as_asked(session, config)
         del value
         gc.collect()
         assert seen() is None
 
 
-@BOTH
 async def test_a_region_lets_go_of_what_it_needs_no_more(config: ax.SessionConfig) -> None:
     made: list[weakref.ref[Any]] = []
 
@@ -336,7 +353,7 @@ async def test_a_region_lets_go_of_what_it_needs_no_more(config: ax.SessionConfi
         await settle(50)
         assert len(made) == 1
         assert made[0]() is None
-        assert has_regions(session) == (config is COMPILED)
+        assert runs_as_asked(session, config)
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
@@ -344,6 +361,7 @@ async def test_a_region_lets_go_of_what_it_needs_no_more(config: ax.SessionConfi
 
 @pytest.mark.measured_costs
 @pytest.mark.allow_blocking
+@pytest.mark.usefixtures("in_regions")
 async def test_a_region_that_holds_the_loop_is_given_up() -> None:
     seconds = 0.0
 

@@ -73,6 +73,11 @@ class KernelStats:
         """Whether no node awaits anything, or runs on a worker thread now and then."""
         return not any(place in (WORKER, ASYNC, SIZED) for place in self.places)
 
+    @property
+    def stays_on_loop(self) -> bool:
+        """Whether no node runs on a worker thread, now and then or always."""
+        return not any(place in (WORKER, SIZED) for place in self.places)
+
     def adopt(self, item_id: int, others: KernelStats, other_id: int) -> None:
         """Know of a kernel what *others* know of it, where it has *other_id*; unless it is not for measurements."""
         if self.places[item_id] in MEASURED and others.places[other_id] in MEASURED:

@@ -8,6 +8,7 @@ cancelled a few times more, and then left behind.  Either is named in a warning.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
@@ -50,6 +51,23 @@ class Ending:
     def tasks_left_s(self) -> float | None:
         """Seconds until something is done about tasks."""
         return None if self._tasks_until_s is None else max(0.0, self._tasks_until_s - self._loop.time())
+
+    def cancel(self, groups: Iterable[TaskGroup]) -> None:
+        """Cancel the tasks in *groups*."""
+        for task in [task for group in groups for task in group.values()]:
+            # A task that has not begun sees the failure when it does; cancelled now, it would never run at all.
+            if inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED:  # type: ignore[arg-type]
+                task.cancel()
+
+    async def wait_for_tasks(self, groups: Iterable[TaskGroup]) -> bool | None:
+        """Wait for the tasks in *groups*: whether all have ended, or the rest is left behind; None to wait on."""
+        groups = list(groups)
+        _, late = await asyncio.wait([task for group in groups for task in group.values()], timeout=self.tasks_left_s)
+        if late and self.cancel_again(late):
+            return None
+        if late:
+            self.leave_tasks(groups)
+        return not late
 
     def cancel_again(self, tasks: Collection[asyncio.Task[None]]) -> bool:
         """Cancel *tasks* once more; False when that has been done often enough."""

@@ -104,6 +104,11 @@ class PartitionedExecutor:
         return any(part.executor.awaits for part in self.partitions)
 
     @property
+    def stays_on_loop(self) -> bool:
+        """Whether no node runs on a worker thread, now and then or always."""
+        return all(part.executor.stays_on_loop for part in self.partitions)
+
+    @property
     def is_all_cheap(self) -> bool:
         """Whether every node runs in the step's own coroutine, or only hands a value on."""
         return all(part.executor.is_all_cheap for part in self.partitions)

@@ -10,7 +10,6 @@ is let go whenever a slice is spent; a step that awaits nothing ends without eve
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Coroutine, Iterable, Sequence
 from contextvars import Context
 from functools import partial
@@ -385,10 +384,7 @@ class ExecutorState(TransferScope):
 
     def _cancel_launched(self) -> None:
         self._ending = Ending(self._pool, self._loop)
-        for task in [task for group in self._task_groups() for task in group.values()]:
-            # A task that has not begun sees the failure when it does; cancelled now, it would never run at all.
-            if inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED:  # type: ignore[arg-type]
-                task.cancel()
+        self._ending.cancel(self._task_groups())
         for entry in [entry for entry, job in self._jobs.items() if self._pool.cancel(job)]:
             del self._jobs[entry]
 
@@ -414,16 +410,13 @@ class ExecutorState(TransferScope):
             self._jobs.clear()
 
     async def _wait_for_tasks(self, ending: Ending) -> None:
-        tasks = [task for group in self._task_groups() for task in group.values()]
-        _, late = await asyncio.wait(tasks, timeout=ending.tasks_left_s)
-        if late:
-            if ending.cancel_again(late):
-                return
-            ending.leave_tasks(self._task_groups())
+        have_ended = await ending.wait_for_tasks(self._task_groups())
+        if have_ended is None:
+            return
         for group in self._task_groups():  # of a task that was cancelled before it began, nothing has been heard
             group.clear()
         self._num_tasks = 0
-        if late:
+        if not have_ended:
             self._propagator = EndedPropagatorState()
 
 

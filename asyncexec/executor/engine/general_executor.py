@@ -79,6 +79,11 @@ class GeneralExecutor:
         return ASYNC in self.stats.places
 
     @property
+    def stays_on_loop(self) -> bool:
+        """Whether no node runs on a worker thread, now and then or always."""
+        return self.stats.stays_on_loop
+
+    @property
     def is_all_cheap(self) -> bool:
         """Whether every node runs in the step's own coroutine."""
         return self.stats.is_all_cheap

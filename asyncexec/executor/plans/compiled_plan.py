@@ -1,12 +1,11 @@
-"""CompiledPlan: a signature as Python functions, and CompiledState: a step of it that may take several slices.
+"""CompiledPlan: a signature as Python functions.
 
 What the general executor decides for each node of each step has been decided once.  The functions yield now and then
-where they have much to do, and the step goes on in the next slice.
+where they have much to do, and where something is to be awaited; a step of such is a CompiledState.
 """
 
 from __future__ import annotations
 
-import asyncio
 import linecache
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -17,13 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.diagnostics import kernel_stats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.engine.ending import Ending
-from asyncexec.executor.engine.frame import TaskGroup
-from asyncexec.executor.engine.step_scope import StepScope, Waiter
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
+from asyncexec.executor.plans.compiled_state import CompiledState
+from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.foreign_errors import as_op_error, explained_by
@@ -39,10 +36,12 @@ class CompiledPlan:
     Args:
         code: its functions.
         slice_ns: how long a step may hold the event loop; holds: is told how long it was.
+        pool: knows how long a step that has ended waits for what it awaits.
         is_region: whether it is one node of another step, which tells the loops around.
 
     Attributes:
         is_plain: whether a step is one call of ``call``; else ``start`` gives what is to be run.
+        is_awaited: whether anything is awaited.
         function: what ``call`` calls.
         num_feeds, num_fetches: how many values a step takes and gives.
         is_quick: whether it has not turned out to hold the loop for long at a stretch.
@@ -66,10 +65,14 @@ class CompiledPlan:
         "is_quick",
         "num_feeds",
         "num_fetches",
+        "pool",
     )
 
-    def __init__(self, code: Code, slice_ns: int, holds: LoopHolds, *, is_region: bool = False) -> None:
+    def __init__(
+        self, code: Code, slice_ns: int, holds: LoopHolds, pool: WorkerPool, *, is_region: bool = False
+    ) -> None:
         self._code = code
+        self.pool = pool
         self.function = code.function
         self._is_region = is_region
         self._slice_ns = slice_ns
@@ -100,8 +103,12 @@ class CompiledPlan:
         """A step with the values of *feeds*, or one that begins when ``deliver_feed`` has brought the last of them."""
         return CompiledState(self, feeds, self._slice_ns)
 
-    def begin(self, feeds: Sequence[Any]) -> Generator[None, None, list[Any]]:
-        """What gives the values of the fetches, and yields now and then before that where there is much to do."""
+    @property
+    def is_awaited(self) -> bool:
+        return self._code.is_awaited
+
+    def begin(self, feeds: Sequence[Any]) -> Generator[Any, Any, list[Any]]:
+        """What gives the values of the fetches; before that it yields as a CompiledState wants it."""
         return _once(self._code.function, feeds) if self.is_plain else self._code.function(*feeds)
 
     def note(self, elapsed_ns: int) -> None:
@@ -180,102 +187,6 @@ def _rounds(calls: Iterable[tuple[Line | None, FrameType]]) -> Iterator[str]:
         if line is not None:
             names = frame.f_locals
             yield from (f"{loop.frame} {names[loop.base] + names[loop.index]}" for loop in line.loops)
-
-
-class CompiledState(StepScope):
-    """A step that goes on in slices."""
-
-    __slots__ = ("_feeds", "_generator", "_num_missing", "_plan", "_values")
-
-    def __init__(self, plan: CompiledPlan, feeds: Sequence[Any] | None, slice_ns: int) -> None:
-        super().__init__(slice_ns, plan.holds)
-        self._plan = plan
-        self._feeds: list[Any] = []  # as long as some are missing
-        self._num_missing = 0
-        self._values: list[Any] = []
-        self._generator: Generator[None, None, list[Any]] | None = None
-        self._begin(feeds)
-
-    def _begin(self, feeds: Sequence[Any] | None) -> None:
-        if feeds is not None:
-            self._generator = self._plan.begin(feeds)
-        else:
-            self._num_missing = self._plan.num_feeds
-            self._feeds = [NOTHING] * self._num_missing
-            self._values = [NOTHING] * self._plan.num_fetches
-
-    def deliver_feed(self, index: int, value: Any) -> None:
-        self._feeds[index] = value
-        self._num_missing -= 1
-        if not self._num_missing and self._failure is None:
-            feeds, self._feeds = self._feeds, []
-            self._generator = self._plan.begin(feeds)
-        self.wake()
-
-    def rest(self) -> bool:
-        self._values = []
-        return True
-
-    def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
-        self._waiter = waiter
-        self._begin(feeds)
-
-    @property
-    def has_ready(self) -> bool:
-        return self._generator is not None
-
-    @property
-    def is_waiting(self) -> bool:
-        return False
-
-    def fetched(self) -> list[Any]:
-        return self._values
-
-    def run_ready(self, now: int, end: int) -> int:
-        """Go on until the step has ended, the time *end* has come, or it fails; the time that it is then."""
-        generator, plan = self._generator, self._plan
-        if generator is None:  # the step was aborted
-            return now
-        try:
-            while now <= end:
-                clock = plan.clock
-                before = now if clock is monotonic_ns else clock()
-                plan.enter(next, generator)
-                now = monotonic_ns()
-                elapsed = (now if clock is monotonic_ns else clock()) - before
-                if elapsed > kernel_stats.EXPENSIVE_NS or clock is not monotonic_ns:
-                    plan.note(elapsed)
-        except StopIteration as stop:
-            self._values = stop.value
-            self._generator = None
-        except CATCHABLE as raised:
-            self._generator = None
-            self.abort(plan.error_of(raised))
-        return monotonic_ns()
-
-    def _stop(self, error: BaseException) -> None:
-        if self._generator is not None:
-            self._generator.close()
-            self._generator = None
-
-    def be_careful(self) -> None: ...
-
-    def _cancel_launched(self) -> None: ...
-
-    def _drop_launched(self) -> None:
-        self._stop(asyncio.CancelledError())
-
-    async def _wait_for_launched(self) -> None: ...
-
-    def _task_groups(self) -> Iterable[TaskGroup]:
-        return ()
-
-    def _check_complete(self) -> None: ...
-
-    def _check_progress(self) -> None: ...
-
-    def _endings(self) -> Iterable[Ending]:
-        return ()
 
 
 def _once(function: Callable[..., list[Any]], feeds: Sequence[Any]) -> Generator[None, None, list[Any]]:
