@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from asyncexec.framework.errors import OpError
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys
 from asyncexec.session.session_loop import SessionLoop
 
@@ -48,7 +49,11 @@ class ExecutorCache(dict[Any, ExecutorsAndKeys]):
     async def _build(self, build: Callable[[], Awaitable[ExecutorsAndKeys]]) -> ExecutorsAndKeys:
         async with self._loop.build_lock:
             self._check_open()
-            built = await build()
+            try:
+                built = await build()
+            except OpError:
+                self._check_open()  # what nodes are made of goes with a session that is closed
+                raise
         self._check_open()  # close() may have come meanwhile
         if len(self) >= _MAX_CACHED:
             del self[next(iter(self))]
