@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 # For type checkers; the same names as in the table below.
 # fmt: off
 if TYPE_CHECKING:
+    from asyncexec.executor.diagnostics.cost_model import CostModel as CostModel
     from asyncexec.executor.types.executor_factory import (
         executor_factory as executor_factory, new_executor as new_executor,
     )
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from asyncexec.framework.cancellation import (
         CancellationManager as CancellationManager, cancellation_manager as cancellation_manager,
     )
+    from asyncexec.framework.clock import Clock as Clock
     from asyncexec.framework.executor import Executor as Executor
     from asyncexec.framework.graph_def import GraphDef as GraphDef, NodeDef as NodeDef
     from asyncexec.framework.kernel_warning import KernelWarning as KernelWarning
@@ -179,12 +181,14 @@ if TYPE_CHECKING:
 
 # Public names by module.
 _PUBLIC = {
+    "asyncexec.executor.diagnostics.cost_model": "CostModel",
     "asyncexec.executor.types.executor_factory": "executor_factory new_executor",
     "asyncexec.executor.types.executor_params": "ExecutorParams",
     "asyncexec.executor.workers.offload": "WorkerPool",
     "asyncexec.framework": "errors",
     "asyncexec.framework.graph_def": "GraphDef NodeDef",
     "asyncexec.framework.cancellation": "CancellationManager cancellation_manager",
+    "asyncexec.framework.clock": "Clock",
     "asyncexec.framework.executor": "Executor",
     "asyncexec.framework.kernel_warning": "KernelWarning",
     "asyncexec.framework.limiter": "Limiter",

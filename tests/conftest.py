@@ -7,7 +7,6 @@
 - Every module of the package is imported before the first test: in a loop, none may read files.
 - A call made by asyncexec that blocks a running loop (sleeping, files, sockets, locks that are held) raises
   ``blockbuster.BlockingError``, unless the test has mark ``allow_blocking``.
-- A kernel that is slow, maybe since the machine was, does not move to a thread, except with mark ``measured_costs``.
 - A test fails that leaves a task, a thread or an open file descriptor behind.
 - The graph is verified after each pass, and each step between passes.
 - What a test records as its property "counts" is summed up at the end of the run.
@@ -37,7 +36,6 @@ from blockbuster import BlockBuster
 from hypothesis import settings
 
 import asyncexec
-from asyncexec.executor.diagnostics import kernel_stats
 from asyncexec.passes.pipeline import Pipeline
 from asyncexec.session import graph_execution_state
 from asyncexec.testing import VirtualClockLoop
@@ -115,6 +113,7 @@ def blocking_guard() -> Iterator[BlockBuster]:
     guard = BlockBuster(scanned_modules=[asyncexec])
     # Starting a thread waits until it runs, joining an ended one until it is gone: microseconds either way.
     guard.functions["threading.Lock.acquire"].can_block_in("executor/workers/offload.py", {"_start_thread", "close"})
+    guard.functions["threading.Lock.acquire"].can_block_in("devices/device_events.py", {"_start_thread"})
     guard.activate()
     yield guard
     guard.deactivate()
@@ -128,16 +127,6 @@ def no_blocking_calls(request: pytest.FixtureRequest, blocking_guard: BlockBuste
     blocking_guard.deactivate()
     yield
     blocking_guard.activate()
-
-
-@pytest.fixture(autouse=True)
-def costs_do_not_count(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.node.get_closest_marker("measured_costs") is not None:
-        yield
-        return
-    nothing = mock.Mock(return_value=0)
-    with mock.patch.object(kernel_stats, "moving_average", nothing):
-        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

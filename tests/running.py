@@ -8,10 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import pytest
-
 import asyncexec as ax
-from asyncexec.executor.engine import executor_state, step_scope
 from asyncexec.framework.interpreter import IS_FREE_THREADED
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.kernel_registry import KernelRegistration
@@ -34,12 +31,6 @@ LATE = (
     "asyncexec.session.client_channels",
     "asyncexec.session.stream_plan",
 )
-
-
-def set_clock(patch: pytest.MonkeyPatch, clock: Callable[[], int]) -> None:
-    """Let steps tell by *clock* what time it is, in nanoseconds."""
-    for module in (executor_state, step_scope):
-        patch.setattr(module, "monotonic_ns", clock)
 
 
 def raw_op(

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import anyio
 
-from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
+from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
 
 T = TypeVar("T")
 Stage: TypeAlias = Generator[None, None, T]
@@ -44,18 +44,18 @@ def run_at_once(stage: Stage[T]) -> T:
             return result
 
 
-async def run_in_slices(stage: Stage[T], slice_ns: int = SLICE_NS) -> T:
-    """The result of *stage*; the loop gets a turn whenever *slice_ns* nanoseconds have passed."""
-    end = monotonic_ns() + slice_ns
+async def run_in_slices(stage: Stage[T], clock: Clock = CLOCK, slice_ns: int = SLICE_NS) -> T:
+    """The result of *stage*; the loop gets a turn whenever *slice_ns* nanoseconds have passed by *clock*."""
+    end = clock.now_ns() + slice_ns
     while True:
         try:
             next(stage)
         except StopIteration as stop:
             result: T = stop.value
             return result
-        if monotonic_ns() > end:
+        if clock.now_ns() > end:
             await asyncio.sleep(0)
-            end = monotonic_ns() + slice_ns
+            end = clock.now_ns() + slice_ns
 
 
 async def outlast(is_over: Callable[[], bool], wait: Callable[[], Awaitable[object]]) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from asyncexec.framework.clock import NS_PER_MS, NS_PER_S, monotonic_ns
+from asyncexec.framework.clock import CLOCK, NS_PER_MS, NS_PER_S, Clock
 from asyncexec.framework.interpreter import gil_is_enabled
 
 _SUSPECT_NS: Final = 10 * NS_PER_MS  # a call that takes so long ...
@@ -61,9 +61,10 @@ class _Evidence:
 class GilWatch:
     """The evidence on the nodes of one pool.  Worker threads find, the event loop's thread judges."""
 
-    __slots__ = ("_evidence", "_names_at_work", "_rests_until_ns", "_watching")
+    __slots__ = ("_clock", "_evidence", "_names_at_work", "_rests_until_ns", "_watching")
 
-    def __init__(self, names_at_work: Callable[[], Collection[str]]) -> None:
+    def __init__(self, names_at_work: Callable[[], Collection[str]], clock: Clock = CLOCK) -> None:
+        self._clock = clock
         self._names_at_work = names_at_work
         self._evidence: dict[str, _Evidence] = {}
         self._watching = threading.Lock()
@@ -76,34 +77,36 @@ class GilWatch:
 
     def call(self, name: str, function: Callable[[], Any]) -> tuple[Any, Finding | None]:
         """``function()``, and what it showed of the node *name*; None once that node is judged.  On a worker thread."""
+        now_ns, cpu_ns = self._clock.now_ns, self._clock.cpu_ns
         if not gil_is_enabled() or self.is_judged(name):
             return function(), None
         evidence = self._evidence.get(name)
         if evidence is not None and self._begins_to_watch(evidence):
-            start = monotonic_ns()
+            start = now_ns()
             try:
                 return self._watched(name, function)
             finally:
-                end = monotonic_ns()
+                end = now_ns()
                 self._rests_until_ns = end + _REST_RATIO * (end - start)
                 self._watching.release()
-        start, cpu = monotonic_ns(), time.thread_time_ns()
+        start, cpu = now_ns(), cpu_ns()
         result = function()
-        return result, Finding(name, monotonic_ns() - start, time.thread_time_ns() - cpu)
+        return result, Finding(name, now_ns() - start, cpu_ns() - cpu)
 
     def _begins_to_watch(self, evidence: _Evidence) -> bool:
-        if not evidence.is_suspect or (not evidence.held_ns and monotonic_ns() < self._rests_until_ns):
+        if not evidence.is_suspect or (not evidence.held_ns and self._clock.now_ns() < self._rests_until_ns):
             return False
         return self._watching.acquire(blocking=False)
 
     def _watched(self, name: str, function: Callable[[], Any]) -> tuple[Any, Finding]:
         probe = _Probe(partial(self._num_at_work, name))
-        start, cpu = monotonic_ns(), time.thread_time_ns()
+        now_ns, cpu_ns = self._clock.now_ns, self._clock.cpu_ns
+        start, cpu = now_ns(), cpu_ns()
         probe.start()
         try:
             result = function()
         finally:
-            cpu, wall = time.thread_time_ns() - cpu, monotonic_ns() - start
+            cpu, wall = cpu_ns() - cpu, now_ns() - start
             probe.stop()
         is_busy = cpu * probe.most_at_work >= _OWN_SHARE * wall
         return result, Finding(name, wall, cpu, probe.held_ns if is_busy else 0, probe.free_ns)
@@ -153,9 +156,9 @@ class _Probe:
         late_ns = _LATE_SHARE * sys.getswitchinterval() * NS_PER_S
         is_over = False
         while not is_over and max(self.held_ns, self.free_ns) < 2 * _ENOUGH_NS:
-            start, cpu = monotonic_ns(), time.process_time_ns()
+            start, cpu = CLOCK.now_ns(), time.process_time_ns()
             is_over = self._over.wait(_PROBE_S)
-            elapsed = monotonic_ns() - start
+            elapsed = CLOCK.now_ns() - start
             at_work = self._num_at_work()
             if elapsed - _PROBE_NS < late_ns:
                 self.free_ns += 0 if is_over else elapsed

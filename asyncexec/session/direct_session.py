@@ -7,11 +7,12 @@ import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+from asyncexec.executor.diagnostics.cost_model import CostModel
 from asyncexec.executor.diagnostics.step_counts import StepCounts
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.compiled_state import CompiledState
-from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
+from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
 from asyncexec.framework.cooperative import outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.graph_def import GraphDef
@@ -35,8 +36,8 @@ from asyncexec.session.call_arguments import (
 from asyncexec.session.compiled_calls import call_plan
 from asyncexec.session.deadline import within
 from asyncexec.session.executor_cache import ExecutorCache
-from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_executors, explained
-from asyncexec.session.fetch_mapper import FetchMapper, structure_key
+from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_in_slices, explained
+from asyncexec.session.fetch_mapper import FetchMapper, read_fetches, structure_key
 from asyncexec.session.function_runtime import SessionFunctionRuntime
 from asyncexec.session.graph_execution_state import GraphExecutionState
 from asyncexec.session.large_feeds import LargeFeedError
@@ -67,15 +68,22 @@ _TARGETS: Final = object()  # stands between feeds and targets in the key of a s
 class Session:
     """Runs *graph*; variables, queues and worker threads live as long as it does.
 
-    ``async with ax.Session(graph) as session:`` closes it at the end.  Any number of ``run`` calls may
-    be under way at once.
+    ``async with ax.Session(graph) as session:`` closes it at the end.  Any number of runs may be under way at once.
 
     Args:
         graph: the graph to run; nodes added to it later can be run too.
         config: see SessionConfig.
+        clock, cost_model: what it measures by, and what decides which kernels are cheap enough for the loop.
     """
 
-    def __init__(self, graph: Graph, config: SessionConfig | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        config: SessionConfig | None = None,
+        *,
+        clock: Clock = CLOCK,
+        cost_model: CostModel | None = None,
+    ) -> None:
         if not isinstance(graph, Graph):
             raise InvalidTypeError(f"a session runs an ax.Graph, not {type(graph).__name__}")
         self.graph = graph
@@ -83,15 +91,15 @@ class Session:
         if self.config.keep_freed_memory:
             keep_freed_memory()
         self._resource_mgr = ResourceMgr()
-        self._state = GraphExecutionState(graph, self.config, self._resource_mgr)
-        self._steps = StepsUnderWay()
+        self._state = GraphExecutionState(graph, self.config, self._resource_mgr, clock, cost_model)
+        self._clock = clock
+        self._steps, self._counts = StepsUnderWay(), StepCounts()
         self._admission = AdmissionControl(self.config.max_concurrent_steps, self.config.max_queued_steps)
         self._loop = SessionLoop([self._steps, self._admission, self._state, self._resource_mgr])
         self._cache = ExecutorCache(self._loop, self._admission.check_open)
         self._resource_mgr.functions = SessionFunctionRuntime(graph, self._state, self._loop)
         # Whether every call goes by admission control; else only those do that have to be prepared.
         self._is_guarded = self.config.max_concurrent_steps is not None or self.config.drain_timeout_s != 0
-        self._counts = StepCounts()
 
     async def __aenter__(self) -> Self:
         self._check_open()
@@ -156,7 +164,9 @@ class Session:
         if prepared is None or self._is_guarded:
             self._check_open()
             given = tuple(feeds), targets, tuple(values), options, metadata  # as they are now
-            return await self._run_admitted(key, prepared or await self._read(fetches, key[0]), *given)
+            return await self._run_admitted(
+                key, prepared or await read_fetches(self.graph, fetches, key[0], self._clock), *given
+            )
         if prepared.tier.plain is not None and metadata is None and (options is None or not options.trace):
             try:
                 return self._call(prepared, prepared.tier.plain, values)
@@ -168,13 +178,6 @@ class Session:
         if asyncio.get_running_loop() is not self._loop.current:
             self._loop.enter()
         return call_plan(prepared, plan, values, self._counts)
-
-    async def _read(self, fetches: Fetches, key: Any) -> FetchMapper:
-        """What *fetches*, of that structure key, ask for."""
-        mapper = await run_in_slices(FetchMapper.stage(self.graph, fetches))
-        if hash(structure_key(fetches)) != hash(key):  # tensors have an == of their own
-            raise InvalidArgumentError("the nest of fetches was changed while it was read")
-        return mapper
 
     async def _run_admitted(
         self,
@@ -282,7 +285,7 @@ class Session:
         async with self._loop.build_lock:
             self._check_open()
             with paused_gc():
-                await run_in_slices(import_into(self.graph, graph_def))
+                await run_in_slices(import_into(self.graph, graph_def), self._clock)
 
     def list_devices(self) -> list[str]:
         """The names of the session's devices."""
@@ -392,11 +395,8 @@ class Session:
         self, key: Any, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Iterable[Any]
     ) -> ExecutorsAndKeys:
         """The executor of a signature, built now if nobody has; callers that come meanwhile wait."""
-        return await self._cache.get_or_build(key, lambda: self._build(mapper, feed_keys, targets))
-
-    async def _build(self, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Iterable[Any]) -> ExecutorsAndKeys:
-        with paused_gc():
-            return await run_in_slices(build_executors(self._state, self.graph, mapper, feed_keys, as_tuple(targets)))
+        signature = mapper, feed_keys, as_tuple(targets)
+        return await self._cache.get_or_build(key, lambda: build_in_slices(self._state, self.graph, *signature))
 
     async def _run_step(
         self,
@@ -410,14 +410,14 @@ class Session:
             feeds = prepared.convert(values)
         except LargeFeedError:
             has_large_feeds = True
-            feeds = await run_in_slices(prepared.convert_large(tuple(values)))
+            feeds = await run_in_slices(prepared.convert_large(tuple(values)), self._clock)
             self._check_open()  # close() may have come meanwhile
         plan = None if has_large_feeds else prepared.tier.compiled
         collector = token = step = None
         if options is not None and options.trace:
-            collector, plan = StepStatsCollector(), None
+            collector, plan = StepStatsCollector(self._clock), None
             token = begin_trace(collector)
-        began_ns = monotonic_ns()
+        began_ns = self._clock.now_ns()
         try:
             try:
                 step = prepared.executor.start(feeds, collector) if plan is None else plan.start(feeds)
@@ -433,7 +433,7 @@ class Session:
                 if token is not None:
                     end_trace(token)
                 if metadata is not None:
-                    await fill_metadata(metadata, prepared.graph, collector, options, self._loop.build_lock)
+                    await fill_metadata(metadata, prepared.graph, collector, options, self._loop, self._clock)
         except OpError as error:
             self._counts.failed += 1
             raise explained(error, prepared) from error.__cause__
@@ -445,7 +445,7 @@ class Session:
         self._counts.completed += 1
         values = step.fetched()
         if plan is None:
-            prepared.tier.note_run(monotonic_ns() - began_ns)
+            prepared.tier.note_run(self._clock.now_ns() - began_ns)
         else:
-            prepared.tier.note_compiled_run(plan, monotonic_ns() - began_ns)
+            prepared.tier.note_compiled_run(plan, self._clock.now_ns() - began_ns)
         return prepared.result(values)

@@ -10,10 +10,11 @@ from numpy import ndarray
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.plans.tier import Tier
-from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
+from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts, run_in_slices
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.process.gc_pause import paused_gc
 from asyncexec.pruning.prune import ClientGraph, path_to
 from asyncexec.session.call_arguments import feed_tensors_stage, target_nodes_stage
 from asyncexec.session.dead_fetches import why_dead
@@ -146,7 +147,7 @@ def build_executors(
     tier = Tier(None)
     if state.may_compile and prepared.whole is not None:
         better = None if prepared.optimize is None else lambda: state.compile_plan(prepared, optimizes=True)
-        tier = Tier(lambda: state.compile_plan(prepared), better)
+        tier = Tier(lambda: state.compile_plan(prepared), better, state.holds.clock)
         if state.compiles_at_once:
             yield from tier.compile_at_once()
     return ExecutorsAndKeys(
@@ -161,6 +162,15 @@ def build_executors(
         mapper.build,
         tier,
     )
+
+
+async def build_in_slices(
+    state: GraphExecutionState, graph: Graph, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Sequence[Any]
+) -> ExecutorsAndKeys:
+    """What ``build_executors`` gives; others have the loop meanwhile."""
+    with paused_gc():
+        stage = build_executors(state, graph, mapper, feed_keys, targets)
+        return await run_in_slices(stage, state.holds.clock)
 
 
 def explained(error: OpError, prepared: ExecutorsAndKeys) -> OpError:

@@ -9,7 +9,8 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final, Self, TypeAlias
 
-from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
+from asyncexec.framework.clock import Clock
+from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, NotFoundError
 from asyncexec.frontend.create_op import TensorSource
 from asyncexec.graph.graph import Graph
@@ -169,6 +170,14 @@ def structure_key(fetches: Any) -> Any:
     if dataclasses.is_dataclass(fetches) and not isinstance(fetches, type):
         return (kind, *[structure_key(getattr(fetches, name)) for name in _field_names(fetches)])
     return (kind, id(fetches))  # it cannot be fetched
+
+
+async def read_fetches(graph: Graph, fetches: Any, key: Any, clock: Clock) -> FetchMapper:
+    """What *fetches*, of that structure key, ask for; InvalidArgumentError where they were changed meanwhile."""
+    mapper = await run_in_slices(FetchMapper.stage(graph, fetches), clock)
+    if hash(structure_key(fetches)) != hash(key):  # tensors have an == of their own
+        raise InvalidArgumentError("the nest of fetches was changed while it was read")
+    return mapper
 
 
 def _exact_key(key: Any) -> Any:

@@ -36,6 +36,7 @@ class SessionFunctionRuntime:
         self._graph = graph
         self._state = state
         self._loop = loop
+        self.clock = state.holds.clock
 
     def instantiate(self, call: FunctionCall) -> _Function:
         """A handle of the function."""
@@ -50,7 +51,7 @@ class SessionFunctionRuntime:
         async with self._loop.build_lock:
             with paused_gc():
                 stage = self._state.prepare(caller.feeds, caller.node.outputs, [caller.node])
-                prepared = await run_in_slices(stage)
+                prepared = await run_in_slices(stage, self._state.holds.clock)
         return prepared
 
 
@@ -71,13 +72,14 @@ class _Function:
         feeds = [gathered, *others]
         if not traces:
             return await self._run(self._prepared.executor.start(feeds))
-        collector = StepStatsCollector()
+        clock = self._runtime.clock
+        collector = StepStatsCollector(clock)
         token = begin_trace(collector)
         try:
             return await self._run(self._prepared.executor.start(feeds, collector))
         finally:
             end_trace(token)
-            stats = await run_in_slices(_step_stats(self._prepared, collector))
+            stats = await run_in_slices(_step_stats(self._prepared, collector), clock)
             for trace in traces:
                 trace.include(stats)
 

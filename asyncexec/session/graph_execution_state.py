@@ -13,6 +13,7 @@ import asyncexec.devices  # noqa: F401 - registers the types of devices
 from asyncexec.compilation.bind_kernel import TRANSFERS, Binder, KernelBinder
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.devices.memory_types import memory_types
+from asyncexec.executor.diagnostics.cost_model import CostModel
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.executor_barrier import MakeArgs, PartitionedExecutor, PartitionExecutor
 from asyncexec.executor.engine.general_executor import GeneralExecutor
@@ -24,7 +25,7 @@ from asyncexec.executor.types.executor_params import ExecutorParams
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.process_pool import ProcessPool
 from asyncexec.executor.workers.worker_calls import WorkerCalls
-from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
 from asyncexec.framework.lazy_module import LazyModule
@@ -105,17 +106,25 @@ class _Traits:
 class GraphExecutionState:
     """What a session needs to make executors."""
 
-    def __init__(self, graph: Graph, config: SessionConfig, resource_mgr: ResourceMgr) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        config: SessionConfig,
+        resource_mgr: ResourceMgr,
+        clock: Clock = CLOCK,
+        costs: CostModel | None = None,
+    ) -> None:
         self._executor_type = executor_types.lookup(config.executor_type or DEFAULT_EXECUTOR_TYPE)
         self.devices = DeviceSet(create_devices(DeviceOptions(config.device_count)))
         grace = Grace(config.worker_grace_s, config.async_grace_s, config.cancel_grace_s)
         self.pools = {
-            device.name: WorkerPool(device.num_workers or config.num_worker_threads, grace) for device in self.devices
+            device.name: WorkerPool(device.num_workers or config.num_worker_threads, grace, clock=clock)
+            for device in self.devices
         }
         calls = {name: WorkerCalls(pool) for name, pool in self.pools.items()}
         resource_mgr.lookup_or_create(dict, "_session", "worker_calls", lambda: calls)
         slow_ms = config.slow_inline_ms
-        self.holds = LoopHolds(None if slow_ms is None else int(slow_ms * NS_PER_MS))
+        self.holds = LoopHolds(None if slow_ms is None else int(slow_ms * NS_PER_MS), clock, costs)
         self.processes = resource_mgr.processes = ProcessPool(config.num_processes, grace)
         rules = PlacementRules(
             self.devices,

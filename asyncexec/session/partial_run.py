@@ -86,7 +86,7 @@ class PartialRun:
             if position in given:
                 raise _fed_already(tensor)
             given[position] = value
-        values = await run_in_slices(self._converted(given))
+        values = await run_in_slices(self._converted(given), self.scope.holds.clock)
         self._check_under_way()  # others have had their turn
         for position in values:
             self._feed_position(self._prepared.feeds[position])
@@ -174,7 +174,9 @@ class PartialRun:
     async def _check_computable(self, tensors: Iterable[Tensor]) -> None:
         pending = {(feed.op, feed.index) for i, feed in enumerate(self._prepared.feeds) if i in self._pending_feeds}
         for tensor in tensors:
-            missing = await run_in_slices(_missing_feed(tensor, self._feed_positions.keys(), pending))
+            missing = await run_in_slices(
+                _missing_feed(tensor, self._feed_positions.keys(), pending), self.scope.holds.clock
+            )
             if missing is not None:
                 raise InvalidArgumentError(
                     f"fetch {tensor.name!r} can't be computed from the feeds that have been fed so far: it needs "

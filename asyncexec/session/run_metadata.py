@@ -6,12 +6,13 @@ That takes microseconds for each node, so both are made by stages.
 from __future__ import annotations
 
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.framework.clock import Clock
 from asyncexec.framework.cooperative import Stage, run_in_slices
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.process.gc_pause import paused_gc
 from asyncexec.session.graph_execution_state import PreparedGraph
 from asyncexec.session.session_config import RunOptions
-from asyncexec.session.session_loop import BuildLock
+from asyncexec.session.session_loop import SessionLoop
 
 
 async def fill_metadata(
@@ -19,21 +20,23 @@ async def fill_metadata(
     graph: PreparedGraph,
     collector: StepStatsCollector | None,
     options: RunOptions | None,
-    build_lock: BuildLock,
+    loop: SessionLoop,
+    clock: Clock,
 ) -> None:
     """Put into *metadata* what *collector* has gathered, and what else *options* ask for.
 
-    *build_lock* is held while the graph is made anew, to show what passes made of it.
+    The build lock of *loop* is held while the graph is made anew, to show what passes made of it; *clock* measures the
+    slices.
     """
     metadata.passes = list(graph.passes)
     with paused_gc():
         if options is not None and options.output_pass_graphs:
-            async with build_lock:
-                metadata.passes = list(await run_in_slices(graph.show_passes()))
+            async with loop.build_lock:
+                metadata.passes = list(await run_in_slices(graph.show_passes(), clock))
         if collector is not None:
-            await run_in_slices(_add_step_stats(metadata, graph, collector))
+            await run_in_slices(_add_step_stats(metadata, graph, collector), clock)
         if options is not None and options.output_partition_graphs:
-            await run_in_slices(_add_partition_graphs(metadata, graph))
+            await run_in_slices(_add_partition_graphs(metadata, graph), clock)
 
 
 def _add_step_stats(metadata: RunMetadata, graph: PreparedGraph, collector: StepStatsCollector) -> Stage[None]:

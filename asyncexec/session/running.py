@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Final, Self, TypeVar
 
+from asyncexec.executor.diagnostics.cost_model import CostModel
+from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.errors import FailedPreconditionError
 from asyncexec.framework.extras import is_installed
 from asyncexec.framework.graph_def import GraphDef
@@ -68,8 +70,15 @@ class BlockingSession:
 
     _thread: LoopThread | None = None
 
-    def __init__(self, graph: Graph, config: SessionConfig | None = None) -> None:
-        self._session = Session(graph, config)
+    def __init__(
+        self,
+        graph: Graph,
+        config: SessionConfig | None = None,
+        *,
+        clock: Clock = CLOCK,
+        cost_model: CostModel | None = None,
+    ) -> None:
+        self._session = Session(graph, config, clock=clock, cost_model=cost_model)
 
     @property
     def graph(self) -> Graph:

@@ -106,20 +106,21 @@ def find_stream_nodes(graph: Graph, fetches: Sequence[Node], fed: frozenset[Node
     return StreamNodes(tuple(states), tuple(sources))
 
 
-async def stream_nodes(graph: Graph, fetches: Any, feed_keys: Sequence[Any] = ()) -> StreamNodes:
+async def stream_nodes(host: StreamHost, fetches: Any, feed_keys: Sequence[Any] = ()) -> StreamNodes:
     """``find_stream_nodes`` of a nest of fetches."""
+    graph = host.graph
     mapper = FetchMapper(graph, fetches)
     wanted = [*mapper.targets, *(tensor.op for tensor in mapper.tensors)]
     fed = frozenset(
         found.op for key in feed_keys if isinstance(found := element(graph, key, "feed"), Tensor) and not found.index
     )
-    return await run_in_slices(find_stream_nodes(graph, wanted, fed))
+    return await run_in_slices(find_stream_nodes(graph, wanted, fed), host.holds.clock)
 
 
 async def open_plan(host: StreamHost, admission: StreamAdmission, fetches: Any, first: Any) -> StreamPlan:
     """The plan of a stream, let in by *admission*, whose first item feeds *first*."""
     keys = tuple(_checked_mapping(first))
-    nodes = await stream_nodes(host.graph, fetches, keys)
+    nodes = await stream_nodes(host, fetches, keys)
     reads = [read for read, _ in nodes.states]
     initial = await admission.run(lambda: host.run([read.op.inputs[0] for read in reads])) if reads else []
     mapper = FetchMapper(host.graph, fetches)
@@ -198,14 +199,15 @@ def large_items(graph: Graph, feeds: Any) -> Callable[[Any], bool] | None:
     return is_large_item
 
 
-async def with_large_converted(graph: Graph, feeds: Mapping[Any, Any]) -> Mapping[Any, Any]:
+async def with_large_converted(host: StreamHost, feeds: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """*feeds*, in which what is large has been converted in slices; what cannot be is left for its item to tell."""
     converted = dict(feeds)
     for key, value in feeds.items():
         if is_large(value, None):
             with suppress(OpError):
-                tensor = fed_tensor(graph, key)
-                converted[key] = await run_in_slices(detach_in_slices(tensor, feed_converter(tensor), value))
+                tensor = fed_tensor(host.graph, key)
+                stage = detach_in_slices(tensor, feed_converter(tensor), value)
+                converted[key] = await run_in_slices(stage, host.holds.clock)
     return converted
 
 

@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from asyncexec.executor.streams.stream_driver import StreamOptions
 from asyncexec.executor.streams.stream_scope import StreamScope
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import SLICE_NS
 from asyncexec.framework.errors import (
     FailedPreconditionError,
@@ -22,7 +21,6 @@ from asyncexec.framework.errors import (
     OpError,
 )
 from asyncexec.frontend.stream_functions import close_iterators, drawing, iterate, values_of
-from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
 from asyncexec.session.stream_plan import (
     StreamHost,
@@ -50,7 +48,9 @@ class _Handle:
             raise InvalidArgumentError(f"on_error is 'raise' or 'yield', not {on_error!r}")
         self._host = host
         self._fetches = fetches
-        self._options = StreamOptions(window, ordered, on_error == "yield", host.slice_ns, host.source_grace_s)
+        self._options = StreamOptions(
+            window, ordered, on_error == "yield", host.slice_ns, host.source_grace_s, host.holds.clock
+        )
         self._scope: StreamScope | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -114,12 +114,12 @@ class Stream(_Handle):
     async def __aenter__(self) -> Self:
         if self._scope is not None:
             raise FailedPreconditionError("this stream has been opened already")
-        nodes = await stream_nodes(self._host.graph, self._fetches)
+        nodes = await stream_nodes(self._host, self._fetches)
         scope = self._open_scope()
         if nodes.sources:
             self._has_sources = True
             name = f"source {', '.join(repr(source.op.name) for source in nodes.sources)} of a stream"
-            scope.feed_by(_send_all(self._host.graph, scope, partial(_joined, nodes.sources)), name)
+            scope.feed_by(_send_all(self._host, scope, partial(_joined, nodes.sources)), name)
         return self
 
     async def run(self, on_failure: Callable[[OpError], object] | None = None) -> int:
@@ -180,7 +180,7 @@ class Stream(_Handle):
         if self._may_be_large is None:
             self._may_be_large = may_be_large(self._host.graph, given)
         if self._may_be_large and has_large(given):
-            given = await with_large_converted(self._host.graph, given)
+            given = await with_large_converted(self._host, given)
         if not scope.try_send(given):
             await scope.send(given)
 
@@ -253,25 +253,26 @@ class StreamMap(_Handle):
         # In a task of its own: who is cancelled while the stream opens may ask again.
         if isinstance(items, AsyncIterable):
             # A generator is closed, for nobody else will.
-            scope.feed_by(_send_all(self._host.graph, scope, lambda: items), _ITEMS)
+            scope.feed_by(_send_all(self._host, scope, lambda: items), _ITEMS)
         else:
-            scope.feed_by(_draw_all(self._host.graph, scope, items), _ITEMS)
+            scope.feed_by(_draw_all(self._host, scope, items), _ITEMS)
         return scope
 
 
 async def _send_all(
-    graph: Graph, scope: StreamScope, items: AsyncIterable[Any] | Callable[[], AsyncIterable[Any]]
+    host: StreamHost, scope: StreamScope, items: AsyncIterable[Any] | Callable[[], AsyncIterable[Any]]
 ) -> None:
     """Send *items*; what goes wrong with them comes out behind the results of those before."""
     scope.note_source_task(asyncio.current_task())
-    end = monotonic_ns() + SLICE_NS
+    now_ns = host.holds.clock.now_ns
+    end = now_ns() + SLICE_NS
     try:
         async with drawing(items) as iterator:
             async for feeds in iterator:
-                await _send_converted(graph, scope, snapshot(feeds))
-                if monotonic_ns() > end:
+                await _send_converted(host, scope, snapshot(feeds))
+                if now_ns() > end:
                     await asyncio.sleep(0)  # a source that never waits holds nobody up
-                    end = monotonic_ns() + SLICE_NS
+                    end = now_ns() + SLICE_NS
                 await scope.wait_for_room()  # before the next is drawn
                 if scope.is_closed:
                     break
@@ -283,17 +284,17 @@ async def _send_all(
         scope.close()
 
 
-async def _draw_all(graph: Graph, scope: StreamScope, items: Iterable[Any]) -> None:
+async def _draw_all(host: StreamHost, scope: StreamScope, items: Iterable[Any]) -> None:
     """Let the scope draw *items*, but for those that take long to convert; what goes wrong comes out in its place."""
     scope.note_source_task(asyncio.current_task())
     try:
         source = map(snapshot, items)
         for first in source:
-            await _send_converted(graph, scope, first)
-            is_large = large_items(graph, first)
+            await _send_converted(host, scope, first)
+            is_large = large_items(host.graph, first)
             del first
             while is_large is not None and not scope.is_closed:
-                await _send_converted(graph, scope, await scope.draw_until(is_large, source))
+                await _send_converted(host, scope, await scope.draw_until(is_large, source))
             if not scope.is_closed:
                 scope.draw_from(source)
             return
@@ -304,12 +305,12 @@ async def _draw_all(graph: Graph, scope: StreamScope, items: Iterable[Any]) -> N
             raise
 
 
-async def _send_converted(graph: Graph, scope: StreamScope, feeds: Any) -> None:
+async def _send_converted(host: StreamHost, scope: StreamScope, feeds: Any) -> None:
     """Send *feeds*, which were drawn from a source."""
     is_large = has_large(feeds)
     if is_large or not scope.try_send(feeds):
         with scope.kept_open():
-            await scope.send(await with_large_converted(graph, feeds) if is_large else feeds)
+            await scope.send(await with_large_converted(host, feeds) if is_large else feeds)
 
 
 async def _joined(sources: Sequence[Tensor]) -> AsyncIterator[Mapping[Tensor, Any]]:

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import random
 import threading
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -29,7 +31,8 @@ import pytest
 import asyncexec as ax
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.framework.kernel import KernelKind
-from tests.running import raw_op, set_clock, settle, started
+from tests.fake_time import FakeTime, in_single_steps
+from tests.running import raw_op, settle, started
 
 
 async def test_add() -> None:
@@ -133,18 +136,6 @@ class Turns:
             await asyncio.sleep(0)
 
 
-class SteppingClock:
-    """A clock that goes on by some time whenever it is read."""
-
-    def __init__(self, step_ns: int) -> None:
-        self.now_ns = 0
-        self.step_ns = step_ns
-
-    def __call__(self) -> int:
-        self.now_ns += self.step_ns
-        return self.now_ns
-
-
 def chain(length: int) -> ax.Graph:
     """Nodes that stay inline whatever pauses a busy machine makes."""
     step = raw_op("Step", lambda x: x, is_expensive=False)
@@ -158,31 +149,32 @@ def chain(length: int) -> ax.Graph:
 
 @pytest.mark.one_of("loop")
 @pytest.mark.parametrize(("node_us", "least"), [(1, 18), (10, 195), (100, 1800)])
-async def test_loop_gets_turns_between_slices(monkeypatch: pytest.MonkeyPatch, node_us: int, least: int) -> None:
+async def test_loop_gets_turns_between_slices(node_us: int, least: int) -> None:
     """20,000 nodes of so many microseconds each, in slices of a millisecond."""
     config = ax.SessionConfig(executor_type="TAGGED_TOKEN")
-    async with ax.Session(chain(20_000), config) as session:
+    time = FakeTime()
+    async with ax.Session(chain(20_000), config, clock=time.clock) as session:
         await session.run("last:0", {"x:0": 1.0})
-        set_clock(monkeypatch, SteppingClock(node_us * 1000))
+        time.step_ns = node_us * 1000
         async with Turns() as turns:
             assert await session.run("last:0", {"x:0": 2.0}) == 2.0
     assert least <= turns.count <= least * 1.2 + 3
 
 
-async def test_slice_is_as_long_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with ax.Session(chain(1000), ax.SessionConfig(slice_ms=10)) as session:
+async def test_slice_is_as_long_as_configured() -> None:
+    time = FakeTime()
+    async with ax.Session(chain(1000), ax.SessionConfig(slice_ms=10), clock=time.clock) as session:
         await session.run("last:0", {"x:0": 1.0})
-        set_clock(monkeypatch, SteppingClock(100_000))
+        time.step_ns = 100_000
         async with Turns() as turns:
             await session.run("last:0", {"x:0": 2.0})
     assert 9 <= turns.count <= 13
 
 
 @pytest.mark.one_of("loop")
-async def test_first_run_lets_others_have_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_first_run_lets_others_have_the_loop() -> None:
     """Pruning, binding and laying out are sliced too."""
-    monkeypatch.setattr("asyncexec.framework.cooperative.monotonic_ns", SteppingClock(300_000))
-    async with ax.Session(chain(20_000)) as session, Turns() as turns:
+    async with ax.Session(chain(20_000), **in_single_steps()) as session, Turns() as turns:
         await session.run("last:0", {"x:0": 1.0})
     assert turns.count > 100
 
@@ -277,19 +269,74 @@ async def test_only_the_first_step_looks_at_the_sizes_of_all_inputs() -> None:
         assert executor.start([1.0])._places is not executor.stats.places
 
 
-@pytest.mark.measured_costs
-async def test_a_slow_kernel_moves_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+class Held:
+    """A kernel that notes which threads it runs on, and takes as long as a test says."""
+
+    def __init__(self) -> None:
+        self.time = FakeTime()
+        self.takes_ms: int = 0
+        self.is_here: list[bool] = []
+
+    def __call__(self, *inputs: Any) -> Any:
+        self.is_here.append(threading.get_ident() == threading.main_thread().ident)
+        self.time.now_ns += self.takes_ms * 1_000_000
+        return np.float32(len(self.is_here))
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+async def runs_here(held: Held, takes_ms: Iterable[int], pause_s: float = 0.0, **options: Any) -> str:
+    """Where *held* runs that takes so long in each run: l for the loop, w for a worker thread."""
+    config = ax.SessionConfig(executor_type="TAGGED_TOKEN", slow_inline_ms=None)
     with ax.Graph() as graph:
-        node = thread_op(seen)()
-    async with ax.Session(graph) as session:
-        await session.run(node)
-        with monkeypatch.context() as patch:
-            set_clock(patch, SteppingClock(3_000_000))
+        node = raw_op("Held", held)()
+    async with ax.Session(graph, config, clock=held.time.clock, **options) as session:
+        for held.takes_ms in takes_ms:
             await session.run(node)
-        await session.run(node)
-    here = threading.get_ident()
-    assert [ident == here for ident in seen] == [True, True, False]
+            held.time.now_ns += int(pause_s * 1e9)
+    return "".join("l" if is_here else "w" for is_here in held.is_here)
+
+
+async def test_a_slow_kernel_moves_to_a_worker_and_back(held: Held) -> None:
+    assert await runs_here(held, [0, 10, 10, 10, 10, *[0] * 10]) == "lllww" + "wwwwww" + "llll"
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 10.0])
+async def test_one_pause_of_the_machine_moves_no_kernel(held: Held, pause_s: float) -> None:
+    """Nor does what a kernel does in its first call only; nor do pauses that are far apart."""
+    pauses = [1000, 0, 0, 0] if not pause_s else [1000, 0, 1000, 1000]
+    assert await runs_here(held, pauses, pause_s) == "llll"
+
+
+async def test_pauses_of_the_machine_move_no_scalar_node() -> None:
+    """However many there are: what takes a few scalars, and is an op of the library, is never slow itself."""
+    time = FakeTime()
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        y = x * 2.0 + 1.0
+    async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=None), clock=time.clock) as session:
+        time.step_ns = 50_000_000
+        for _ in range(5):
+            assert await session.run(y, {x: 1.0}) == 3.0
+        assert session.statistics().longest_node is not None
+        assert [pool.threads for pool in session.statistics().worker_pools.values()] == [0]
+
+
+async def test_a_cost_model_says_what_is_cheap(held: Held) -> None:
+    assert await runs_here(held, [10] * 5, cost_model=ax.CostModel(math.inf)) == "lllll"
+    held.is_here.clear()
+    assert await runs_here(held, [10] * 5, cost_model=ax.CostModel(expensive_ms=20)) == "lllll"
+    held.is_here.clear()
+    assert await runs_here(held, [100] * 5, cost_model=ax.CostModel(expensive_ms=20)) == "llwww"
+
+
+@pytest.mark.parametrize("wrong", [0, -1, math.nan])
+def test_a_cost_model_of_no_time_is_refused(wrong: float) -> None:
+    with pytest.raises(ax.errors.InvalidArgumentError, match="expensive_ms"):
+        ax.CostModel(wrong)
 
 
 @pytest.mark.parametrize("is_expensive", [True, False])

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asyncexec.executor.workers import offload
 from asyncexec.executor.workers.job import HANDED_ON, Call, Outcome
 from asyncexec.executor.workers.offload import PoolStatistics, WorkerPool
 from asyncexec.framework.errors import FailedPreconditionError
+from tests.fake_time import FakeTime
 from tests.running import settle, started
 
 
@@ -147,10 +147,9 @@ async def test_statistics() -> None:
     await pool.close()
 
 
-async def test_a_batch_lets_the_loop_go_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_lets_the_loop_go_when_its_time_is_over() -> None:
     """Results that take long to hand on are handed on in several turns of the loop."""
-    pool, turns, handed_on = WorkerPool(1), [0], list[int]()
-    now = iter(range(0, 10**15, 10**7))
+    pool, turns, handed_on = WorkerPool(1, clock=FakeTime(10**7).clock), [0], list[int]()
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def count() -> None:
@@ -163,7 +162,6 @@ async def test_a_batch_lets_the_loop_go_when_its_time_is_over(monkeypatch: pytes
         if len(handed_on) == 200:
             done.set()
 
-    monkeypatch.setattr(offload, "monotonic_ns", lambda: next(now))
     jobs = [pool.submit(len, ("",), note) for _ in range(200)]
     while len(pool._results) < len(jobs):  # without giving the loop a turn
         pass

@@ -12,9 +12,10 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.kernel import KernelKind
 from tests.executor.channels import CPU, SpyRendezvous, recv, send
-from tests.executor.test_executor import SteppingClock, Turns
+from tests.executor.test_executor import Turns
+from tests.fake_time import FakeTime
 from tests.graph.testing_ops import load
-from tests.running import raw_op, set_clock, settle
+from tests.running import raw_op, settle
 
 CONFIG: Final = ax.SessionConfig(device_count={"CPU": 3}, num_worker_threads=2, debug=True)
 
@@ -147,13 +148,13 @@ async def test_a_switch_that_joins_its_input_on_the_one_device_that_is_left() ->
 
 
 @pytest.mark.parametrize("devices", [2, 3])
-async def test_the_loop_gets_turns(graph: ax.Graph, monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
+async def test_the_loop_gets_turns(graph: ax.Graph, devices: int) -> None:
     """3,000 nodes and as many crossings of 10 us each, in slices of a millisecond, whatever partitions they are in."""
     x, last = ring(3000, devices, raw_op("Step", lambda value: value, is_expensive=False, dtype=ax.float32))
-    async with ax.Session(graph, ax.SessionConfig(device_count={"CPU": 3})) as session:
+    time = FakeTime()
+    async with ax.Session(graph, ax.SessionConfig(device_count={"CPU": 3}), clock=time.clock) as session:
         await session.run(last, {x: 1.0})
-        clock = SteppingClock(10_000)
-        set_clock(monkeypatch, clock)
+        time.step_ns = 10_000
         async with Turns() as turns:
             assert await session.run(last, {x: 2.0}) == 2.0
     assert turns.count >= 3000 // 100

@@ -16,19 +16,13 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from tests.frontend.builder import run
+from tests.frontend.builder import IN_THE_LOOP, run
 from tests.running import import_all_names
 
 
 @pytest.fixture(scope="module", autouse=True)
 def all_names() -> None:
     import_all_names()
-
-
-@pytest.fixture
-def no_offloading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cheap kernels stay in the loop, however busy the machine is: a virtual clock does not wait for threads."""
-    monkeypatch.setattr("asyncexec.executor.engine.tagged_executor_state.EXPENSIVE_NS", 10**12)
 
 
 class Pair(NamedTuple):
@@ -147,7 +141,6 @@ async def test_no_schedule_changes_the_result(parallel_iterations: int) -> None:
 
 
 @pytest.mark.virtual_clock
-@pytest.mark.usefixtures("no_offloading")
 async def test_calls_overlap_up_to_the_limit_and_results_stay_in_order() -> None:
     under_way, most = 0, 0
 
@@ -165,7 +158,7 @@ async def test_calls_overlap_up_to_the_limit_and_results_stay_in_order() -> None
         pages = ax.map_fn(fetch, urls, parallel_iterations=32)
     assert pages.dtype is ax.object
     loop = asyncio.get_running_loop()
-    async with ax.Session(graph) as session:
+    async with ax.Session(graph, cost_model=IN_THE_LOOP) as session:
         begin = loop.time()
         found = await session.run(pages, {urls: [f"/{i}" for i in range(96)]})
         assert loop.time() - begin <= 0.041

@@ -38,19 +38,13 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from tests.frontend.builder import run
+from tests.frontend.builder import IN_THE_LOOP, run
 from tests.running import import_all_names
 
 
 @pytest.fixture(scope="module", autouse=True)
 def all_names() -> None:
     import_all_names()
-
-
-@pytest.fixture
-def no_offloading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cheap kernels stay in the loop, however busy the machine is: a virtual clock does not wait for threads."""
-    monkeypatch.setattr("asyncexec.executor.engine.tagged_executor_state.EXPENSIVE_NS", 10**12)
 
 
 def plain(value: Any) -> Any:
@@ -360,7 +354,6 @@ async def test_no_schedule_changes_the_result(parallel_iterations: int) -> None:
 
 
 @pytest.mark.virtual_clock
-@pytest.mark.usefixtures("no_offloading")
 @pytest.mark.parametrize("parallel_iterations", [1, 10, 32])
 async def test_calls_overlap_while_the_sum_stays_in_order(parallel_iterations: int) -> None:
     @ax.op
@@ -380,14 +373,13 @@ async def test_calls_overlap_while_the_sum_stays_in_order(parallel_iterations: i
     for i in range(1000):
         expected = (expected * 31 + i) % 65521
     loop = asyncio.get_running_loop()
-    async with ax.Session(graph) as session:
+    async with ax.Session(graph, cost_model=IN_THE_LOOP) as session:
         begin = loop.time()
         assert await session.run(result) == (expected, 1000)
         assert loop.time() - begin == pytest.approx(math.ceil(1000 / parallel_iterations) * 0.010)
 
 
 @pytest.mark.virtual_clock
-@pytest.mark.usefixtures("no_offloading")
 async def test_a_counter_of_maximum_iterations_runs_ahead() -> None:
     @ax.op
     async def wait(i: int) -> np.int32:
@@ -399,7 +391,7 @@ async def test_a_counter_of_maximum_iterations_runs_ahead() -> None:
             lambda acc: True, lambda acc: acc + wait(ax.constant(1)), 0, maximum_iterations=100, parallel_iterations=50
         )
     loop = asyncio.get_running_loop()
-    async with ax.Session(graph) as session:
+    async with ax.Session(graph, cost_model=IN_THE_LOOP) as session:
         begin = loop.time()
         assert await session.run(result) == 100
         assert loop.time() - begin == pytest.approx(0.020)
@@ -422,7 +414,6 @@ async def test_an_async_op_runs_once_an_iteration() -> None:
 
 
 @pytest.mark.virtual_clock
-@pytest.mark.usefixtures("no_offloading")
 async def test_an_endless_loop_is_ended_by_the_timeout() -> None:
     cancelled: list[int] = []
 
@@ -437,7 +428,7 @@ async def test_an_endless_loop_is_ended_by_the_timeout() -> None:
     with ax.Graph() as graph:
         awaiting = ax.while_loop(lambda i, a: True, lambda i, a: (i + 1, a + forever(i)), (0, 0))
         counting = ax.while_loop(lambda i: i < 100, lambda i: i + 1, 0)
-    async with ax.Session(graph) as session:
+    async with ax.Session(graph, cost_model=IN_THE_LOOP) as session:
         with pytest.raises(ax.errors.DeadlineExceededError):
             await session.run(awaiting, options=ax.RunOptions(timeout=2.5))
         assert sorted(cancelled) == list(range(30))

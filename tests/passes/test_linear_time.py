@@ -13,10 +13,9 @@ from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.passes.pipeline import Pipeline, Prepared
 from asyncexec.passes.registry import Level
 from asyncexec.session.graph_execution_state import GraphExecutionState
+from tests.fake_time import FakeTime
 from tests.graph.test_linear_time import FLOAT, X, backwards, calls_made, chain, fan_out, ladder, loops, node, one_wide
-from tests.session.turns import every_yield_is_a_turn, turns_during
-
-__all__ = ["every_yield_is_a_turn"]  # a fixture
+from tests.session.turns import turns_during
 
 
 def identities(count: int) -> list[NodeDef]:
@@ -89,9 +88,8 @@ def test_twice_the_nodes_take_twice_the_calls_and_they_are_few(shape: Callable[[
     assert many < 50 * size
 
 
-@pytest.mark.usefixtures("every_yield_is_a_turn")
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_others_have_their_turns_meanwhile(shape: Callable[[int], list[NodeDef]]) -> None:
     run = pipeline_of(imported(GraphDef(node=tuple(shape(1_000)))))
-    turns, _ = await turns_during(run_in_slices(run(Level.WHOLE)))
+    turns, _ = await turns_during(run_in_slices(run(Level.WHOLE), FakeTime(10**9).clock))
     assert turns > 15 * 1_000 // STRIDE  # in each of the passes

@@ -94,7 +94,7 @@ class Watched:
         self.number, self.now = 0, 1000 * MS
         monkeypatch.setattr(gil_watch._Probe, "start", self._start)
         monkeypatch.setattr(gil_watch._Probe, "stop", lambda probe: None)
-        monkeypatch.setattr(gil_watch, "monotonic_ns", lambda: self.now)
+        self.watch = GilWatch(lambda: ["node"], ax.Clock(now_ns=lambda: self.now))
 
     def _start(self, *_: object) -> None:
         self.number += 1
@@ -105,7 +105,8 @@ class Watched:
 
 @pytest.mark.usefixtures("gil")
 def test_one_call_at_a_time_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, seen = watch(), Watched(monkeypatch)
+    seen = Watched(monkeypatch)
+    found = seen.watch
     for name in ("one", "other"):
         found.judge(busy()._replace(name=name))
     found.call("one", lambda: found.call("other", lambda: 1))
@@ -114,7 +115,8 @@ def test_one_call_at_a_time_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("gil")
 def test_a_rest_after_each_watch_but_for_who_seems_guilty(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, seen = watch(), Watched(monkeypatch)
+    seen = Watched(monkeypatch)
+    found = seen.watch
     for name in ("one", "other"):
         found.judge(busy()._replace(name=name))
     found.call("one", lambda: seen.pass_time(10))
@@ -140,7 +142,8 @@ def test_an_error_ends_the_probe() -> None:
 
 
 def test_where_there_is_no_gil_nobody_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, seen = watch(), Watched(monkeypatch)
+    seen = Watched(monkeypatch)
+    found = seen.watch
     found.judge(busy())
     monkeypatch.setattr(gil_watch, "gil_is_enabled", lambda: False)
     assert found.call("node", lambda: 1) == (1, None)

@@ -359,7 +359,6 @@ async def test_a_region_lets_go_of_what_it_needs_no_more(config: ax.SessionConfi
             await run
 
 
-@pytest.mark.measured_costs
 @pytest.mark.allow_blocking
 @pytest.mark.usefixtures("in_regions")
 async def test_a_region_that_holds_the_loop_is_given_up() -> None:

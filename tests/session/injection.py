@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import itertools
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -23,10 +22,10 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.framework import cooperative
 from asyncexec.rendezvous.intra_process import Rendezvous
 from asyncexec.session import step_args
 from asyncexec.testing import VirtualClockLoop
+from tests.fake_time import in_single_steps
 from tests.running import let_threads_free, settle
 
 # For cases with worker threads or processes, which take real time: the clock must not jump meanwhile.
@@ -313,13 +312,6 @@ def watched() -> Iterator[Watch]:
         gc.enable()
 
 
-@contextlib.contextmanager
-def in_single_steps() -> Iterator[None]:
-    """Have what is built in slices of time give way to others wherever it can."""
-    with mock.patch.object(cooperative, "monotonic_ns", itertools.count(0, 10 * cooperative.SLICE_NS).__next__):
-        yield
-
-
 def pending_timers() -> list[Any]:
     loop: Any = asyncio.get_running_loop()
     return [handle for handle in loop._scheduled if not handle.cancelled()]
@@ -398,10 +390,10 @@ async def end_first_at_every_point(make: Callable[[Watch], Case], way: Way, poin
 
     Both are of one signature: who is ended may be the one that builds it.
     """
-    with watched() as watch, in_single_steps():
+    with watched() as watch:
         case = make(watch)
         for point in points:
-            async with ax.Session(case.graph, case.config) as session:
+            async with ax.Session(case.graph, **in_single_steps(case.config)) as session:
                 others: list[asyncio.Task[Any]] = []
 
                 async def run_beside_another(session: ax.Session = session, others: Any = others) -> Any:
@@ -448,7 +440,7 @@ async def close_at_every_point(
 
 async def _close_at(case: Case, watch: Watch, point: int) -> bool:
     """Whether the run was over before."""
-    session = ax.Session(case.graph, case.config)
+    session = ax.Session(case.graph, **in_single_steps(case.config))
     run = asyncio.ensure_future(case.run(session))
     loop, closing = asyncio.get_running_loop(), list[asyncio.Task[None]]()
     with before_callbacks({point: lambda: closing.append(loop.create_task(session.close()))}):

@@ -9,8 +9,8 @@ import pydantic
 import pytest
 
 import asyncexec as ax
-from asyncexec.framework import cooperative
 from asyncexec.framework.kernel import KernelKind
+from tests.fake_time import FakeTime
 from tests.running import raw_op, settle, started
 
 EXHAUSTED, CANCELLED = ax.errors.ResourceExhaustedError, ax.errors.CancelledError
@@ -48,11 +48,9 @@ def config(**settings: Any) -> ax.SessionConfig:
 
 
 @pytest.mark.parametrize("how", ["run", "callable", "partial_run"])
-async def test_so_many_at_a_time_and_first_come_first_served(
-    counter: Counter, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cooperative, "monotonic_ns", lambda: 0)  # no slice is ever over
-    async with ax.Session(counter.graph, config(max_concurrent_steps=3, slice_ms=10_000)) as session:
+async def test_so_many_at_a_time_and_first_come_first_served(counter: Counter, how: str) -> None:
+    no_slice_is_over = FakeTime().clock
+    async with ax.Session(counter.graph, config(max_concurrent_steps=3), clock=no_slice_is_over) as session:
         call = session.make_callable(counter.y, [counter.x])
 
         async def one(number: int) -> Any:

@@ -14,7 +14,6 @@ from tests.session.injection import (
     by_cancel,
     close_at_every_point,
     end_first_at_every_point,
-    in_single_steps,
     of_ways,
     some_points,
 )
@@ -48,5 +47,4 @@ async def test_ended_at_every_point_of_the_first_run(name: str, way: Way, points
 @some_points
 @cases
 async def test_session_closed_at_every_point_of_the_first_run(name: str, points: range) -> None:
-    with in_single_steps():
-        await close_at_every_point(CASES[name], points)
+    await close_at_every_point(CASES[name], points)

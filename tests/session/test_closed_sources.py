@@ -12,8 +12,9 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.session.large_feeds import MAX_ITEMS
+from tests.fake_time import in_single_steps
 from tests.running import settle
-from tests.session.injection import before_callbacks, in_single_steps
+from tests.session.injection import before_callbacks
 
 COUNT: Final = 4
 
@@ -90,7 +91,7 @@ async def _close_before(point: int, way: Way, size: int) -> bool:
     source, found, closing = Source(size), list[int](), list[asyncio.Task[None]]()
     with ax.Graph() as graph:
         x = ax.placeholder(ax.int64, [None])
-        session = ax.Session(graph, ax.SessionConfig(drain_timeout_s=60))
+        session = ax.Session(graph, **in_single_steps(ax.SessionConfig(drain_timeout_s=60)))
         outputs = way(source, session, x)
 
     async def take_all() -> None:
@@ -103,7 +104,7 @@ async def _close_before(point: int, way: Way, size: int) -> bool:
         closing.append(loop.create_task((outputs if way in STREAMS else session).close(), context=context))
 
     async with session, outputs:
-        with in_single_steps(), before_callbacks({point: close}):
+        with before_callbacks({point: close}):
             (outcome,) = await asyncio.gather(take_all(), return_exceptions=True)
         was_in_time = bool(closing)
         await asyncio.gather(*closing)
@@ -124,14 +125,14 @@ async def test_a_queue_keeps_what_no_stream_has_drawn() -> None:
         with ax.Graph() as graph:
             x = ax.source(queue, ax.int64, [])
         found, closing = list[int](), list[asyncio.Task[None]]()
-        async with ax.Session(graph) as session, session.stream(x + 0 * x, window=2) as stream:
+        async with ax.Session(graph, **in_single_steps()) as session, session.stream(x + 0 * x, window=2) as stream:
 
             async def take_all(stream: Any = stream, found: list[int] = found) -> None:
                 async for out in stream:
                     found.append(int(out))
 
             close = lambda closing=closing, stream=stream: closing.append(asyncio.ensure_future(stream.close()))  # noqa: E731
-            with in_single_steps(), before_callbacks({point: close}):
+            with before_callbacks({point: close}):
                 taking = asyncio.ensure_future(take_all())
                 await settle(80)
                 await asyncio.gather(*closing)

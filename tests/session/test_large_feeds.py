@@ -16,9 +16,7 @@ from asyncexec.session import large_feeds
 from asyncexec.session.function_call_frame import SlowConverter, feed_converter
 from asyncexec.session.large_feeds import MAX_BYTES, MAX_ITEMS, LargeFeedError, convert_in_pieces, is_large
 from tests.running import settle
-from tests.session.turns import every_yield_is_a_turn, turns_during
-
-__all__ = ["every_yield_is_a_turn"]  # a fixture
+from tests.session.turns import slow_session, turns_during
 
 DTYPES = [
     ax.float32,
@@ -195,13 +193,12 @@ def test_guarded_converter_leaves_large_values_alone() -> None:
     assert feed_converter(sized, is_guarded=True)(fitting) is fitting
 
 
-@pytest.mark.usefixtures("every_yield_is_a_turn")
 @pytest.mark.parametrize("way", ["run", "make_callable"])
 async def test_others_get_their_turns(way: str) -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [None], name="x")
         y = ax.reduce_sum(x)
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         call = session.make_callable(y, [x])
 
         async def total_of(values: list[float]) -> Any:
@@ -214,11 +211,10 @@ async def test_others_get_their_turns(way: str) -> None:
         assert many >= few + 2 * 5
 
 
-@pytest.mark.usefixtures("every_yield_is_a_turn")
 async def test_error_of_a_large_feed() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.int32, [None, 2], name="x")
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         with pytest.raises(ax.errors.InvalidTypeError, match=r"cannot feed 'x:0': .* without loss"):
             await session.run(x, {x: [[1, 2.5]] * MAX_ITEMS})
         with pytest.raises(ax.errors.InvalidArgumentError, match=r"shape \[8192, 3\] for 'x:0'"):
@@ -226,12 +222,11 @@ async def test_error_of_a_large_feed() -> None:
         assert (await session.run(x, {x: [[1, 2]] * MAX_ITEMS})).shape == (MAX_ITEMS, 2)
 
 
-@pytest.mark.usefixtures("every_yield_is_a_turn")
 async def test_close_while_a_feed_is_converted() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [None], name="x")
         y = ax.identity(x)
-    session = ax.Session(graph)
+    session = slow_session(graph)
     await session.run(y, {x: [1.0]})
     run = asyncio.ensure_future(session.run(y, {x: [1.0] * (5 * MAX_ITEMS)}))
     await settle()
@@ -240,12 +235,11 @@ async def test_close_while_a_feed_is_converted() -> None:
         await run
 
 
-@pytest.mark.usefixtures("every_yield_is_a_turn")
 async def test_cancelled_while_a_feed_is_converted() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [None], name="x")
         y = ax.identity(x)
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         await session.run(y, {x: [1.0]})
         run = asyncio.ensure_future(session.run(y, {x: [1.0] * (5 * MAX_ITEMS)}))
         await asyncio.sleep(0)
@@ -268,20 +262,18 @@ class Sums:
 MANY = [1.0] * (5 * MAX_ITEMS)
 
 
-@pytest.mark.usefixtures("every_yield_is_a_turn")
 async def test_others_get_their_turns_while_a_partial_run_is_fed() -> None:
     sums = Sums()
-    async with ax.Session(sums.graph) as session, session.partial_run(sums.sums, [sums.x, sums.z]) as step:
+    async with slow_session(sums.graph) as session, session.partial_run(sums.sums, [sums.x, sums.z]) as step:
         few, _ = await turns_during(step.feed({sums.x: [1.0]}))
         many, _ = await turns_during(step.feed({sums.z: MANY}))
         assert many >= few + 2 * 5
         assert await step.fetch(sums.sums) == [1, 5 * MAX_ITEMS]
 
 
-@pytest.mark.usefixtures("every_yield_is_a_turn")
 async def test_large_feed_of_a_partial_run_that_is_fed_by_another_meanwhile() -> None:
     sums = Sums()
-    async with ax.Session(sums.graph) as session, session.partial_run(sums.sums, [sums.x, sums.z]) as step:
+    async with slow_session(sums.graph) as session, session.partial_run(sums.sums, [sums.x, sums.z]) as step:
         feed = asyncio.ensure_future(step.feed({sums.z: MANY, sums.x: MANY}))
         await asyncio.sleep(0)
         await step.feed({sums.x: [2.0]})
@@ -293,11 +285,10 @@ async def test_large_feed_of_a_partial_run_that_is_fed_by_another_meanwhile() ->
         assert await step.fetch(sums.sums) == [2, 3]
 
 
-@pytest.mark.usefixtures("every_yield_is_a_turn")
 @pytest.mark.parametrize("end", ["cancel", "leave", "close"])
 async def test_end_of_a_partial_run_while_a_feed_is_converted(end: str) -> None:
     sums = Sums()
-    async with ax.Session(sums.graph) as session:
+    async with slow_session(sums.graph) as session:
         async with session.partial_run(sums.sums, [sums.x, sums.z]) as step:
             feed = asyncio.ensure_future(step.feed({sums.x: MANY}))
             await asyncio.sleep(0)
@@ -316,10 +307,9 @@ async def test_end_of_a_partial_run_while_a_feed_is_converted(end: str) -> None:
                 await feed
 
 
-@pytest.mark.usefixtures("every_yield_is_a_turn")
 async def test_error_of_a_large_feed_of_a_partial_run() -> None:
     sums = Sums()
-    async with ax.Session(sums.graph) as session, session.partial_run(sums.sums, [sums.x, sums.z]) as step:
+    async with slow_session(sums.graph) as session, session.partial_run(sums.sums, [sums.x, sums.z]) as step:
         with pytest.raises(ax.errors.InvalidArgumentError, match=r"shape \[8193, 1\] for 'z:0'"):
             await step.feed({sums.x: [1.0], sums.z: [[1.0]] * (MAX_ITEMS + 1)})
         await step.feed({sums.x: [1.0], sums.z: [2.0]})

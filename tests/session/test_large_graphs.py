@@ -18,13 +18,10 @@ from asyncexec.framework.cooperative import STRIDE
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.graph.graph_text import parse_graph_text
 from tests.running import import_all_names, settle
-from tests.session.turns import every_yield_is_a_turn, turns_during
-
-__all__ = ["every_yield_is_a_turn"]  # a fixture
+from tests.session.turns import slow_session, turns_during
 
 STRIDES: Final = 6
 COUNT: Final = STRIDES * STRIDE  # nodes
-pytestmark = pytest.mark.usefixtures("every_yield_is_a_turn")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,7 +46,7 @@ def built(count: int = COUNT) -> ax.Graph:
 async def test_extend_adds_all_at_once() -> None:
     graph = ax.Graph()
     sizes: list[int] = []
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         turns, _ = await turns_during(session.extend(chain()), lambda: sizes.append(len(graph)))
         assert turns > 2 * STRIDES
         assert set(sizes) == {0, COUNT + 1}
@@ -60,7 +57,7 @@ async def test_extend_adds_all_at_once() -> None:
 
 async def test_extend_whose_nodes_are_in_no_order() -> None:
     shuffled = tuple(reversed(chain().node))
-    async with ax.Session(ax.Graph()) as session:
+    async with slow_session(ax.Graph()) as session:
         turns, _ = await turns_during(session.extend(GraphDef(node=shuffled)))
         assert turns > 3 * STRIDES
         assert await session.run(f"n{COUNT - 1}:0", {"x:0": 2.0}) == (-1) ** COUNT * 2
@@ -68,7 +65,7 @@ async def test_extend_whose_nodes_are_in_no_order() -> None:
 
 async def test_extend_that_is_cancelled() -> None:
     graph = built(1)
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         extending = asyncio.ensure_future(session.extend(chain(prefix="m", first="n0")))
         await settle(STRIDES)
         extending.cancel()
@@ -82,7 +79,7 @@ async def test_extend_that_is_cancelled() -> None:
 
 async def test_nodes_that_are_added_meanwhile() -> None:
     graph = built(1)
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         extending = asyncio.ensure_future(session.extend(chain(prefix="m", first="n0")))
         await settle(STRIDES)
         with graph:
@@ -96,7 +93,7 @@ async def test_nodes_that_are_added_meanwhile() -> None:
 @pytest.mark.parametrize("name", ["m0", f"m{COUNT - 1}"])
 async def test_name_that_is_taken_meanwhile(name: str) -> None:
     graph = built(1)
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         extending = asyncio.ensure_future(session.extend(chain(prefix="m", first="n0")))
         await settle(STRIDES)
         with graph:
@@ -122,7 +119,7 @@ async def test_function_that_is_added_meanwhile(*, is_same: bool) -> None:
     called, other = calling(ax.negative, "a"), calling(ax.negative if is_same else ax.square, "b")
     named = tuple(node.model_copy(update={"name": "called"}) if node.name == "F" else node for node in called.node)
     graph = built(1)
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         both = GraphDef(node=(*named, *chain(prefix="m", first="n0").node), library=called.library)
         extending = asyncio.ensure_future(session.extend(both))
         await settle(STRIDES)
@@ -140,7 +137,7 @@ async def test_function_that_is_added_meanwhile(*, is_same: bool) -> None:
 async def test_two_extensions_at_once() -> None:
     """They come one after the other."""
     graph = built(1)
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         parts = [chain(prefix=prefix, first="n0") for prefix in "ab"]
         await asyncio.gather(*map(session.extend, parts))
     assert [node.name[0] for node in graph.operations] == ["x", "n", *"a" * COUNT, *"b" * COUNT]
@@ -189,7 +186,7 @@ async def test_first_run(make: Any) -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [], name="x")
         y = make(x)
-    async with ax.Session(graph, ax.SessionConfig(device_count={"CPU": 2})) as session:
+    async with slow_session(graph, ax.SessionConfig(device_count={"CPU": 2})) as session:
         turns, value = await turns_during(session.run(y, {x: 0}))
         assert value == 2
         assert turns > 5 * STRIDES
@@ -197,7 +194,7 @@ async def test_first_run(make: Any) -> None:
 
 async def test_traced_run() -> None:
     metadata, options = ax.RunMetadata(), ax.RunOptions(trace=True)
-    async with ax.Session(built()) as session:
+    async with slow_session(built()) as session:
         await session.run(f"n{COUNT - 1}", {"x:0": 2.0})
         few, _ = await turns_during(session.run(f"n{COUNT - 1}", {"x:0": 2.0}))
         many, _ = await turns_during(session.run(f"n{COUNT - 1}", {"x:0": 2.0}, options=options, metadata=metadata))
@@ -208,7 +205,7 @@ async def test_traced_run() -> None:
 
 async def test_partition_graphs() -> None:
     metadata, options = ax.RunMetadata(), ax.RunOptions(output_partition_graphs=True)
-    async with ax.Session(built()) as session:
+    async with slow_session(built()) as session:
         await session.run(f"n{COUNT - 1}:0", {"x:0": 2.0})
         few, _ = await turns_during(session.run(f"n{COUNT - 1}:0", {"x:0": 2.0}))
         many, _ = await turns_during(session.run(f"n{COUNT - 1}:0", {"x:0": 2.0}, options=options, metadata=metadata))
@@ -222,7 +219,7 @@ async def test_nest_of_many_fetches(*, is_deep: bool) -> None:
     graph = built()
     tensors = [graph.tensor(f"n{i}:0") for i in range(COUNT)]
     nest: Any = {"a": [tensors], "b": (tensors[0], None)[:1]} if is_deep else tensors
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         task = asyncio.ensure_future(session.run(nest, {"x:0": 2.0}))
         await settle(STRIDES)  # what the fetches are is not all read yet
         assert session.statistics().cached_signatures == 0
@@ -235,7 +232,7 @@ async def test_nest_of_many_fetches(*, is_deep: bool) -> None:
 async def test_nest_of_fetches_that_changes_while_it_is_read() -> None:
     graph = built()
     nest = [graph.tensor(f"n{i}:0") for i in range(COUNT)]
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         task = asyncio.ensure_future(session.run(nest, {"x:0": 2.0}))
         await settle(2)
         nest.pop()
@@ -249,7 +246,7 @@ async def test_feeds_that_change_while_fetches_are_read() -> None:
     graph = built()
     nest = [graph.tensor(f"n{i}:0") for i in range(COUNT)]
     feeds = {"x:0": np.float32(2)}
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         task = asyncio.ensure_future(session.run(nest, feeds))
         await settle(2)
         feeds["n3:0"] = np.float32(100)

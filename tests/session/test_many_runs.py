@@ -9,8 +9,8 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.kernel import KernelKind
+from tests.fake_time import in_single_steps
 from tests.running import raw_op, settle
-from tests.session.injection import in_single_steps
 
 
 async def test_ten_thousand_at_once() -> None:
@@ -75,10 +75,9 @@ async def test_all_who_wait_for_the_first_to_be_built_go_on_at_once() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.int64, [], name="x")
         y = raw_op("Meet", meet, kind=KernelKind.ASYNC, dtype=ax.int64)(x)
-    async with ax.Session(graph, ax.SessionConfig(slice_ms=10_000)) as session:
+    async with ax.Session(graph, **in_single_steps()) as session:
         count_turn()
-        with in_single_steps():
-            assert await asyncio.gather(*[session.run(y, {x: n}) for n in range(100)]) == list(range(100))
+        assert await asyncio.gather(*[session.run(y, {x: n}) for n in range(100)]) == list(range(100))
     assert seen[0] > 5  # it was built in slices
     assert seen[-1] - seen[0] <= 2
 

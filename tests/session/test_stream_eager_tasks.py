@@ -11,11 +11,8 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.engine import executor_state
-from asyncexec.executor.plans import compiled_plan
-from asyncexec.executor.streams import stream_driver
 from asyncexec.framework.kernel import KernelKind
+from tests.fake_time import FakeTime
 from tests.running import begin_tasks_eagerly, raw_op, settle
 from tests.session.stream_graphs import Stages, plus, results
 
@@ -134,25 +131,22 @@ async def test_items_that_end_at_once_and_items_that_do_not(window: int, ordered
     assert (outputs if ordered else sorted(outputs)) == results(range(40))
 
 
-async def test_the_time_of_a_kernel_is_not_that_of_the_next_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_time_of_a_kernel_is_not_that_of_the_next_nodes() -> None:
     """A kernel that does not await has run when its task is made; what is behind it is quick."""
-    now_ns = 0
-    slow: list[str] = []
-    for module in (executor_state, compiled_plan, stream_driver):
-        monkeypatch.setattr(module, "monotonic_ns", lambda: now_ns)
-    monkeypatch.setattr(LoopHolds, "note_one_of", lambda _, nodes, ns: slow.extend(node.name for node in nodes))
-    monkeypatch.setattr(LoopHolds, "note", lambda _, node, ns: slow.append(node.name))
+    time = FakeTime()
 
     @ax.op(outputs=[ax.int64], shapes=[[]])
     async def hold(x: Any) -> Any:
-        nonlocal now_ns
-        now_ns += 5_000_000
+        time.now_ns += 5_000_000
         return x
 
     with ax.Graph() as graph:
         x = ax.placeholder(ax.int64, [])
-        out = plus(hold(plus(x, np.int64(0))), np.int64(1))
+        held = hold(plus(x, np.int64(0)))
+        out = plus(held, np.int64(1))
     begin_tasks_eagerly()
-    async with ax.Session(graph) as session:
-        assert [y async for y in session.map(out, ({x: i} for i in range(20)))] == list(range(1, 21))
-    assert slow == []
+    async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=1), clock=time.clock) as session:
+        with pytest.warns(ax.KernelWarning) as told:
+            assert [y async for y in session.map(out, ({x: i} for i in range(20)))] == list(range(1, 21))
+        assert session.statistics().longest_node == held.op.name
+    assert [held.op.name in str(each.message) for each in told] == [True]

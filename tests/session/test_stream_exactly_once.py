@@ -6,15 +6,15 @@ As in ``test_exactly_once.py``: one is cancelled before each callback of the loo
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 import asyncexec as ax
+from tests.fake_time import in_single_steps
 from tests.running import settle
-from tests.session.injection import Begun, at_every_point, cancelled_before, in_single_steps
+from tests.session.injection import Begun, at_every_point, cancelled_before
 from tests.session.stream_graphs import Stages, results
 
 pytestmark = pytest.mark.virtual_clock
@@ -49,16 +49,14 @@ SOURCES: dict[str, Callable[[Stages], Any]] = {
 
 
 @pytest.fixture(params=[False, True], ids=["", "in single steps"])
-def building(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Building gives way to others as often as it can, or not at all."""
-    with in_single_steps() if request.param else contextlib.nullcontext():
-        yield
+def building(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Arguments of sessions: building gives way to others as often as it can, or not at all."""
+    return in_single_steps() if request.param else {}
 
 
-@pytest.mark.usefixtures("building")
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("source", SOURCES)
-async def test_results_of_a_map_whose_taker_is_cancelled(source: str, ordered: bool) -> None:
+async def test_results_of_a_map_whose_taker_is_cancelled(source: str, ordered: bool, building: dict[str, Any]) -> None:
     """``anext`` under a timeout, say: whoever asks next gets what that one would have got; from the first item on."""
     stages = Stages(delays=Delays())
 
@@ -70,7 +68,7 @@ async def test_results_of_a_map_whose_taker_is_cancelled(source: str, ordered: b
                 found.append(out)
 
         async with (
-            ax.Session(stages.graph) as session,
+            ax.Session(stages.graph, **building) as session,
             session.map(stages.y, SOURCES[source](stages), window=2, ordered=ordered) as outputs,
         ):
             was_cancelled, _ = await cancelled_before(point, take_all)
@@ -106,8 +104,7 @@ async def test_results_of_a_map_one_of_whose_two_takers_is_cancelled() -> None:
     await at_every_point(check)
 
 
-@pytest.mark.usefixtures("building")
-async def test_items_of_a_stream_whose_sender_is_cancelled() -> None:
+async def test_items_of_a_stream_whose_sender_is_cancelled(building: dict[str, Any]) -> None:
     """An item whose ``send`` did not return was not sent."""
     stages = Stages(delays=Delays())
 
@@ -123,7 +120,7 @@ async def test_items_of_a_stream_whose_sender_is_cancelled() -> None:
         async def take_all() -> list[int]:
             return [int(out) async for out in stream]
 
-        async with ax.Session(stages.graph) as session, session.stream(stages.y, window=2) as stream:
+        async with ax.Session(stages.graph, **building) as session, session.stream(stages.y, window=2) as stream:
             taking = asyncio.ensure_future(take_all())
             was_cancelled, _ = await cancelled_before(point, send_all)
             if len(returned) < COUNT:

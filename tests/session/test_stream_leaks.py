@@ -151,6 +151,10 @@ async def objects_after(session: ax.Session, pipeline: Pipeline, counts: list[in
     return found
 
 
+# What pytest keeps of warnings is not flat.
+IGNORED = "ignore::asyncexec.framework.kernel_warning.KernelWarning"
+
+
 async def check_flat(counts: list[int]) -> None:
     pipeline = Pipeline()
     tracemalloc.start()
@@ -168,6 +172,7 @@ async def check_flat(counts: list[int]) -> None:
 
 @pytest.mark.one_of("loop")
 @pytest.mark.allow_blocking
+@pytest.mark.filterwarnings(IGNORED)
 async def test_memory_is_flat() -> None:
     await check_flat([500, 4_000])
 
@@ -175,5 +180,6 @@ async def test_memory_is_flat() -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(900)
 @pytest.mark.allow_blocking
+@pytest.mark.filterwarnings(IGNORED)
 async def test_memory_is_flat_over_a_million_items() -> None:
     await check_flat([1_000, 20_000, 500_000, 1_000_000])

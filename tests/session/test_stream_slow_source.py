@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 import asyncexec as ax
-from asyncexec.executor.streams import stream_driver, stream_intake
+from tests.fake_time import FakeTime
 from tests.session.stream_graphs import Stages
 
 _SECOND_NS = 1_000_000_000
 
 
-async def test_results_come_while_a_slow_source_is_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_ns = 0
-    for module in (stream_driver, stream_intake):
-        monkeypatch.setattr(module, "monotonic_ns", lambda: now_ns)
+async def test_results_come_while_a_slow_source_is_drawn_from() -> None:
+    time = FakeTime()
     stages, drawn = Stages(), 0
 
     def items() -> Iterator[dict[Any, int]]:
-        nonlocal drawn, now_ns
+        nonlocal drawn
         while True:
             drawn += 1
-            now_ns += _SECOND_NS
+            time.now_ns += _SECOND_NS
             yield {stages.x: drawn}
 
-    async with ax.Session(stages.graph) as session, session.map(stages.y, items(), window=1000) as outputs:
+    async with (
+        ax.Session(stages.graph, clock=time.clock) as session,
+        session.map(stages.y, items(), window=1000) as outputs,
+    ):
         assert await anext(outputs) == 3
         assert drawn < 20

@@ -6,32 +6,31 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-
 import asyncexec as ax
-from asyncexec.session import stream_session
+from tests.fake_time import FakeTime
 from tests.session.stream_graphs import Stages
 
 
-async def test_a_source_that_never_waits_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_ns = 0
-    monkeypatch.setattr(stream_session, "monotonic_ns", lambda: now_ns, raising=False)
+async def test_a_source_that_never_waits_lets_others_run() -> None:
+    time = FakeTime()
     stages = Stages()
     turns: list[int] = []
 
     async def items() -> AsyncIterator[dict[Any, int]]:
-        nonlocal now_ns
         for x in range(100):
-            now_ns += 2_000_000
+            time.now_ns += 2_000_000
             yield {stages.x: x}
         turns.append(-1)
 
     async def tick() -> None:
         while True:
-            turns.append(now_ns)
+            turns.append(time.now_ns)
             await asyncio.sleep(0)
 
-    async with ax.Session(stages.graph) as session, session.map(stages.y, items(), window=1000) as outputs:
+    async with (
+        ax.Session(stages.graph, clock=time.clock) as session,
+        session.map(stages.y, items(), window=1000) as outputs,
+    ):
         ticking = asyncio.create_task(tick())
         assert await anext(outputs) == 1
         ticking.cancel()

@@ -29,6 +29,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.kernel import KernelKind
+from tests.fake_time import FakeTime
 from tests.running import begin_tasks_eagerly, raw_op, settle, started
 
 
@@ -171,7 +172,7 @@ async def test_kernels_that_had_not_begun_never_begin(graph: ax.Graph, kernels: 
         a, b = named("a", "b")
         with ax.control_dependencies([]):
             fetches = [kernels.wait(a), kernels.wait(a), kernels.fail(b)]
-    async with ax.Session(graph) as session:
+    async with ax.Session(graph, clock=FakeTime().clock) as session:
         for _ in range(2):
             with pytest.raises(ax.errors.InvalidArgumentError, match="b failed"):
                 await session.run(fetches)

@@ -15,14 +15,11 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.cooperative import PART, in_parts
 from tests.running import import_all_names, raw_op
-from tests.session.turns import every_yield_is_a_turn, turns_during
-
-__all__ = ["every_yield_is_a_turn"]  # a fixture
+from tests.session.turns import slow_session, turns_during
 
 PARTS: Final = 4
 MANY: Final = PARTS * PART
 FEW: Final = 3
-pytestmark = pytest.mark.usefixtures("every_yield_is_a_turn")
 
 Signature: TypeAlias = tuple[Any, dict[Any, Any], Any]  # fetches, feeds, what comes out
 
@@ -99,7 +96,7 @@ async def turns_of_first_run(make: Callable[[ax.Tensor, int], Signature], count:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [], name="x")
         fetched, fed, wanted = make(x, count)
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         turns, found = await turns_during(session.run(fetched, fed))
         assert found == wanted
         assert await session.run(fetched, fed) == wanted
@@ -117,7 +114,7 @@ async def test_a_run_with_a_node_of_many_inputs_can_be_cancelled_while_it_is_bui
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [], name="x")
         y, _, _ = inputs(x, MANY)
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         turns, _ = await turns_during(session.run(x * 2.0, {x: 1.0}))
         for wait in range(turns, turns + 3 * PARTS):
             running = asyncio.ensure_future(session.run(y, {x: 1.0}))

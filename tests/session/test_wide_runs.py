@@ -15,13 +15,10 @@ import asyncexec as ax
 from asyncexec.executor.diagnostics.kernel_stats import WIDE
 from asyncexec.framework.cooperative import PART, STRIDE
 from tests.running import import_all_names, raw_op
-from tests.session.turns import every_yield_is_a_turn, turns_during
-
-__all__ = ["every_yield_is_a_turn"]  # a fixture
+from tests.session.turns import slow_session, turns_during
 
 COUNT: Final = PART + 8 * STRIDE
 RENDEZVOUS: Final = ax.SessionConfig(feed_fetch_medium="rendezvous")
-pytestmark = pytest.mark.usefixtures("every_yield_is_a_turn")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,7 +50,7 @@ async def test_a_kernel_with_many_inputs_begins_on_a_worker(*, is_wide: bool, ha
         y = op(*[x] * count)
         if has_loop:
             (y,) = ax.while_loop(lambda i: i < 1, lambda i: i + 1, [y])
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         assert await session.run(y, {x: 1.0}) == count
     assert watched.was_inline == [not is_wide]
 
@@ -67,7 +64,7 @@ async def test_a_kernel_with_many_outputs_begins_on_a_worker(*, is_wide: bool) -
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [], name="x")
         y = op(x)
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         assert await session.run(y, {x: 1.0}) == list(range(count))
     assert watched.was_inline == [not is_wide]
 
@@ -91,7 +88,7 @@ async def test_many_feeds(config: ax.SessionConfig | None) -> None:
         y = ax.add_n(many)
     values = {x: float(i % 3) for i, x in enumerate(many)}
     wanted = sum(values.values())
-    async with ax.Session(graph, config) as session:
+    async with slow_session(graph, config) as session:
         first, found = await turns_during(session.run(y, values))
         again, found_again = await turns_during(session.run(y, values))
     assert found == found_again == wanted
@@ -104,7 +101,7 @@ async def test_what_is_fed_is_what_was_there_when_the_run_began() -> None:
         many = [ax.placeholder(ax.float32, []) for _ in range(COUNT)]
         y = ax.add_n(many)
     values = dict.fromkeys(many, 1.0)
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         for _ in range(2):
             _, found = await turns_during(session.run(y, values), lambda: values.update({many[-1]: 100.0}))
             assert found == COUNT
@@ -117,7 +114,7 @@ async def test_a_bad_feed_among_many(bad: str) -> None:
         many = [ax.placeholder(ax.float32, [], name=f"x{i}") for i in range(COUNT)]
         y = ax.add_n(many)
     key = "x3:0" if bad == "twice" else "nobody:0"
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         with pytest.raises(ax.errors.InvalidArgumentError, match="more than once" if bad == "twice" else "nobody"):
             await session.run(y, {**dict.fromkeys(many, 1.0), key: 1.0})
 
@@ -126,7 +123,7 @@ async def test_many_targets() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [])
         targets = [(-x).op for _ in range(COUNT)]
-    async with ax.Session(graph) as session:
+    async with slow_session(graph) as session:
         few, _ = await turns_during(session.run(x, {x: 1.0}, targets=targets[:2]))
         many, found = await turns_during(session.run(x, {x: 1.0}, targets=targets))
     assert found == 1
@@ -137,7 +134,7 @@ async def test_many_fetches_by_the_rendezvous_some_of_which_are_fed() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [])
         fetches = [-x for _ in range(COUNT)]
-    async with ax.Session(graph, RENDEZVOUS) as session:
+    async with slow_session(graph, RENDEZVOUS) as session:
         turns, found = await turns_during(session.run([x, *fetches, x], {x: 1.0}))
     assert found == [1.0, *[-1.0] * COUNT, 1.0]
     assert turns > 4 * COUNT / STRIDE

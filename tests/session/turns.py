@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import pytest
+import asyncexec as ax
+from tests.fake_time import in_single_steps
 
-from asyncexec.framework import cooperative
 
-
-@pytest.fixture
-def every_yield_is_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the slice of a stage be over whenever it yields."""
-    times = itertools.count(step=10**9)
-    monkeypatch.setattr(cooperative, "monotonic_ns", lambda: next(times))
+def slow_session(graph: ax.Graph, config: ax.SessionConfig | None = None) -> ax.Session:
+    """A session in which every yield of a stage is a turn for others."""
+    return ax.Session(graph, **in_single_steps(config))
 
 
 async def turns_during(call: Coroutine[Any, Any, Any], look: Callable[[], object] = lambda: None) -> tuple[int, Any]:

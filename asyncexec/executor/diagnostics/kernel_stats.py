@@ -11,7 +11,6 @@ import numpy as np
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds, watched
-from asyncexec.framework.clock import NS_PER_MS, NS_PER_S, monotonic_ns
 from asyncexec.framework.cooperative import Stage, in_parts, run_at_once
 from asyncexec.framework.kernel import KernelKind
 
@@ -31,25 +30,28 @@ SMALL_SIZE: Final = 2**14
 # Inputs or outputs from which on a kernel begins on a worker: it is likely to take a microsecond or so for each.
 WIDE: Final = 1024
 _FEW: Final = 8
-# A hop to a thread and back costs 100-200 microseconds; below this a worker does not pay.
-EXPENSIVE_NS: Final = NS_PER_MS // 2
-# One sample counts for a quarter, and never for more than this: one pause of the machine is soon forgotten,
-# while a kernel that takes milliseconds is moved after its first run.
-_SAMPLE_CAP_NS: Final = 8 * EXPENSIVE_NS
-# Inline, only runs that were not cheap are samples: to note the others would cost more than they do.  What those would
-# have done to the average, time does; else pauses of the machine, hours apart, would add up.
-_HALF_LIFE_NS: Final = NS_PER_S
 
 
 class KernelStats:
-    """Moving averages of one executor, shared by its steps.
+    """Moving averages of one executor, shared by its steps.  What they say is for the cost model of *holds*.
 
     ``places[item.id]`` is INLINE, WORKER, ASYNC, SIZED, PASSIVE or TRANSFER.  An op that is known to be expensive on
     large inputs (a matrix product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
-    ``not_small`` are the items that had more than SMALL_SIZE bytes of inputs when somebody looked.
+    ``not_small`` are the items that had more than SMALL_SIZE bytes of inputs when somebody looked.  A run inline that
+    took longer than ``expensive_ns`` is a sample.
     """
 
-    __slots__ = ("_costs_ns", "_ns_per_byte", "_num_awaited", "_sampled_at_ns", "holds", "items", "not_small", "places")
+    __slots__ = (
+        "_costs_ns",
+        "_ns_per_byte",
+        "_num_awaited",
+        "_sampled_at_ns",
+        "expensive_ns",
+        "holds",
+        "items",
+        "not_small",
+        "places",
+    )
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class KernelStats:
         places: list[int] | None = None,
     ) -> None:
         self.holds = holds or LoopHolds()
+        self.expensive_ns = self.holds.costs.expensive_ns
         self.places = run_at_once(first_places(items, has_control_flow=has_control_flow)) if places is None else places
         self._costs_ns: list[int] = [0] * len(items)
         self._num_awaited: list[int] = [0] * len(items)  # calls of async kernels
@@ -123,22 +126,22 @@ class KernelStats:
         self.update(item_id, elapsed_ns)
 
     def update(self, item_id: int, elapsed_ns: int, now_ns: int | None = None) -> None:
-        """Take a sample of a sync kernel into account; *now_ns* is by ``monotonic_ns``."""
+        """Take a sample of a sync kernel into account; *now_ns* is by the clock of ``holds``."""
         item = self.items[item_id]
         if item.is_expensive is not None or item.kind is not KernelKind.CHEAP:
             return  # not for measurements to decide
         cost = self._costs_ns[item_id]
-        now_ns = monotonic_ns() if now_ns is None else now_ns
+        now_ns = self.holds.clock.now_ns() if now_ns is None else now_ns
         since_ns = now_ns - self._sampled_at_ns[item_id] if self.places[item_id] == INLINE else 0
         self._sampled_at_ns[item_id] = now_ns
-        cost = moving_average(cost, elapsed_ns, since_ns)
+        cost = self.holds.costs.average(cost, elapsed_ns, since_ns)
         self._costs_ns[item_id] = cost
-        self.places[item_id] = WORKER if cost > EXPENSIVE_NS and not _is_of_scalars(item) else INLINE
+        self.places[item_id] = WORKER if cost > self.expensive_ns and not _is_of_scalars(item) else INLINE
 
     def is_quick(self, item_id: int, size: int) -> bool:
         """Whether a SIZED kernel is likely to be cheap on inputs of *size* bytes; one that has not run is not."""
         rate = self._ns_per_byte.get(item_id)
-        return rate is not None and rate * max(size, 1) <= EXPENSIVE_NS
+        return rate is not None and rate * max(size, 1) <= self.expensive_ns
 
     def update_sized(self, item_id: int, size: int, elapsed_ns: int) -> None:
         """Take a sample of a SIZED kernel into account; a cheap one is so no more when inputs are small."""
@@ -147,12 +150,6 @@ class KernelStats:
         sample = elapsed_ns / max(size, 1)
         rate = self._ns_per_byte.get(item_id, sample)
         self._ns_per_byte[item_id] = rate + (sample - rate) / 4
-
-
-def moving_average(cost_ns: int, elapsed_ns: int, since_ns: int) -> int:
-    """*cost_ns* after another sample, *elapsed_ns*, so long after the last one that was taken."""
-    cost_ns = int(cost_ns * 0.5 ** (since_ns / _HALF_LIFE_NS))
-    return cost_ns + (min(elapsed_ns, _SAMPLE_CAP_NS) - cost_ns) // 4
 
 
 def first_places(items: Sequence[NodeItem], *, has_control_flow: bool) -> Stage[list[int]]:

@@ -6,7 +6,8 @@ import types
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Final
 
-from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
+from asyncexec.executor.diagnostics.cost_model import CostModel
+from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock, monotonic_ns
 from asyncexec.framework.kernel_warning import warn_of_kernel
 from asyncexec.graph.node import Node
 from asyncexec.process.gc_watch import collected_ns, watch_collections
@@ -24,11 +25,26 @@ class LoopHolds:
 
     Args:
         slow_ns: nodes that hold the loop longer are warned of, once each; None for never.
+
+    Attributes:
+        clock: what the session measures by.
+        costs: decides which kernels are too expensive to be called in the loop.
     """
 
-    __slots__ = ("_is_one_of", "_slow_ns", "_warned", "longest_node", "longest_node_ns", "longest_slice_ns")
+    __slots__ = (
+        "_is_one_of",
+        "_slow_ns",
+        "_warned",
+        "clock",
+        "costs",
+        "longest_node",
+        "longest_node_ns",
+        "longest_slice_ns",
+    )
 
-    def __init__(self, slow_ns: int | None = None) -> None:
+    def __init__(self, slow_ns: int | None = None, clock: Clock = CLOCK, costs: CostModel | None = None) -> None:
+        self.clock = clock
+        self.costs = costs or CostModel()
         self.longest_node: str | None = None
         self.longest_node_ns = 0
         self.longest_slice_ns = 0
@@ -62,17 +78,18 @@ class LoopHolds:
 @types.coroutine
 def watched(coroutine: Coroutine[Any, Any, Any], node: Node, holds: LoopHolds) -> Generator[Any, Any, Any]:
     """What *coroutine* returns, awaited in the way of ``await``; each stretch for which it holds the loop is timed."""
+    now_ns = holds.clock.now_ns
     error: BaseException | None = None
     value: Any = None
     while True:
-        start = monotonic_ns()
+        start = now_ns()
         try:
             awaited = coroutine.send(value) if error is None else coroutine.throw(error)
         except StopIteration as stop:
             return stop.value
         finally:
             error = None  # its traceback holds this frame
-            elapsed = monotonic_ns() - start
+            elapsed = now_ns() - start
             if elapsed > _LONG_NS:
                 holds.note(node, elapsed)
         try:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from asyncexec.framework.clock import epoch_offset_ns, monotonic_ns
+from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.step_stats import CallStats, DeviceStepStats, NodeExecStats, StepStats, ended_call
@@ -33,17 +33,18 @@ class Executed(Protocol):
 
 
 class StepStatsCollector:
-    """Live executions of one step, one entry each."""
+    """Live executions of one step, one entry each; times by *clock*."""
 
-    __slots__ = ("_included", "_offset_ns", "_records")
+    __slots__ = ("_clock", "_included", "_offset_ns", "_records")
 
-    def __init__(self) -> None:
-        self._offset_ns = epoch_offset_ns()
+    def __init__(self, clock: Clock = CLOCK) -> None:
+        self._clock = clock
+        self._offset_ns = clock.epoch_offset_ns()
         self._included: list[StepStats] = []
         self._records: list[_Record] = []
 
     def record(self, item: Executed, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int = 0) -> None:
-        """An execution of *item*, and of the constants that it guards; times by ``monotonic_ns``."""
+        """An execution of *item*, and of the constants that it guards."""
         counts = ended_call() if item.kind is KernelKind.ASYNC else None
         self._records.append((item.node, scheduled_ns, start_ns, end_ns, thread_id, counts))
         for node in item.guarded:
@@ -51,7 +52,7 @@ class StepStatsCollector:
 
     def record_constants(self, nodes: Iterable[Node]) -> None:
         """Constants whose values were there from the start."""
-        now = monotonic_ns()
+        now = self._clock.now_ns()
         for node in nodes:
             self._records.append((node, now, now, now, 0, None))
 

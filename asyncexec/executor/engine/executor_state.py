@@ -20,7 +20,6 @@ from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import (
     ASYNC,
     CAREFUL,
-    EXPENSIVE_NS,
     INLINE,
     PASSIVE,
     SIZED,
@@ -39,7 +38,6 @@ from asyncexec.executor.engine.undo_log import Record, UndoLog
 from asyncexec.executor.workers.job import Job, Outcome
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_chain import NodeCall, WorkerChains, note_outcomes, pass_along
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.foreign_errors import as_op_error, explained_by
 from asyncexec.framework.kernel import Change
@@ -192,6 +190,7 @@ class ExecutorState(TransferScope):
     def run_ready(self, now: int, end: int) -> int:
         """Run ready nodes until there are none, the time *end* has come, or one fails; the time that it is then."""
         ready, places, collector = self.ready, self._places, self._collector
+        now_ns, expensive_ns = self.holds.clock.now_ns, self._stats.expensive_ns
         propagator = self._propagator
         slots, pending, items = propagator.inputs, propagator.pending, propagator.items
         take_next = ready.popleft if self._random is None else self._take_any
@@ -202,7 +201,7 @@ class ExecutorState(TransferScope):
                     self._transfer(item, item, now)
                 else:
                     self._launch(item, item, now)
-                now = monotonic_ns()
+                now = now_ns()
                 if now > end:
                     return now
                 continue
@@ -220,8 +219,8 @@ class ExecutorState(TransferScope):
             except CATCHABLE as raised:
                 self._fail(item, item, explained(raised, item, inputs))
                 return now
-            before, now = now, monotonic_ns()
-            if now - before > EXPENSIVE_NS:
+            before, now = now, now_ns()
+            if now - before > expensive_ns:
                 self._stats.update_inline(item.id, now - before)
             if collector is not None and not item.is_relay:
                 collector.record(item, before, before, now)
@@ -261,21 +260,23 @@ class ExecutorState(TransferScope):
             self._fail(entry, item, raised)
 
     def _run_inline(self, entry: Any, item: NodeItem, inputs: list[Any]) -> None:
-        start = monotonic_ns()
+        now_ns = self.holds.clock.now_ns
+        start = now_ns()
         self._propagator.propagate_outputs(entry, item.checked_kernel(*inputs), self.ready)
-        end = monotonic_ns()
-        if end - start > EXPENSIVE_NS:
+        end = now_ns()
+        if end - start > self._stats.expensive_ns:
             self._stats.update_inline(item.id, end - start)
         if self._collector is not None and not item.is_relay:
             self._collector.record(item, start, start, end)
 
     def _run_sized(self, entry: Any, item: NodeItem, inputs: list[Any], size: int) -> None:
-        start = monotonic_ns()
+        now_ns = self.holds.clock.now_ns
+        start = now_ns()
         outputs = item.checked_kernel(*inputs)
         self._propagator.propagate_outputs(entry, outputs, self.ready)
-        end = monotonic_ns()
+        end = now_ns()
         self._stats.update_sized(item.id, size, end - start)
-        if end - start > EXPENSIVE_NS:
+        if end - start > self._stats.expensive_ns:
             self.holds.note(item.node, end - start)
         if self._collector is not None:
             self._collector.record(item, start, start, end)
@@ -322,7 +323,7 @@ class ExecutorState(TransferScope):
         if tasks.pop(entry, None) is not None:  # as _forget does, and then as _finish: calls cost more than they do
             self._num_tasks -= 1
         if self._collector is not None:
-            self._collector.record(item, start, start, monotonic_ns())
+            self._collector.record(item, start, start, self.holds.clock.now_ns())
         if self._failure is None:
             try:
                 self._propagator.propagate_outputs(entry, outputs, self.ready)

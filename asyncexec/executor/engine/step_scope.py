@@ -15,7 +15,6 @@ from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import TaskGroup
 from asyncexec.executor.engine.grace_period import GracePeriod
 from asyncexec.executor.engine.undo_log import UndoLog, is_cancellation, undo_all
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError, InternalError
 
@@ -127,7 +126,7 @@ class StepScope(ABC):
     def _drain(self) -> None:
         """Run ready nodes until there are none, the slice is spent, or one fails."""
         with np.errstate(all="ignore"):
-            start = monotonic_ns()
+            start = self.holds.clock.now_ns()
             elapsed = self.run_ready(start, start + self._slice_ns) - start
         if elapsed > self.holds.longest_slice_ns:
             self.holds.longest_slice_ns = elapsed

@@ -6,12 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from asyncexec.compilation.graph_view import GraphView, NodeItem
-from asyncexec.executor.diagnostics.kernel_stats import (
-    EXPENSIVE_NS,
-    INLINE,
-    PASSIVE,
-    TRANSFER,
-)
+from asyncexec.executor.diagnostics.kernel_stats import INLINE, PASSIVE, TRANSFER
 from asyncexec.executor.engine.executor_state import ON_THE_SPOT, ExecutorState, explained
 from asyncexec.executor.engine.frame import IterationState, TaskGroup
 from asyncexec.executor.engine.one_by_one import OneByOnePropagatorState
@@ -19,7 +14,6 @@ from asyncexec.executor.engine.propagator_state import PropagatorState
 from asyncexec.executor.engine.slots import take_inputs
 from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.foreign_errors import as_op_error
 
@@ -36,6 +30,7 @@ class TaggedExecutorState(ExecutorState):
     def run_ready(self, now: int, end: int) -> int:
         """The base's loop over TaggedNodes, written out again: a call more for each node would cost a tenth."""
         ready, places, collector = self.ready, self._places, self._collector
+        now_ns, expensive_ns = self.holds.clock.now_ns, self._stats.expensive_ns
         propagator: PropagatorState = self._propagator
         propagate_outputs = propagator.propagate_outputs
         take_next = ready.popleft if self._random is None else self._take_any
@@ -57,8 +52,8 @@ class TaggedExecutorState(ExecutorState):
             except CATCHABLE as raised:
                 self._fail(tagged, item, explained(raised, item, inputs))
                 return now
-            before, now = now, monotonic_ns()
-            if now - before > EXPENSIVE_NS and place == INLINE:
+            before, now = now, now_ns()
+            if now - before > expensive_ns and place == INLINE:
                 self._stats.update_inline(item.id, now - before)
             if collector is not None and place in ON_THE_SPOT and not (is_dead or item.is_relay):
                 collector.record(item, before, before, now)

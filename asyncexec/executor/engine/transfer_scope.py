@@ -16,7 +16,6 @@ from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.step_scope import StepScope
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.kernel import DEAD
 from asyncexec.framework.rendezvous import Received, RendezvousInterface
@@ -72,7 +71,7 @@ class TransferScope(StepScope):
             if transfer.reads:
                 value = value.read()
             if self._collector is not None:
-                self._collector.record(item, now, now, monotonic_ns())
+                self._collector.record(item, now, now, self.holds.clock.now_ns())
         key = propagator.rendezvous_key(entry, transfer)
         receiver = self.standing.pop(key, None) if self.standing else None
         if receiver is not None:
@@ -119,7 +118,7 @@ class TransferScope(StepScope):
             if recv.finish is not None:
                 value = recv.finish(value)
             if self._collector is not None:
-                self._collector.record(recv, scheduled, scheduled, monotonic_ns())
+                self._collector.record(recv, scheduled, scheduled, self.holds.clock.now_ns())
         return value
 
 

@@ -10,24 +10,18 @@ import linecache
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import Context
-from time import thread_time_ns
 from types import FrameType, TracebackType
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from asyncexec.executor.diagnostics import kernel_stats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_state import CompiledState
 from asyncexec.executor.workers.offload import WorkerPool
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.foreign_errors import as_op_error, explained_by
 from asyncexec.regions.source import Code, Line
-
-# What is done at a stretch is meant to take less than half of this.
-SLOW_NS: Final = kernel_stats.EXPENSIVE_NS
 
 
 class CompiledPlan:
@@ -55,8 +49,10 @@ class CompiledPlan:
         "_cost_ns",
         "_is_region",
         "_nodes",
+        "_now_ns",
         "_sampled_at_ns",
         "_slice_ns",
+        "_slow_ns",
         "clock",
         "enter",
         "function",
@@ -81,7 +77,8 @@ class CompiledPlan:
         self.is_plain = not code.is_generator
         self.is_quick = True
         self._cost_ns = self._sampled_at_ns = 0
-        self.clock = monotonic_ns
+        self._now_ns = self.clock = holds.clock.now_ns
+        self._slow_ns = holds.costs.expensive_ns
         self.enter: Callable[..., Any] = _call_quietly if code.is_foreign else _quiet_context().run
         weakref.finalize(self, _forget_source, [function.co_filename for function in code.lines])
 
@@ -95,7 +92,7 @@ class CompiledPlan:
             error = self.error_of(raised)
             raise error from error.__cause__
         elapsed = clock() - start
-        if elapsed > kernel_stats.EXPENSIVE_NS or clock is not monotonic_ns:
+        if elapsed > self._slow_ns or clock is not self._now_ns:
             self.note(elapsed)
         return values
 
@@ -119,20 +116,21 @@ class CompiledPlan:
         holds = self.holds
         if elapsed_ns > holds.longest_slice_ns:
             holds.longest_slice_ns = elapsed_ns
-        if elapsed_ns > kernel_stats.EXPENSIVE_NS:
+        if elapsed_ns > self._slow_ns:
             suspects = self._code.suspects
             if len(suspects) == 1:
                 holds.note(suspects[0], elapsed_ns)
             else:
                 holds.note_one_of(suspects, elapsed_ns)
-        was_measured = self.clock is not monotonic_ns
-        self.clock = monotonic_ns if was_measured and elapsed_ns < kernel_stats.EXPENSIVE_NS else thread_time_ns
+        was_measured = self.clock is not self._now_ns
+        self.clock = self._now_ns if was_measured and elapsed_ns < self._slow_ns else holds.clock.cpu_ns
         if not was_measured:
             return
-        now = monotonic_ns()
-        self._cost_ns = kernel_stats.moving_average(self._cost_ns, elapsed_ns, now - self._sampled_at_ns)
+        now = self._now_ns()
+        since_ns = now - self._sampled_at_ns
+        self._cost_ns = holds.costs.average(self._cost_ns, elapsed_ns, since_ns, is_certain=True)
         self._sampled_at_ns = now
-        if self._cost_ns > SLOW_NS:
+        if self._cost_ns > self._slow_ns:
             self.is_quick = False
 
     def error_of(self, raised: BaseException) -> BaseException:

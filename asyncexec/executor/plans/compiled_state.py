@@ -16,14 +16,13 @@ from types import CoroutineType, GeneratorType
 from typing import Any, Protocol, TypeAlias
 
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
-from asyncexec.executor.diagnostics import kernel_stats
+from asyncexec.executor.diagnostics.kernel_stats import KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import TaskGroup
 from asyncexec.executor.engine.step_scope import StepScope, Waiter
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.workers.offload import WorkerPool
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import CancelledError
 from asyncexec.process.plain_tasks import makes_plain_tasks
 
@@ -33,7 +32,7 @@ class AwaitedNode:
     """A node whose kernel is awaited: what the general executor knows of it, and its *stats*."""
 
     item: NodeItem
-    stats: kernel_stats.KernelStats
+    stats: KernelStats
 
 
 # A node, and what its kernel gave.
@@ -127,11 +126,12 @@ class CompiledState(StepScope):
         request = self._go_on(generator.send, None, end)
         if request is not None:
             self._launch(request)
-        return monotonic_ns()
+        return self.holds.clock.now_ns()
 
     def _go_on(self, resume: Callable[[Any], Request | None], value: Any, end: int) -> Request | None:
         """Run until something is to be awaited, the time *end* has come, or the step has ended or failed."""
         plan, generator = self._plan, self._generator
+        now_ns = self.holds.clock.now_ns
         assert generator is not None
         try:
             while True:
@@ -139,9 +139,9 @@ class CompiledState(StepScope):
                 before = clock()
                 request = resume(value)
                 now = clock()
-                if now - before > kernel_stats.EXPENSIVE_NS or clock is not monotonic_ns:
+                if now - before > self.holds.costs.expensive_ns or clock is not now_ns:
                     plan.note(now - before)
-                    now = monotonic_ns()
+                    now = now_ns()
                 if request is not None or now > end or self._generator is None:
                     return request
                 resume, value = generator.send, None
@@ -172,7 +172,7 @@ class CompiledState(StepScope):
         """What the task does: await *request* and those that follow, and run what comes between."""
         if self._task is None:  # an eager one
             self._task = asyncio.current_task()
-        self._end_ns = monotonic_ns() + self._slice_ns
+        self._end_ns = self.holds.clock.now_ns() + self._slice_ns
         try:
             while request is not None:
                 node, coroutine = request
@@ -201,7 +201,7 @@ class CompiledState(StepScope):
                 outputs = raised = None
                 while request is None and self._generator is not None:
                     await asyncio.sleep(0)
-                    self._end_ns = monotonic_ns() + self._slice_ns
+                    self._end_ns = self.holds.clock.now_ns() + self._slice_ns
                     if self._generator is not None:
                         request = self._go_on(self._generator.send, None, self._end_ns)
         except BaseException as error:  # somebody has cancelled the task between two slices, or a KeyboardInterrupt
@@ -226,10 +226,10 @@ class CompiledState(StepScope):
                     raise
                 except BaseException as thrown:
                     awaited = None  # a future holds what it throws, whose traceback holds this frame
-                    self._end_ns = monotonic_ns() + self._slice_ns
+                    self._end_ns = self.holds.clock.now_ns() + self._slice_ns
                     awaited = run(coroutine.throw, thrown)
                 else:
-                    self._end_ns = monotonic_ns() + self._slice_ns
+                    self._end_ns = self.holds.clock.now_ns() + self._slice_ns
                     awaited = run(coroutine.send, value)
         except StopIteration as stop:
             return stop.value

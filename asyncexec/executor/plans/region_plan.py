@@ -13,7 +13,6 @@ from asyncexec.executor.engine.executor_state import ExecutorState
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.graph.node import Node
@@ -119,10 +118,10 @@ def region_kernel(plan: CompiledPlan) -> BoundKernel:
 
 def _region_function(plan: CompiledPlan) -> Kernel:
     """The function of *plan*, whose errors name its nodes; the executor times it, and tells it when it took long."""
-    function, call = plan.function, plan.call
+    function, call, now_ns = plan.function, plan.call, plan.holds.clock.now_ns
 
     def run(*inputs: Any) -> Any:
-        if plan.clock is not monotonic_ns:  # that was so: it times itself by the CPU's time now
+        if plan.clock is not now_ns:  # that was so: it times itself by the CPU's time now
             return call(inputs)
         try:
             return function(*inputs)

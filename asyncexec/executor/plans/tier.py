@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.region_plan import RegionPlan
-from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import SLICE_NS, Stage
 from asyncexec.regions.program import UnstructuredError
 
@@ -35,17 +35,29 @@ class Tier:
         make: makes the plan, as a stage that gives None where it cannot be had now, and raises UnstructuredError where
             it never can; None for no plan at all.
         make_better: the same for a plan of the optimized graph; None where there is no such.
+        clock: measures for how long it compiles.
 
     Attributes:
         compiled: the plan that steps are to be run by, if there is one.
         plain: the same if a step of it is one call, and need not be timed.
     """
 
-    __slots__ = ("_make", "_make_better", "_num_left", "_num_runs", "_stage", "_warm_up", "compiled", "plain")
+    __slots__ = (
+        "_make",
+        "_make_better",
+        "_now_ns",
+        "_num_left",
+        "_num_runs",
+        "_stage",
+        "_warm_up",
+        "compiled",
+        "plain",
+    )
 
-    def __init__(self, make: Compile | None, make_better: Compile | None = None) -> None:
+    def __init__(self, make: Compile | None, make_better: Compile | None = None, clock: Clock = CLOCK) -> None:
         self._make = make
         self._make_better = make_better
+        self._now_ns = clock.now_ns
         self._num_runs = 0
         self._num_left = OPTIMIZE_AFTER  # compiled runs before the graph is optimized
         self._warm_up = WARM_UP
@@ -97,14 +109,14 @@ class Tier:
     def _go_on(self, make: Compile | None, elapsed_ns: int) -> bool:
         """Go on with what *make* does; whether it has come to its end."""
         plan = self.compiled
-        now = monotonic_ns()
+        now = self._now_ns()
         end = now + min(elapsed_ns, SLICE_NS)
         try:
             if self._stage is None and make is not None:
                 self._stage = make()
             while self._stage is not None and now < end:
                 next(self._stage)
-                now = monotonic_ns()
+                now = self._now_ns()
             if self._stage is not None:
                 return False
         except StopIteration as stop:

@@ -30,7 +30,7 @@ from asyncexec.executor.engine.undo_log import UndoLog, undo_all
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan, Tier
 from asyncexec.executor.streams.stream_item import StateCell, StateSlot, StreamItem
-from asyncexec.framework.clock import monotonic_ns
+from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.errors import OpError
 
 
@@ -86,6 +86,7 @@ class StreamOptions:
         yields_errors: whether an item's failure takes its place in the output, instead of ending the stream.
         slice_ns: how long the event loop is held at a stretch.
         source_grace_s: seconds that what draws from a source has to end once it is cancelled; None is for ever.
+        clock: measures the slices.
     """
 
     window: int = 32
@@ -93,6 +94,7 @@ class StreamOptions:
     yields_errors: bool = False
     slice_ns: int = DEFAULT_SLICE_NS
     source_grace_s: float | None = 30.0
+    clock: Clock = CLOCK
 
 
 class StreamDriver(ABC):
@@ -102,6 +104,7 @@ class StreamDriver(ABC):
         self._loop = asyncio.get_running_loop()
         self._context = context  # what kernels run in, whoever sends
         self._options = options
+        self._now_ns = options.clock.now_ns
         self._gate = gate
         self._num_granted = 0  # places that were waited for, for items that have not begun
         self._gatekeeper: asyncio.Task[None] | None = None  # who waits for one
@@ -165,10 +168,10 @@ class StreamDriver(ABC):
             self.abort(raised)
 
     def _drive_for_a_slice(self) -> None:
-        start = monotonic_ns()
+        start = self._now_ns()
         end = start + self._options.slice_ns
         is_more_to_come = self._fill_inbox(start + self._options.slice_ns // 2)
-        now = monotonic_ns()
+        now = self._now_ns()
         end = max(end, now + self._options.slice_ns // 2)  # a slow source does not keep items waiting
         active, inbox = self._active, self._inbox
         with np.errstate(all="ignore"):
@@ -242,7 +245,7 @@ class StreamDriver(ABC):
             self._results.append(item)
         if isinstance(values, BaseException):
             self._end_item(item, values)
-            return monotonic_ns()
+            return self._now_ns()
         if plan.may_be_large and has_large(values):
             item.is_large = True
         try:
@@ -252,9 +255,9 @@ class StreamDriver(ABC):
                 self._start(item, plan, values)
         except BaseException as error:  # a KeyboardInterrupt, say
             self._end_item(item, error)
-            return monotonic_ns()
+            return self._now_ns()
         item.is_queued = True
-        return self._advance(item, monotonic_ns(), end)
+        return self._advance(item, self._now_ns(), end)
 
     def _start(self, item: StreamItem, plan: StreamPlan, values: list[Any] | None) -> None:
         """Begin the step of *item*: that of an item which is done, where there is one."""

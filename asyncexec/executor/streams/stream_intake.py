@@ -18,7 +18,6 @@ from asyncexec.executor.streams.source_task import SourceTask
 from asyncexec.executor.streams.stream_driver import Gate, StreamDriver, StreamOptions, StreamPlan
 from asyncexec.executor.streams.stream_item import StateCell
 from asyncexec.executor.streams.waiters import Waiters
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import AbortedError, FailedPreconditionError, OpError
 
 
@@ -203,7 +202,7 @@ class StreamIntake(StreamDriver):
                     return False
                 self._inbox.append(self._taken(feeds))
                 self._occupied += 1
-                if monotonic_ns() > end:
+                if self._now_ns() > end:
                     return self._occupied < window
         except StopIteration:
             self.close()

@@ -69,7 +69,7 @@ class ExecutorParams:
         Raises:
             OpError: there is no kernel for a node, or it is in a loop; the error names it.
         """
-        pace = Pace(self.slice_ns, self.holds)
+        pace = Pace(self.slice_ns, self.holds or LoopHolds())
         return {node: OpKernel(node, self.binder.bind(node), self.pool, pace) for node in self.nodes}
 
 

@@ -10,12 +10,11 @@ import numpy as np
 
 from asyncexec.compilation.bind_kernel import BoundKernel, Transfer
 from asyncexec.compilation.shared_inputs import is_user_function, protected
-from asyncexec.executor.diagnostics.kernel_stats import EXPENSIVE_NS, LARGE_SIZE, SMALL_SIZE, num_bytes
+from asyncexec.executor.diagnostics.kernel_stats import LARGE_SIZE, SMALL_SIZE, num_bytes
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.kernel_outputs import checked_results
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_calls import WorkerCalls
-from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import UnimplementedError
 from asyncexec.framework.executor import ExecutorArgs, current_step
 from asyncexec.framework.foreign_errors import as_op_error
@@ -34,16 +33,17 @@ class Pace:
 
     __slots__ = ("_end_ns", "_slice_ns", "holds")
 
-    def __init__(self, slice_ns: int, holds: LoopHolds | None) -> None:
+    def __init__(self, slice_ns: int, holds: LoopHolds) -> None:
         self._slice_ns = slice_ns
         self._end_ns = 0
         self.holds = holds
 
     async def keep(self) -> None:
         """Return when kernels may run."""
-        if monotonic_ns() > self._end_ns:
+        now_ns = self.holds.clock.now_ns
+        if now_ns() > self._end_ns:
             await asyncio.sleep(0)
-            self._end_ns = monotonic_ns() + self._slice_ns
+            self._end_ns = now_ns() + self._slice_ns
 
 
 class OpKernel:
@@ -111,7 +111,8 @@ class OpKernel:
         return None if is_dead else values
 
     async def _run(self, args: ExecutorArgs, inputs: Sequence[Any] | None) -> Any:
-        start = monotonic_ns()
+        now_ns = self._pace.holds.clock.now_ns
+        start = now_ns()
         if self._bound.transfer is not None:
             result = await self._transfer(args, self._bound.transfer, inputs)
         elif inputs is None:
@@ -119,7 +120,7 @@ class OpKernel:
         else:
             result = await self._compute(args, inputs)
         if args.stats_collector is not None and result is not DEAD:
-            args.stats_collector.record(self, start, start, monotonic_ns())
+            args.stats_collector.record(self, start, start, now_ns())
         return result
 
     async def _compute(self, args: ExecutorArgs, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -133,11 +134,12 @@ class OpKernel:
             outputs = await WorkerCalls(pool).call(self._call, inputs, node.name)
         else:
             await self._pace.keep()
-            start = monotonic_ns()
+            holds = self._pace.holds
+            start = holds.clock.now_ns()
             outputs = self._call(*inputs)
-            elapsed = monotonic_ns() - start
-            if elapsed > EXPENSIVE_NS and self._pace.holds is not None:
-                self._pace.holds.note(node, elapsed)
+            elapsed = holds.clock.now_ns() - start
+            if elapsed > holds.costs.expensive_ns:
+                holds.note(node, elapsed)
         if node.op_def.returns_tuple:
             return checked_results(node, len(node.outputs), outputs)
         return (outputs,)

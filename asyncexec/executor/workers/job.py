@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncexec.executor.workers.job_queue import JobQueue
 from asyncexec.framework.cancellation import CancellableCall, call_around
+from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.kernel import do_nothing
 from asyncexec.process.gil_watch import Finding
 
@@ -31,7 +33,7 @@ _EMPTY: Final = contextvars.Context()
 
 
 class Outcome(NamedTuple):
-    """What became of a call on a worker thread; times by ``monotonic_ns``."""
+    """What became of a call on a worker thread; times by the clock of its pool."""
 
     result: Any
     error: BaseException | None
@@ -137,6 +139,17 @@ class Job:
         """Let go of all that the calls hold; for who has the turn."""
         self.running.take()
         self.calls = ()
+
+    def dropped(self, now_ns: int) -> list[Outcome]:
+        """The outcomes of a job that nobody will finish."""
+        error = CancelledError("Session has been closed.")
+        return [*self.outcomes, Outcome(None, error, now_ns, now_ns, threading.get_ident())]
+
+    def tell_of_return(self) -> None:
+        """Call ``on_return``, if it has not been called."""
+        on_return, self.on_return = self.on_return, None
+        if on_return is not None:
+            on_return()
 
     def give_up(self) -> None:
         """Tell the running call that nobody wants its result; what its callbacks raise is raised here."""

@@ -33,7 +33,7 @@ from asyncexec.executor.workers.job import HANDED_ON, Call, Done, Job, Outcome
 from asyncexec.executor.workers.job_queue import JobQueue
 from asyncexec.framework.callers import callers_around
 from asyncexec.framework.cancellation import call_around
-from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
+from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError
 from asyncexec.framework.kernel_warning import warn_of_kernel
@@ -86,14 +86,20 @@ class WorkerPool:
         num_threads: how many there can be, instead.
         grace: how long whoever has to end is waited for.
         name: what the threads' names begin with.
+        clock: what calls are timed by.
     """
 
     def __init__(
-        self, num_threads: int | None = None, grace: Grace | None = None, name: str = "asyncexec-worker"
+        self,
+        num_threads: int | None = None,
+        grace: Grace | None = None,
+        name: str = "asyncexec-worker",
+        clock: Clock = CLOCK,
     ) -> None:
         self.grace = grace or Grace()
         self._num_threads = num_threads or os.cpu_count() or 1
         self._name = name
+        self._clock = clock
         self._workers: list[_Worker] = []
         self._jobs: JobQueue[Job] = JobQueue()
         self._results: deque[Job] = deque()
@@ -105,7 +111,7 @@ class WorkerPool:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_sleeps: dict[None, bool] = {None: True}  # who pops it is the one to wake the loop
         self._on_exit: Callable[[], None] | None = None
-        self._gil_watch = GilWatch(self._names_at_work)
+        self._gil_watch = GilWatch(self._names_at_work, clock)
         _pools.add(self)
 
     @property
@@ -268,17 +274,18 @@ class WorkerPool:
         result: Any = None
         error: BaseException | None = None
         finding: Finding | None = None
-        start = monotonic_ns()
+        now_ns = self._clock.now_ns
+        start = now_ns()
         end = None
         try:
             result, finding = self._gil_watch.call(call.name, partial(context.run, function, *args))
-            end = monotonic_ns()
+            end = now_ns()
             if following is not None and following.receive(result):
                 result = HANDED_ON
         except BaseException as raised:  # handed to the step, whatever it is
             result, error = None, raised
         try:
-            end = monotonic_ns() if end is None else end
+            end = now_ns() if end is None else end
             return Outcome(result, error, start, end, threading.get_ident(), finding)
         finally:
             del call, following, context, function, args, result, error  # the error's traceback holds this frame
@@ -312,7 +319,7 @@ class WorkerPool:
 
     def _collect(self) -> None:
         self._loop_sleeps[None] = True
-        end = monotonic_ns() + _BATCH_NS
+        end = self._clock.now_ns() + _BATCH_NS
         results = self._results
         while results:
             left = _BATCH
@@ -324,7 +331,7 @@ class WorkerPool:
                 left -= len(job.outcomes)
                 self._tell(job)
                 del job
-            if results and monotonic_ns() > end:
+            if results and self._clock.now_ns() > end:
                 self._wake_loop()
                 return
 
@@ -336,7 +343,7 @@ class WorkerPool:
         done, job.done = job.done, None
         if done is None or job.loop is not self._loop:
             self._abandoned -= 1
-            _tell_of_return(job)
+            job.tell_of_return()
         else:
             done(outcomes)
         for outcome in outcomes:
@@ -395,15 +402,15 @@ class WorkerPool:
         for job in jobs.take_all():
             done = job.done
             if self.cancel(job) and done is not None:
-                done(_dropped(job))
+                done(job.dropped(self._clock.now_ns()))
         jobs.end()
         for job in running:
             done = job.done
             self.abandon(job)
             if done is None:
-                _tell_of_return(job)  # nobody will, when it does return
+                job.tell_of_return()  # nobody will, when it does return
             else:
-                done(_dropped(job))
+                done(job.dropped(self._clock.now_ns()))
         late = {job.name for job in running} - left_before
         if late:
             _warn_of_late(late, self.grace.worker_s, "when the session was closed")
@@ -422,17 +429,6 @@ def _give_up(job: Job) -> None:
         job.give_up()
     except Exception as error:  # of a kernel's callback; whoever is ending a step could do nothing about it
         warn_of_kernel(f"a cancellation callback of node {job.name!r} has failed: {type(error).__name__}: {error}")
-
-
-def _tell_of_return(job: Job) -> None:
-    on_return, job.on_return = job.on_return, None
-    if on_return is not None:
-        on_return()
-
-
-def _dropped(job: Job) -> list[Outcome]:
-    now, error = monotonic_ns(), CancelledError("Session has been closed.")
-    return [*job.outcomes, Outcome(None, error, now, now, threading.get_ident())]
 
 
 def _is_abandoned(job: Job | None) -> bool:
