@@ -1,12 +1,11 @@
 """Devices whose tensors are the arrays of an array-API library.
 
 A kernel on such a device returns when its work is queued; whoever takes a value out of the device's memory waits for
-it.  Waiting is asking again and again, ever more rarely: a library's own ``synchronize`` would block the event loop.
+it (device_events.py): a library's own ``synchronize`` would block the event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from threading import RLock
 from typing import Any, Final, TypeAlias
@@ -15,7 +14,8 @@ import anyio.to_thread
 import numpy as np
 
 from asyncexec.devices.array_kernels import register_array_kernels
-from asyncexec.devices.array_library import ArrayLibrary, IsDone
+from asyncexec.devices.array_library import ArrayLibrary
+from asyncexec.devices.device_events import device_events
 from asyncexec.framework.device import Device
 from asyncexec.framework.device_factory import DeviceOptions
 from asyncexec.framework.device_name import parse_device_name
@@ -26,17 +26,7 @@ from asyncexec.framework.kernel_registry import registry as kernel_registry
 # Device index of a type -> the library, set up for that device.
 MakeLibrary: TypeAlias = Callable[[int], ArrayLibrary]
 
-_SHORTEST_NAP_S: Final = 20e-6
-_LONGEST_NAP_S: Final = 1e-3
 _LARGE_COPY: Final = 2**20  # bytes: a copy that takes longer than a thread to and fro
-
-
-async def wait_until(is_done: IsDone) -> None:
-    """Return once *is_done*, which is asked at least every millisecond; others have the loop meanwhile."""
-    nap_s = 0.0
-    while not is_done():
-        await asyncio.sleep(nap_s)
-        nap_s = min(max(2 * nap_s, _SHORTEST_NAP_S), _LONGEST_NAP_S)
 
 
 class ArrayDeviceContext:
@@ -61,12 +51,12 @@ class ArrayDeviceContext:
     async def copy_out(self, value: Any) -> Any:
         """*value*, an array of the library, as a numpy array; as a numpy scalar when it is 0-d."""
         copy = self.library.start_copy_out(value)
-        await wait_until(copy.is_done)
+        await device_events.wait(copy.is_done)
         return as_value(copy.take())
 
     async def sync(self) -> None:
         """Return once all is done that was given to the device before."""
-        await wait_until(self.library.mark())
+        await device_events.wait(self.library.mark())
 
 
 def make_array_device(options: DeviceOptions, device_type: str, index: int, library: ArrayLibrary) -> Device:

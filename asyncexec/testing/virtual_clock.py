@@ -10,9 +10,9 @@ So the order of timers is exact and the same in every run, and a test that sleep
 not.  Whatever comes from outside (a socket, a worker thread) takes real time, in which the clock should not jump past
 a timeout that guards it.  Hence:
 
-- while a call of ``loop.run_in_executor`` or of a session's worker thread is out, or the threads of the former are
-  joined at the end, the loop waits for that and does not jump (kernels that were slow once go to such threads, and a
-  machine that pauses makes any kernel slow);
+- while a call of ``loop.run_in_executor`` or of a session's worker thread is out, or the work of a device, or the
+  threads of the former are joined at the end, the loop waits for that and does not jump (kernels that were slow before
+  go to worker threads, and a machine that pauses makes any kernel slow);
 - ``autojump_threshold_s`` is the real time the loop listens for other outside events before it jumps: zero, unless told
   otherwise, which is right for tests without sockets and without threads of their own;
 - with no timer at all the loop sleeps in the selector like any other, so threads can still wake it.
@@ -25,6 +25,7 @@ import selectors
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
+from asyncexec.devices.device_events import device_events
 from asyncexec.executor.workers.offload import is_awaiting_workers
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         return min(timeout_s, self._autojump_threshold_s)
 
     def _is_awaiting_threads(self) -> bool:
-        return self._executor_calls > 0 or (self._waits_for_workers and is_awaiting_workers(self))
+        if self._executor_calls or device_events.is_awaited_in(self):
+            return True
+        return self._waits_for_workers and is_awaiting_workers(self)
 
     def _jump(self, duration_s: float) -> None:
         self._now_s += duration_s
