@@ -112,7 +112,10 @@ def blocking_guard() -> Iterator[BlockBuster]:
     """The guard that raises where asyncexec blocks a running loop; active for the whole session."""
     guard = BlockBuster(scanned_modules=[asyncexec])
     # Starting a thread waits until it runs, joining an ended one until it is gone: microseconds either way.
-    guard.functions["threading.Lock.acquire"].can_block_in("executor/workers/offload.py", {"_start_thread", "close"})
+    guard.functions["threading.Lock.acquire"].can_block_in("executor/workers/offload.py", {"close"})
+    guard.functions["threading.Lock.acquire"].can_block_in(
+        "executor/workers/worker_threads.py", {"_start_thread", "leave", "join_threads"}
+    )
     guard.functions["threading.Lock.acquire"].can_block_in("devices/device_events.py", {"_start_thread"})
     guard.activate()
     yield guard

@@ -45,6 +45,11 @@ def work_for(group: Group) -> None:
     _group.set(group)
 
 
+def has_group() -> bool:
+    """Whether the running code works for a group."""
+    return _group.get() is not None
+
+
 def groups_around(context: Context | None = None) -> Iterator[Group]:
     """The group that what runs in *context*, by default the running code, works for, and those of its callers."""
     return groups_with(_group.get() if context is None else context.get(_group))

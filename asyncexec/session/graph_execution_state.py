@@ -118,7 +118,7 @@ class GraphExecutionState:
         self.devices = DeviceSet(create_devices(DeviceOptions(config.device_count)))
         grace = Grace(config.worker_grace_s, config.async_grace_s, config.cancel_grace_s)
         self.pools = {
-            device.name: WorkerPool(device.num_workers or config.num_worker_threads, grace, clock=clock)
+            device.name: _worker_pool(device.num_workers or config.num_worker_threads, grace, clock)
             for device in self.devices
         }
         calls = {name: WorkerCalls(pool) for name, pool in self.pools.items()}
@@ -314,6 +314,11 @@ class GraphExecutionState:
         if self._executor_type.is_ours and not traits.has_collectives:
             return rendezvous_alone
         return FullArgs(self._step_ids, WorkerCalls(self.pools[self._client]), traits.has_collectives)
+
+
+def _worker_pool(num_threads: int | None, grace: Grace, clock: Clock) -> WorkerPool:
+    """A pool of so many threads; where no number is named, of those that sessions share."""
+    return WorkerPool(num_threads, grace, clock=clock, is_shared=num_threads is None)
 
 
 def _partition_options(devices: DeviceSet) -> PartitionOptions:

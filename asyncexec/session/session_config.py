@@ -20,11 +20,13 @@ class SessionConfig(BaseModel):
             users (``ax.graph_pass``) always run.
         executor_type: which executor runs them.  "DEFAULT", or ``""``: at first the general one, which measures the
             kernels; then what is cheap is compiled to Python, with nodes that are awaited one after the other, or else
-            the regions between nodes that await or work.  "TAGGED_TOKEN": the general one alone.  "COMPILED": compiled before the first run.
-            Or one of the user's (``ax.executor_factory``).
+            the regions between nodes that await or work.  "TAGGED_TOKEN": the general one alone.  "COMPILED": compiled
+            before the first run.  Or one of the user's (``ax.executor_factory``).
         schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
         timeout: seconds that each run, and call of a callable, may take where its RunOptions say nothing.
-        num_worker_threads: threads for expensive kernels, by default one a core.
+        num_worker_threads: threads for expensive kernels, of the session's own, for each of its devices.  By default it
+            shares as many threads as cores with all sessions of the process that name no number, device by device in
+            turns.
         num_processes: worker processes for ops with ``executor="process"``, by default one a core.
         worker_grace_s: seconds that a step which has failed, or which the close of the session ends, waits for calls on
             worker threads, and then leaves them to their threads, with a warning; calls in worker processes are killed

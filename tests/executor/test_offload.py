@@ -83,7 +83,7 @@ async def test_many_results_share_wake_ups(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     await settle()
     gate.set()
-    while pool._jobs.qsize():  # without giving the loop a turn
+    while pool.statistics().queued:  # without giving the loop a turn
         pass
     await asyncio.gather(*calls)
     assert len(wake_ups) <= 3
@@ -163,7 +163,7 @@ async def test_a_batch_lets_the_loop_go_when_its_time_is_over() -> None:
             done.set()
 
     jobs = [pool.submit(len, ("",), note) for _ in range(200)]
-    while len(pool._results) < len(jobs):  # without giving the loop a turn
+    while len(pool.results) < len(jobs):  # without giving the loop a turn
         pass
     loop.call_soon(count)
     await done.wait()

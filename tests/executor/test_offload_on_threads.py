@@ -144,7 +144,12 @@ class Results(deque[Any]):
 
 def test_a_result_of_the_next_loop_is_not_dropped_with_those_of_the_last_one() -> None:
     pool, may_end, results = WorkerPool(2), threading.Event(), Results()
-    pool._results = results
+
+    async def start_both_threads() -> None:
+        meeting, done = threading.Barrier(2), [asyncio.get_running_loop().create_future() for _ in range(2)]
+        for each in done:
+            pool.submit(meeting.wait, (SOON_S,), each.set_result)
+        await asyncio.gather(*done)
 
     async def leave() -> None:
         job = pool.submit(may_end.wait, (SOON_S,), lambda outcome: None)
@@ -166,6 +171,8 @@ def test_a_result_of_the_next_loop_is_not_dropped_with_those_of_the_last_one() -
         await pool.close()
         return outcome
 
+    asyncio.run(start_both_threads())
+    pool.results = results
     asyncio.run(leave())
     may_end.set()
     assert results.is_dropping.wait(SOON_S)

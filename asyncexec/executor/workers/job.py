@@ -12,13 +12,15 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from asyncexec.executor.workers.job_queue import JobQueue
 from asyncexec.framework.cancellation import CancellableCall, call_around
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.kernel import do_nothing
 from asyncexec.process.gil_watch import Finding
+
+if TYPE_CHECKING:
+    from asyncexec.executor.workers.worker_threads import Share
 
 
 class _HandedOn:
@@ -78,17 +80,29 @@ class Job:
         calls: all of them; running: the one that is made, or the next one.
         outcomes: of the calls that have ended.
         loop: the one it was submitted in.
+        share: whose jobs it waits among.
         done: is called there; None when nobody waits any more.  For the loop's thread alone.
         on_return: of a job that is abandoned: called when it has ended.
     """
 
-    __slots__ = ("_is_stopped", "_turn", "calls", "done", "loop", "on_return", "outcomes", "running")
+    __slots__ = (
+        "_is_stopped",
+        "_turn",
+        "calls",
+        "done",
+        "loop",
+        "on_return",
+        "outcomes",
+        "running",
+        "share",
+    )
 
-    def __init__(self, calls: Sequence[Call], done: Done, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, calls: Sequence[Call], done: Done, loop: asyncio.AbstractEventLoop, share: Share) -> None:
         self.calls = calls
         self.running = calls[0]
         self.outcomes: list[Outcome] = []
         self.loop = loop
+        self.share = share
         self.done: Done | None = done
         self.on_return: Callable[[], object] | None = None
         self._turn = [None]
@@ -113,12 +127,12 @@ class Job:
             return False
         return True
 
-    def put_back(self, jobs: JobQueue[Job]) -> bool:
-        """Let the job wait behind the others in *jobs*; False where it was stopped just now, and its turn is kept."""
+    def put_back(self) -> bool:
+        """Let the job wait behind the others of its share; False where it was stopped just now, and keeps its turn."""
         self._turn.append(None)
         if self.is_stopped:
             return not self.take_turn()  # unless who stopped it has
-        jobs.put(self)
+        self.share.put(self)
         return True
 
     def goes_on_with(self, call: Call) -> bool:

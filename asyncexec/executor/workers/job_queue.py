@@ -1,4 +1,4 @@
-"""JobQueue: what the threads of a pool take their jobs from.
+"""JobQueue: what worker threads take from.
 
 On a free-threaded build, an object that a thread has made and handed over is freed by that thread, and not before it
 runs again, even though others drop the last reference.  So a thread without a job wakes up some times, ever later,
@@ -19,7 +19,7 @@ _NAPS_S: Final = (0.01, 0.1, 1.0) if IS_FREE_THREADED else ()
 
 
 class JobQueue(SimpleQueue[T | None]):
-    """Jobs, first in, first out; None tells all threads to end when there is none left."""
+    """First in, first out; None tells all threads to end when there is nothing left."""
 
     def end(self) -> None:
         """Let the threads end when there is no job left: not even one that a thread puts back until then."""
@@ -41,13 +41,3 @@ class JobQueue(SimpleQueue[T | None]):
             with suppress(Empty):
                 return self.get(timeout=nap_s)
         return self.get()
-
-    def take_all(self) -> list[T]:
-        """All that no thread has taken, and from now on none will."""
-        found: list[T] = []
-        with suppress(Empty):
-            while True:
-                job = self.get_nowait()
-                if job is not None:
-                    found.append(job)
-        return found

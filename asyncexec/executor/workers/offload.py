@@ -1,10 +1,11 @@
-"""Worker threads for expensive kernels: one queue in, results back through the loop in batches.
+"""WorkerPool: calls of a session's expensive kernels on worker threads; results back through the loop in batches.
 
 One wake-up of the loop serves all results that have come in since the last: with many calls in flight that is an
 order of magnitude cheaper than a ``call_soon_threadsafe`` for each.
 
 A call that has begun cannot be interrupted.  Whoever no longer waits for it *abandons* it: its result is dropped when
-it comes, and until then its thread counts as one of the pool's, so there are never more.
+it comes, and until then its thread counts as one of the pool's, so there are never more.  Threads that pools share are
+replaced meanwhile, for others are not to wait for them: for each pool as many as there are threads, and no more.
 
 A job is a call, or several, each of which takes what the one before has given: the job stays on its thread from call to
 call, without the loop between them.  When others wait, it goes behind them after each call, so they wait no longer
@@ -18,11 +19,9 @@ else is the loop's.
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,12 +29,13 @@ from typing import Any, Final
 
 from asyncexec.executor.engine.grace_period import Grace
 from asyncexec.executor.workers.job import HANDED_ON, Call, Done, Job, Outcome
-from asyncexec.executor.workers.job_queue import JobQueue
-from asyncexec.framework.callers import callers_around
+from asyncexec.executor.workers.worker_threads import Share, Worker, WorkerThreads, join_threads, num_cores
+from asyncexec.framework.callers import Caller, callers_around, has_group
 from asyncexec.framework.cancellation import call_around
 from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError
+from asyncexec.framework.kernel import do_nothing
 from asyncexec.framework.kernel_warning import warn_of_kernel
 from asyncexec.framework.weak_group import WeakGroup
 from asyncexec.process.gil_watch import Finding, GilWatch
@@ -49,8 +49,8 @@ class PoolStatistics:
     """How a pool is doing.
 
     Attributes:
-        threads: how many have been started.
-        busy: of them, those that make a call, abandoned or not.
+        threads: how many have been started, also for others that share them.
+        busy: of them, those that make a call of this pool, abandoned or not.
         abandoned: of those, the ones whose result nobody waits for.
         queued: calls that wait for a thread.
         completed: calls that have ended.
@@ -68,22 +68,12 @@ class PoolStatistics:
 _pools: Final[WeakGroup[WorkerPool]] = WeakGroup()
 
 
-class _Worker:
-    """A thread of the pool, and what it does."""
-
-    __slots__ = ("has_ended", "job", "thread")
-
-    def __init__(self) -> None:
-        self.job: Job | None = None
-        self.has_ended = False
-        self.thread: threading.Thread | None = None
-
-
 class WorkerPool:
-    """As many threads as cores at most, started when first needed, of one event loop at a time.
+    """Up to *num_threads* threads, started when first needed, for one event loop at a time.
 
     Args:
-        num_threads: how many there can be, instead.
+        num_threads: how many there can be, by default as many as cores.
+        is_shared: whether the threads are, instead, those that all such pools have in common: as many as cores.
         grace: how long whoever has to end is waited for.
         name: what the threads' names begin with.
         clock: what calls are timed by.
@@ -95,22 +85,26 @@ class WorkerPool:
         grace: Grace | None = None,
         name: str = "asyncexec-worker",
         clock: Clock = CLOCK,
+        *,
+        is_shared: bool = False,
     ) -> None:
         self.grace = grace or Grace()
-        self._num_threads = num_threads or os.cpu_count() or 1
+        self._num_threads = num_threads or num_cores()
+        self._is_shared = is_shared
         self._name = name
         self._clock = clock
-        self._workers: list[_Worker] = []
-        self._jobs: JobQueue[Job] = JobQueue()
-        self._results: deque[Job] = deque()
+        self._share: Share | None = None  # as long as jobs may be there
+        self._own_share: Share | None = None  # of threads for what calls on shared ones wait for
+        self.results: deque[Job] = deque()
         self._unfinished = 0
         self._abandoned = 0  # of those unfinished
+        self._left: set[Job] = set()  # of those, on threads that others have replaced
         self._completed = 0
         self._given_up = 0
         self._warned_of: set[str] = set()  # nodes whose calls did not come back in time
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_sleeps: dict[None, bool] = {None: True}  # who pops it is the one to wake the loop
-        self._on_exit: Callable[[], None] | None = None
+        self._on_told: Callable[[], None] | None = None
         self._gil_watch = GilWatch(self._names_at_work, clock)
         _pools.add(self)
 
@@ -120,16 +114,22 @@ class WorkerPool:
 
     def statistics(self) -> PoolStatistics:
         """How the pool is doing just now."""
-        busy = len(self._names_at_work())
-        queued = max(0, self._unfinished - busy - len(self._results))
-        return PoolStatistics(len(self._workers), busy, self._abandoned, queued, self._completed, self._given_up)
+        busy = len(self._left) + sum(len(share.jobs_at_work()) for share in self._shares)
+        queued = max(0, self._unfinished - busy - len(self.results))
+        threads = sum(len(share.threads.workers) for share in self._shares)
+        return PoolStatistics(threads, busy, self._abandoned, queued, self._completed, self._given_up)
 
     def is_awaited_in(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether somebody in *loop* waits for a call."""
         return self._loop is loop and self._unfinished > self._abandoned
 
+    @property
+    def _shares(self) -> list[Share]:
+        return [share for share in (self._share, self._own_share) if share is not None]
+
     def _names_at_work(self) -> list[str]:
-        return [job.name for worker in self._workers if (job := worker.job) is not None]
+        """The nodes that threads are at work for, of whatever pool."""
+        return [job.name for share in self._shares for job in share.threads.jobs_at_work()]
 
     def submit(
         self, function: Callable[..., Any], args: Sequence[Any], done: Callable[[Outcome], None], name: str = ""
@@ -147,33 +147,40 @@ class WorkerPool:
                 the threads, and all others are taken: if that waits for this, it might wait for ever.
         """
         loop = asyncio.get_running_loop()
-        if self._unfinished >= self._num_threads:
-            self._check_callers()
+        share = self._share
+        if share is None:
+            share = self._share = join_threads(self, None if self._is_shared else self._num_threads, self._name)
+        if share.threads.are_taken and (call_around.get() is not None or has_group()):
+            share = self._share_for_callers(share)
         if loop is not self._loop:
             self._move_to(loop)
-        if self._unfinished >= len(self._workers) < self._num_threads:
-            self._start_thread()
+        job = Job(calls, done, loop, share)
+        share.submit(job)
         self._unfinished += 1
-        job = Job(calls, done, loop)
-        self._jobs.put(job)
         return job
 
-    def _check_callers(self) -> None:
-        """Let nobody who has a thread wait for what the running code submits; FailedPreconditionError if it has one."""
-        at_work = [job.running for worker in self._workers if (job := worker.job) is not None]
-        for caller in (None, *callers_around()):
-            around = call_around.get() if caller is None else caller.context.get(call_around)
-            while around is not None and around not in at_work:  # on the threads of other sessions, too
-                around = around.around
-            if isinstance(around, Call):
+    def _share_for_callers(self, share: Share) -> Share:
+        """*share*, or another one, such that nobody who has one of its threads waits for what the running code submits.
+
+        FailedPreconditionError where the running code has one itself, and the others are taken.
+        """
+        if self._is_shared:
+            if not any(callers_on(share.threads)):
+                return share
+            if self._own_share is None:
+                self._own_share = join_threads(self, self._num_threads, self._name)
+            share = self._own_share
+        if share.threads.are_taken:
+            for caller, call in callers_on(share.threads):
                 error = FailedPreconditionError(
-                    f"kernel {around.name!r} runs the graph from its worker thread, and no other thread is free: if "
+                    f"kernel {call.name!r} runs the graph from its worker thread, and no other thread is free: if "
                     "all wait for such runs, none ever ends",
                     hint="make that kernel async, or raise num_worker_threads",
                 )
                 if caller is None:
                     raise error
                 caller.fail(error)
+        return share
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._unfinished > self._abandoned:
@@ -187,10 +194,10 @@ class WorkerPool:
 
     def drop_loop(self) -> None:
         """Wait for no call any more: the loop that they were made in is closed."""
-        for job in self._jobs.take_all():
-            self.cancel(job)
-        for worker in self._workers:
-            if (running := worker.job) is not None:
+        for share in self._shares:
+            for job in share.take_all():
+                self.cancel(job)
+            for running in share.jobs_at_work():
                 self.abandon(running)
         # One that a thread has just taken, or has ended, is told by its loop when it is collected.
         self._given_up += self._unfinished - self._abandoned
@@ -204,6 +211,7 @@ class WorkerPool:
             return False
         job.drop()
         job.done = None
+        job.share.threads.under_way.pop()
         self._unfinished -= 1
         self._completed += len(job.outcomes)
         return True
@@ -219,6 +227,8 @@ class WorkerPool:
             job.on_return = on_return
             self._abandoned += 1
             self._given_up += 1
+            if self._is_shared and len(self._left) < self._num_threads and job.share.threads.replace(job):
+                self._left.add(job)
             _give_up(job)
 
     def warn_of_late(self, jobs: Iterable[Job], grace_s: float | None) -> None:
@@ -228,48 +238,8 @@ class WorkerPool:
             self._warned_of |= names
             _warn_of_late(names, grace_s)
 
-    def _start_thread(self) -> None:
-        worker = _Worker()
-        worker.thread = threading.Thread(
-            target=self._work, name=f"{self._name}-{len(self._workers)}", args=(worker, self._jobs), daemon=True
-        )
-        contextvars.Context().run(worker.thread.start)  # where threads inherit one, not that of this call
-        self._workers.append(worker)
-
-    def _work(self, worker: _Worker, jobs: JobQueue[Job]) -> None:
-        while (job := jobs.wait()) is not None:
-            has_ended = self._run(worker, job, jobs)
-            if has_ended:
-                self._results.append(job)
-            del job  # the loop finds nothing held here
-            if has_ended:
-                self._wake_loop()
-        worker.has_ended = True
-        if self._on_exit is not None and self._loop is not None:
-            with suppress(RuntimeError):  # that is closed
-                self._loop.call_soon_threadsafe(self._on_exit)
-
-    def _run(self, worker: _Worker, job: Job, jobs: JobQueue[Job]) -> bool:
-        """Make the calls of *job* until there are no more, or other jobs wait; whether the loop is to be told of it."""
-        if not job.take_turn():
-            return False
-        worker.job = job
-        try:
-            while True:
-                following = job.following
-                outcome = self._make(job.running, following)
-                job.outcomes.append(outcome)
-                if outcome.result is not HANDED_ON or following is None or not job.goes_on_with(following):
-                    worker.job = None
-                    return True
-                if not jobs.empty():
-                    worker.job = None
-                    return not job.put_back(jobs)
-        finally:
-            del job, following, outcome  # an error's traceback leads to this frame
-
-    def _make(self, call: Call, following: Call | None) -> Outcome:
-        """Make *call*, hand its result on to the *following* one, and hold on to nothing of it."""
+    def make(self, call: Call, following: Call | None) -> Outcome:
+        """Make *call*, hand its result on to the *following* one, and hold on to nothing of it; in a thread."""
         context, function, args = call.take()
         result: Any = None
         error: BaseException | None = None
@@ -290,7 +260,7 @@ class WorkerPool:
         finally:
             del call, following, context, function, args, result, error  # the error's traceback holds this frame
 
-    def _wake_loop(self) -> None:
+    def wake_loop(self) -> None:
         """Have the loop take the results, unless it is about to."""
         # The result is there before this asks whether the loop sleeps, and the loop says so before it looks.
         while self._loop_sleeps.pop(None, False):
@@ -307,20 +277,20 @@ class WorkerPool:
 
     def _drop_results(self) -> None:
         """Keep only the number of the results that no loop is there to take."""
-        for _ in range(len(self._results)):
+        for _ in range(len(self.results)):
             try:
-                job = self._results.popleft()
+                job = self.results.popleft()
             except IndexError:  # another thread takes them, too
                 return
             if job.loop.is_closed():
                 error = CancelledError("the loop is closed")
                 job.outcomes[-1] = job.outcomes[-1]._replace(result=None, error=error)
-            self._results.append(job)
+            self.results.append(job)
 
     def _collect(self) -> None:
         self._loop_sleeps[None] = True
         end = self._clock.now_ns() + _BATCH_NS
-        results = self._results
+        results = self.results
         while results:
             left = _BATCH
             while left > 0 and results:
@@ -332,7 +302,7 @@ class WorkerPool:
                 self._tell(job)
                 del job
             if results and self._clock.now_ns() > end:
-                self._wake_loop()
+                self.wake_loop()
                 return
 
     def _tell(self, job: Job) -> None:
@@ -343,9 +313,12 @@ class WorkerPool:
         done, job.done = job.done, None
         if done is None or job.loop is not self._loop:
             self._abandoned -= 1
+            self._left.discard(job)
             job.tell_of_return()
         else:
             done(outcomes)
+        if self._on_told is not None:
+            self._on_told()
         for outcome in outcomes:
             if outcome.finding is not None:
                 self._judge(outcome.finding)
@@ -358,52 +331,55 @@ class WorkerPool:
             )
 
     async def close(self, *, has_grace: bool = True) -> None:
-        """End the threads when they have done what was submitted, and wait for them, whoever cancels meanwhile.
+        """Wait for what was submitted, whoever cancels meanwhile, and end the threads that no other pool uses.
 
         After the grace period (if it *has_grace*), and for calls that were abandoned before, there is no waiting: such
-        a thread ends when its call does, and a warning names the call.
+        a call is left to its thread, which ends with it, and a warning names it.
         """
-        workers, self._workers = self._workers, []
-        jobs, self._jobs = self._jobs, JobQueue()
-        if not workers:
+        if self._share is None:
             return
         loop = self._loop = asyncio.get_running_loop()
         progress = asyncio.Event()
-        self._on_exit = progress.set
-        jobs.end()
+        self._on_told = progress.set
         grace_s = self.grace.worker_s
         end_s = loop.time() + grace_s if has_grace and grace_s is not None and self._unfinished else None
         timer = None if end_s is None else loop.call_at(end_s, progress.set)
 
+        ending: list[Worker] | None = None
+
         def is_over() -> bool:
+            nonlocal ending
             progress.clear()
-            if end_s is not None and loop.time() >= end_s:
-                return True
-            return all(worker.has_ended or _is_abandoned(worker.job) for worker in workers)
+            if ending is None:
+                if self._unfinished > self._abandoned and (end_s is None or loop.time() < end_s):
+                    return False
+                ending = self._leave_threads(partial(_notify, loop, progress))
+            return all(map(_has_ended, ending))
 
         try:
             await outlast(is_over, progress.wait)
         finally:
             if timer is not None:
                 timer.cancel()
-            for worker in workers:
+            if ending is None:  # the loop was closed
+                ending = self._leave_threads(do_nothing)
+            self._on_told = None
+            for worker in ending:
                 if worker.has_ended and worker.thread is not None:
                     worker.thread.join()  # it has nothing left to do
-            while self._results:
-                self._collect()
-            self._give_up([worker for worker in workers if not worker.has_ended], jobs)
 
-    def _give_up(self, workers: Sequence[_Worker], jobs: JobQueue[Job]) -> None:
-        """Drop what is still under way, and what waits for its thread."""
-        running = [job for worker in workers if (job := worker.job) is not None]
-        if not running:
-            return
-        left_before = {job.name for job in running if _is_abandoned(job)}
-        for job in jobs.take_all():
+    def _leave_threads(self, on_exit: Callable[[], object]) -> list[Worker]:
+        """Drop what is still under way, and what waits for its thread; the threads that end now."""
+        while self.results:
+            self._collect()
+        ending: list[Worker] = []
+        shares, self._share, self._own_share = self._shares, None, None
+        running = [*self._left, *(job for share in shares for job in share.jobs_at_work())]
+        left_before = {job.name for job in running if job.done is None}
+        for job in [job for share in shares for job in share.take_all()]:
             done = job.done
             if self.cancel(job) and done is not None:
                 done(job.dropped(self._clock.now_ns()))
-        jobs.end()
         for job in running:
             done = job.done
             self.abandon(job)
@@ -411,12 +387,38 @@ class WorkerPool:
                 job.tell_of_return()  # nobody will, when it does return
             else:
                 done(job.dropped(self._clock.now_ns()))
+        for share in shares:
+            if share.threads.leave([job for job in running if job.share is share], on_exit):
+                ending += share.threads.workers
         late = {job.name for job in running} - left_before
         if late:
             _warn_of_late(late, self.grace.worker_s, "when the session was closed")
         if left_before:  # nobody has waited for them now
             shown = ", ".join(sorted(map(repr, left_before)))
             warn_of_kernel(f"the kernel of node {shown} was still on its worker thread when the session was closed")
+        return ending
+
+
+def callers_on(threads: WorkerThreads) -> Iterator[tuple[Caller | None, Call]]:
+    """Who waits for what the running code submits, and has one of *threads*, with the call there; None is that code."""
+    at_work = [job.running for job in threads.jobs_at_work()]
+    for caller in (None, *callers_around()):
+        around = call_around.get() if caller is None else caller.context.get(call_around)
+        while around is not None and around not in at_work:  # on the threads of other sessions, too
+            around = around.around
+        if isinstance(around, Call):
+            yield caller, around
+
+
+def _has_ended(worker: Worker) -> bool:
+    """Whether *worker* has ended, but for a call that nobody waits for."""
+    job = worker.job
+    return worker.has_ended or (job is not None and job.done is None)
+
+
+def _notify(loop: asyncio.AbstractEventLoop, progress: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(progress.set)
 
 
 def is_awaiting_workers(loop: asyncio.AbstractEventLoop) -> bool:

@@ -1,0 +1,245 @@
+"""WorkerThreads: threads that make the calls of one pool, or of any number of pools in turns.
+
+A pool that has jobs has one place in the queue that the threads take from, however many jobs these are.  Who takes it
+takes one job, and puts the pool behind the others.  So a pool with thousands of jobs delays another one by a job for
+each thread.
+
+Pools belong to event loops that may run in different threads.  What they share can be handed over in one step, as in
+offload.py; only to join, to leave and to start a thread takes a lock.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from asyncexec.executor.workers.job import HANDED_ON, Call, Job, Outcome
+from asyncexec.executor.workers.job_queue import JobQueue
+from asyncexec.framework.kernel import do_nothing
+
+_lock: Final = threading.Lock()
+_common: WorkerThreads | None = None  # while a pool uses them
+
+
+class JobOwner(Protocol):
+    """The pool that a job belongs to, as its thread sees it."""
+
+    results: deque[Job]  # that have ended
+
+    def make(self, call: Call, following: Call | None, /) -> Outcome:
+        """Make *call*, and hand its result on to the *following* one."""
+        ...
+
+    def wake_loop(self) -> None:
+        """Let the loop of the pool look at the results."""
+        ...
+
+
+class Worker:
+    """A thread, and what it does.
+
+    Attributes:
+        is_left: whether it ends after its next call.
+    """
+
+    __slots__ = ("has_ended", "is_left", "job", "thread")
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self.has_ended = self.is_left = False
+        self.thread: threading.Thread | None = None
+
+
+class Share(deque[Job]):
+    """What a pool has in *threads*: its jobs that wait for one of them, first in, first out."""
+
+    __slots__ = ("owner", "right_to_queue", "threads")
+
+    def __init__(self, threads: WorkerThreads, owner: JobOwner) -> None:
+        super().__init__()
+        self.threads = threads
+        self.owner = owner
+        self.right_to_queue: list[None] = [None]  # it has one place in the queue at most
+
+    def submit(self, job: Job) -> None:
+        """Let a thread make the calls of *job*; RuntimeError where the thread that it needs cannot be started."""
+        threads = self.threads
+        if len(threads.under_way) >= len(threads.workers) < threads.num_threads:
+            threads.start_thread()
+        threads.under_way.append(None)
+        self.put(job)
+
+    def put(self, job: Job) -> None:
+        """Let *job* wait behind the others."""
+        self.append(job)
+        try:
+            self.right_to_queue.pop()
+        except IndexError:
+            return
+        self.threads.turns.put(self)
+
+    def take_all(self) -> list[Job]:
+        """All that no thread has taken, and from now on none will."""
+        found: list[Job] = []
+        with suppress(IndexError):
+            while True:
+                found.append(self.popleft())
+        return found
+
+    def jobs_at_work(self) -> list[Job]:
+        """The jobs of this pool that are on threads."""
+        return [job for job in self.threads.jobs_at_work() if job.share is self]
+
+
+class WorkerThreads:
+    """Up to *num_threads* threads, started when first needed.
+
+    Attributes:
+        workers: that have been started.
+        under_way: has an entry for each job that is waiting, or on a thread.
+        turns: shares that have jobs, in the order in which they have their turns.
+    """
+
+    __slots__ = ("_name", "_num_users", "_on_exit", "num_threads", "turns", "under_way", "workers")
+
+    def __init__(self, num_threads: int, name: str) -> None:
+        self.num_threads = num_threads
+        self.workers: list[Worker] = []
+        self._on_exit: Callable[[], object] = do_nothing
+        self._name = name
+        self._num_users = 0
+        self.turns: JobQueue[Share] = JobQueue()
+        self.under_way: deque[None] = deque()
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether a job that is submitted now has to wait."""
+        return len(self.under_way) >= self.num_threads
+
+    def jobs_at_work(self) -> list[Job]:
+        """The jobs that are on threads."""
+        return [job for worker in list(self.workers) if (job := worker.job) is not None]
+
+    def leave(self, left: Sequence[Job], on_exit: Callable[[], object]) -> bool:
+        """Be one user less; whether there is none, so that the threads end, each of which calls *on_exit* then.
+
+        Where there are users, others replace the threads of the jobs *left*, which have not come back.
+        """
+        global _common
+        with _lock:
+            self._num_users -= 1
+            is_last = not self._num_users
+            if is_last:
+                self._on_exit = on_exit
+                self.turns.end()
+                _common = None if _common is self else _common
+        for job in () if is_last else left:
+            self.replace(job)
+        return is_last
+
+    def replace(self, job: Job) -> bool:
+        """Let another thread take the place of the one that *job* is on, which ends with it; whether there is one."""
+        with _lock:
+            found = [worker for worker in self.workers if worker.job is job]
+            for worker in found:
+                worker.is_left = True
+                self.workers.remove(worker)
+        if found and not self.turns.empty():
+            with suppress(RuntimeError):  # the next job starts it
+                self.start_thread()
+        return bool(found)
+
+    def start_thread(self) -> None:
+        """Start a thread if there may be more."""
+        with _lock:
+            if len(self.workers) >= self.num_threads:
+                return
+            worker = Worker()
+            worker.thread = threading.Thread(
+                target=self._work, name=f"{self._name}-{len(self.workers)}", args=(worker,), daemon=True
+            )
+            contextvars.Context().run(worker.thread.start)  # where threads inherit one, not that of this call
+            self.workers.append(worker)
+
+    def _work(self, worker: Worker) -> None:
+        while not worker.is_left and (job := self._next_job()) is not None:
+            owner = job.share.owner
+            has_ended = self._run(worker, owner, job)
+            if has_ended:
+                self.under_way.pop()
+                owner.results.append(job)
+            del job  # the loop finds nothing held here
+            if has_ended:
+                owner.wake_loop()
+            del owner
+        worker.has_ended = True
+        self._on_exit()
+
+    def _next_job(self) -> Job | None:
+        """A job of the pool whose turn it is, which goes behind the others; None if the thread is to end."""
+        turns = self.turns
+        while (share := turns.wait()) is not None:
+            try:
+                job = share.popleft()
+            except IndexError:  # the pool has taken it back
+                job = None
+            if share or not self._gives_up_place(share):
+                turns.put(share)
+            if job is not None:
+                return job
+            del share  # the thread waits now
+        return None
+
+    def _gives_up_place(self, share: Share) -> bool:
+        """Let *share*, which had no more jobs just now, have no place in the queue; False if it is to have one."""
+        share.right_to_queue.append(None)
+        if not share:
+            return True
+        try:
+            share.right_to_queue.pop()
+        except IndexError:  # who brought the job has seen to it
+            return True
+        return False
+
+    def _run(self, worker: Worker, owner: JobOwner, job: Job) -> bool:
+        """Make the calls of *job* until there are no more, or others wait; whether the loop is to be told of it."""
+        if not job.take_turn():
+            return False
+        worker.job = job
+        try:
+            while True:
+                following = job.following
+                outcome = owner.make(job.running, following)
+                job.outcomes.append(outcome)
+                if outcome.result is not HANDED_ON or following is None or not job.goes_on_with(following):
+                    worker.job = None
+                    return True
+                if not self.turns.empty():
+                    worker.job = None
+                    return not job.put_back()
+        finally:
+            del job, following, outcome, owner  # an error's traceback leads to this frame
+
+
+def num_cores() -> int:
+    """How many threads there are where nobody names a number."""
+    return os.cpu_count() or 1
+
+
+def join_threads(owner: JobOwner, num_threads: int | None, name: str) -> Share:
+    """A share for *owner* in so many threads of its own; where no number is named, in those that pools have in common.
+
+    Those there are as long as somebody has a share in them.
+    """
+    global _common
+    with _lock:
+        threads = _common if num_threads is None else WorkerThreads(num_threads, name)
+        if threads is None:
+            threads = _common = WorkerThreads(num_cores(), name)
+        threads._num_users += 1
+        return Share(threads, owner)
