@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.executor.engine.ending import leave_behind
 from asyncexec.executor.engine.grace_period import Grace
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_calls import WorkerCalls
@@ -300,6 +301,18 @@ async def test_kernel_that_swallows_its_cancellation_is_left_behind(graph: ax.Gr
         assert len(cancellations) == 4
         stop.set()
         await settle()  # what it gives now is nobody's
+
+
+async def test_what_a_task_that_was_left_behind_raises_is_nobodys() -> None:
+    async def fail() -> None:
+        raise ValueError("late")
+
+    loop, said = asyncio.get_running_loop(), list[Any]()
+    loop.set_exception_handler(lambda _, context: said.append(context))
+    leave_behind(loop.create_task(fail()))
+    await settle()
+    gc.collect()
+    assert said == []
 
 
 @pytest.mark.virtual_clock(waits_for_workers=False)

@@ -31,7 +31,8 @@ from tests.mutation.runner import MutationRun, Verdict
 
 ROOT: Final = Path(__file__).parents[2]
 MUTATED: Final = [f"asyncexec/{package}" for package in ("executor", "rendezvous", "partition", "session")]
-TESTS: Final = [f"tests/{folder}" for folder in ("executor", "rendezvous", "partition", "session", "regions")]
+TESTED: Final = ("executor", "rendezvous", "partition", "session", "regions", "devices")
+TESTS: Final = [f"tests/{folder}" for folder in TESTED]
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
 
 

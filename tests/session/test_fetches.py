@@ -245,3 +245,13 @@ async def test_a_variable_is_fetched_as_its_value() -> None:
             fetched = await session.run({"v": variable, "again": [variable]})
             assert fetched["v"].tolist() == fetched["again"][0].tolist() == [2.0, 3.0]
         assert graph.num_nodes == num_nodes
+
+
+async def test_nests_that_differ_in_the_types_of_their_keys_alone() -> None:
+    with ax.Graph():
+        x, y = ax.constant(1.0), ax.constant(2.0)
+    nests: list[dict[Any, Any]] = [{1: x, "k": y}, {True: x, "k": y}, {1: x}, {True: x}]
+    async with ax.Session(x.graph) as session:
+        for nest in nests:
+            result = await session.run(nest)
+            assert [(type(key), key) for key in result] == [(type(key), key) for key in nest]
