@@ -58,3 +58,8 @@ def _check_scalar(value: Any) -> None:
     if np.ndim(value):
         shape = TensorShape(np.shape(value))
         raise InvalidArgumentError(f"The second input must be a scalar, but it has shape {shape}")
+
+
+def number_of(index: int) -> Value:
+    """The number of a Merge's input, as the Merge gives it."""
+    return Value(constant=np.int32(index), is_scalar=True)

@@ -88,6 +88,13 @@ class Unit:
         scope.units.append(self)
         self.come_after(*[pred.unit for pred, _ in liveness])
 
+    def note_awaited(self) -> None:
+        """Note that something is awaited in it, and so in the loops around it."""
+        unit: Unit | None = self
+        while unit is not None:
+            unit.is_awaited = True
+            unit = unit.scope.loop
+
     def come_after(self, *units: Unit | None) -> None:
         """Stand behind *units*, as far as they are of the same scope: those of others are around."""
         self.after.update(unit for unit in units if unit is not None and unit.scope is self.scope)

@@ -103,6 +103,7 @@ class _Function:
     loops: list[LoopNames] = field(default_factory=list)
     reads: dict[Value, None] = field(default_factory=dict)  # what was made before
     writes: dict[Value, int] = field(default_factory=dict)  # with the least indent that it is written at
+    unsure: dict[str, None] = field(default_factory=dict)  # names that may be read before they are written
     is_generator: bool = False
 
     def add(self, indent: int, text: str, call: Call | None = None, arguments: Sequence[str] = ()) -> None:
@@ -231,15 +232,13 @@ class _Writer:
             yield from self._statement(statement, inner, 1)
         kept = [value for value in inner.writes if at.last[value] > end]
         for value in kept:
-            if at.made[value] < inner.start:
-                inner.reads[value] = None
+            if inner.writes[value] > 1:  # it may not be written
+                inner.unsure[self._text(value)] = None
+                if at.made[value] < inner.start:
+                    inner.reads[value] = None
+                    function.unsure[self._text(value)] = None
         takes = list(dict.fromkeys(self._text(value) for value in inner.reads))
         gives = list(dict.fromkeys(self._text(value) for value in kept))
-        unsure = dict.fromkeys(self._text(value) for value in kept if inner.writes[value] > 1)
-        for name in unsure:
-            if name not in takes:  # it may not be written
-                inner.source.insert(0, f" {name} = None")
-                inner.lines.insert(0, Line(None, (), ()))
         if gives:
             inner.add(1, f"return {', '.join(gives)}")
         name = f"p{len(self._codes)}"
@@ -257,6 +256,10 @@ class _Writer:
 
     def _compile(self, function: _Function, inputs: Sequence[str]) -> FunctionType:
         file = f"{self._file}.{len(self._codes)}>"
+        for name in function.unsure:
+            if name not in inputs:
+                function.source.insert(0, f" {name} = None")
+                function.lines.insert(0, Line(None, (), ()))
         body = function.source or [" pass"]
         text = "\n".join([f"def {function.name}({', '.join(inputs)}):", *body, ""])
         module = compile(text, file, "exec", dont_inherit=True)

@@ -6,18 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, TypeAlias
 
-import numpy as np
-
 from asyncexec.compilation.bind_kernel import TRANSFERS
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.kernel import CheckedKernel, Kernel, do_nothing, pass_on, switch
 from asyncexec.framework.shape_inference import broadcast, merged, unchanged
-from asyncexec.framework.types import DType
 from asyncexec.graph.control_flow_info import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, ControlFlowInfo, Frame
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.pruning.prune import ClientGraph
-from asyncexec.regions.conditions import chooser, covered, truth
+from asyncexec.regions.conditions import chooser, covered, number_of, truth
 from asyncexec.regions.loops import check_loop
 from asyncexec.regions.program import (
     ALWAYS,
@@ -116,7 +113,7 @@ class _Finder:
     def add(self, node: Node) -> None:
         """Take the next node; its inputs have been taken, but for those that come round a loop."""
         op = node.op
-        if op in TRANSFERS or (op in CONTROL_FLOW_OPS and any(dtype.is_ref for dtype in _input_dtypes(node))):
+        if op in TRANSFERS or (op in CONTROL_FLOW_OPS and any(tensor.dtype.is_ref for tensor in node.inputs)):
             raise UnstructuredError(f"{node.name!r} is a {op}")
         if op in ENTERS:
             self._enter(node)
@@ -210,7 +207,7 @@ class _Finder:
         call = Call(scope, liveness, node, kernel, [state.value for state in inputs])
         call.check, call.ticket = check, ticket
         if ticket is not None:
-            _await(call)
+            call.note_awaited()
         call.returns_tuple = node.op_def.returns_tuple
         call.is_foreign = node.properties.registration.kernel is not None
         call.come_after(*[state.after for state in inputs], *[control.after for control in controls])
@@ -331,7 +328,7 @@ class _Finder:
         if len(choices) == 1:
             index, state = choices[0]
             after = self._join(scope, liveness, state.after, *[control.after for control in controls])
-            states = [_State(state.value, liveness, after), _State(_number(index), liveness, after)]
+            states = [_State(state.value, liveness, after), _State(number_of(index), liveness, after)]
             self._give(node, states, _Activation(after or state.value.unit, liveness))
             return
         is_scalar = all(state.value.is_scalar for _, state in choices)
@@ -340,7 +337,7 @@ class _Finder:
         for index, state in choices:
             move = Move(scope, state.liveness, chosen, state.value)
             move.come_after(state.after)
-            numbering = Move(scope, state.liveness, position, _number(index))
+            numbering = Move(scope, state.liveness, position, number_of(index))
             moves += [move, numbering]
         end = self._join(scope, liveness, *moves, *[control.after for control in controls])
         chosen.unit = position.unit = end
@@ -446,20 +443,5 @@ class _Finder:
         return Program(self._root, self._given, tuple(outputs), tuple(defaults))
 
 
-def _await(unit: Unit | None) -> None:
-    """Note that something is awaited in *unit*, and in the loops around it."""
-    while unit is not None:
-        unit.is_awaited = True
-        unit = unit.scope.loop
-
-
-def _input_dtypes(node: Node) -> Iterable[DType]:
-    return [tensor.dtype for tensor in node.inputs]
-
-
 def _is_scalar(tensor: Tensor) -> bool:
     return tensor.shape.rank == 0
-
-
-def _number(index: int) -> Value:
-    return Value(constant=np.int32(index), is_scalar=True)

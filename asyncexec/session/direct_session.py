@@ -11,7 +11,6 @@ from asyncexec.executor.diagnostics.cost_model import CostModel
 from asyncexec.executor.diagnostics.step_counts import StepCounts
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
-from asyncexec.executor.plans.compiled_state import CompiledState
 from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
 from asyncexec.framework.cooperative import outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError, OpError
@@ -423,7 +422,7 @@ class Session:
                 step = prepared.executor.start(feeds, collector) if plan is None else plan.start(feeds)
                 if step._loop is not self._loop.current:
                     self._loop.enter()
-                if has_large_feeds and not isinstance(step, CompiledState):
+                if has_large_feeds:
                     step.be_careful()
                 if prepared.awaits:  # where tasks are eager, a kernel may close the session before it awaits anything
                     await self._steps.run(step, has_begun=False)

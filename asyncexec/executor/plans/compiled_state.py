@@ -173,6 +173,7 @@ class CompiledState(StepScope):
         if self._task is None:  # an eager one
             self._task = asyncio.current_task()
         self._end_ns = self.holds.clock.now_ns() + self._slice_ns
+        outputs = raised = None
         try:
             while request is not None:
                 node, coroutine = request
@@ -181,7 +182,6 @@ class CompiledState(StepScope):
                     coroutine.close()
                     break
                 self._awaited = node
-                outputs = raised = None
                 try:
                     outputs = await self._in_own_context(_as_coroutine(node.stats.watch(node.item.id, coroutine)))
                     if node.item.finish is not None:
@@ -208,6 +208,7 @@ class CompiledState(StepScope):
             is_cancelled = isinstance(error, asyncio.CancelledError)
             self.abort(CancelledError("the task of the step was cancelled") if is_cancelled else error)
         finally:
+            del outputs, raised  # an error's traceback holds this frame
             self._task = None
             if not self._loop.is_closed():
                 self.wake()
