@@ -40,6 +40,8 @@ class KernelRegistration:
     priority: int = 0
     is_user_function: bool = False  # which may write to its inputs; a kernel of ours never does
     gives_new: bool = False  # whether nobody else has the arrays that it gives
+    # Whether a part of its result is what it gives for that part of its inputs, to the bit.
+    is_elementwise: bool = False
 
     def accepts(self, attrs: Mapping[str, Any]) -> bool:
         return all(_is_among(attrs.get(name), dtypes) for name, dtypes in self.constraints.items())
@@ -129,17 +131,20 @@ def register_kernel(
     dtypes: Mapping[str, Collection[DType]] | None = None,
     priority: int = 0,
     handles: type | None = None,
+    is_elementwise: bool = False,
 ) -> Callable[[F], F]:
     """Decorator: the function is the kernel factory of *ops*: it gets an OpKernelConstruction, returns the kernel.
 
     The kernel, a sync one, may take its handles for *handles*: where it fails, it is seen whether they are.
+    One that *is_elementwise* may get its inputs part by part, where these are real numbers.
     """
     constraints = {name: frozenset(allowed) for name, allowed in (dtypes or {}).items()}
 
     def decorate(factory: F) -> F:
         make = factory if handles is None else _with_handles(factory, handles)
         for op in ops:
-            registry.register(op, device_type, KernelRegistration(make, kind, constraints, priority=priority))
+            registration = KernelRegistration(make, kind, constraints, priority=priority, is_elementwise=is_elementwise)
+            registry.register(op, device_type, registration)
         return factory
 
     return decorate
@@ -169,6 +174,10 @@ def register_function(
     device_type: str = "CPU",
     dtypes: Mapping[str, Collection[DType]] | None = None,
     handles: type | None = None,
+    is_elementwise: bool = False,
 ) -> None:
     """Register *function* itself as the kernel of *ops*: it depends on no attr."""
-    register_kernel(*ops, kind=kind, device_type=device_type, dtypes=dtypes, handles=handles)(lambda _: function)
+    decorate = register_kernel(
+        *ops, kind=kind, device_type=device_type, dtypes=dtypes, handles=handles, is_elementwise=is_elementwise
+    )
+    decorate(lambda _: function)

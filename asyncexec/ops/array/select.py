@@ -67,7 +67,7 @@ def select_value(condition: Any, t: Any, e: Any) -> Any:
     return choose(condition, t, e)
 
 
-@register_kernel("SelectV2", dtypes={"T": _SELECTABLE})
+@register_kernel("SelectV2", dtypes={"T": _SELECTABLE}, is_elementwise=True)
 def _select_v2(c: OpKernelConstruction) -> Kernel:
     return choose if gives_scalar(c) else select_v2
 
@@ -90,5 +90,5 @@ def _select_v2_shape(c: InferenceContext) -> Sequence[TensorShape]:
 
 register_op("Select", "condition: bool, t: T, e: T -> output: T", "T: type", shape=_select_shape)
 register_op("SelectV2", "condition: bool, t: T, e: T -> output: T", "T: type", shape=_select_v2_shape)
-register_function("Select", function=select, dtypes={"T": _SELECTABLE})
+register_function("Select", function=select, dtypes={"T": _SELECTABLE}, is_elementwise=True)
 register_function("Select", "SelectV2", function=select_value, dtypes={"T": _OPAQUE})

@@ -128,7 +128,8 @@ _ZERO_FUNCTIONS: Final[dict[str, Kernel]] = {
     "Xlog1py": xlog1py,
 }
 for _name, _function in _ZERO_FUNCTIONS.items():
-    register_binary(_name, _function, FLOAT_COMPLEX_ATTR)
+    # x * log(y) is log(y) * x where numpy takes the array of the logarithm, a large one, for the product.
+    register_binary(_name, _function, FLOAT_COMPLEX_ATTR, is_elementwise=not _name.startswith("Xlog"))
 
 
 def add_n(*inputs: Any) -> Any:
@@ -176,7 +177,7 @@ register_op(
     is_commutative=True,
 )
 for _name in ("AddN", "AccumulateNV2"):
-    register_kernel(_name, dtypes={"T": NUMBERS})(_make_add_n)
+    register_kernel(_name, dtypes={"T": NUMBERS}, is_elementwise=True)(_make_add_n)
 
 
 def clip_by_value(t: Any, low: Any, high: Any) -> Any:
@@ -196,4 +197,6 @@ register_op(
     "T: numbertype",
     shape=unchanged,
 )
-register_function("ClipByValue", function=clip_by_value, dtypes={"T": SIGNED | FLOATS | {uint8, uint16}})
+register_function(
+    "ClipByValue", function=clip_by_value, dtypes={"T": SIGNED | FLOATS | {uint8, uint16}}, is_elementwise=True
+)

@@ -53,7 +53,7 @@ def _truncating(source: np.dtype[Any], target: np.dtype[Any], lost_bits: int) ->
     return lambda x: (x.view(bits) & mask).view(source).astype(target)
 
 
-@register_kernel("Cast")
+@register_kernel("Cast", is_elementwise=True)
 def _cast(c: OpKernelConstruction) -> Kernel:
     source, target = c.attr("SrcT"), c.attr("DstT")
     if source is target:

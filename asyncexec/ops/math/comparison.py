@@ -94,7 +94,7 @@ def _register_equality(name: str, function: Kernel, of_strings: Kernel, answer: 
         is_commutative=True,
     )
 
-    @register_kernel(name, dtypes={"T": _PLAIN | {types.string}})
+    @register_kernel(name, dtypes={"T": _PLAIN | {types.string}}, is_elementwise=True)
     def make(c: OpKernelConstruction) -> Kernel:
         compare = of_strings if c.attr("T") is types.string else function
         if gives_scalar(c) and c.attr("incompatible_shape_error"):

@@ -82,7 +82,7 @@ def register_unary(
 ) -> None:
     """Declare an elementwise op of one input; *function* itself is the kernel."""
     register_op(name, signature, attrs, shape=shape)
-    register_function(name, function=function, dtypes=_constraints(dtypes))
+    register_function(name, function=function, dtypes=_constraints(dtypes), is_elementwise=True)
 
 
 def register_binary(
@@ -94,23 +94,30 @@ def register_binary(
     signature: str = "x: T, y: T -> z: T",
     scalar_function: Kernel | None = None,
     is_commutative: bool = False,
+    is_elementwise: bool = True,
 ) -> None:
     """Declare an elementwise op of two inputs that broadcast.
 
     The kernel is *function* with its shapes checked; between scalars there is nothing to check, and it is
     *scalar_function* (by default *function*) itself.
+    It is not *is_elementwise*, in the sense of kernels, if numpy orders its steps by the size of what it gets.
     """
     register_op(name, signature, attrs, shape=broadcast, is_commutative=is_commutative)
-    register_binary_kernel(name, function, dtypes, scalar_function=scalar_function)
+    register_binary_kernel(name, function, dtypes, scalar_function=scalar_function, is_elementwise=is_elementwise)
 
 
 def register_binary_kernel(
-    name: str, function: Kernel, dtypes: Collection[DType] | None = None, *, scalar_function: Kernel | None = None
+    name: str,
+    function: Kernel,
+    dtypes: Collection[DType] | None = None,
+    *,
+    scalar_function: Kernel | None = None,
+    is_elementwise: bool = True,
 ) -> None:
     """Add a kernel to an op with two inputs that broadcast."""
     general, plain = checked(function), scalar_function or function
 
-    @register_kernel(name, dtypes=_constraints(dtypes))
+    @register_kernel(name, dtypes=_constraints(dtypes), is_elementwise=is_elementwise)
     def make(c: OpKernelConstruction) -> Kernel:
         return plain if gives_scalar(c) else general
 

@@ -85,4 +85,4 @@ register_unary("Square", square, _NUMBER_ATTR)
 register_unary("Rint", np.rint, FLOAT_ATTR, WIDE_FLOATS)
 register_unary("Round", np.rint, _SIGNED_COMPLEX_ATTR, FLOATS)
 # numpy's rint turns integers into floats; an integer is its own rounding.
-register_function("Round", function=operator.pos, dtypes={"T": {types.int32, types.int64}})
+register_function("Round", function=operator.pos, dtypes={"T": {types.int32, types.int64}}, is_elementwise=True)

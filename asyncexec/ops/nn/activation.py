@@ -190,7 +190,7 @@ for _name, (_second, _) in GRADIENTS.items():
     register_op(_name, f"gradients: T, {_second}: T -> backprops: T", _types, shape=merged)
 
 
-@register_kernel("Relu", dtypes={"T": REAL_NUMBER_DTYPES})
+@register_kernel("Relu", dtypes={"T": REAL_NUMBER_DTYPES}, is_elementwise=True)
 def make_relu(op: OpKernelConstruction) -> Kernel:
     """The kernel of Relu."""
     np_dtype = op.np_dtype("T")
@@ -204,25 +204,25 @@ def make_relu(op: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-@register_kernel(*UNARY)
+@register_kernel(*UNARY, is_elementwise=True)
 def make_activation(op: OpKernelConstruction) -> Kernel:
     """The kernel of an activation without attrs."""
     return in_float32(UNARY[op.op], op.np_dtype("T"))
 
 
-@register_kernel(*GRADIENTS)
+@register_kernel(*GRADIENTS, is_elementwise=True)
 def make_activation_gradient(op: OpKernelConstruction) -> Kernel:
     """The kernel of the gradient of an activation without attrs."""
     return same_shape(in_float32(GRADIENTS[op.op][1], op.np_dtype("T")))
 
 
-@register_kernel("LeakyRelu")
+@register_kernel("LeakyRelu", is_elementwise=True)
 def make_leaky_relu(op: OpKernelConstruction) -> Kernel:
     """The kernel of LeakyRelu."""
     return in_float32(leaky_relu(op.attr("alpha")), op.np_dtype("T"))
 
 
-@register_kernel("LeakyReluGrad")
+@register_kernel("LeakyReluGrad", is_elementwise=True)
 def make_leaky_relu_grad(op: OpKernelConstruction) -> Kernel:
     """The kernel of LeakyReluGrad."""
     return same_shape(in_float32(leaky_relu_grad(op.attr("alpha")), op.np_dtype("T")))
