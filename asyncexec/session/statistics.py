@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from asyncexec.executor.diagnostics.step_counts import StepCounts
-from asyncexec.executor.workers.offload import PoolStatistics
+from asyncexec.executor.workers.pool_statistics import PoolStatistics
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.session.admission import AdmissionControl
 from asyncexec.session.executor_cache import ExecutorCache

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.workers.offload import PoolStatistics
+from asyncexec.executor.workers.pool_statistics import PoolStatistics
 from asyncexec.framework.kernel_warning import KernelWarning
 from tests.running import raw_op, started
 

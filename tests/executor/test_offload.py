@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from asyncexec.executor.workers.job import HANDED_ON, Call, Outcome
-from asyncexec.executor.workers.offload import PoolStatistics, WorkerPool
+from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.executor.workers.pool_statistics import PoolStatistics
 from asyncexec.framework.errors import FailedPreconditionError
 from tests.fake_time import FakeTime
 from tests.running import settle, started

@@ -23,12 +23,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from asyncexec.executor.engine.grace_period import Grace
 from asyncexec.executor.workers.job import HANDED_ON, Call, Done, Job, Outcome
+from asyncexec.executor.workers.pool_statistics import PoolStatistics
 from asyncexec.executor.workers.worker_threads import Share, Worker, WorkerThreads, join_threads, num_cores
 from asyncexec.framework.callers import Caller, callers_around, has_group
 from asyncexec.framework.cancellation import call_around
@@ -42,27 +42,6 @@ from asyncexec.process.gil_watch import Finding, GilWatch
 
 _BATCH: Final = 32  # results that are handed on between two looks at the clock
 _BATCH_NS: Final = NS_PER_MS
-
-
-@dataclass(frozen=True, slots=True)
-class PoolStatistics:
-    """How a pool is doing.
-
-    Attributes:
-        threads: how many have been started, also for others that share them.
-        busy: of them, those that make a call of this pool, abandoned or not.
-        abandoned: of those, the ones whose result nobody waits for.
-        queued: calls that wait for a thread.
-        completed: calls that have ended.
-        given_up: calls that have been abandoned so far.
-    """
-
-    threads: int
-    busy: int
-    abandoned: int
-    queued: int
-    completed: int
-    given_up: int = 0
 
 
 _pools: Final[WeakGroup[WorkerPool]] = WeakGroup()
@@ -158,6 +137,16 @@ class WorkerPool:
         share.submit(job)
         self._unfinished += 1
         return job
+
+    def share(self, part: Callable[[], bool], count: int) -> None:
+        """Have threads that are idle call *part* until it returns False, at most *count* of them; from any thread.
+
+        They may come late, or not at all, and let go when somebody waits for a thread.  Each calls *part*, which
+        raises nothing, in a copy of the context of this call.
+        """
+        share = self._share
+        if share is not None:  # else the pool has been closed, and whoever calls this has been abandoned
+            share.threads.help(part, count)
 
     def _share_for_callers(self, share: Share) -> Share:
         """*share*, or another one, such that nobody who has one of its threads waits for what the running code submits.

@@ -24,7 +24,8 @@ from asyncexec.executor.engine.grace_period import Grace
 from asyncexec.executor.workers import process_main
 from asyncexec.executor.workers.job import Outcome
 from asyncexec.executor.workers.message import Failure, Message, attach, discard, pack, unpack
-from asyncexec.executor.workers.offload import PoolStatistics, WorkerPool
+from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.executor.workers.pool_statistics import PoolStatistics
 from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
 from asyncexec.framework.interpreter import gil_is_enabled

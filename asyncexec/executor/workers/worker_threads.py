@@ -4,6 +4,10 @@ A pool that has jobs has one place in the queue that the threads take from, howe
 takes one job, and puts the pool behind the others.  So a pool with thousands of jobs delays another one by a job for
 each thread.
 
+A call can share its work with threads that have nothing else to do.  Each of these does a part of it, and another, and
+when a pool has a job in the meantime it goes behind that.  It holds no job, so threads that help count as free: what
+needs one waits for a part at most.
+
 Pools belong to event loops that may run in different threads.  What they share can be handed over in one step, as in
 offload.py; only to join, to leave and to start a thread takes a lock.
 """
@@ -96,13 +100,34 @@ class Share(deque[Job]):
         return [job for job in self.threads.jobs_at_work() if job.share is self]
 
 
+class Help:
+    """Parts of the work of a call, for one thread that has no job.
+
+    Args:
+        part: does one part; whether there may be more.  It raises nothing.
+    """
+
+    __slots__ = ("_context", "_part")
+
+    def __init__(self, part: Callable[[], bool]) -> None:
+        self._context = contextvars.copy_context()
+        self._part = part
+
+    def go_on(self, is_alone: Callable[[], bool]) -> bool:
+        """Do parts, until there are no more, or it is not alone in wanting a thread; whether there may be more."""
+        while self._context.run(self._part):
+            if not is_alone():
+                return True
+        return False
+
+
 class WorkerThreads:
     """Up to *num_threads* threads, started when first needed.
 
     Attributes:
         workers: that have been started.
         under_way: has an entry for each job that is waiting, or on a thread.
-        turns: shares that have jobs, in the order in which they have their turns.
+        turns: shares that have jobs, and helps, in the order in which they have their turns.
     """
 
     __slots__ = ("_name", "_num_users", "_on_exit", "num_threads", "turns", "under_way", "workers")
@@ -113,7 +138,7 @@ class WorkerThreads:
         self._on_exit: Callable[[], object] = do_nothing
         self._name = name
         self._num_users = 0
-        self.turns: JobQueue[Share] = JobQueue()
+        self.turns: JobQueue[Share | Help] = JobQueue()
         self.under_way: deque[None] = deque()
 
     @property
@@ -124,6 +149,19 @@ class WorkerThreads:
     def jobs_at_work(self) -> list[Job]:
         """The jobs that are on threads."""
         return [job for worker in list(self.workers) if (job := worker.job) is not None]
+
+    def help(self, part: Callable[[], bool], count: int) -> None:
+        """Have threads without a job, at most *count*, call *part* until it returns False; from any thread.
+
+        Between two calls others that wait for a thread go first.
+        """
+        under_way = len(self.under_way)
+        count = min(count, self.num_threads - under_way)
+        with suppress(RuntimeError):  # those that there are will do
+            for _ in range(under_way + count - len(self.workers)):
+                self.start_thread()
+        for _ in range(count):
+            self.turns.put(Help(part))
 
     def leave(self, left: Sequence[Job], on_exit: Callable[[], object]) -> bool:
         """Be one user less; whether there is none, so that the threads end, each of which calls *on_exit* then.
@@ -183,16 +221,21 @@ class WorkerThreads:
     def _next_job(self) -> Job | None:
         """A job of the pool whose turn it is, which goes behind the others; None if the thread is to end."""
         turns = self.turns
-        while (share := turns.wait()) is not None:
+        while (turn := turns.wait()) is not None:
+            if isinstance(turn, Help):
+                if turn.go_on(turns.empty):
+                    turns.put(turn)
+                del turn  # the thread waits now
+                continue
             try:
-                job = share.popleft()
+                job = turn.popleft()
             except IndexError:  # the pool has taken it back
                 job = None
-            if share or not self._gives_up_place(share):
-                turns.put(share)
+            if turn or not self._gives_up_place(turn):
+                turns.put(turn)
             if job is not None:
                 return job
-            del share  # the thread waits now
+            del turn
         return None
 
     def _gives_up_place(self, share: Share) -> bool:
