@@ -19,6 +19,7 @@ from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.rendezvous import NO_ARGS, ROOT_FRAME, RendezvousArgs, args_on, full_key
 from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.framework.types import DType
 from asyncexec.graph.node import Node, NodeProperties
 from asyncexec.partition.send_recv import RECVS, SENDS, rendezvous_key
 from asyncexec.pruning.feed_errors import fed_reference
@@ -56,6 +57,7 @@ class BoundKernel(NamedTuple):
     transfer: Transfer | None = None  # what a Send or Recv does instead
     gives_new: bool = False  # whether nobody else has the arrays that it gives
     is_undoable: bool = False  # whether an async kernel gives Changes
+    is_elementwise: bool = False  # whether it may get its inputs part by part
 
 
 class Binder(Protocol):
@@ -144,7 +146,7 @@ class KernelBinder:
         if references:
             reading = _reading_merged if properties.op_def.name == "Merge" else _reading
             kernel = protected(bound.kernel, references) if is_user_function(node) else bound.kernel
-            bound = bound._replace(kernel=reading(kernel, references))
+            bound = bound._replace(kernel=reading(kernel, references), is_elementwise=False)
         return _checked(bound, node) if self.debug else bound
 
     def constant(self, node: Node) -> Any:
@@ -191,7 +193,15 @@ class KernelBinder:
                 is_undoable=kernel.is_undoable,
             )
         gives_new = found.gives_new or makes_new(kernel)
-        return BoundKernel(kernel, found.kind, found.is_expensive, gives_new=gives_new)
+        is_elementwise = found.is_elementwise and all(
+            _is_real(dtype) for dtype in (*properties.input_dtypes, *properties.output_dtypes)
+        )
+        return BoundKernel(kernel, found.kind, found.is_expensive, gives_new=gives_new, is_elementwise=is_elementwise)
+
+
+def _is_real(dtype: DType) -> bool:
+    """Whether *dtype* is of real numbers or truth values: a product of complex ones may depend on their order."""
+    return dtype.is_floating or dtype.is_integer or dtype.is_bool
 
 
 def _never_called(*inputs: Any) -> Any:

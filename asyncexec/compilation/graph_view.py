@@ -93,6 +93,7 @@ class NodeItem:
         kind: where the kernel runs (for a sync one: where to begin with); is_expensive: what the user said of it.
         finish: makes outputs of what an async kernel gives, or None; is_undoable: whether what it does can be undone.
         gives_new: whether nobody else has the arrays that the kernel gives.
+        is_elementwise: whether the kernel may get its inputs part by part.
         input_start, num_inputs: its slots.
         output_edges: for each output, where its value goes.
         control_edges: ids of nodes that wait for it without taking a value.
@@ -120,6 +121,7 @@ class NodeItem:
         "id",
         "input_start",
         "is_control_trigger",
+        "is_elementwise",
         "is_expensive",
         "is_merge",
         "is_relay",
@@ -145,7 +147,8 @@ class NodeItem:
         self.pending_id = pending_id
         self.frame = frame
         self.node = node
-        kernel, self.kind, self.is_expensive, self.finish, self.transfer, self.gives_new, self.is_undoable = bound
+        kernel, self.kind, self.is_expensive, self.finish, self.transfer, self.gives_new, self.is_undoable, _ = bound
+        self.is_elementwise = bound.is_elementwise
         self.kernel: Kernel = kernel
         self.check: Callable[..., None] | None = None
         if isinstance(kernel, CheckedKernel):

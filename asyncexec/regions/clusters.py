@@ -21,7 +21,7 @@ hard.  What Switches inside of a cluster decide is the cluster's own affair: an 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
@@ -67,6 +67,13 @@ class _Key(NamedTuple):
     base: _Liveness
 
 
+class Place(NamedTuple):
+    """The cluster of a node, and when the node runs: two are equal or they are not."""
+
+    cluster: Hashable
+    liveness: Hashable
+
+
 class _Unit(NamedTuple):
     """A node, or a loop of cheap nodes."""
 
@@ -80,13 +87,24 @@ def find_clusters(graph: ClientGraph, is_hard: Callable[[Node], bool]) -> Stage[
     Raises:
         UnstructuredError: there is a loop that is none, or too much is hard.
     """
+    finder = yield from _found(graph, is_hard)
+    return (yield from finder.clusters())
+
+
+def find_places(graph: ClientGraph, is_hard: Callable[[Node], bool]) -> Stage[Callable[[Node], Place | None]]:
+    """What gives the place of a node that can be a member of a cluster, as a stage; errors as of ``find_clusters``."""
+    finder = yield from _found(graph, is_hard)
+    return finder.place
+
+
+def _found(graph: ClientGraph, is_hard: Callable[[Node], bool]) -> Stage[_Finder]:
     fed = frozenset((tensor.op, tensor.index) for tensor in graph.feeds)
     flow = yield from ControlFlowInfo.stage(graph.nodes, fed)
     finder = _Finder(graph, flow, fed)
     yield from finder.find_hard(is_hard)
     yield from finder.find_units()
     yield from finder.walk()
-    return (yield from finder.clusters())
+    return finder
 
 
 def is_free(node: Node) -> bool:
@@ -397,6 +415,11 @@ class _Finder:
                 found.append(sorted(members, key=positions.__getitem__))
                 yield
         return found
+
+    def place(self, node: Node) -> Place | None:
+        """Of a member, its cluster and when it runs."""
+        key = self._keys.get(node)
+        return None if key is None else Place(key, self._live[node])
 
     def _unsure(self, node: Node) -> Iterable[_Key]:
         """The clusters that *node* waits for, where it is for a member that need not run when they do."""

@@ -1,4 +1,4 @@
-"""ClientGraph -> a ClientGraph in which each cluster of cheap nodes is one node, and what those nodes do."""
+"""ClientGraph -> a ClientGraph in which each cluster, and each group, is one node, and what the members do."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from asyncexec.graph.control_flow_info import MERGES, NEXT_ITERATIONS
 from asyncexec.graph.node import Node, NodeProperties, Tensor
 from asyncexec.pruning.prune import ClientGraph
 from asyncexec.regions.clusters import find_clusters, is_free
+from asyncexec.regions.groups import find_groups
 from asyncexec.regions.program import Program, UnstructuredError
 from asyncexec.regions.schedule import Block, schedule
 from asyncexec.regions.structure import Bind, find_structure
@@ -25,9 +26,10 @@ _WIDE: Final = 1024  # inputs or outputs, which the executor delivers one by one
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """A cluster.
+    """A cluster, or a group.
 
     Attributes:
+        is_group: whether it is a group of elementwise nodes; its arrays are inputs, constants or not.
         node: what stands for it; its name is that of its first node.
         graph: what it does; the inputs of *node* are its feeds, and the outputs its fetches.
         program, block: the same, as a program, and in order.
@@ -37,6 +39,7 @@ class Region:
     graph: ClientGraph
     program: Program
     block: Block
+    is_group: bool
 
     @property
     def may_give_dead(self) -> bool:
@@ -57,17 +60,26 @@ class FoldedGraph:
     regions: Sequence[Region]
 
 
-def fold(graph: ClientGraph, is_hard: Callable[[Node], bool], bind: Bind) -> Stage[FoldedGraph]:
+def fold(
+    graph: ClientGraph, is_hard: Callable[[Node], bool], is_elementwise: Callable[[Node], bool], bind: Bind
+) -> Stage[FoldedGraph]:
     """*graph* with a region for each cluster of nodes for which *is_hard* does not hold, as a stage.
 
-    *bind* gives the kernels of those.
+    So has each group of nodes for which *is_elementwise* holds, though some are hard.  *bind* gives the kernels.
 
     Raises:
         UnstructuredError: *graph* has loops that are none.
     """
     folding = _Folding(graph)
     yield from folding.read()
-    for members in (yield from find_clusters(graph, is_hard)):
+    grouped: set[Node] = set()
+    try:
+        for group in (yield from find_groups(graph, is_hard, is_elementwise)):
+            yield from folding.add(group, bind, is_group=True)
+            grouped.update(group)
+    except UnstructuredError:  # there are many loops, which groups have to look into
+        pass
+    for members in (yield from find_clusters(graph, lambda node: node in grouped or is_hard(node))):
         yield from folding.add(members, bind)
     return (yield from folding.finish())
 
@@ -92,7 +104,7 @@ class _Folding:
 
     # One region.
 
-    def add(self, members: Sequence[Node], bind: Bind) -> Stage[None]:
+    def add(self, members: Sequence[Node], bind: Bind, *, is_group: bool = False) -> Stage[None]:
         """Make a region of *members*, if they have the structure of a program."""
         inside = set(members)
         inputs: dict[tuple[Node, int], Tensor] = {}
@@ -100,7 +112,8 @@ class _Folding:
         for count, node in enumerate(members):
             for tensor in node.inputs:
                 if (tensor.op, tensor.index) in self._fed or tensor.op not in inside:
-                    if is_free(tensor.op) and (tensor.op, tensor.index) not in self._fed:
+                    is_constant = is_free(tensor.op) and (tensor.op, tensor.index) not in self._fed
+                    if is_constant and not (is_group and tensor.shape.rank != 0):
                         constants[tensor.op] = None
                     else:
                         inputs[tensor.op, tensor.index] = tensor
@@ -121,7 +134,7 @@ class _Folding:
         first = members[0]
         node = Node(first.graph, first.name, properties, (), (), first.device, first.source_line)
         node.output_shapes = tuple(tensor.shape for tensor in outputs)
-        region = Region(node, graph, program, block)
+        region = Region(node, graph, program, block, is_group)
         self._regions.append(region)
         self._members.update(members)
 

@@ -120,12 +120,14 @@ class Surroundings:
         is_small: whether a node whose shapes are not known has been seen to take small values.
         absent: stands for outputs that are not live.
         gives_tuple: whether the functions return a tuple of the outputs, and no list.
+        pauses: whether they yield where they have much to do.
     """
 
     checked_outputs: OutputCheck
     is_small: Callable[[Node], bool]
     absent: object = NOTHING
     gives_tuple: bool = False
+    pauses: bool = True
 
 
 def write_code(program: Program, block: Block, surroundings: Surroundings) -> Stage[Code]:
@@ -141,6 +143,7 @@ class _Writer:
         self._at = lifetimes
         self._is_small = surroundings.is_small
         self._gives_tuple = surroundings.gives_tuple
+        self._pauses = surroundings.pauses
         self._globals: dict[str, Any] = {"checked": surroundings.checked_outputs, "ABSENT": surroundings.absent}
         self._global_names: dict[int, str] = {}  # of kernels, constants and nodes, by id
         self._codes: dict[CodeType, dict[int, Line]] = {}
@@ -287,7 +290,7 @@ class _Writer:
     def _pause(self, statement: Statement, function: _Function, indent: int) -> None:
         """Yield before *statement*, if enough has been done since that was done last."""
         work = self._work_of(statement)
-        if self._work_done and self._work_done + work > _WORK:
+        if self._pauses and self._work_done and self._work_done + work > _WORK:
             function.add(indent, "yield")
             function.is_generator = True
             self._work_done = 0

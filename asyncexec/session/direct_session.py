@@ -411,7 +411,7 @@ class Session:
             has_large_feeds = True
             feeds = await run_in_slices(prepared.convert_large(tuple(values)), self._clock)
             self._check_open()  # close() may have come meanwhile
-        plan = None if has_large_feeds else prepared.tier.compiled
+        plan = prepared.tier.for_large_feeds if has_large_feeds else prepared.tier.compiled
         collector = token = step = None
         if options is not None and options.trace:
             collector, plan = StepStatsCollector(self._clock), None

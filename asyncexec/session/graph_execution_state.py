@@ -225,7 +225,7 @@ class GraphExecutionState:
         whole, partitions, executor = prepared.whole, prepared.partitions, prepared.executor
         if whole is None or self._partition_options.own_memory.intersection(partitions):
             return None
-        compiler = PlanCompiler(self._binders, self._slice_ns, self.holds, self.pools[self._client])
+        compiler = PlanCompiler(self._binders, self._slice_ns, self.holds, self.pools, self._client)
         yield from compiler.read(executor)
         if optimizes and prepared.optimize is not None:
             better = yield from prepared.optimize()

@@ -16,6 +16,7 @@ from asyncexec.executor.engine.kernel_outputs import checked_results
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.compiled_state import AwaitedNode
 from asyncexec.executor.plans.region_plan import Rebinder
+from asyncexec.executor.plans.tiled_plan import TiledPlan
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.kernel import DEAD, Kernel, KernelKind
@@ -38,7 +39,8 @@ class PlanCompiler:
     Args:
         binders: by device; they give what has not been bound yet.
         slice_ns: how long a step may hold the event loop; holds: is told how long it was.
-        pool: that of the client's device.
+        pools: by device; their threads share what a group has to do.
+        client: the client's device.
 
     Attributes:
         items: the nodes as the general executor runs them, by name.
@@ -46,15 +48,23 @@ class PlanCompiler:
         may_give_dead: whether what a region gives may be dead.
     """
 
-    def __init__(self, binders: Mapping[str, KernelBinder], slice_ns: int, holds: LoopHolds, pool: WorkerPool) -> None:
-        self._pool = pool
+    def __init__(
+        self,
+        binders: Mapping[str, KernelBinder],
+        slice_ns: int,
+        holds: LoopHolds,
+        pools: Mapping[str, WorkerPool],
+        client: str,
+    ) -> None:
         self._binders = binders
+        self._pools = pools
+        self._pool = pools[client]
         self._slice_ns = slice_ns
         self._holds = holds
         self._measured: dict[str, tuple[KernelStats, int]] = {}  # by name, where a node has which id
         self._small: set[str] = set()
         self.items: dict[str, NodeItem] = {}
-        self.regions: dict[Node, CompiledPlan] = {}
+        self.regions: dict[Node, CompiledPlan | TiledPlan] = {}
         self.may_give_dead = False
 
     def read(self, executor: GeneralExecutor | PartitionedExecutor) -> Stage[None]:
@@ -101,10 +111,12 @@ class PlanCompiler:
         found: dict[str, PartitionedGraph] = {}
         surroundings = Surroundings(checked_results, self._is_small, DEAD, gives_tuple=True)
         for device, part in partitions.items():
-            folded = yield from fold(part.graph, self._is_hard, self._bind_on(device))
+            folded = yield from fold(part.graph, self._is_hard, self._is_elementwise, self._bind_on(device))
             for region in folded.regions:
-                code = yield from write_code(region.program, region.block, surroundings)
-                self.regions[region.node] = CompiledPlan(code, self._slice_ns, self._holds, self._pool, is_region=True)
+                its_surroundings = replace(surroundings, pauses=not region.is_group)
+                code = yield from write_code(region.program, region.block, its_surroundings)
+                plan = CompiledPlan(code, self._slice_ns, self._holds, self._pool, is_region=True)
+                self.regions[region.node] = TiledPlan(plan, self._pools[device]) if region.is_group else plan
                 self.may_give_dead |= region.may_give_dead
                 yield
             found[device] = replace(part, graph=folded.graph)
@@ -126,6 +138,11 @@ class PlanCompiler:
     def _is_hard(self, node: Node) -> bool:
         known = self._measured.get(node.name)
         return known is not None and known[0].places[known[1]] in _HARD
+
+    def _is_elementwise(self, node: Node) -> bool:
+        """Whether *node* is elementwise, and has not been seen to take small values alone."""
+        item = self.items.get(node.name)
+        return item is not None and item.is_elementwise and (self._is_hard(node) or node.name not in self._small)
 
     def _is_small(self, node: Node) -> bool:
         return node.name in self._small

@@ -13,6 +13,7 @@ from asyncexec.executor.engine.executor_state import ExecutorState
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.executor.plans.tiled_plan import TiledPlan
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.graph.node import Node
@@ -30,7 +31,9 @@ class RegionPlan:
 
     is_plain = False
 
-    def __init__(self, executor: GeneralExecutor | PartitionedExecutor, plans: Iterable[CompiledPlan]) -> None:
+    def __init__(
+        self, executor: GeneralExecutor | PartitionedExecutor, plans: Iterable[CompiledPlan | TiledPlan]
+    ) -> None:
         self.executor = executor
         self._plans = tuple(plans)
 
@@ -38,6 +41,11 @@ class RegionPlan:
     def is_quick(self) -> bool:
         """Whether no region has turned out to hold the loop for long at a stretch."""
         return all(plan.is_quick for plan in self._plans)
+
+    @property
+    def takes_large_feeds(self) -> bool:
+        """Whether no region calls kernels in the event loop that nobody has measured by larger inputs."""
+        return all(isinstance(plan, TiledPlan) for plan in self._plans)
 
     def start(self, feeds: Sequence[Any] | None) -> ExecutorState | ExecutorBarrier:
         """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
@@ -61,7 +69,7 @@ class Rebinder:
         self,
         binder: KernelBinder,
         items: Mapping[str, NodeItem],
-        plans: Mapping[Node, CompiledPlan],
+        plans: Mapping[Node, CompiledPlan | TiledPlan],
         *,
         is_same_graph: bool,
     ) -> None:
@@ -75,6 +83,8 @@ class Rebinder:
     def bind(self, node: Node, fed: Container[tuple[Node, int]] = ()) -> BoundKernel:
         """The kernel of *node*."""
         plan = self._plans.get(node)
+        if isinstance(plan, TiledPlan):
+            return BoundKernel(plan, KernelKind.EXPENSIVE)
         if plan is not None:
             return region_kernel(plan)
         item = self._items.get(node.name)
@@ -88,6 +98,7 @@ class Rebinder:
             item.transfer,
             item.gives_new,
             item.is_undoable,
+            item.is_elementwise,
         )
 
     def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:

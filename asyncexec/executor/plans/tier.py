@@ -65,6 +65,12 @@ class Tier:
         self.compiled: AnyPlan | None = None
         self.plain: CompiledPlan | None = None
 
+    @property
+    def for_large_feeds(self) -> RegionPlan | None:
+        """The plan, if there is one, for feeds that may be larger than those that its kernels were measured by."""
+        plan = self.compiled
+        return plan if isinstance(plan, RegionPlan) and plan.takes_large_feeds else None
+
     def compile_at_once(self) -> Stage[None]:
         """Optimize and compile before the first run, as a stage."""
         for make in (self._make_better, self._make):

@@ -262,8 +262,8 @@ class StreamDriver(ABC):
     def _start(self, item: StreamItem, plan: StreamPlan, values: list[Any] | None) -> None:
         """Begin the step of *item*: that of an item which is done, where there is one."""
         maker: StepMaker = plan.executor
-        compiled = plan.tier.compiled
-        if compiled is not None and not item.is_large and (not plan.states or self._keeps_apart(compiled)):
+        compiled = plan.tier.for_large_feeds if item.is_large else plan.tier.compiled
+        if compiled is not None and (not plan.states or self._keeps_apart(compiled)):
             maker = compiled
         if item.step is not None and item.maker is maker and not item.is_large:
             item.step.restart(values, item)

@@ -1,0 +1,172 @@
+"""TiledPlan: the kernel of a group of elementwise nodes, which goes over large arrays tile by tile.
+
+An op on a large array reads it from memory, and writes another to memory.  A group does all that it has to do with one
+tile before it takes the next: what its nodes hand on to each other stays in the cache, and only what others take of it
+becomes whole arrays.  Between two tiles the memory of all temporaries is free, and is used again for the next.
+
+The tiles are shared: threads that are idle help the one that was called, each taking the next tile that is left; when
+somebody needs a thread, one that helps is free after its tile.
+The results are those of the nodes one by one, to the bit.  So they run whenever the inputs are not alike, or a tile
+fails: then the error is theirs, too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from asyncexec.executor.engine.transfer_scope import CATCHABLE
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.framework.cancellation import CancellableCall, call_around
+from asyncexec.framework.errors import CancelledError
+from asyncexec.framework.kernel import Kernel
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+# Of each array of a tile: several fit into a second-level cache, and a call of a kernel costs little beside its work.
+TILE_BYTES: Final = 2**17
+_FEWEST: Final = 4  # tiles from which on others are asked to help
+
+
+class TiledPlan:
+    """The kernel of a group of elementwise nodes.
+
+    Args:
+        plan: calls the kernels of the nodes one by one; its function is plain.
+        pool: has the threads that help.
+    """
+
+    __slots__ = ("_plan", "_pool")
+
+    is_quick = True  # it is measured, and does not run inline where it is not cheap
+
+    def __init__(self, plan: CompiledPlan, pool: WorkerPool) -> None:
+        self._plan = plan
+        self._pool = pool
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The outputs of the group for *inputs*; what a node raises names that node."""
+        outputs = self._by_tiles(inputs)
+        if outputs is not None:
+            return outputs
+        try:
+            return self._plan.function(*inputs)
+        except CATCHABLE as raised:
+            error = self._plan.error_of(raised)
+            raise error from error.__cause__
+
+    def _by_tiles(self, inputs: Sequence[Any]) -> tuple[Array, ...] | None:
+        """The outputs, if *inputs* are large and alike, and no tile fails."""
+        arrays = [value for value in inputs if isinstance(value, np.ndarray)]
+        if not arrays or not all(_is_like(array, arrays[0]) for array in arrays):
+            return None
+        length = TILE_BYTES // max(array.itemsize for array in arrays)
+        if arrays[0].size <= length:
+            return None
+        tiling = _Tiling(self._plan.function, inputs, length, arrays[0].size)
+        if not tiling.begin(arrays[0].shape):
+            return None
+        call = call_around.get()
+        if call is not None and len(tiling.starts) >= _FEWEST:
+            self._pool.share(tiling.help, len(tiling.starts))
+        return tiling.finish(call)
+
+
+def _is_like(array: Any, other: Any) -> bool:
+    flags = array.flags
+    return type(array) is np.ndarray and array.shape == other.shape and flags.c_contiguous and flags.aligned
+
+
+class _Tiling:
+    """The tiles of one call.
+
+    Attributes:
+        starts: of the tiles that nobody has taken; who pops one does that tile.
+    """
+
+    __slots__ = ("_awaited", "_function", "_has_ended", "_has_failed", "_inputs", "_length", "_outputs", "starts")
+
+    def __init__(self, function: Kernel, inputs: Sequence[Any], length: int, size: int) -> None:
+        self._function = function
+        self._inputs = [value.reshape(-1) if isinstance(value, np.ndarray) else value for value in inputs]
+        self._length = length
+        self._outputs: list[Array] = []
+        self._has_ended = threading.Event()
+        self._has_failed = False
+        self.starts = deque(range(0, size, length))
+        self._awaited = [None] * len(self.starts)  # one for each tile that is not done
+
+    def begin(self, shape: tuple[int, ...]) -> bool:
+        """Do the first tile, and make outputs of *shape* by what it gives; False if there cannot be such."""
+        try:
+            first = self._tile(self.starts.popleft())
+        except Exception:  # the nodes one by one tell what is wrong
+            return False
+        if not all(isinstance(value, np.ndarray) and value.shape == (self._length,) for value in first):
+            return False
+        self._outputs = [np.empty(shape, value.dtype) for value in first]
+        for output, value in zip(self._outputs, first, strict=True):
+            output.reshape(-1)[: self._length] = value
+        self._awaited.pop()
+        return True
+
+    def help(self) -> bool:
+        """Do a tile, on another thread; whether there may be more."""
+        try:
+            return self._go_on()
+        except BaseException:  # whoever waits has been told
+            return False
+
+    def finish(self, call: CancellableCall | None) -> tuple[Array, ...] | None:
+        """The outputs, once all tiles are done; None if one has failed.
+
+        Raises:
+            CancelledError: nobody wants the result of *call* any more.
+        """
+        manager = None if call is None else call.manager()
+        try:
+            while (manager is None or not manager.is_cancelled) and self._go_on():
+                pass
+            if manager is not None and manager.is_cancelled:
+                raise CancelledError("nobody waits for the call any more")
+            self._has_ended.wait()  # who helps has begun a tile
+            return None if self._has_failed else tuple(self._outputs)
+        finally:  # who comes late to help finds nothing
+            self.starts.clear()
+            self._inputs, self._outputs = [], []
+
+    def _go_on(self) -> bool:
+        """Do the next tile; whether there are more."""
+        try:
+            start = self.starts.popleft()
+        except IndexError:
+            return False
+        is_done = False
+        try:
+            end = start + self._length
+            for output, value in zip(self._outputs, self._tile(start), strict=True):
+                output.reshape(-1)[start:end] = value
+            is_done = True
+        except Exception:  # the nodes one by one tell what is wrong
+            return False
+        finally:
+            if is_done:
+                self._awaited.pop()
+            else:
+                self._has_failed = True
+                self.starts.clear()
+            if self._has_failed or not self._awaited:
+                self._has_ended.set()
+        return bool(self.starts)
+
+    def _tile(self, start: int) -> Sequence[Any]:
+        end = start + self._length
+        tile: Sequence[Any] = self._function(
+            *[value[start:end] if isinstance(value, np.ndarray) else value for value in self._inputs]
+        )
+        return tile
