@@ -12,7 +12,7 @@ from typing import Any
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.executor_barrier import ExecutorBarrier
-from asyncexec.executor.engine.executor_state import ExecutorState
+from asyncexec.executor.engine.general_executor import PartOfStep
 from asyncexec.framework import types
 from asyncexec.framework.cooperative import Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError
@@ -83,7 +83,7 @@ class _Function:
             for trace in traces:
                 trace.include(stats)
 
-    async def _run(self, step: ExecutorState | ExecutorBarrier) -> list[Any]:
+    async def _run(self, step: PartOfStep | ExecutorBarrier) -> list[Any]:
         if not step.run_inline():
             await step.run()
         values = step.fetched()

@@ -303,6 +303,38 @@ async def test_kernel_that_swallows_its_cancellation_is_left_behind(graph: ax.Gr
         await settle()  # what it gives now is nobody's
 
 
+@pytest.mark.virtual_clock(waits_for_workers=False)
+@pytest.mark.parametrize("place", ["alone", "in a loop"])
+async def test_kernel_that_is_left_behind_holds_nothing_of_the_step(graph: ax.Graph, place: str) -> None:
+    """Nor does what it gives in the end reach anybody."""
+    stop, ran = asyncio.Event(), list[Any]()
+    op = stubborn(stop, [])
+    with graph:
+        waits = ax.placeholder(ax.object, [])
+        x = ax.constant(np.float64(1.0))
+        y = op(x) if place == "alone" else ax.while_loop(lambda i: i < 3.0, lambda i: op(i), [x])
+        fetch = raw_op("Both", lambda *values: ran.append(values))(y, waits)
+    gc.disable()
+    try:
+        async with ax.Session(graph, ax.SessionConfig(async_grace_s=5)) as session:
+            value = np.ones(3)
+            held = weakref.ref(value)
+            run = await started(session.run(fetch, {waits: value}))
+            del value
+            run.cancel()
+            with pytest.warns(KernelWarning, match="swallows its cancellation"):
+                await asyncio.wait([run])
+            del run
+            await settle()
+            is_held = held() is not None
+            stop.set()
+            await settle()
+    finally:
+        gc.enable()
+    assert not is_held
+    assert ran == []
+
+
 async def test_what_a_task_that_was_left_behind_raises_is_nobodys() -> None:
     async def fail() -> None:
         raise ValueError("late")

@@ -44,9 +44,10 @@ class Cascade(ABC):
 
     __slots__ = ("_fetches", "_work")
 
-    def __init__(self, fetches: IterationState, first_fetch: int) -> None:
+    _fetches: tuple[IterationState, int]  # the iteration that has the slots of the fetches, and the first of them
+
+    def __init__(self) -> None:
         self._work: list[tuple[Any, Sequence[Route], Any]] = []  # of the cascade under way
-        self._fetches = fetches, first_fetch  # the iteration that has the slots of the fetches, and the first of them
 
     @abstractmethod
     def _enter(self, item: NodeItem, value: Any, iteration: IterationState, ready: TaggedQueue) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.engine.frame import TaskGroup
@@ -90,11 +90,11 @@ class Ending:
             f" ended within {self._grace.async_s:g} s; the step has ended without it"
         )
 
-    def abandon(self, jobs: Mapping[Any, Job]) -> None:
+    def abandon(self, jobs: Collection[Job]) -> None:
         """Leave calls that are under way to their threads."""
-        for job in jobs.values():
+        for job in jobs:
             self._pool.abandon(job)
-        self._pool.warn_of_late(jobs.values(), self.grace_period.limit_s(self._grace))
+        self._pool.warn_of_late(jobs, self.grace_period.limit_s(self._grace))
 
 
 def leave_behind(task: asyncio.Task[None]) -> None:
@@ -109,22 +109,7 @@ def _forget(task: asyncio.Task[None]) -> None:
         task.exception()  # nobody else asks
 
 
-class EndedPropagatorState:
-    """Stands for the propagator of a step that has ended before its kernels have: drops what they give."""
-
-    __slots__ = ()
-
-    def propagate_outputs(self, *_: object) -> None:
-        """Nothing becomes ready."""
-
-    def task_groups(self) -> tuple[TaskGroup, ...]:
-        """No task is waited for."""
-        return ()
-
-    def close(self) -> None:
-        """There is nothing to undo."""
-
-
-def _name_of(entry: Any) -> str:
-    item: NodeItem = entry if isinstance(entry, NodeItem) else entry[0]
+def _name_of(entry: object) -> str:
+    item = entry[0] if isinstance(entry, tuple) else entry
+    assert isinstance(item, NodeItem)  # what stands in a ready queue has one
     return item.node.name

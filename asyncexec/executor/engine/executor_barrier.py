@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.ending import Ending
-from asyncexec.executor.engine.executor_state import ExecutorState
 from asyncexec.executor.engine.frame import TaskGroup
-from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
+from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor, PartOfStep
 from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.executor.engine.transfer_scope import Standing
 from asyncexec.executor.types.host_executor import HostExecutor
@@ -196,7 +195,7 @@ class ExecutorBarrier(StepScope):
 
     __slots__ = ("_args", "_collectives", "_derived", "_plan", "_standing", "_states", "client")
 
-    def __init__(self, plan: PartitionedExecutor, states: Sequence[ExecutorState], args: ExecutorArgs) -> None:
+    def __init__(self, plan: PartitionedExecutor, states: Sequence[PartOfStep], args: ExecutorArgs) -> None:
         super().__init__(plan.slice_ns, states[0].holds)
         self._plan = plan
         self._states = states

@@ -10,6 +10,7 @@ is let go whenever a slice is spent; a step that awaits nothing ends without eve
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Coroutine, Iterable, Sequence
 from contextvars import Context
 from functools import partial
@@ -23,23 +24,21 @@ from asyncexec.executor.diagnostics.kernel_stats import (
     INLINE,
     PASSIVE,
     SIZED,
-    TRANSFER,
     KernelStats,
     num_bytes,
 )
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.engine.ending import EndedPropagatorState, Ending
+from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import IterationState, TaskGroup
-from asyncexec.executor.engine.simple_propagator_state import SimplePropagatorState
-from asyncexec.executor.engine.slots import take_inputs
-from asyncexec.executor.engine.step_scope import StepScope, Waiter
+from asyncexec.executor.engine.propagator import Entry, Propagator
+from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.executor.engine.transfer_scope import CATCHABLE, TransferScope
 from asyncexec.executor.engine.undo_log import Record, UndoLog
 from asyncexec.executor.workers.job import Job, Outcome
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_chain import NodeCall, WorkerChains, note_outcomes, pass_along
 from asyncexec.framework.errors import OpError
-from asyncexec.framework.foreign_errors import as_op_error, explained_by
+from asyncexec.framework.foreign_errors import explained_by
 from asyncexec.framework.kernel import Change
 from asyncexec.process.plain_tasks import makes_plain_tasks
 
@@ -59,7 +58,7 @@ class ExecutionPlan(Protocol):
     def chains(self) -> WorkerChains: ...
 
 
-class ExecutorState(TransferScope):
+class ExecutorState(TransferScope[Entry]):
     """One step, or one partition's part of it.  When it has run, ``fetched()`` has the values."""
 
     __slots__ = (
@@ -72,7 +71,6 @@ class ExecutorState(TransferScope):
         "_pool",
         "_random",
         "_stats",
-        "_tasks",
         "context",
         "scope",
     )
@@ -95,10 +93,9 @@ class ExecutorState(TransferScope):
         self._pool = pool
         self._random = order
         self._propagator = self._make_propagator(plan.view)
-        self._tasks: TaskGroup = {}  # of async nodes; where there are frames, each has a group of its own
-        self._num_tasks = 0  # in all groups
+        self._num_tasks = 0  # of async nodes
         self._is_plain_loop: bool | None = None  # not asked yet
-        self._jobs: dict[Any, Job] = {}  # of nodes on worker threads, by entry
+        self._jobs: dict[Entry, Job] = {}  # of nodes on worker threads, by entry
         self._ending: Ending | None = None
         if collector is not None:
             collector.record_constants(plan.view.constants)
@@ -122,19 +119,6 @@ class ExecutorState(TransferScope):
             except OpError as raised:  # a Switch, say, that takes the feed
                 self.abort(raised)
         self.wake()
-
-    def end(self) -> BaseException | None:
-        self._waiter = None
-        return None  # nobody else takes part in it, so nothing is missing
-
-    def rest(self) -> bool:
-        self._places = self._stats.places
-        self._propagator.reset()
-        return True
-
-    def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
-        self._waiter = waiter
-        self._propagator.activate_roots(feeds, self.ready)
 
     @property
     def num_tasks(self) -> int:
@@ -175,71 +159,30 @@ class ExecutorState(TransferScope):
     def _check_progress(self) -> None:
         """What a step that runs alone waits for comes from elsewhere."""
 
+    def take_failure(self) -> BaseException | None:
+        failure = super().take_failure()
+        if failure is not None:
+            self._propagator.reset()  # a task that is left behind holds on to this
+        return failure
+
     def halt(self, error: BaseException) -> None:
         """Run nothing more: the step that this is a part of has failed with *error*."""
         self._failure = error
         self._stop(error)
 
     def fetched(self) -> list[Any]:
-        values: list[Any] = self._propagator.fetched()
-        return values
+        return self._propagator.fetched()
 
-    def _make_propagator(self, view: GraphView) -> Any:
-        return SimplePropagatorState(view)
+    @abstractmethod
+    def _make_propagator(self, view: GraphView) -> Propagator[Entry]:
+        """What decides what runs next."""
 
-    def run_ready(self, now: int, end: int) -> int:
-        """Run ready nodes until there are none, the time *end* has come, or one fails; the time that it is then."""
-        ready, places, collector = self.ready, self._places, self._collector
-        now_ns, expensive_ns = self.holds.clock.now_ns, self._stats.expensive_ns
-        propagator = self._propagator
-        slots, pending, items = propagator.inputs, propagator.pending, propagator.items
-        take_next = ready.popleft if self._random is None else self._take_any
-        while ready:
-            item = take_next()
-            if places[item.id]:
-                if places[item.id] == TRANSFER:
-                    self._transfer(item, item, now)
-                else:
-                    self._launch(item, item, now)
-                now = now_ns()
-                if now > end:
-                    return now
-                continue
-            inputs = take_inputs(slots, item)
-            try:
-                outputs = item.kernel(*inputs)
-                if item.returns_tuple or item.control_edges:
-                    propagator.propagate_outputs(item, outputs, ready)
-                else:  # written out: the call would take a third of what is done here
-                    for slot, consumer in item.output_edges[0]:
-                        slots[slot] = outputs
-                        count = pending[consumer] = pending[consumer] - 1
-                        if not count:
-                            ready.append(items[consumer])
-            except CATCHABLE as raised:
-                self._fail(item, item, explained(raised, item, inputs))
-                return now
-            before, now = now, now_ns()
-            if now - before > expensive_ns:
-                self._stats.update_inline(item.id, now - before)
-            if collector is not None and not item.is_relay:
-                collector.record(item, before, before, now)
-            if now > end:
-                return now
-        return now
-
-    def _take_any(self) -> Any:
+    def _take_any(self) -> Entry:
         assert self._random is not None
         self.ready.rotate(-self._random.randrange(len(self.ready)))
         return self.ready.popleft()
 
-    def _fail(self, entry: Any, item: NodeItem, raised: BaseException) -> None:
-        error = as_op_error(raised, item.node)
-        if isinstance(error, OpError):
-            error.locate_iteration(())
-        self.fail_node(item, error)
-
-    def _launch(self, entry: Any, item: NodeItem, now: int) -> None:
+    def _launch(self, entry: Entry, item: NodeItem, now: int) -> None:
         inputs = self._propagator.take_inputs(entry)
         place = self._places[item.id]
         try:
@@ -259,7 +202,7 @@ class ExecutorState(TransferScope):
         except CATCHABLE as raised:
             self._fail(entry, item, raised)
 
-    def _run_inline(self, entry: Any, item: NodeItem, inputs: list[Any]) -> None:
+    def _run_inline(self, entry: Entry, item: NodeItem, inputs: list[Any]) -> None:
         now_ns = self.holds.clock.now_ns
         start = now_ns()
         self._propagator.propagate_outputs(entry, item.checked_kernel(*inputs), self.ready)
@@ -269,7 +212,7 @@ class ExecutorState(TransferScope):
         if self._collector is not None and not item.is_relay:
             self._collector.record(item, start, start, end)
 
-    def _run_sized(self, entry: Any, item: NodeItem, inputs: list[Any], size: int) -> None:
+    def _run_sized(self, entry: Entry, item: NodeItem, inputs: list[Any], size: int) -> None:
         now_ns = self.holds.clock.now_ns
         start = now_ns()
         outputs = item.checked_kernel(*inputs)
@@ -281,7 +224,7 @@ class ExecutorState(TransferScope):
         if self._collector is not None:
             self._collector.record(item, start, start, end)
 
-    def _start_awaiting(self, entry: Any, item: NodeItem, inputs: list[Any], now: int) -> None:
+    def _start_awaiting(self, entry: Entry, item: NodeItem, inputs: list[Any], now: int) -> None:
         """Call the kernel of an async node, in a task of the group that *entry* belongs to."""
         tasks = self._tasks_of(entry)
         call = item.kernel(*inputs)
@@ -301,7 +244,7 @@ class ExecutorState(TransferScope):
                 self._note_task(entry, tasks, task)
 
     async def _await_kernel(
-        self, entry: Any, item: NodeItem, coroutine: Coroutine[Any, Any, Any] | Change, start: int, tasks: TaskGroup
+        self, entry: Entry, item: NodeItem, coroutine: Coroutine[Any, Any, Any] | Change, start: int, tasks: TaskGroup
     ) -> None:
         """The body of an async node's task.  Ending the node here, and not in a callback, saves a turn of the loop."""
         if self._failure is not None:
@@ -316,12 +259,12 @@ class ExecutorState(TransferScope):
             if item.finish is not None:
                 outputs = item.finish(outputs)
         except BaseException as error:
-            self._forget(entry, tasks)
-            if not self._loop.is_closed():  # else nobody is there to be told
+            if self._forget(entry, tasks) and not self._loop.is_closed():  # else nobody is there to be told
                 self._finish(entry, item, None, error)
             return
-        if tasks.pop(entry, None) is not None:  # as _forget does, and then as _finish: calls cost more than they do
-            self._num_tasks -= 1
+        if tasks.pop(entry, None) is None:  # as _forget does, and then as _finish: calls cost more than they do
+            return
+        self._num_tasks -= 1
         if self._collector is not None:
             self._collector.record(item, start, start, self.holds.clock.now_ns())
         if self._failure is None:
@@ -335,35 +278,35 @@ class ExecutorState(TransferScope):
         elif waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def _note_change(self, entry: Any, item: NodeItem, change: Change) -> None:
+    def _note_change(self, entry: Entry, item: NodeItem, change: Change) -> None:
         """Let *change* be undone when the step is cancelled."""
         scope = self.scope or self
         if scope.undo_log is None:
             scope.undo_log = UndoLog()
         scope.undo_log.add(Record(change, item, self._stats.items, self._iteration_of(entry)))
 
-    def _iteration_of(self, entry: Any) -> IterationState | None:
+    @abstractmethod
+    def _iteration_of(self, entry: Entry) -> IterationState | None:
         """The iteration of a frame that *entry* is in, where there are frames."""
-        return None
 
-    def _tasks_of(self, entry: Any) -> TaskGroup:
+    @abstractmethod
+    def _tasks_of(self, entry: Entry) -> TaskGroup:
         """The group that the task of *entry* belongs to."""
-        return self._tasks
 
-    def _task_groups(self) -> Iterable[TaskGroup]:
-        return (self._tasks,)
-
-    def _note_task(self, entry: Any, tasks: TaskGroup, task: asyncio.Task[None] | None) -> None:
+    def _note_task(self, entry: Entry, tasks: TaskGroup, task: asyncio.Task[None] | None) -> None:
         """Take note of *task*, once: an eager one does so itself, for its kernel may end the step before it awaits."""
         if entry not in tasks and task is not None:
             tasks[entry] = task
             self._num_tasks += 1
 
-    def _forget(self, entry: Any, tasks: TaskGroup) -> None:
-        if tasks.pop(entry, None) is not None:  # not there if the task was left behind
-            self._num_tasks -= 1
+    def _forget(self, entry: Entry, tasks: TaskGroup) -> bool:
+        """Forget the task of *entry*; False if it was left behind, and so forgotten before."""
+        if tasks.pop(entry, None) is None:
+            return False
+        self._num_tasks -= 1
+        return True
 
-    def _on_worker_done(self, entry: Any, calls: list[NodeCall], scheduled: int, outcomes: list[Outcome]) -> None:
+    def _on_worker_done(self, entry: Entry, calls: list[NodeCall], scheduled: int, outcomes: list[Outcome]) -> None:
         del self._jobs[entry]
         note_outcomes(calls, outcomes, scheduled, self._stats, self._collector)
         last = min(len(calls), len(outcomes)) - 1
@@ -371,7 +314,7 @@ class ExecutorState(TransferScope):
             entry = pass_along(entry, calls[:last], self._propagator, self.ready)
         self._finish(entry, calls[last].item, outcomes[last].result, outcomes[last].error)
 
-    def _finish(self, entry: Any, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
+    def _finish(self, entry: Entry, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
         """Take what a kernel that ran elsewhere gave; after a failure, nothing more is propagated."""
         if self._failure is None:
             if error is None:
@@ -395,7 +338,6 @@ class ExecutorState(TransferScope):
             group.clear()
         self._num_tasks = 0
         self._jobs.clear()
-        self._propagator = EndedPropagatorState()
 
     def _endings(self) -> Iterable[Ending]:
         return () if self._ending is None else (self._ending,)
@@ -407,18 +349,15 @@ class ExecutorState(TransferScope):
             return
         await (self.scope or self)._wait(self._ending.workers_left_s)
         if self._jobs and self._ending.workers_left_s == 0:
-            self._ending.abandon(self._jobs)
+            self._ending.abandon(self._jobs.values())
             self._jobs.clear()
 
     async def _wait_for_tasks(self, ending: Ending) -> None:
-        have_ended = await ending.wait_for_tasks(self._task_groups())
-        if have_ended is None:
+        if await ending.wait_for_tasks(self._task_groups()) is None:
             return
         for group in self._task_groups():  # of a task that was cancelled before it began, nothing has been heard
             group.clear()
         self._num_tasks = 0
-        if not have_ended:
-            self._propagator = EndedPropagatorState()
 
 
 def explained(raised: BaseException, item: NodeItem, inputs: Sequence[Any]) -> BaseException:

@@ -12,7 +12,7 @@ from asyncexec.framework.kernel import DEAD
 from asyncexec.framework.rendezvous import FrameAndIter
 
 # Tasks of async nodes, by what stands for the node in the ready queue.
-TaskGroup: TypeAlias = dict[Any, "asyncio.Task[None]"]
+TaskGroup: TypeAlias = dict[object, "asyncio.Task[None]"]
 
 _FILLS_A_SLOT: Final = (int(RouteKind.COUNT), int(RouteKind.SWITCH))
 
@@ -163,6 +163,12 @@ class FrameState:
                 yield frame.tasks
             for iteration in frame.iterations.values():
                 frames.extend((iteration.children or {}).values())
+
+    def let_go(self) -> None:
+        """Hold no value any more, whoever holds the frame."""
+        self.iterations.clear()
+        self.initial_inputs = self.info.initial_inputs
+        self.invariants, self.next_iter_roots = [], []
 
     def settle_invariants(self) -> None:
         """From here on, begin iterations with loop invariants in the slots of those nodes that wait for more."""

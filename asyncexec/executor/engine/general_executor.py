@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import Context
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from asyncexec.compilation.graph_view import GraphView
 from asyncexec.executor.diagnostics.kernel_stats import ASYNC, KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.engine.executor_state import ExecutorState
+from asyncexec.executor.engine.simple_executor_state import SimpleExecutorState
 from asyncexec.executor.engine.tagged_executor_state import TaggedExecutorState
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_chain import WorkerChains
@@ -19,6 +19,9 @@ from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.executor import ExecutorArgs
 
 DEFAULT_SLICE_NS: Final = NS_PER_MS
+
+# A step of one executor, or one partition's part of it.
+PartOfStep: TypeAlias = SimpleExecutorState | TaggedExecutorState
 
 
 class GeneralExecutor:
@@ -56,14 +59,14 @@ class GeneralExecutor:
         collector: StepStatsCollector | None = None,
         args: ExecutorArgs | None = None,
         context: Context | None = None,
-    ) -> ExecutorState:
+    ) -> PartOfStep:
         """A step with the values of *feeds*, or the part of one that others are parts of, too; nothing has run yet.
 
         Where *feeds* is None, they come one by one through ``deliver_feed``.  *args* is what all parts are
         given.  Async kernels run in *context*, where one is given.
         """
         order = None if self._schedule_seed is None else Random(self._schedule_seed)
-        kind = TaggedExecutorState if self.view.has_control_flow else ExecutorState
+        kind = TaggedExecutorState if self.view.has_control_flow else SimpleExecutorState
         pool = self._pool if args is None or args.runner is None else args.runner
         state = kind(self, pool, self._slice_ns, feeds, collector, order)
         if args is not None:

@@ -33,18 +33,21 @@ _SETTLED: Final = 2
 
 
 class PropagatorState(Cascade):
-    """Decides what runs next.  Never awaits, never calls a kernel, never reads a clock."""
+    """A Propagator of tagged nodes."""
 
     __slots__ = ("_entered", "_root", "_view")
 
     def __init__(self, view: GraphView) -> None:
+        super().__init__()
         self._view = view
-        self._root = FrameState(0, view.frames[0], None).iterations[0]
-        super().__init__(self._root, view.fetch_slots.start)
         self._entered: list[FrameState] = []  # in the cascade under way
+        self._begin()
+
+    def _begin(self) -> None:
+        self._root = FrameState(0, self._view.frames[0], None).iterations[0]
+        self._fetches = self._root, self._view.fetch_slots.start
 
     def activate_roots(self, feeds: Sequence[Any] | None, ready: TaggedQueue) -> None:
-        """Add to *ready* what can run at once, with the values of *feeds* delivered; None if they come later."""
         view, root = self._view, self._root
         for item in view.roots:
             self._make_ready(item, root, ready)
@@ -54,22 +57,18 @@ class PropagatorState(Cascade):
         self._end_entered(ready)
 
     def deliver_feed(self, index: int, value: Any, ready: TaggedQueue) -> None:
-        """Deliver the value of one feed, which was not there when the step began."""
         self._work.append((value, self._view.feed_routes[index], self._root))
         self._cascade(ready)
         self._end_entered(ready)
 
     def take_inputs(self, tagged: TaggedNode) -> list[Any]:
-        """The values of the inputs of a live node; the state lets go of them."""
         return take_inputs(tagged[1].inputs, tagged[0])
 
     def take_ahead(self, tagged: TaggedNode, item: NodeItem, num_awaited: int) -> list[Any] | None:
-        """What *item* takes in the iteration of *tagged*, if *num_awaited* of its inputs are missing; else None."""
         iteration = tagged[1]
         return take_inputs(iteration.inputs, item) if iteration.pending[item.pending_id] == num_awaited else None
 
     def propagate_outputs(self, tagged: TaggedNode, outputs: Any, ready: TaggedQueue) -> None:
-        """Deliver what the kernel of a live node gave; add to *ready* what can run now."""
         item, iteration, _ = tagged
         if item.role or item.returns_tuple:
             self._activate(item, outputs, iteration, ready)
@@ -85,8 +84,10 @@ class PropagatorState(Cascade):
                 self._end_entered(ready)
 
     def propagate_sent(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
-        """Go on after a Send, which gives nothing."""
-        self.propagate_outputs(tagged, (), ready)
+        if tagged[2]:
+            self.settle(tagged, ready)
+        else:
+            self.propagate_outputs(tagged, (), ready)
 
     def settle(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
         """Do what there is to do for an entry of the ready queue that needs no kernel."""
@@ -121,16 +122,20 @@ class PropagatorState(Cascade):
                 self._end_entered(ready)
 
     def fetched(self) -> list[Any]:
-        """The values of the fetches; NOTHING where none has arrived."""
         return self._root.inputs[self._view.fetch_slots]
 
     def root_entry(self, item: NodeItem) -> TaggedNode:
-        """What stands for a node of the root that nobody has put into the ready queue."""
         self._root.outstanding_ops += 1
         return item, self._root, False
 
+    def reset(self) -> None:
+        root = self._root
+        self.close()
+        root.inputs.clear()
+        self._begin()
+
     def close(self) -> None:
-        """Undo the cycles of frames and iterations, which would keep values alive; ``fetched()`` works as before."""
+        """Let go of what is in frames, and of the cycles that they are; ``fetched()`` works as before."""
         frames = [self._root.frame]
         while frames:
             frame = frames.pop()
@@ -138,7 +143,9 @@ class PropagatorState(Cascade):
                 if iteration.children:
                     frames.extend(iteration.children.values())
                     iteration.children = None
-            frame.iterations.clear()
+                if frame.index:
+                    iteration.inputs.clear()
+            frame.let_go()
 
     def rendezvous_key(self, tagged: TaggedNode, transfer: Transfer) -> str:
         """The key that a Send or Recv uses in its iteration; the client waits for a fetch of whichever iteration."""

@@ -15,7 +15,7 @@ ReadyQueue: TypeAlias = deque[NodeItem]
 
 
 class SimplePropagatorState:
-    """Decides what runs next.  Never awaits, never calls a kernel, never reads a clock."""
+    """A Propagator of items."""
 
     __slots__ = ("_view", "inputs", "items", "pending")
 
@@ -27,13 +27,11 @@ class SimplePropagatorState:
         self.pending = root.initial_pending.copy()
 
     def reset(self) -> None:
-        """Begin anew, with no value in it."""
         root = self._view.frames[0]
         self.inputs[:] = root.initial_inputs
         self.pending[:] = root.initial_pending
 
     def activate_roots(self, feeds: Sequence[Any] | None, ready: ReadyQueue) -> None:
-        """Add to *ready* what can run at once, with the values of *feeds* delivered; None if they come later."""
         view = self._view
         ready.extend(view.roots)
         if feeds is None:
@@ -50,20 +48,16 @@ class SimplePropagatorState:
                 self._release(controls, ready)
 
     def deliver_feed(self, index: int, value: Any, ready: ReadyQueue) -> None:
-        """Deliver the value of one feed, which was not there when the step began."""
         self._deliver(value, self._view.feed_edges[index], ready)
         self._release(self._view.feed_controls[index], ready)
 
     def take_inputs(self, item: NodeItem) -> list[Any]:
-        """The values of *item*'s inputs; the state lets go of them."""
         return take_inputs(self.inputs, item)
 
     def take_ahead(self, _: NodeItem, item: NodeItem, num_awaited: int) -> list[Any] | None:
-        """What *item* takes, if no more than *num_awaited* of its inputs are missing; else None."""
         return take_inputs(self.inputs, item) if self.pending[item.id] == num_awaited else None
 
     def propagate_outputs(self, item: NodeItem, outputs: Any, ready: ReadyQueue) -> None:
-        """Deliver what *item*'s kernel gave along its out-edges; add to *ready* what can run now."""
         inputs, pending = self.inputs, self.pending
         if item.returns_tuple:
             if type(outputs) is not tuple or len(outputs) != len(item.output_edges):
@@ -86,7 +80,6 @@ class SimplePropagatorState:
             self._release(item.control_edges, ready)
 
     def propagate_sent(self, item: NodeItem, ready: ReadyQueue) -> None:
-        """Go on after a Send, which gives nothing."""
         if item.control_edges:
             self._release(item.control_edges, ready)
 
@@ -108,13 +101,10 @@ class SimplePropagatorState:
                 ready.append(self.items[consumer])
 
     def root_entry(self, item: NodeItem) -> NodeItem:
-        """What stands for a node that nobody has put into the ready queue."""
         return item
 
     def rendezvous_key(self, item: NodeItem, transfer: Transfer) -> str:
-        """The key that a Send or Recv uses in this step."""
         return transfer.root_key
 
     def fetched(self) -> list[Any]:
-        """The values of the fetches; NOTHING where none has arrived."""
         return self.inputs[self._view.fetch_slots]

@@ -9,8 +9,7 @@ from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.executor.engine.executor_barrier import ExecutorBarrier, PartitionedExecutor
-from asyncexec.executor.engine.executor_state import ExecutorState
-from asyncexec.executor.engine.general_executor import GeneralExecutor
+from asyncexec.executor.engine.general_executor import GeneralExecutor, PartOfStep
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.tiled_plan import TiledPlan
@@ -47,7 +46,7 @@ class RegionPlan:
         """Whether no region calls kernels in the event loop that nobody has measured by larger inputs."""
         return all(isinstance(plan, TiledPlan) for plan in self._plans)
 
-    def start(self, feeds: Sequence[Any] | None) -> ExecutorState | ExecutorBarrier:
+    def start(self, feeds: Sequence[Any] | None) -> PartOfStep | ExecutorBarrier:
         """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
         return self.executor.start(feeds)
 

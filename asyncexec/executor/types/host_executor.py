@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.engine.executor_state import ExecutorState
-from asyncexec.executor.engine.general_executor import GeneralExecutor
+from asyncexec.executor.engine.general_executor import GeneralExecutor, PartOfStep
 from asyncexec.executor.types.executor_params import ExecutorParams, general_executor
 from asyncexec.framework import types
 from asyncexec.framework.cooperative import Stage
@@ -46,7 +45,7 @@ class HostExecutor(GeneralExecutor):
         collector: StepStatsCollector | None = None,
         args: ExecutorArgs | None = None,
         context: Context | None = None,
-    ) -> ExecutorState:
+    ) -> PartOfStep:
         return super().start([args], None, args, context)
 
 

@@ -12,6 +12,7 @@ A node behind a dead output is dead, and so are all behind it: none of them need
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, Final
@@ -20,6 +21,7 @@ from asyncexec.compilation.graph_view import SINK, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import SIZED, WIDE, WORKER, KernelStats, num_bytes
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
+from asyncexec.executor.engine.propagator import Entry, Propagator
 from asyncexec.executor.workers.job import Call, Outcome
 from asyncexec.framework.kernel import DEAD
 
@@ -86,7 +88,13 @@ class WorkerChains:
         self._links: dict[int, Link | None] = {}
 
     def calls(
-        self, entry: Any, item: NodeItem, inputs: list[Any], size: int, propagator: Any, places: Sequence[int]
+        self,
+        entry: Entry,
+        item: NodeItem,
+        inputs: list[Any],
+        size: int,
+        propagator: Propagator[Entry],
+        places: Sequence[int],
     ) -> list[NodeCall]:
         """The call of *item*, which is *entry* of the ready queue, and those of the nodes that go along."""
         calls = [NodeCall(item, inputs, size)]
@@ -146,7 +154,7 @@ def note_outcomes(
         scheduled = outcome.end_ns
 
 
-def pass_along(entry: Any, calls: Sequence[NodeCall], propagator: Any, ready: Any) -> Any:
+def pass_along(entry: Entry, calls: Sequence[NodeCall], propagator: Propagator[Entry], ready: deque[Entry]) -> Entry:
     """The entry behind *calls*, which have handed on what they gave; *entry* is that of the first."""
     for call in calls:
         item = call.item
