@@ -29,13 +29,14 @@ from asyncexec.frontend.user_op_policies import OPTION_NAMES, OpOptions, in_loop
 from asyncexec.frontend.user_op_values import (
     LISTS,
     LISTS_AND_CONTAINERS,
+    UNFIT,
     contains_tensor,
     decoded,
     is_text_hint,
+    quick_conversions,
     result_converter,
     result_dtypes,
     type_hints,
-    type_of_scalars,
 )
 from asyncexec.frontend.user_op_workers import op_workers
 from asyncexec.graph.node import Tensor
@@ -223,11 +224,15 @@ class UserOp(Generic[P, R]):
         A coroutine is refused as a result, or as one of several: nobody would await it.
         """
         convert = result_converter(self.name, dtypes, self._shapes)
-        output_type = type_of_scalars(dtypes, self._shapes)
+        scalars = quick_conversions(dtypes, self._shapes)
 
         def give(result: Any) -> Any:
-            if type(result) is output_type:
-                return result
+            make = scalars.get(type(result))
+            if make is not None:
+                try:
+                    return make(result)
+                except UNFIT:  # as what else cannot be converted
+                    return convert(result)
             if type(result) is CoroutineType:
                 self._refuse([result])
             elif len(dtypes) > 1 and isinstance(result, (tuple, list)):

@@ -116,12 +116,9 @@ def result_converter(op: str, dtypes: tuple[DType, ...], shapes: Sequence[Tensor
     return several
 
 
-def type_of_scalars(dtypes: tuple[DType, ...], shapes: Sequence[TensorShape]) -> type | None:
-    """The type of the results that are outputs as they are, where there is one output and it may be a scalar."""
-    if len(dtypes) != 1 or dtypes[0].is_opaque or not shapes[0].accepts(()):
-        return None
-    scalar_type: type = dtypes[0].as_numpy_dtype.type
-    return scalar_type
+def quick_conversions(dtypes: tuple[DType, ...], shapes: Sequence[TensorShape]) -> Mapping[type, Callable[[Any], Any]]:
+    """By the type of a result, what makes it the output, where there is one and it may be a scalar."""
+    return _scalars_of(dtypes[0]) if len(dtypes) == 1 and shapes[0].accepts(()) else {}
 
 
 def _only(op: str, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -151,20 +148,29 @@ def _with_shape(op: str, shape: TensorShape, convert: Callable[[Any], Any]) -> C
 
 # Python values that are made a scalar of a dtype by a mere call.
 _QUICK: Final[Mapping[DType, type]] = {types.int64: int, types.float64: float, types.float32: float, types.bool: bool}
+UNFIT: Final = (OverflowError, UnicodeEncodeError)  # what that call raises
+
+
+def _scalars_of(dtype: DType) -> Mapping[type, Callable[[Any], Any]]:
+    """By the type of a value, what makes it a scalar of *dtype*, where a mere call does; it may raise UNFIT."""
+    if dtype.is_opaque:
+        return {}
+    if dtype is types.string:
+        return {bytes: untouched, str: str.encode}
+    scalar_type: type = dtype.as_numpy_dtype.type
+    known: dict[type, Callable[[Any], Any]] = {scalar_type: untouched}
+    return known | {_QUICK[dtype]: scalar_type} if dtype in _QUICK else known
 
 
 def _one_converter(op: str, dtype: DType) -> Callable[[Any], Any]:
-    quick, scalar_type = _QUICK.get(dtype), dtype.as_numpy_dtype.type
+    scalars = _scalars_of(dtype)
 
     def convert(value: Any) -> Any:
-        if type(value) is scalar_type:
-            return value
-        if type(value) is quick:
-            try:
-                return scalar_type(value)
-            except OverflowError:
-                pass
-        return _converted(op, value, dtype)
+        make = scalars.get(type(value))
+        try:
+            return _converted(op, value, dtype) if make is None else make(value)
+        except UNFIT:
+            return _converted(op, value, dtype)
 
     return convert
 
