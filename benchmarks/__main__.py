@@ -36,6 +36,7 @@ from benchmarks import (
     start_up,
     streams,
     tensorflow_session,
+    traces,
     workers,
 )
 from benchmarks.measure import Settings
@@ -51,6 +52,7 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     *device_events.BENCHMARKS,
     *async_ops.BENCHMARKS,
     *workers.BENCHMARKS,
+    *traces.BENCHMARKS,
     *regions.BENCHMARKS,
     *elementwise.BENCHMARKS,
     *batching.BENCHMARKS,

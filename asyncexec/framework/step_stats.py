@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
 
 from asyncexec.framework.graph_def import GraphDef
 
@@ -78,11 +79,38 @@ class RunMetadata(_Record):
     ``step_stats`` needs ``RunOptions(trace=True)``; ``partition_graphs`` needs
     ``RunOptions(output_partition_graphs=True)``.  ``passes`` tells what was made of the graph before it ran; with
     ``RunOptions(output_pass_graphs=True)`` it has the graph after each of them.
+
+    The entries of ``step_stats`` are made when it is first asked for.
     """
 
     step_stats: StepStats = Field(default_factory=StepStats)
     partition_graphs: list[GraphDef] = Field(default_factory=list)
     passes: list[PassStats] = Field(default_factory=list)
+    _make_step_stats: Callable[[], StepStats] | None = PrivateAttr(None)
+
+    def defer_step_stats(self, make: Callable[[], StepStats]) -> None:
+        """Let ``step_stats`` be what *make* gives, called when somebody asks for it."""
+        self._make_step_stats = make
+        self.__dict__.pop("step_stats", None)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Make ``step_stats``, which is not there yet; anything else is not there at all."""
+            if name != "step_stats" or self._make_step_stats is None:
+                return super().__getattr__(name)
+            self.step_stats, self._make_step_stats = self._make_step_stats(), None
+            return self.__dict__[name]
+
+    def __getstate__(self) -> dict[Any, Any]:
+        assert self.step_stats is not None  # it is there from here on
+        return super().__getstate__()
+
+    @model_serializer(mode="wrap")
+    def _serialized(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        assert self.step_stats is not None  # it is there from here on
+        found: dict[str, Any] = serialize(self)
+        return found
 
 
 class StepTrace(Protocol):

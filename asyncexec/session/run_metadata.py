@@ -1,18 +1,26 @@
 """What a run tells of itself: StepStats, partition graphs and passes, put together when its step has ended.
 
-That takes microseconds for each node, so both are made by stages.
+That takes microseconds for each node.  So the graphs are made by stages.  StepStats are made when somebody asks for
+them, unless they are so many that to make them at once would hold the event loop for long.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import Clock
-from asyncexec.framework.cooperative import Stage, run_in_slices
-from asyncexec.framework.step_stats import RunMetadata
+from asyncexec.framework.cooperative import Stage, run_at_once, run_in_slices
+from asyncexec.framework.step_stats import RunMetadata, StepStats
+from asyncexec.graph.node import Node
 from asyncexec.process.gc_pause import paused_gc
 from asyncexec.session.graph_execution_state import PreparedGraph
 from asyncexec.session.session_config import RunOptions
 from asyncexec.session.session_loop import SessionLoop
+
+_MANY: Final = 4096  # entries of StepStats: to make more at once would hold the event loop for long
 
 
 async def fill_metadata(
@@ -34,14 +42,18 @@ async def fill_metadata(
             async with loop.build_lock:
                 metadata.passes = list(await run_in_slices(graph.show_passes(), clock))
         if collector is not None:
-            await run_in_slices(_add_step_stats(metadata, graph, collector), clock)
+            device_of = await run_in_slices(graph.node_devices(), clock)
+            if collector.num_records > _MANY:
+                metadata.step_stats = await run_in_slices(collector.step_stats(device_of), clock)
+            else:
+                metadata.defer_step_stats(partial(_step_stats, collector, device_of))
         if options is not None and options.output_partition_graphs:
             await run_in_slices(_add_partition_graphs(metadata, graph), clock)
 
 
-def _add_step_stats(metadata: RunMetadata, graph: PreparedGraph, collector: StepStatsCollector) -> Stage[None]:
-    device_of = yield from graph.node_devices()
-    metadata.step_stats = yield from collector.step_stats(device_of)
+def _step_stats(collector: StepStatsCollector, device_of: Callable[[Node], str]) -> StepStats:
+    with paused_gc():
+        return run_at_once(collector.step_stats(device_of))
 
 
 def _add_partition_graphs(metadata: RunMetadata, graph: PreparedGraph) -> Stage[None]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -124,3 +127,49 @@ async def test_trace_with_a_timeout(graph: ax.Graph) -> None:
         options = ax.RunOptions(trace=True, timeout=100)
         assert await session.run("y:0", {"x:0": 1.0}, options=options, metadata=metadata) == 2.0
     assert len(metadata.step_stats.dev_stats[0].node_stats) == 2
+
+
+async def traced(graph: ax.Graph) -> ax.RunMetadata:
+    metadata = ax.RunMetadata()
+    async with ax.Session(graph) as session:
+        await session.run("y:0", {"x:0": 1.0}, options=ax.RunOptions(trace=True), metadata=metadata)
+    return metadata
+
+
+def names_in(metadata: ax.RunMetadata) -> list[str]:
+    return [stats.node_name for device in metadata.step_stats.dev_stats for stats in device.node_stats]
+
+
+COPIES: list[Callable[[ax.RunMetadata], ax.RunMetadata]] = [
+    ax.RunMetadata.model_copy,
+    copy.deepcopy,
+    lambda metadata: pickle.loads(pickle.dumps(metadata)),
+    lambda metadata: ax.RunMetadata.model_validate_json(metadata.model_dump_json()),
+]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+async def test_copies_have_what_nobody_has_asked_for_yet(
+    graph: ax.Graph, copied: Callable[[ax.RunMetadata], ax.RunMetadata]
+) -> None:
+    metadata = await traced(graph)
+    made = copied(metadata)
+    assert names_in(made) == ["c", "y"]
+    assert made.step_stats == metadata.step_stats
+
+
+async def test_what_metadata_does_not_have() -> None:
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = ax.RunMetadata().nothing  # type: ignore[attr-defined]
+
+
+async def test_trace_of_many_nodes() -> None:
+    """Made before the run returns, in slices: later it would be made at once."""
+    with ax.Graph() as graph:
+        y = ax.placeholder(ax.float32, [], name="x")
+        for _ in range(5_000):
+            y = -y
+        ax.identity(y, name="y")
+    metadata = await traced(graph)
+    assert "step_stats" in vars(metadata)
+    assert len(names_in(metadata)) == 5_001

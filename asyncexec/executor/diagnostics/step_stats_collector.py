@@ -43,6 +43,11 @@ class StepStatsCollector:
         self._included: list[StepStats] = []
         self._records: list[_Record] = []
 
+    @property
+    def num_records(self) -> int:
+        """How many executions there are."""
+        return len(self._records)
+
     def record(self, item: Executed, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int = 0) -> None:
         """An execution of *item*, and of the constants that it guards."""
         counts = ended_call() if item.kind is KernelKind.ASYNC else None
