@@ -422,10 +422,6 @@ def _give_up(job: Job) -> None:
         warn_of_kernel(f"a cancellation callback of node {job.name!r} has failed: {type(error).__name__}: {error}")
 
 
-def _is_abandoned(job: Job | None) -> bool:
-    return job is not None and job.done is None
-
-
 def _warn_of_late(names: Iterable[str], grace_s: float | None, when: str = "") -> None:
     shown = ", ".join(sorted(map(repr, names)))
     warn_of_kernel(
