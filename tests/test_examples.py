@@ -186,6 +186,14 @@ def test_queue_worker_that_gets_its_signal_from_outside(number: signal.Signals) 
     assert taken + left == 100_000
 
 
+def test_scheduling_policy() -> None:
+    """Two at a time: the cream is begun beside the dough, and what is left when something is done."""
+    assert output_of("scheduling_policy.py").splitlines() == [
+        "DEFAULT: whip the cream, wash the berries, make the dough, bake, let it cool, decorate",
+        "LONGEST_WAY_FIRST: make the dough, whip the cream, bake, wash the berries, let it cool, decorate",
+    ]
+
+
 def test_simple_executor() -> None:
     *lines, refusal = output_of("simple_executor.py").splitlines()
     assert [line.strip() for line in lines] == [
