@@ -39,6 +39,7 @@ from asyncexec.frontend.user_op_values import (
     type_hints,
 )
 from asyncexec.frontend.user_op_workers import op_workers
+from asyncexec.graph.current_graph import current_graph_or_none
 from asyncexec.graph.node import Tensor
 
 P = ParamSpec("P")
@@ -48,8 +49,12 @@ R = TypeVar("R")
 class UserOp(Generic[P, R]):
     """A function that is also an op.
 
-    Called with tensors of a graph it adds a node that will call the function with their values; called with plain
-    values it is the plain function.  Arguments that are no tensors reach the function as they are.
+    Where a graph is being built, a call adds a node that will call the function, once in each step; so does a call with
+    tensors of a graph anywhere.  Any other call is one of the plain function.  Arguments that are no tensors reach the
+    function as they are.
+
+    Attributes:
+        function: the plain function.
     """
 
     def __init__(
@@ -64,7 +69,7 @@ class UserOp(Generic[P, R]):
         options: OpOptions,
     ) -> None:
         functools.update_wrapper(self, function)
-        self._function = function
+        self.function = function
         self._signature = inspect.signature(function)
         self.name = name or _name_of(function)
         self._is_async = _is_async(function, self.name)
@@ -88,7 +93,7 @@ class UserOp(Generic[P, R]):
             raise InvalidArgumentError(
                 f"op {self.name!r} is an async function, which runs in the event loop and not in a process"
             )
-        check_importable(self._function, self.name)
+        check_importable(self.function, self.name)
         return True
 
     def _checked(self, options: OpOptions) -> OpOptions:
@@ -140,8 +145,9 @@ class UserOp(Generic[P, R]):
         return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not contains_tensor([*args, *kwargs.values()], LISTS_AND_CONTAINERS):
-            return self._function(*args, **kwargs)
+        is_built = current_graph_or_none() is not None
+        if not is_built and not contains_tensor([*args, *kwargs.values()], LISTS_AND_CONTAINERS):
+            return self.function(*args, **kwargs)
         given: dict[str, Any] = {
             key: kwargs.pop(key) for key in OPTION_NAMES if key in kwargs and key not in self._signature.parameters
         }
@@ -198,7 +204,7 @@ class UserOp(Generic[P, R]):
 
     def _make_kernel(self, construction: OpKernelConstruction, options: OpOptions) -> Kernel | AsyncKernel:
         names = [name.decode() for name in construction.attrs.get("_arg_names", ())]
-        function = self._process_call(construction) if self._is_in_process else self._function
+        function = self._process_call(construction) if self._is_in_process else self.function
         call = _with_names(function, names, construction.num_inputs)
         call = self._with_texts(call, names, construction)
         give = self._make_giver(construction.output_dtypes)
@@ -215,7 +221,7 @@ class UserOp(Generic[P, R]):
         processes, name = construction.resource_mgr.processes, construction.name
         if processes is None:
             raise FailedPreconditionError(f"op {self.name!r} runs in a process, but there is no session that has any")
-        reference = reference_to(self._function, self, self.name)
+        reference = reference_to(self.function, self, self.name)
         return lambda *args, **kwargs: processes.call(reference, args, kwargs, name)
 
     def _make_giver(self, dtypes: tuple[DType, ...]) -> Callable[[Any], Any]:

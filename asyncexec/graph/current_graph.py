@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from asyncexec.framework.device_name import merge_device_names
 from asyncexec.framework.errors import FailedPreconditionError, InvalidTypeError
@@ -14,6 +14,8 @@ from asyncexec.graph.node import Node, Tensor
 
 if TYPE_CHECKING:
     from asyncexec.graph.graph import Graph
+
+T = TypeVar("T")
 
 _COLOCATION: Final = b"loc:@"  # of an entry of attr _class that names a node
 _current: ContextVar[GraphContext | None] = ContextVar("asyncexec_current_graph", default=None)
@@ -134,6 +136,17 @@ def current_graph() -> Graph:
             "no graph is being built here", hint="put the code inside 'with ax.Graph() as graph:'"
         )
     return graph  # type: ignore[return-value]
+
+
+def outside_of_graphs(function: Callable[..., T], *args: Any) -> T:
+    """What *function* gives, called where no graph is being built: kernels are called so, wherever the run is."""
+    if _current.get() is None:
+        return function(*args)
+    token = _current.set(None)
+    try:
+        return function(*args)
+    finally:
+        _current.reset(token)
 
 
 def current_graph_or_none() -> Graph | None:

@@ -7,13 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import TaskGroup
 from asyncexec.executor.engine.grace_period import GracePeriod
+from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.undo_log import UndoLog, is_cancellation, undo_all
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError, InternalError
@@ -125,9 +124,8 @@ class StepScope(ABC):
 
     def _drain(self) -> None:
         """Run ready nodes until there are none, the slice is spent, or one fails."""
-        with np.errstate(all="ignore"):
-            start = self.holds.clock.now_ns()
-            elapsed = self.run_ready(start, start + self._slice_ns) - start
+        start = self.holds.clock.now_ns()
+        elapsed = call_among_kernels(self.run_ready, start, start + self._slice_ns) - start
         if elapsed > self.holds.longest_slice_ns:
             self.holds.longest_slice_ns = elapsed
 

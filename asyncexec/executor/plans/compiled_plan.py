@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_state import CompiledState
 from asyncexec.executor.workers.offload import WorkerPool
@@ -79,7 +80,7 @@ class CompiledPlan:
         self._cost_ns = self._sampled_at_ns = 0
         self._now_ns = self.clock = holds.clock.now_ns
         self._slow_ns = holds.costs.expensive_ns
-        self.enter: Callable[..., Any] = _call_quietly if code.is_foreign else _quiet_context().run
+        self.enter: Callable[..., Any] = call_among_kernels if code.is_foreign else _quiet_context().run
         weakref.finalize(self, _forget_source, [function.co_filename for function in code.lines])
 
     def call(self, feeds: Sequence[Any]) -> list[Any]:
@@ -201,11 +202,6 @@ def _quiet_context() -> Context:
     context = Context()
     context.run(np.seterr, all="ignore")
     return context
-
-
-def _call_quietly(function: Callable[..., Any], *arguments: Any) -> Any:
-    with np.errstate(all="ignore"):
-        return function(*arguments)
 
 
 def _forget_source(files: Iterable[str]) -> None:

@@ -16,14 +16,13 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.diagnostics.kernel_stats import has_large
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_counts import StepCounts
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
 from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
+from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.lost_fetches import LostFetches
 from asyncexec.executor.engine.step_scope import StepMaker, StepScope
 from asyncexec.executor.engine.undo_log import UndoLog, undo_all
@@ -173,22 +172,26 @@ class StreamDriver(ABC):
         is_more_to_come = self._fill_inbox(start + self._options.slice_ns // 2)
         now = self._now_ns()
         end = max(end, now + self._options.slice_ns // 2)  # a slow source does not keep items waiting
-        active, inbox = self._active, self._inbox
-        with np.errstate(all="ignore"):
-            while now <= end:
-                if active:
-                    now = self._advance(active.popleft(), now, end)
-                elif inbox and (self._gate is None or self._may_begin(self._gate)):
-                    now = self._begin(inbox.popleft(), end)
-                else:
-                    break
+        now = call_among_kernels(self._run_items, now, end)
         if self._plan is not None:
             if now - start > self._plan.holds.longest_slice_ns:
                 self._plan.holds.longest_slice_ns = now - start
             self._tell_tier(self._plan.tier, now - start)
         self._drive_is_due = False
-        if active or (inbox and self._gatekeeper is None) or is_more_to_come:
+        if self._active or (self._inbox and self._gatekeeper is None) or is_more_to_come:
             self._schedule()
+
+    def _run_items(self, now: int, end: int) -> int:
+        """Go on with items, and begin others, until the time *end* has come; the time that it is then."""
+        active, inbox = self._active, self._inbox
+        while now <= end:
+            if active:
+                now = self._advance(active.popleft(), now, end)
+            elif inbox and (self._gate is None or self._may_begin(self._gate)):
+                now = self._begin(inbox.popleft(), end)
+            else:
+                break
+        return now
 
     def _tell_tier(self, tier: Tier, elapsed_ns: int) -> None:
         """Let *tier* know how items have run, and go on compiling for no longer than that took."""

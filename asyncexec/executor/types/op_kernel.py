@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -13,6 +14,7 @@ from asyncexec.compilation.shared_inputs import is_user_function, protected
 from asyncexec.executor.diagnostics.kernel_stats import LARGE_SIZE, SMALL_SIZE, num_bytes
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.kernel_outputs import checked_results
+from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.errors import UnimplementedError
@@ -69,7 +71,7 @@ class OpKernel:
         self.kind = bound.kind
         self.guarded = ()
         self._bound = bound
-        self._call = _quiet(_protected(node, bound.kernel))
+        self._call = partial(call_among_kernels, _protected(node, bound.kernel))
         self._pool = pool
         self._pace = pace
 
@@ -168,13 +170,3 @@ class OpKernel:
 def _protected(node: Node, kernel: Kernel) -> Kernel:
     """*kernel*, which cannot write to arrays that others may see."""
     return protected(kernel, range(len(node.inputs))) if is_user_function(node) and node.inputs else kernel
-
-
-def _quiet(kernel: Kernel) -> Kernel:
-    """*kernel*, during which numpy says nothing of floating-point errors."""
-
-    def call(*inputs: Any) -> Any:
-        with np.errstate(all="ignore"):
-            return kernel(*inputs)
-
-    return call
