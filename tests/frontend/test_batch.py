@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from tests.fake_time import FakeTime
 from tests.running import import_all_names
 
 
@@ -59,7 +60,7 @@ async def test_calls_in_one_graph_are_batched_together() -> None:
     with ax.Graph() as graph:
         first, second = placeholder(None), placeholder(None)
         results = [with_count(first), with_count(second)]
-    async with ax.Session(graph) as session:
+    async with ax.Session(graph, clock=FakeTime().clock) as session:  # no slice ends between the two
         ones, others = await session.run(results, {first: [1.0], second: [2.0, 3.0]})
     assert (ones["rows"].tolist(), ones["count"].tolist()) == ([1.0], [3])
     assert (others["rows"].tolist(), others["count"].tolist()) == ([2.0, 3.0], [3, 3])
