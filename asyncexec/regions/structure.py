@@ -336,9 +336,10 @@ class _Finder:
         moves: list[Unit | None] = []
         for index, state in choices:
             move = Move(scope, state.liveness, chosen, state.value)
-            move.come_after(state.after)
             numbering = Move(scope, state.liveness, position, number_of(index))
-            moves += [move, numbering]
+            for unit in (move, numbering):
+                unit.come_after(state.after)
+                moves.append(unit)
         end = self._join(scope, liveness, *moves, *[control.after for control in controls])
         chosen.unit = position.unit = end
         self._give(node, [_State(chosen, liveness), _State(position, liveness)], _Activation(end, liveness))

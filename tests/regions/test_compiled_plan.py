@@ -422,3 +422,15 @@ async def test_traced_run_goes_by_the_general_executor() -> None:
         assert await session.run(y, {"x:0": 1.0}, options=options, metadata=metadata) == 2.0
         assert metadata.step_stats is not None
         assert [node.node_name for device in metadata.step_stats.dev_stats for node in device.node_stats]
+
+
+@pytest.mark.parametrize("value", [True, False])
+async def test_branch_by_what_a_loop_carries(value: bool) -> None:
+    """The variable is there when the loop is over; the branch chooses between constants."""
+    with ax.Graph() as graph:
+        given = ax.placeholder(ax.bool, [])
+        first = ax.cond(given, lambda: ax.constant(0), lambda: ax.constant(1))
+        start = ax.cond(first > 0, lambda: ax.constant(0), lambda: ax.constant(1))  # so the loop comes late
+        _, decides = ax.while_loop(lambda i, _: i < 3, lambda i, flag: [i + 1, flag], [start, given])
+        chosen = ax.cond(decides, lambda: ax.constant(1.0), lambda: ax.constant(2.0))
+    assert await run_both(graph, chosen, {given: value}) == (2.0 - value, 2.0 - value)
