@@ -25,18 +25,16 @@ from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.frontend.convert import const_node
 from asyncexec.frontend.create_op import TensorSource, add_op, as_tensor, graph_of, holds_tensor
+from asyncexec.frontend.user_op_parameters import Conversion, conversions, type_hints
 from asyncexec.frontend.user_op_policies import OPTION_NAMES, OpOptions, in_loop, on_workers, with_policies
 from asyncexec.frontend.user_op_values import (
     LISTS,
     LISTS_AND_CONTAINERS,
     UNFIT,
     contains_tensor,
-    decoded,
-    is_text_hint,
     quick_conversions,
     result_converter,
     result_dtypes,
-    type_hints,
 )
 from asyncexec.frontend.user_op_workers import op_workers
 from asyncexec.graph.current_graph import current_graph_or_none
@@ -78,8 +76,6 @@ class UserOp(Generic[P, R]):
         self._options = self._checked(options)
         hints = type_hints(function)
         dtypes = [as_dtype(dtype) for dtype in outputs] if outputs is not None else result_dtypes(hints.get("return"))
-        # Names of the parameters that get str for bytes.
-        self._texts = frozenset(name for name, hint in hints.items() if is_text_hint(hint))
         self.registration = self._register(tuple(dtypes), shapes)
         self._registrations: dict[OpOptions, OpRegistration] = {OpOptions(): self.registration}  # by policies
 
@@ -206,7 +202,7 @@ class UserOp(Generic[P, R]):
         names = [name.decode() for name in construction.attrs.get("_arg_names", ())]
         function = self._process_call(construction) if self._is_in_process else self.function
         call = _with_names(function, names, construction.num_inputs)
-        call = self._with_texts(call, names, construction)
+        call = _with_conversions(call, conversions(self.function, construction.num_inputs, names))
         give = self._make_giver(construction.output_dtypes)
         if self._is_async or self._is_in_process:
             return AsyncKernel(with_policies(call, options), give)
@@ -254,21 +250,6 @@ class UserOp(Generic[P, R]):
             hint = "await it in the function" if self._is_async else "define it with 'async def', so that it is awaited"
             raise InternalError(f"op {self.name!r} returned a coroutine", hint=hint)
 
-    def _with_texts(self, call: Kernel, names: list[str], construction: OpKernelConstruction) -> Kernel:
-        """Give ``str`` to parameters annotated so: string tensors hold bytes."""
-        parameters = list(self._signature.parameters)[: construction.num_inputs - len(names)] + names
-        positions = [i for i, name in enumerate(parameters) if name in self._texts]
-        if not positions:
-            return call
-
-        def call_with_text(*inputs: Any) -> Any:
-            values = list(inputs)
-            for i in positions:
-                values[i] = decoded(values[i])
-            return call(*values)
-
-        return call_with_text
-
     def __repr__(self) -> str:
         outputs = ", ".join(arg.dtype.name for arg in self.registration.op_def.outputs if arg.dtype)
         return f"<ax.op {self.name}({', '.join(self._signature.parameters)}) -> {outputs or 'nothing'}>"
@@ -298,6 +279,20 @@ def _with_names(function: Callable[..., Any], names: list[str], num_inputs: int)
         return function(*inputs[:first], **dict(zip(names, inputs[first:], strict=True)))
 
     return call
+
+
+def _with_conversions(call: Kernel, converted: list[tuple[int, Conversion]]) -> Kernel:
+    """*call*, which gets some of the inputs *converted*."""
+    if not converted:
+        return call
+
+    def call_converted(*inputs: Any) -> Any:
+        values = list(inputs)
+        for position, convert in converted:
+            values[position] = convert(values[position])
+        return call(*values)
+
+    return call_converted
 
 
 @overload

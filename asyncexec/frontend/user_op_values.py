@@ -1,9 +1,8 @@
-"""What goes into the functions of user ops and what comes out: annotations, text, results of the dtypes declared."""
+"""What comes out of the functions of user ops: results of the dtypes declared; and which arguments hold tensors."""
 
 from __future__ import annotations
 
 import dataclasses
-import types as python_types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -51,32 +50,6 @@ def contains_tensor(values: list[Any], containers: tuple[type, ...]) -> bool:
         elif Mapping in containers and dataclasses.is_dataclass(value) and not isinstance(value, type):
             left += [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     return False
-
-
-def is_text_hint(hint: Any) -> bool:
-    """Whether *hint* is str, a list of what is text, or one of these or None."""
-    if typing.get_origin(hint) in (typing.Union, python_types.UnionType):
-        members = [member for member in typing.get_args(hint) if member is not type(None)]
-        return len(members) == 1 and is_text_hint(members[0])
-    if typing.get_origin(hint) is list:
-        return is_text_hint(typing.get_args(hint)[0])
-    return hint is str
-
-
-def decoded(value: Any) -> Any:
-    """Bytes as str, an array of bytes as lists of str, anything else as it is."""
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
-        return [decoded(item) for item in value]
-    return value
-
-
-def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function)
-    except (NameError, TypeError):  # annotations that cannot be resolved say nothing
-        return {}
 
 
 def result_dtypes(hint: Any) -> list[DType]:
@@ -146,8 +119,21 @@ def _with_shape(op: str, shape: TensorShape, convert: Callable[[Any], Any]) -> C
     return checked
 
 
-# Python values that are made a scalar of a dtype by a mere call.
-_QUICK: Final[Mapping[DType, type]] = {types.int64: int, types.float64: float, types.float32: float, types.bool: bool}
+def _to_float32(value: float) -> Any:
+    made = np.float32(value)
+    if abs(value) > _MAX_FLOAT32 and np.isinf(made) and not np.isinf(value):
+        raise OverflowError
+    return made
+
+
+_MAX_FLOAT32: Final = float(np.finfo(np.float32).max)
+# By dtype, the Python values that are made a scalar of it by a mere call, and that call.
+_QUICK: Final[Mapping[DType, tuple[type, Callable[[Any], Any]]]] = {
+    types.int64: (int, np.int64),
+    types.float64: (float, np.float64),
+    types.float32: (float, _to_float32),
+    types.bool: (bool, np.bool_),
+}
 UNFIT: Final = (OverflowError, UnicodeEncodeError)  # what that call raises
 
 
@@ -159,7 +145,7 @@ def _scalars_of(dtype: DType) -> Mapping[type, Callable[[Any], Any]]:
         return {bytes: untouched, str: str.encode}
     scalar_type: type = dtype.as_numpy_dtype.type
     known: dict[type, Callable[[Any], Any]] = {scalar_type: untouched}
-    return known | {_QUICK[dtype]: scalar_type} if dtype in _QUICK else known
+    return known | dict([_QUICK[dtype]]) if dtype in _QUICK else known
 
 
 def _one_converter(op: str, dtype: DType) -> Callable[[Any], Any]:
@@ -179,6 +165,8 @@ def _converted(op: str, value: Any, dtype: DType) -> Any:
     if isinstance(value, (np.ndarray, np.generic)) and dtype is not types.string:
         if not value.dtype.isnative:
             value = value.astype(value.dtype.newbyteorder("="))
+        if isinstance(value, np.floating) and dtype.is_floating:
+            return _rounded(op, value, dtype)
         if value.dtype != dtype.as_numpy_dtype:
             given = value.dtype.name
             raise InternalError(
@@ -186,6 +174,8 @@ def _converted(op: str, value: Any, dtype: DType) -> Any:
                 hint=f"return {dtype.name}, or declare what it gives: @ax.op(outputs=[ax.{given}])",
             )
         return as_value(np.asarray(value)) if isinstance(value, np.ndarray) else value
+    if isinstance(value, float) and dtype.is_floating:
+        return _rounded(op, value, dtype)
     try:
         return as_tensor_value(value, dtype)[0]
     except OpError as error:
@@ -193,6 +183,14 @@ def _converted(op: str, value: Any, dtype: DType) -> Any:
             f"op {op!r} gave what is not {dtype.name}: {error.message}",
             hint="it has come to its end without a return" if value is None else None,
         ) from None
+
+
+def _rounded(op: str, value: float | np.floating[Any], dtype: DType) -> Any:
+    """*value* as a scalar of *dtype*, which it may be between two of."""
+    made = dtype.as_numpy_dtype.type(value)
+    if np.isfinite(value) and not np.isfinite(made):
+        raise InternalError(f"op {op!r} gave {value}, which does not fit {dtype.name}")
+    return made
 
 
 def untouched(value: Any) -> Any:

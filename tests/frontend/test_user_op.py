@@ -227,8 +227,11 @@ async def test_results_are_made_of_the_dtype(graph: ax.Graph, dtype: ax.DType, r
 @pytest.mark.parametrize(
     ("outputs", "result"),
     [
-        ([ax.float32], np.float64(1)),
         ([ax.float32], np.zeros(2)),
+        ([ax.float32], 1e39),
+        ([ax.float32], np.float64(1e39)),
+        ([ax.float32], np.int32(1)),
+        ([ax.int32], np.float64(1)),
         ([ax.float32], "text"),
         ([ax.float32], None),
         ([ax.float32], [[1.0], [2.0, 3.0]]),
