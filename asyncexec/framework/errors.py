@@ -7,9 +7,13 @@ it too, so ``except ValueError`` catches an :class:`InvalidArgumentError`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import ClassVar, Final, Protocol, Self
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import ClassVar, Final, Protocol, Self, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 _MAX_ATTEMPTS: Final = 8  # lines of them in the text of an error
 _MAX_LOOPS: Final = 8  # around a node
@@ -86,7 +90,7 @@ class OpError(Exception):
             self.node = node.name
             self.op = op or node.op
             self.user_line = user_line or node.user_line
-        super().__init__(self._text())
+        self.args = (self._text(),)
 
     def _text(self) -> str:
         text = self.message
@@ -111,7 +115,8 @@ class OpError(Exception):
 
     def located(self, node: str | None, op: str | None, user_line: str | None = None) -> Self:
         """A copy of this error that names *node*, with the same cause and traceback."""
-        error = type(self).__new__(type(self), *self.args)
+        error = bare(type(self))
+        copy_members(self, error)
         error.__dict__.update(self.__dict__)
         error.node, error.op, error.user_line = node, op, user_line
         error.args = (error._text(),)
@@ -141,6 +146,26 @@ class OpError(Exception):
 
     def __str__(self) -> str:
         return self._text()
+
+
+def bare(kind: type[E]) -> E:
+    """An instance of *kind*, a class of exceptions, on which nothing of the class has been called."""
+    for base in kind.__mro__:
+        if base.__module__ == BaseException.__module__ and issubclass(base, BaseException):
+            try:
+                return base.__new__(kind)
+            except TypeError:  # another base lays out the instances
+                continue
+    raise TypeError(f"{kind.__name__} has no base to make an instance by")
+
+
+def copy_members(source: BaseException, target: BaseException) -> None:
+    """Give *target* what *source* has outside of its ``__dict__``, such as the errno of an OSError."""
+    for owner in type(source).__mro__:
+        for name, member in vars(owner).items():
+            if isinstance(member, (MemberDescriptorType, GetSetDescriptorType)) and not name.startswith("__"):
+                with contextlib.suppress(AttributeError, TypeError):  # it is not there, or cannot be set
+                    setattr(target, name, getattr(source, name))
 
 
 def _shortened(lines: Sequence[str]) -> Sequence[str]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+from asyncexec.framework.combined_errors import combined_error
 from asyncexec.framework.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -16,6 +17,7 @@ from asyncexec.framework.errors import (
     OpError,
     PermissionDeniedError,
     ResourceExhaustedError,
+    UnavailableError,
     UnimplementedError,
     UnknownError,
 )
@@ -28,6 +30,7 @@ _CLASSES: Final[tuple[tuple[type[BaseException], type[OpError]], ...]] = (
     (PermissionError, PermissionDeniedError),
     (FileNotFoundError, NotFoundError),
     (LookupError, NotFoundError),
+    (ConnectionError, UnavailableError),
     (NotImplementedError, UnimplementedError),
     (MemoryError, ResourceExhaustedError),
     (ValueError, InvalidArgumentError),
@@ -46,7 +49,7 @@ def as_op_error(raised: BaseException, node: NodeLike) -> BaseException:
         return raised
     chosen = next((ours for theirs, ours in _CLASSES if isinstance(raised, theirs)), UnknownError)
     text = _text_of(raised)
-    error = chosen(text, node=node, hint=_hint_of(raised, text))
+    error = combined_error(chosen, raised, text, node, _hint_of(raised, text))
     error.__cause__ = raised
     return _with_notes(error, raised)
 
