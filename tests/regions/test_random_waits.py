@@ -44,7 +44,7 @@ def awaited_ops(turns: Mapping[str, int]) -> Iterator[None]:
         bound = make(binder, node)
         if node.op not in turns or bound.kernel in (pass_on, do_nothing):
             return bound
-        return bound._replace(kernel=awaited(bound.kernel, turns[node.op]), kind=KernelKind.ASYNC)
+        return bound._replace(kernel=awaited(bound.kernel, turns[node.op]), kind=KernelKind.ASYNC, is_elementwise=False)
 
     with mock.patch.object(KernelBinder, "_make", make_awaited):
         yield

@@ -17,6 +17,7 @@ import asyncexec as ax
 from asyncexec.framework.cooperative import STRIDE
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.graph.graph_text import parse_graph_text
+from asyncexec.session import run_metadata
 from tests.running import import_all_names, settle
 from tests.session.turns import slow_session, turns_during
 
@@ -192,7 +193,9 @@ async def test_first_run(make: Any) -> None:
         assert turns > 5 * STRIDES
 
 
-async def test_traced_run() -> None:
+async def test_traced_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made of a trace in slices, if it is that of very many nodes."""
+    monkeypatch.setattr(run_metadata, "_MANY", COUNT - 1)
     metadata, options = ax.RunMetadata(), ax.RunOptions(trace=True)
     async with slow_session(built()) as session:
         await session.run(f"n{COUNT - 1}", {"x:0": 2.0})
