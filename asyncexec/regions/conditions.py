@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,14 +45,15 @@ def truth(pred: Any) -> bool:
 
 
 def chooser(sides: int) -> Callable[[Any], int]:
-    """What gives the side that an index tells: one out of range tells the last."""
+    """What gives the side that an index tells."""
+    return partial(choose_side, sides)
 
-    def choose(index: Any) -> int:
-        _check_scalar(index)
-        number = int(index)
-        return number if 0 <= number < sides else sides - 1
 
-    return choose
+def choose_side(sides: int, index: Any) -> int:
+    """The one of so many *sides* that *index* tells: if it is out of range, the last."""
+    _check_scalar(index)
+    number = int(index)
+    return number if 0 <= number < sides else sides - 1
 
 
 def _check_scalar(value: Any) -> None:

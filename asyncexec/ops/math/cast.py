@@ -8,6 +8,7 @@ instead of rounded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -35,11 +36,14 @@ _LOST_BITS: Final = {
 }
 
 
-def _same(x: Any) -> Any:
+def same(x: Any) -> Any:
+    """x"""
     return x
 
 
-def _rounding(target: np.dtype[Any]) -> Kernel:
+@cache
+def rounding(target: np.dtype[Any]) -> Kernel:
+    """What converts to *target*: one kernel for all nodes that do."""
     return lambda x: x.astype(target)
 
 
@@ -57,7 +61,7 @@ def _truncating(source: np.dtype[Any], target: np.dtype[Any], lost_bits: int) ->
 def _cast(c: OpKernelConstruction) -> Kernel:
     source, target = c.attr("SrcT"), c.attr("DstT")
     if source is target:
-        return _same
+        return same
     if source not in _CASTABLE or target not in _CASTABLE:
         raise UnimplementedError(f"Cast {source.name} to {target.name} is not supported")
     np_target = target.as_numpy_dtype
@@ -68,7 +72,7 @@ def _cast(c: OpKernelConstruction) -> Kernel:
     if gives_scalar(c) and _holds_all(source, target):
         convert: Kernel = np_target.type
         return convert
-    return _rounding(np_target)
+    return rounding(np_target)
 
 
 def _holds_all(source: DType, target: DType) -> bool:

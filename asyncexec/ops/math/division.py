@@ -26,6 +26,7 @@ from asyncexec.ops.math.elementwise import (
     register_binary_kernel,
 )
 
+WITH_CHECK: Final[dict[Kernel, Kernel]] = {}  # kernels that refuse to divide by zero, and what they call else
 _MOD_ATTR: Final = "T: {int32, int64, float16, bfloat16, float32, float64}"
 
 
@@ -57,6 +58,7 @@ def no_zero(function: Kernel, error: type[OpError] = InvalidArgumentError) -> Ke
             raise _by_zero(error)
         return result
 
+    WITH_CHECK[kernel] = function
     return kernel
 
 
@@ -68,6 +70,7 @@ def no_zero_scalar(function: Kernel, error: type[OpError] = InvalidArgumentError
             raise _by_zero(error)
         return function(x, y)
 
+    WITH_CHECK[kernel] = function
     return kernel
 
 
