@@ -12,7 +12,7 @@ from typing import Final
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.regions.program import Call, Carried, Move, Program, Value
-from asyncexec.regions.schedule import Block, Branch, Repeat, Statement
+from asyncexec.regions.schedule import Block, Branch, Piece, Repeat, Statement
 
 END: Final = 1 << 60  # of the program
 
@@ -135,6 +135,10 @@ class Lifetimes:
                     yield from self._block(side)
                 self._position += 1
                 self.size[statement] = 1 + sum(self._size(side) for side in statement.sides.values())
+            elif isinstance(statement, Piece):
+                yield from self._block(statement.block)
+                self._position += 1
+                self.size[statement] = 2 + self._size(statement.block)
             else:
                 yield from self._repeat(statement)
             self.end[statement] = self._position

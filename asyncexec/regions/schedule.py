@@ -38,14 +38,25 @@ class Branch:
 
 @dataclass(slots=True, eq=False)
 class Repeat:
-    """A ``while``: *head* runs in each round, and *body* if the loop's condition holds then."""
+    """A ``while``: *head* runs in each round, and *body* if the loop's condition holds then.
+
+    It may be that native code can do rounds of it (native_parts.py).
+    """
 
     loop: Loop
     head: Block
     body: Block
+    may_be_native: bool = False
 
 
-Statement: TypeAlias = Call | Move | Branch | Repeat
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Statements that native code may do instead (native_parts.py)."""
+
+    block: Block
+
+
+Statement: TypeAlias = Call | Move | Branch | Repeat | Piece
 
 
 @dataclass(slots=True, eq=False)

@@ -16,24 +16,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import CodeType, FunctionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.framework.cooperative import Stage
 from asyncexec.graph.node import Node
+from asyncexec.regions.code import Code, Line, LoopNames, Surroundings
 from asyncexec.regions.lifetimes import Lifetimes, following
+from asyncexec.regions.native_parts import find_native, part_of
 from asyncexec.regions.program import Call, Move, Program, Value
-from asyncexec.regions.schedule import Block, Branch, Repeat, Statement
+from asyncexec.regions.schedule import Block, Branch, Piece, Repeat, Statement
+from asyncexec.regions.work import MAX_WORK, WorkMeter
 
 MAX_STATEMENTS: Final = 128  # of one function: to compile one holds the event loop
 _MAX_INDENT: Final = 14  # Python's own limits are 100, and 20 for loops
-_WORK: Final = 4096  # calls on scalars between two yields, about
-_SMALL: Final = 32  # what a call that makes a small array counts
-_FOREIGN: Final = 256  # a user's function that was quick
-_UNKNOWN: Final = 1024  # and a call that nothing is known of
-_MAX_ROUNDS: Final = 256
+FIRST_WORK: Final = 32  # of a loop, before native code takes over: about what it costs to call that
 
-OutputCheck: TypeAlias = Callable[[Node, int, Any], Sequence[Any]]
 _BINARY: Final = {  # by id: a kernel need not be hashable
     id(operator.add): "+",
     id(operator.sub): "-",
@@ -50,46 +48,8 @@ _BINARY: Final = {  # by id: a kernel need not be hashable
     id(operator.xor): "^",
 }
 _UNARY: Final = {id(operator.neg): "-", id(operator.invert): "~"}
+_MAIN: Final = "region"
 _file_numbers: Final = count()
-
-
-@dataclass(frozen=True, slots=True)
-class LoopNames:
-    """A loop around a line: its frame, and the variables whose sum is the number of the round."""
-
-    frame: str
-    base: str
-    index: str
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """What a line of source does: its call, if it is one, the names of the inputs, and the loops around it."""
-
-    call: Call | None
-    arguments: tuple[str, ...]
-    loops: tuple[LoopNames, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Code:
-    """The functions of a program.
-
-    Attributes:
-        function: takes the inputs; gives the list of the outputs, or if it is_generator, a generator that does.
-        is_foreign: whether it calls what is the user's; is_awaited: whether it yields what is to be awaited.
-        suspects: the nodes to name where a stretch was long: the user's, if there are any, else all.
-        lines: what the lines do, of each code object.
-    """
-
-    function: FunctionType
-    num_inputs: int
-    num_outputs: int
-    is_generator: bool
-    is_foreign: bool
-    is_awaited: bool
-    suspects: tuple[Node, ...]
-    lines: dict[CodeType, dict[int, Line]]
 
 
 @dataclass(slots=True, eq=False)
@@ -111,27 +71,10 @@ class _Function:
         self.lines.append(Line(call, tuple(arguments), tuple(self.loops)))
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the functions of a program have to do with others.
-
-    Attributes:
-        checked_outputs: what users' kernels give goes by it.
-        is_small: whether a node whose shapes are not known has been seen to take small values.
-        absent: stands for outputs that are not live.
-        gives_tuple: whether the functions return a tuple of the outputs, and no list.
-        pauses: whether they yield where they have much to do.
-    """
-
-    checked_outputs: OutputCheck
-    is_small: Callable[[Node], bool]
-    absent: object = NOTHING
-    gives_tuple: bool = False
-    pauses: bool = True
-
-
 def write_code(program: Program, block: Block, surroundings: Surroundings) -> Stage[Code]:
     """The functions of *program*, which is *block* in order."""
+    if surroundings.native is not None:
+        yield from find_native(block)
     lifetimes = Lifetimes()
     yield from lifetimes.read(program, block)
     return (yield from _Writer(program, lifetimes, surroundings).write(block))
@@ -141,9 +84,11 @@ class _Writer:
     def __init__(self, program: Program, lifetimes: Lifetimes, surroundings: Surroundings) -> None:
         self._program = program
         self._at = lifetimes
-        self._is_small = surroundings.is_small
         self._gives_tuple = surroundings.gives_tuple
         self._pauses = surroundings.pauses
+        self._native = surroundings.native
+        self._num_native = 0
+        self._native_calls: list[tuple[str, str]] = []  # outside of all loops and branches: what tests and takes them
         self._globals: dict[str, Any] = {"checked": surroundings.checked_outputs, "ABSENT": surroundings.absent}
         self._global_names: dict[int, str] = {}  # of kernels, constants and nodes, by id
         self._codes: dict[CodeType, dict[int, Line]] = {}
@@ -151,25 +96,44 @@ class _Writer:
         self._foreign: list[Node] = []
         self._num_loops = 0
         self._work_done = 0  # since the last yield
-        self._rounds: dict[Repeat, tuple[int, int]] = {}  # between two yields, and how much work they are
+        self._work = WorkMeter(surroundings.is_small)
 
     def write(self, block: Block) -> Stage[Code]:
-        main = _Function("region", 0)
+        main = _Function(_MAIN, 0)
         for value in self._program.defaults:
             main.add(1, f"{self._text(value)} = ABSENT")
         yield from self._block(block, main, 1)
+        inputs = [self._text(value) for value in self._program.inputs]
         outputs = [self._text(value) for value in self._program.outputs]
         if self._gives_tuple:
-            main.add(1, f"return ({', '.join(outputs)}{',' * (len(outputs) == 1)})")
+            end = f"return ({', '.join(outputs)}{',' * (len(outputs) == 1)})"
         else:
-            main.add(1, f"return [{', '.join(outputs)}]")
-        function = self._compile(main, [self._text(value) for value in self._program.inputs])
+            end = f"return [{', '.join(outputs)}]"
+        main.add(1, end)
+        function = self._compile(main, inputs)
+        quick: FunctionType | None = None
+        if main.is_generator and len(self._native_calls) == len(block.statements):
+            outside = _Function(_MAIN, 0)
+            for is_python, gives in self._native_calls:
+                outside.add(1, f"if {is_python}: return None")
+                outside.add(1, gives)
+            outside.add(1, end)
+            quick = self._compile(outside, inputs)
         nodes = self._foreign or [
             line.call.node for lines in self._codes.values() for line in lines.values() if line.call is not None
         ]
-        counts = len(self._program.inputs), len(self._program.outputs)
         is_awaited = any(unit.is_awaited for unit in self._program.root.units)
-        return Code(function, *counts, main.is_generator, bool(self._foreign), is_awaited, tuple(nodes), self._codes)
+        return Code(
+            function,
+            len(inputs),
+            len(outputs),
+            main.is_generator,
+            bool(self._foreign),
+            is_awaited,
+            tuple(nodes),
+            self._codes,
+            quick,
+        )
 
     # Names.
 
@@ -241,6 +205,7 @@ class _Writer:
                     inner.reads[value] = None
                     function.unsure[self._text(value)] = None
         takes = list(dict.fromkeys(self._text(value) for value in inner.reads))
+        function.unsure.update(dict.fromkeys(name for name in inner.unsure if name in takes))
         gives = list(dict.fromkeys(self._text(value) for value in kept))
         if gives:
             inner.add(1, f"return {', '.join(gives)}")
@@ -283,19 +248,21 @@ class _Writer:
                 function.add(indent, f"{target} = {source}")
         elif isinstance(statement, Branch):
             yield from self._branch(statement, function, indent)
+        elif isinstance(statement, Piece):
+            yield from self._piece(statement, function, indent)
         else:
             yield from self._repeat(statement, function, indent)
         self._release(self._at.end[statement], function, indent)
 
     def _pause(self, statement: Statement, function: _Function, indent: int) -> None:
         """Yield before *statement*, if enough has been done since that was done last."""
-        work = self._work_of(statement)
-        if self._pauses and self._work_done and self._work_done + work > _WORK:
+        work = self._work.of(statement)
+        if self._pauses and self._work_done and self._work_done + work > MAX_WORK:
             function.add(indent, "yield")
             function.is_generator = True
             self._work_done = 0
-        if not isinstance(statement, Branch):  # its sides count
-            self._work_done = min(_WORK, self._work_done + work)
+        if not isinstance(statement, (Branch, Piece)):  # what is in it counts
+            self._work_done = min(MAX_WORK, self._work_done + work)
 
     def _call(self, call: Call, function: _Function, indent: int) -> None:
         if call.is_foreign and not call.is_awaited:
@@ -341,19 +308,67 @@ class _Writer:
             if len(function.source) == length:  # all that it does has been done by name
                 function.add(indent + 1, "pass")
 
+    def _piece(self, piece: Piece, function: _Function, indent: int) -> Stage[None]:
+        """Write a call of native code, as soon as there is any, and what else is done."""
+        call = yield from self._native_call(piece, 1, function, indent)
+        if call is not None:
+            name, arguments, targets = call
+            is_python, gives = f"{name} is None or (n := {name}({arguments})) is None", f"{targets} = n"
+            if function.name == _MAIN and indent == 1:
+                self._native_calls.append((is_python, gives))
+            function.add(indent, f"if {is_python}:")
+            yield from self._block(piece.block, function, indent + 1)
+            function.add(indent, "else:")
+            function.add(indent + 1, gives)
+        else:
+            yield from self._block(piece.block, function, indent)
+
+    def _native_call(
+        self, statement: Piece | Repeat, rounds: int, function: _Function, indent: int
+    ) -> Stage[tuple[str, str, str] | None]:
+        """The name of what is called in place of *statement*, with what it is called, and what it gives."""
+        if self._native is None:
+            return None
+        self._num_native += 1
+        name = f"x{self._num_native}"
+        names = self._globals
+
+        def replace(function: Callable[..., Any] | None) -> None:
+            names[name] = function
+
+        part = yield from part_of(statement, self._at, rounds, replace)
+        if part is None:
+            return None
+        replace(self._native(part))
+        takes = [self._read(function, value) for value in part.takes]
+        gives = [self._write(function, value, indent) for value in part.gives]
+        for value, text in zip(part.takes, takes, strict=True):
+            if value.unit is not None and value.unit.liveness:  # it may not have been made
+                function.unsure[text] = None
+        return name, ", ".join(takes), ", ".join(gives)
+
     def _repeat(self, repeat: Repeat, function: _Function, indent: int) -> Stage[None]:
         loop = repeat.loop
         function.is_generator = True
-        rounds, _ = self._measure(repeat)
+        rounds, work = self._work.of_rounds(repeat)
         self._num_loops += 1
         number = self._num_loops
         names = LoopNames(loop.name, f"b{number}", f"i{number}")
         self._globals[f"R{rounds}"] = range(rounds)
         self._assign([(carried.value, carried.first) for carried in loop.carried], function, indent)
         self._release(self._at.start[repeat], function, indent)
+        native = None
+        if repeat.may_be_native:
+            native = yield from self._native_call(repeat, rounds, function, indent)
+        span = f"R{rounds}"
+        if native is not None:
+            first = max(1, min(rounds, FIRST_WORK * rounds // work))
+            self._globals[f"R{first}"] = range(first)
+            span = f"r{number}"
+            function.add(indent, f"{span} = R{first}")
         function.add(indent, f"{names.base} = 0")
         function.add(indent, "while 1:")
-        function.add(indent + 1, f"for {names.index} in R{rounds}:")
+        function.add(indent + 1, f"for {names.index} in {span}:")
         function.loops.append(names)
         self._work_done = 0
         yield from self._block(repeat.head, function, indent + 2)
@@ -363,10 +378,20 @@ class _Writer:
         self._assign([(carried.value, following(carried)) for carried in loop.carried], function, indent + 2)
         self._release(self._at.end[repeat] - 1, function, indent + 2)
         function.loops.pop()
-        self._work_done = self._measure(repeat)[1]
+        self._work_done = work
         function.add(indent + 1, "else:")
-        function.add(indent + 2, f"{names.base} += {rounds}")
-        function.add(indent + 2, "yield")
+        function.add(indent + 2, f"{names.base} += {names.index} + 1" if native else f"{names.base} += {rounds}")
+        if native is None:
+            function.add(indent + 2, "yield")
+        else:
+            name, arguments, targets = native
+            function.add(indent + 2, f"goes_on = {name} is not None")
+            function.add(indent + 2, "while goes_on:")
+            function.add(indent + 3, f"goes_on, n, {targets} = {name}({arguments})")
+            function.add(indent + 3, f"{names.base} += n")
+            function.add(indent + 3, "if goes_on: yield")
+            function.add(indent + 2, f"if {span} is R{rounds}: yield")
+            function.add(indent + 2, f"{span} = R{rounds}")
         function.add(indent + 2, "continue")
         function.add(indent + 1, "break")
 
@@ -377,30 +402,3 @@ class _Writer:
         if texts:
             left, right = zip(*texts, strict=True)
             function.add(indent, f"{', '.join(left)} = {', '.join(right)}")
-
-    def _measure(self, repeat: Repeat) -> tuple[int, int]:
-        """How many rounds there are between two yields, and how much work they are."""
-        known = self._rounds.get(repeat)
-        if known is None:
-            work = max(1, self._work(repeat.head) + self._work(repeat.body))
-            rounds = max(1, min(_MAX_ROUNDS, _WORK // work))
-            known = self._rounds[repeat] = rounds, min(_WORK, rounds * work)
-        return known
-
-    def _work(self, block: Block) -> int:
-        return min(_WORK, sum(self._work_of(statement) for statement in block.statements))
-
-    def _work_of(self, statement: Statement) -> int:
-        if isinstance(statement, Call):
-            if statement.is_foreign:
-                return _FOREIGN
-            if all(value.is_scalar for value in statement.outputs):
-                return max(1, len(statement.inputs) // 8)
-            return _SMALL if self._makes_small(statement.node) else _UNKNOWN
-        if isinstance(statement, Branch):
-            return max(map(self._work, statement.sides.values()), default=0)
-        return self._measure(statement)[1] if isinstance(statement, Repeat) else 0
-
-    def _makes_small(self, node: Node) -> bool:
-        sizes = [shape.num_elements for shape in node.output_shapes]
-        return all(size is not None and size < _WORK for size in sizes) or (None in sizes and self._is_small(node))

@@ -11,11 +11,16 @@ from asyncexec.framework.errors import OpError
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 
 
+class NotCalledError(Exception):
+    """The plan is none that can be called: nothing has run."""
+
+
 def call_plan(prepared: ExecutorsAndKeys, plan: CompiledPlan, values: Collection[Any], counts: StepCounts) -> Any:
     """What the signature gives for the *values* of its feeds.
 
     Raises:
         LargeFeedError: a value takes long to convert; nothing has run.
+        NotCalledError: the step is to be started; nothing has run.
         OpError: what the step failed with.
     """
     feeds = prepared.convert(values)
@@ -27,6 +32,9 @@ def call_plan(prepared: ExecutorsAndKeys, plan: CompiledPlan, values: Collection
     except BaseException:
         counts.failed += 1
         raise
+    if fetched is None:
+        prepared.tier.plain = None
+        raise NotCalledError
     counts.completed += 1
     prepared.tier.note_compiled_run(plan)
     return prepared.result(fetched)

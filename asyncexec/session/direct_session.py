@@ -32,7 +32,7 @@ from asyncexec.session.call_arguments import (
     feed_tensors,
     target_nodes,
 )
-from asyncexec.session.compiled_calls import call_plan
+from asyncexec.session.compiled_calls import NotCalledError, call_plan
 from asyncexec.session.deadline import within
 from asyncexec.session.executor_cache import ExecutorCache
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_in_slices, explained
@@ -169,7 +169,7 @@ class Session:
         if prepared.tier.plain is not None and metadata is None and (options is None or not options.trace):
             try:
                 return self._call(prepared, prepared.tier.plain, values)
-            except LargeFeedError:
+            except (LargeFeedError, NotCalledError):
                 pass
         return await self._run_step(prepared, values, options, metadata)
 
@@ -223,7 +223,7 @@ class Session:
             if prepared.tier.plain is not None:
                 try:
                     return self._call(prepared, prepared.tier.plain, values)
-                except LargeFeedError:
+                except (LargeFeedError, NotCalledError):
                     pass
             return await self._run_step(prepared, values)
 

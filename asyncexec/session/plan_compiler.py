@@ -19,16 +19,21 @@ from asyncexec.executor.plans.region_plan import Rebinder
 from asyncexec.executor.plans.tiled_plan import TiledPlan
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.extras import is_installed
 from asyncexec.framework.kernel import DEAD, Kernel, KernelKind
+from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.graph.node import Node
 from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.passes.pipeline import PlacedGraph
 from asyncexec.regions.clusters import LATE
+from asyncexec.regions.code import Surroundings
 from asyncexec.regions.fold import fold
 from asyncexec.regions.program import AwaitedKernel, UnstructuredError
 from asyncexec.regions.schedule import schedule
-from asyncexec.regions.source import Surroundings, write_code
+from asyncexec.regions.source import write_code
 from asyncexec.regions.structure import Bind, find_structure
+
+native_calls = LazyModule("asyncexec.executor.plans.native_calls")
 
 _HARD: Final = (WORKER, ASYNC, SIZED, TRANSFER)
 
@@ -103,17 +108,17 @@ class PlanCompiler:
 
         program = yield from find_structure(whole.graph, bind)
         block = yield from schedule(program)
-        code = yield from write_code(program, block, Surroundings(checked_results, self._is_small))
+        code = yield from write_code(program, block, self._surroundings())
         return CompiledPlan(code, self._slice_ns, self._holds, self._pool)
 
     def compile_regions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[dict[str, PartitionedGraph]]:
         """*partitions* with regions, whose plans are in ``regions`` then; UnstructuredError where a loop is none."""
         found: dict[str, PartitionedGraph] = {}
-        surroundings = Surroundings(checked_results, self._is_small, DEAD, gives_tuple=True)
+        surroundings = replace(self._surroundings(), absent=DEAD, gives_tuple=True)
         for device, part in partitions.items():
             folded = yield from fold(part.graph, self._is_hard, self._is_elementwise, self._bind_on(device))
             for region in folded.regions:
-                its_surroundings = replace(surroundings, pauses=not region.is_group)
+                its_surroundings = replace(surroundings, pauses=False, native=None) if region.is_group else surroundings
                 code = yield from write_code(region.program, region.block, its_surroundings)
                 plan = CompiledPlan(code, self._slice_ns, self._holds, self._pool, is_region=True)
                 self.regions[region.node] = TiledPlan(plan, self._pools[device]) if region.is_group else plan
@@ -121,6 +126,10 @@ class PlanCompiler:
                 yield
             found[device] = replace(part, graph=folded.graph)
         return found
+
+    def _surroundings(self) -> Surroundings:
+        native = native_calls.counted if is_installed("llvmlite") else None
+        return Surroundings(checked_results, self._is_small, native=native)
 
     def restore(self, stats: KernelStats) -> Stage[None]:
         """Let *stats* know of all kernels, but for those of regions, what has been measured."""

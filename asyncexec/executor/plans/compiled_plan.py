@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import Context
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from asyncexec.executor.plans.compiled_state import CompiledState
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.foreign_errors import as_op_error, explained_by
-from asyncexec.regions.source import Code, Line
+from asyncexec.regions.code import Code, Line
+
+_NUM_TRIES: Final = 16  # to call native code that refuses what it is given
 
 
 class CompiledPlan:
@@ -46,11 +48,13 @@ class CompiledPlan:
 
     __slots__ = (
         "__weakref__",
+        "_called",
         "_code",
         "_cost_ns",
         "_is_region",
         "_nodes",
         "_now_ns",
+        "_num_tries",
         "_sampled_at_ns",
         "_slice_ns",
         "_slow_ns",
@@ -71,6 +75,8 @@ class CompiledPlan:
         self._code = code
         self.pool = pool
         self.function = code.function
+        self._called = code.quick or code.function
+        self._num_tries = _NUM_TRIES
         self._is_region = is_region
         self._slice_ns = slice_ns
         self.holds = holds
@@ -83,18 +89,28 @@ class CompiledPlan:
         self.enter: Callable[..., Any] = call_among_kernels if code.is_foreign else _quiet_context().run
         weakref.finalize(self, _forget_source, [function.co_filename for function in code.lines])
 
-    def call(self, feeds: Sequence[Any]) -> list[Any]:
-        """The values of the fetches, where the plan is plain.  Raises what the step fails with."""
+    @property
+    def may_be_called(self) -> bool:
+        """Whether ``call`` is worth a try, where the plan is not plain: what it does seems to be native code by now."""
+        return self._num_tries > 0 and self._code.is_native
+
+    def call(self, feeds: Sequence[Any]) -> list[Any] | None:
+        """The values of the fetches, where the plan is plain; else None if the step is to be started.
+
+        Raises what the step fails with.
+        """
         clock = self.clock
         start = clock()
         try:
-            values: list[Any] = self.enter(self._code.function, *feeds)
+            values: list[Any] | None = self.enter(self._called, *feeds)
         except CATCHABLE as raised:
             error = self.error_of(raised)
             raise error from error.__cause__
         elapsed = clock() - start
         if elapsed > self._slow_ns or clock is not self._now_ns:
             self.note(elapsed)
+        if values is None:
+            self._num_tries -= 1
         return values
 
     def start(self, feeds: Sequence[Any] | None) -> CompiledState:

@@ -28,7 +28,7 @@ class RegionPlan:
 
     __slots__ = ("_plans", "executor")
 
-    is_plain = False
+    is_plain = may_be_called = False
 
     def __init__(
         self, executor: GeneralExecutor | PartitionedExecutor, plans: Iterable[CompiledPlan | TiledPlan]

@@ -39,7 +39,7 @@ class Tier:
 
     Attributes:
         compiled: the plan that steps are to be run by, if there is one.
-        plain: the same if a step of it is one call, and need not be timed.
+        plain: the same if a step of it is one call, and need not be timed, or if it may be by now.
     """
 
     __slots__ = (
@@ -88,6 +88,8 @@ class Tier:
         """
         self._num_left -= 1
         if self._num_left > 0 and plan.is_quick:
+            if elapsed_ns and plan.may_be_called:
+                self.plain = plan  # type: ignore[assignment]  # only that of a whole signature may be
             return
         if plan is not self.compiled:
             return

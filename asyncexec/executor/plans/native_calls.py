@@ -1,0 +1,229 @@
+"""Native code in place of Python code that has run often.
+
+As long as a part of a program is not native, its Python code calls a NativeCounter in its place, which does nothing but
+count.  When that has counted enough, the part is compiled by llvmlite (extra ``jit``) on a thread, and from then on a
+function is called that puts its arguments into a piece of memory, calls the native code, and takes the results out.
+It gives nothing, and the Python code runs, where an argument has another type, or the native code does not go on.
+
+The native code of a function keeps the GIL, so nobody else uses the function's memory meanwhile.  It lives as long as
+the function does.  LLVM works for one thread at a time, so what is no longer needed is freed by the same thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from asyncexec.framework.extras import require
+from asyncexec.regions.native_code import AGAIN, REFUSED, NativeText, write_native
+from asyncexec.regions.native_emitter import LLVM_NAMES, NotNativeError, ScalarType
+from asyncexec.regions.native_parts import NativePart, types_of
+from asyncexec.regions.schedule import Repeat
+
+HOT_WORK: Final = 1 << 18  # calls of kernels in a part before it is compiled: some 20 milliseconds
+_STRETCH_S: Final = 0.0002  # at most, of Python code on the thread
+_PAUSE_S: Final = 0.0001  # for another thread to wake up
+_MAX_TRIES: Final = 3  # to find it called with scalars
+
+Function: TypeAlias = Callable[..., Any]
+_TYPE_NAMES: Final = {kind: LLVM_NAMES[kind] for kind in LLVM_NAMES}
+
+
+class NativeCounter:
+    """Stands for a part that is not native by now; to be called with what it takes."""
+
+    __slots__ = ("__weakref__", "_left", "_num_given", "_tries", "part", "types")
+
+    def __init__(self, part: NativePart) -> None:
+        self.part = part
+        self.types: tuple[ScalarType, ...] = ()  # of its arguments, once it has been called often
+        self._left = HOT_WORK
+        self._tries = 0
+        self._num_given = len(part.gives) if isinstance(part.statement, Repeat) else None
+
+    def __call__(self, *values: Any) -> Any:
+        self._left -= self.part.work
+        if self._left <= 0 and not self.types:
+            self._ask(values)
+        return None if self._num_given is None else (False, 0, *values[: self._num_given])
+
+    def _ask(self, values: Sequence[Any]) -> None:
+        types = types_of(values)
+        if types is not None:
+            self.types = types
+            COMPILER.submit(self)
+            return
+        self._left = HOT_WORK
+        self._tries += 1
+        if self._tries == _MAX_TRIES:
+            self.part.replace(None)
+
+
+def counted(part: NativePart) -> Function:
+    """What the Python code is to call in place of *part*."""
+    COMPILER.free_soon()
+    return NativeCounter(part)
+
+
+class NativeCompiler:
+    """Compiles what has run often, on a thread that ends when there is nothing left.
+
+    Attributes:
+        num_compiled: how many parts have become native; num_freed: of how many the code is gone.
+    """
+
+    def __init__(self) -> None:
+        self.num_compiled = self.num_freed = 0
+        self._wanted: deque[weakref.ref[NativeCounter]] = deque()
+        self._unused: deque[Any] = deque()  # engines of functions that are gone
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._llvm: Any = None
+
+    def submit(self, counter: NativeCounter) -> None:
+        """Have the part of *counter* compiled, unless it is gone by then."""
+        self._wanted.append(weakref.ref(counter))
+        self._start_thread()
+
+    def free_soon(self) -> None:
+        """Have what is no longer needed freed."""
+        if self._unused:
+            self._start_thread()
+
+    def join(self) -> None:
+        """Wait until nothing is left to compile."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _start_thread(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="asyncexec-native")
+                self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            while not self._has_ended():
+                self._free()
+                counter = self._wanted.popleft()() if self._wanted else None
+                if counter is not None:
+                    self.compile(counter)
+        except BaseException:
+            self._thread = None
+            raise
+
+    def _has_ended(self) -> bool:
+        """Whether nothing is left to do, and the thread ends."""
+        with self._lock:
+            if not self._wanted and not self._unused:
+                self._thread = None
+        return self._thread is None
+
+    def _free(self) -> None:
+        while self._unused:
+            self._unused.popleft().close()
+            self.num_freed += 1
+
+    def compile(self, counter: NativeCounter) -> None:
+        """Make the part of *counter* native, if it can be."""
+        part = counter.part
+        function: Function | None = None
+        try:
+            function = self._function(part, write_native(part, counter.types, Pauses()))
+            self.num_compiled += 1
+        except NotNativeError:
+            pass
+        except Exception as error:  # the Python code will do
+            message = f"a part of a signature could not be made native: {type(error).__name__}: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        finally:
+            part.replace(function)
+
+    def _function(self, part: NativePart, text: NativeText) -> Function:
+        memory = {kind: np.zeros(count, kind) for kind, count in text.places.items()}
+        engine = self._engine(text.module({kind: array.ctypes.data for kind, array in memory.items()}))
+        call = ctypes.PYFUNCTYPE(ctypes.c_int)(engine.get_function_address("native"))
+        names: dict[str, Any] = {_TYPE_NAMES[kind]: kind for kind in memory}
+        names.update({f"m_{_TYPE_NAMES[kind]}": array for kind, array in memory.items()}, native=call)
+        names["kept"] = kept = _Kept()
+        weakref.finalize(kept, self._unused.append, engine).atexit = False
+        code = compile(_entry(part, text), "<asyncexec native>", "exec", dont_inherit=True)
+        return FunctionType(next(each for each in code.co_consts if hasattr(each, "co_code")), names)
+
+    def _engine(self, text: str) -> Any:
+        """The machine code of the module *text*."""
+        llvm = self._llvm = self._llvm or _imported()
+        features = llvm.get_host_cpu_features().flatten()
+        machine = llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=features, opt=2
+        )
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
+        engine.finalize_object()
+        return engine
+
+
+def _imported() -> Any:
+    """llvmlite's binding, imported bit by bit: some fifty modules, and a library that is slow to load."""
+    around = sys.getprofile()
+    sys.setprofile(Pauses())  # of this thread alone
+    try:
+        llvm = require("llvmlite.binding", extra="jit")
+    finally:
+        sys.setprofile(around)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+class Pauses:
+    """Lets go of the GIL now and then, when it is called: the interpreter would wait five milliseconds."""
+
+    def __init__(self) -> None:
+        self._end = 0.0
+
+    def __call__(self, *event: object) -> None:
+        if time.perf_counter() > self._end:
+            time.sleep(_PAUSE_S)
+            self._end = time.perf_counter() + _STRETCH_S
+
+
+class _Kept:
+    """Lives as long as the function that has it among its names."""
+
+    __slots__ = ("__weakref__",)
+
+
+def _entry(part: NativePart, text: NativeText) -> str:
+    """The source of what the Python code calls."""
+    arguments = [f"a{index}" for index in range(len(part.takes))]
+    is_loop = isinstance(part.statement, Repeat)
+    tests = [f"type({name}) is {_TYPE_NAMES[kind]}" for name, (kind, _) in zip(arguments, text.takes, strict=True)]
+    lines = [f"def call({', '.join(arguments)}):", f" if {' and '.join(tests) or 'True'}:"]
+    lines += [f"  {_place(*place)} = {name}" for name, place in zip(arguments, text.takes, strict=True)]
+    given = [_place(*place) for place in text.gives]
+    if is_loop:
+        rounds = f"m_{_TYPE_NAMES[np.int64]}.item({text.num_rounds})"
+        lines += ["  status = native()", f"  if status != {REFUSED}:"]
+        lines += [f"   return {', '.join([f'status == {AGAIN}', rounds, *given])}"]
+        lines += [f" return {', '.join(['False', '0', *arguments[: len(given)]])}"]
+    else:
+        lines += ["  if not native():", f"   return {', '.join(given) or '()'}", " return None"]
+    return "\n".join([*lines, ""])
+
+
+def _place(kind: ScalarType, place: int) -> str:
+    return f"m_{_TYPE_NAMES[kind]}[{place}]"
+
+
+COMPILER: Final = NativeCompiler()

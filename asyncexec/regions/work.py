@@ -1,0 +1,54 @@
+"""How much work there is in statements: about how long they take, in calls on scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from asyncexec.graph.node import Node
+from asyncexec.regions.program import Call
+from asyncexec.regions.schedule import Block, Branch, Piece, Repeat, Statement
+
+MAX_WORK: Final = 4096  # between two yields
+_SMALL: Final = 32  # what a call that makes a small array counts
+_FOREIGN: Final = 256  # a user's function that was quick
+_UNKNOWN: Final = 1024  # and a call that nothing is known of
+_MAX_ROUNDS: Final = 256
+
+
+class WorkMeter:
+    """Measures work; *is_small* tells whether a node whose shapes are not known has been seen to take small values."""
+
+    def __init__(self, is_small: Callable[[Node], bool]) -> None:
+        self._is_small = is_small
+        self._rounds: dict[Repeat, tuple[int, int]] = {}
+
+    def of_rounds(self, repeat: Repeat) -> tuple[int, int]:
+        """How many rounds there are between two yields, and how much work they are."""
+        known = self._rounds.get(repeat)
+        if known is None:
+            work = max(1, self._of_block(repeat.head) + self._of_block(repeat.body))
+            rounds = max(1, min(_MAX_ROUNDS, MAX_WORK // work))
+            known = self._rounds[repeat] = rounds, min(MAX_WORK, rounds * work)
+        return known
+
+    def of(self, statement: Statement) -> int:
+        """How much work *statement* is, or one of its sides, or the rounds between two yields."""
+        if isinstance(statement, Call):
+            if statement.is_foreign:
+                return _FOREIGN
+            if all(value.is_scalar for value in statement.outputs):
+                return max(1, len(statement.inputs) // 8)
+            return _SMALL if self._makes_small(statement.node) else _UNKNOWN
+        if isinstance(statement, Branch):
+            return max(map(self._of_block, statement.sides.values()), default=0)
+        if isinstance(statement, Piece):
+            return self._of_block(statement.block)
+        return self.of_rounds(statement)[1] if isinstance(statement, Repeat) else 0
+
+    def _of_block(self, block: Block) -> int:
+        return min(MAX_WORK, sum(self.of(statement) for statement in block.statements))
+
+    def _makes_small(self, node: Node) -> bool:
+        sizes = [shape.num_elements for shape in node.output_shapes]
+        return all(size is not None and size < MAX_WORK for size in sizes) or (None in sizes and self._is_small(node))
