@@ -31,7 +31,7 @@ from asyncexec.regions.native_parts import NativePart, types_of
 from asyncexec.regions.schedule import Repeat
 
 HOT_WORK: Final = 1 << 18  # calls of kernels in a part before it is compiled: some 20 milliseconds
-_STRETCH_S: Final = 0.0002  # at most, of Python code on the thread
+_STRETCH_S: Final = 0.001  # of Python code on the thread: after each, a busy loop keeps the GIL for five milliseconds
 _PAUSE_S: Final = 0.0001  # for another thread to wake up
 _MAX_TRIES: Final = 3  # to find it called with scalars
 
