@@ -15,6 +15,7 @@ from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.passes.registry import registry
+from tests.fake_time import FakeTime
 from tests.regions.programs import TAGGED
 
 ON = ax.SessionConfig(executor_type="COMPILED")
@@ -128,7 +129,7 @@ async def test_a_plan_is_optimized_after_many_runs(awaits: bool, monkeypatch: py
 
     made, x, y = graph()
     counts, found = [], []
-    async with ax.Session(made) as session:
+    async with ax.Session(made, clock=FakeTime(1_000).clock) as session:
         while len(counts) < 2:
             found.append(await session.run(y, {x: 1.0}))
             (prepared,) = session._cache.values()
