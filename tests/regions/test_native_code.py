@@ -314,6 +314,7 @@ async def test_a_signature_that_is_native_as_a_whole_is_one_call() -> None:
             assert session.statistics().failed_steps == 0
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.allow_blocking
 async def test_code_is_freed_with_its_sessions() -> None:
     gc.collect()

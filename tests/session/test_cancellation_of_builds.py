@@ -34,7 +34,10 @@ CASES: dict[str, Callable[[Watch], Case]] = {
     "stream of sources": STREAMS["sources"],
 }
 
-cases = pytest.mark.parametrize("name", CASES)
+LONG = "map of an async source"  # its builds have the most points
+cases = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.deep) if name == LONG else name for name in CASES]
+)
 
 
 @some_points
