@@ -13,6 +13,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.errors import Code
+from tests.fake_time import FakeTime
 from tests.running import import_all_names, settle, started
 
 TIMEOUT_S = 0.5
@@ -146,7 +147,7 @@ async def test_a_call_without_rows_gets_none_back() -> None:
 @pytest.mark.virtual_clock
 async def test_rows_of_other_shapes_are_batched_apart() -> None:
     model = Batching()
-    async with ax.Session(model.graph) as session:
+    async with ax.Session(model.graph, clock=FakeTime().clock) as session:
         results = await asyncio.gather(*(model.call(session, i, 1, width) for i, width in enumerate((2, 3, 2))))
     assert [out.tolist() for *_, out in results] == [[[0.0, 0.0]], [[10.0] * 3], [[20.0, 20.0]]]
     assert [len(index) for _, index, _, _ in results] == [0, 1, 2]

@@ -17,6 +17,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.kernel import DEAD, KernelKind
 from asyncexec.framework.kernel_warning import KernelWarning
+from tests.fake_time import FakeTime
 from tests.running import let_threads_free, raw_op, started
 
 SOON_S = 30.0  # by far longer than it takes
@@ -186,7 +187,7 @@ async def test_a_node_that_turns_out_cheap_leaves_the_worker(graph: ax.Graph, st
         x = ax.placeholder(ax.float32, [None])
         last = sized(sized(x))
     config = ax.SessionConfig(executor_type="TAGGED_TOKEN")
-    async with ax.Session(graph, config) as session:
+    async with ax.Session(graph, config, clock=FakeTime(1_000).clock) as session:
         for _ in range(2):
             await session.run(last, {x: np.ones(10_000, np.float32)})
     here = threading.get_ident()
