@@ -71,6 +71,7 @@ class ExecutorState(TransferScope[Entry]):
         "_pool",
         "_random",
         "_stats",
+        "_tasks",
         "context",
         "scope",
     )
@@ -93,7 +94,8 @@ class ExecutorState(TransferScope[Entry]):
         self._pool = pool
         self._random = order
         self._propagator = self._make_propagator(plan.view)
-        self._num_tasks = 0  # of async nodes
+        self._tasks: TaskGroup = {}  # of async nodes; where there are frames, each has a group of its own
+        self._num_tasks = 0  # in all groups
         self._is_plain_loop: bool | None = None  # not asked yet
         self._jobs: dict[Entry, Job] = {}  # of nodes on worker threads, by entry
         self._ending: Ending | None = None

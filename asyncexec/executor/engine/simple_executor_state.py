@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from random import Random
 from typing import Any
 
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import TRANSFER
-from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.engine.executor_state import ExecutionPlan, ExecutorState, explained
+from asyncexec.executor.engine.executor_state import ExecutorState, explained
 from asyncexec.executor.engine.frame import TaskGroup
 from asyncexec.executor.engine.simple_propagator_state import SimplePropagatorState
 from asyncexec.executor.engine.slots import take_inputs
 from asyncexec.executor.engine.step_scope import Waiter
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
-from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.foreign_errors import as_op_error
 
@@ -23,21 +20,9 @@ from asyncexec.framework.foreign_errors import as_op_error
 class SimpleExecutorState(ExecutorState[NodeItem]):
     """A step of a graph without control flow.  It may be used again: to make another costs more."""
 
-    __slots__ = ("_tasks",)
+    __slots__ = ()
 
     _propagator: SimplePropagatorState
-
-    def __init__(
-        self,
-        plan: ExecutionPlan,
-        pool: WorkerPool,
-        slice_ns: int,
-        feeds: Sequence[Any] | None,
-        collector: StepStatsCollector | None,
-        order: Random | None,
-    ) -> None:
-        super().__init__(plan, pool, slice_ns, feeds, collector, order)
-        self._tasks: TaskGroup = {}
 
     def _make_propagator(self, view: GraphView) -> SimplePropagatorState:
         return SimplePropagatorState(view)

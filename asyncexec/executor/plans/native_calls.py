@@ -36,7 +36,6 @@ _PAUSE_S: Final = 0.0001  # for another thread to wake up
 _MAX_TRIES: Final = 3  # to find it called with scalars
 
 Function: TypeAlias = Callable[..., Any]
-_TYPE_NAMES: Final = {kind: LLVM_NAMES[kind] for kind in LLVM_NAMES}
 
 
 class NativeCounter:
@@ -154,8 +153,8 @@ class NativeCompiler:
         memory = {kind: np.zeros(count, kind) for kind, count in text.places.items()}
         engine = self._engine(text.module({kind: array.ctypes.data for kind, array in memory.items()}))
         call = ctypes.PYFUNCTYPE(ctypes.c_int)(engine.get_function_address("native"))
-        names: dict[str, Any] = {_TYPE_NAMES[kind]: kind for kind in memory}
-        names.update({f"m_{_TYPE_NAMES[kind]}": array for kind, array in memory.items()}, native=call)
+        names: dict[str, Any] = {LLVM_NAMES[kind]: kind for kind in memory}
+        names.update({f"m_{LLVM_NAMES[kind]}": array for kind, array in memory.items()}, native=call)
         names["kept"] = kept = _Kept()
         weakref.finalize(kept, self._unused.append, engine).atexit = False
         code = compile(_entry(part, text), "<asyncexec native>", "exec", dont_inherit=True)
@@ -208,12 +207,12 @@ def _entry(part: NativePart, text: NativeText) -> str:
     """The source of what the Python code calls."""
     arguments = [f"a{index}" for index in range(len(part.takes))]
     is_loop = isinstance(part.statement, Repeat)
-    tests = [f"type({name}) is {_TYPE_NAMES[kind]}" for name, (kind, _) in zip(arguments, text.takes, strict=True)]
+    tests = [f"type({name}) is {LLVM_NAMES[kind]}" for name, (kind, _) in zip(arguments, text.takes, strict=True)]
     lines = [f"def call({', '.join(arguments)}):", f" if {' and '.join(tests) or 'True'}:"]
     lines += [f"  {_place(*place)} = {name}" for name, place in zip(arguments, text.takes, strict=True)]
     given = [_place(*place) for place in text.gives]
     if is_loop:
-        rounds = f"m_{_TYPE_NAMES[np.int64]}.item({text.num_rounds})"
+        rounds = f"m_{LLVM_NAMES[np.int64]}.item({text.num_rounds})"
         lines += ["  status = native()", f"  if status != {REFUSED}:"]
         lines += [f"   return {', '.join([f'status == {AGAIN}', rounds, *given])}"]
         lines += [f" return {', '.join(['False', '0', *arguments[: len(given)]])}"]
@@ -223,7 +222,7 @@ def _entry(part: NativePart, text: NativeText) -> str:
 
 
 def _place(kind: ScalarType, place: int) -> str:
-    return f"m_{_TYPE_NAMES[kind]}[{place}]"
+    return f"m_{LLVM_NAMES[kind]}[{place}]"
 
 
 COMPILER: Final = NativeCompiler()
