@@ -22,6 +22,7 @@ from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentErr
 from asyncexec.regions import native_code
 from tests.regions.native import hooks, native_at_once, never_native, num_native, plan_of
 from tests.regions.programs import COMPILED, compiled
+from tests.session.turns import turns_during
 
 _FLOATS: Final = (
     "0.0 -0.0 1.0 -1.0 0.5 -0.5 1.5 2.5 -2.5 3.0 7.0 1e-45 -1e-45 5e-324 1.17549435e-38 3.4e38 -3.4e38 1e300 "
@@ -215,23 +216,12 @@ async def test_a_loop_becomes_native_while_it_runs() -> None:
 
 
 async def test_native_loop_gives_the_event_loop_its_turns() -> None:
-    turns = 0
-
-    async def tick() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
     with native_at_once(), ax.Graph() as graph:
         last = counting(ax.placeholder(ax.int32, [], name="n"))
         async with session_of(graph) as session:
             await session.run(last, {"n:0": 10})
-            ticker = asyncio.ensure_future(tick())
-            assert await session.run(last, {"n:0": 100_000_000}) == 100_000_000
-            ticker.cancel()
-            await asyncio.wait([ticker])
-    assert turns > 5
+            turns, reached = await turns_during(session.run(last, {"n:0": 100_000_000}))
+    assert (reached, turns > 5) == (100_000_000, True)
 
 
 @pytest.mark.parametrize("is_nested", [False, True])
