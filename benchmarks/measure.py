@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from asyncexec.framework.clock import NS_PER_S, monotonic_ns
 
 WARM_CALLS: Final = 3_000  # or as many as there are in so long
-WARM_NS: Final = 10 * NS_PER_S
+WARM_NS: Final = 30 * NS_PER_S
 MANY_RUNS_NS: Final = NS_PER_S // 20  # a call that takes so long does very much already
 ROUND_NS: Final = 2_000_000  # a round of a quick contestant takes at least about this
 MAX_ROUNDS: Final = 300
