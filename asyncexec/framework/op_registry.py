@@ -22,11 +22,15 @@ class OpRegistration:
     """An op type and what is known of its outputs before it runs.
 
     A user's own op brings its kernel along; the kernels of all others are in the kernel registry.
+
+    Attributes:
+        text_outputs: outputs that who fetches them gets as str.
     """
 
     op_def: OpDef
     shape_function: ShapeFunction
     kernel: KernelRegistration | None = None
+    text_outputs: frozenset[int] = frozenset()
 
 
 class OpRegistry:

@@ -18,7 +18,7 @@ from asyncexec.framework.types import DType
 from asyncexec.frontend.basic_functions import Assert, cast, identity
 from asyncexec.frontend.calls import TensorLike, composite, dtype_of, tensors_op
 from asyncexec.frontend.control_flow_context import BranchContext, errors_at_caller
-from asyncexec.frontend.create_op import TensorSource, as_tensor
+from asyncexec.frontend.create_op import TensorSource, as_tensor, object_hint
 from asyncexec.frontend.math_functions import add_n, less_equal, maximum, minimum
 from asyncexec.frontend.nests import flatten, flatten_like, leaves, pack
 from asyncexec.frontend.tensor_array import TensorArray
@@ -165,8 +165,9 @@ def scalar_bool(value: TensorLike, what: str) -> Tensor:
     """
     tensor = as_tensor(value)
     if dtype_of(tensor) is not types.bool:
+        hint = object_hint(tensor, types.bool) if dtype_of(tensor) is types.object else "compare it"
         raise InvalidTypeError(
-            f"{what} is of {dtype_of(tensor).name}, but must be a scalar of bool", node=tensor.op, hint="compare it"
+            f"{what} is of {dtype_of(tensor).name}, but must be a scalar of bool", node=tensor.op, hint=hint
         )
     if tensor.shape.rank not in (None, 0):
         raise InvalidArgumentError(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
+from pydantic import BaseModel
 
 from asyncexec.framework import types
+from asyncexec.framework.cooperative import PART, Stage, run_at_once
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, ResourceExhaustedError
 from asyncexec.framework.kernel import as_value
 from asyncexec.framework.op_registry import registry as op_registry
@@ -30,7 +34,7 @@ def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]
     """*value* as it travels along an edge, and its dtype.
 
     Without *dtype*: Python floats become float32, integers int32 (int64 where they do not fit), strings and bytes
-    string; numpy arrays and scalars keep theirs.
+    string, mappings, dataclasses and pydantic models objects; numpy arrays and scalars keep theirs.
 
     Raises:
         InvalidTypeError: it cannot be converted to *dtype*, or to any.
@@ -38,6 +42,8 @@ def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]
     """
     if dtype is not None and dtype.is_opaque:
         return value, dtype
+    if dtype is None and _is_record(value):
+        return value, types.object
     if dtype is types.string or (dtype is None and _is_text(value)):
         return _text_value(value), types.string
     try:
@@ -47,10 +53,49 @@ def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]
     if array.dtype.kind == "O" and dtype is not None and (dtype.is_floating or dtype.is_complex):
         array = _large_integers(array, dtype, value)
     if _kind(array.dtype) in "OSUVMm":
-        raise InvalidTypeError(f"{_shown(value)} cannot be made a tensor" + (f" of {dtype.name}" if dtype else ""))
+        wanted = f" of {dtype.name}" if dtype else ""
+        hint = None if dtype else "as a Python object it is one: ax.constant(value, dtype=ax.object)"
+        raise InvalidTypeError(f"{_shown(value)} cannot be made a tensor{wanted}", hint=hint)
     if dtype is None:
         dtype = as_dtype(array.dtype) if isinstance(value, (np.ndarray, np.generic)) else _python_dtype(array)
     return _cast(array, dtype, value), dtype
+
+
+def objects_of(value: Any, rank: int) -> Stage[np.ndarray[Any, Any]]:
+    """The members of *value*, lists of lists down to *rank* dimensions, as an array of Python objects, as a stage.
+
+    Raises:
+        InvalidArgumentError: rows of different lengths, or what is no list where one is to be.
+    """
+    dims, first = [], value
+    for _ in range(rank):
+        if not isinstance(first, (list, tuple)):
+            raise _uneven(value)
+        dims.append(len(first))
+        first = first[0] if first else ()
+    whole = np.empty(dims, object)
+    rows: list[tuple[np.ndarray[Any, Any], Any]] = [(whole, value)]
+    while rows:
+        array, members = rows.pop()
+        if not isinstance(members, (list, tuple)) or len(members) != len(array):
+            raise _uneven(value)
+        if array.ndim > 1:
+            rows += zip(array, members, strict=True)
+            continue
+        for start in range(0, len(array), PART):
+            part, place = members[start : start + PART], array[start : start + PART]
+            if len(part) != len(place):  # somebody has made the list shorter
+                raise _uneven(value)
+            place[:] = np.fromiter(part, object, len(part))
+            yield
+    return whole
+
+
+def _is_record(value: Any) -> bool:
+    """Whether *value* is an object that could not be meant for an array."""
+    if isinstance(value, (Mapping, BaseModel)):
+        return True
+    return dataclasses.is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "__array__")
 
 
 def _uneven(value: Any) -> InvalidArgumentError:
@@ -164,7 +209,10 @@ def constant(
     want = None if dtype is None else as_dtype(dtype)
     converted, got = as_tensor_value(value, want)
     if shape is not None:
-        converted = _reshaped(converted, as_shape(shape).as_tuple(), got)
+        dims = as_shape(shape).as_tuple()
+        if dims and got.is_opaque and isinstance(value, (list, tuple)):
+            converted = run_at_once(objects_of(value, len(dims)))
+        converted = _reshaped(converted, dims, got)
     return const_node(graph, converted, got, name).outputs[0]
 
 

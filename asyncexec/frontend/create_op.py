@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 import asyncexec.ops  # noqa: F401 - registers the ops
+from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.op_def import ArgDef, AttrDef, NameAttrList, OpDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.ownership import keep
 from asyncexec.framework.tensor_shape import TensorShape, as_shape
-from asyncexec.framework.types import DType, as_dtype
+from asyncexec.framework.types import DType, as_dtype, dtype_names
 from asyncexec.frontend.convert import MAX_DEPTH, as_tensor_value, check_name, const_node
 from asyncexec.frontend.source_line import caller_line
 from asyncexec.graph.current_graph import current_graph, current_graph_or_none
@@ -200,11 +201,27 @@ class _InputConverter:
             wanted = ", ".join(map(str, args)) or "none"
             raise InvalidArgumentError(f"{self._op_def.name} takes {len(args)} inputs ({wanted}), not {len(inputs)}")
         for arg, value in zip(args, inputs, strict=True):
+            self._refuse_objects(arg, value)
+        for arg, value in zip(args, inputs, strict=True):
             self._infer_from_tensors(arg, value)
         tensors: list[Tensor] = []
         for arg, value in zip(args, inputs, strict=True):
             tensors += self._convert_list(arg, value) if arg.is_list else [self._convert_one(arg, value)]
         return tensors
+
+    def _refuse_objects(self, arg: ArgDef, value: Any) -> None:
+        """InvalidTypeError, which blames its producer, if there is an object in *value* and *arg* takes none."""
+        allowed = None if arg.type_attr is None else self._op_def.attrs[arg.type_attr].allowed
+        if allowed is None if arg.dtype is None else arg.dtype.is_opaque:
+            return
+        for tensor in tensors_in(value):
+            if tensor.dtype is types.object:
+                takes = dtype_names(allowed or ()) if arg.dtype is None else arg.dtype.name
+                raise InvalidTypeError(
+                    f"{tensor.name!r} is an object, but argument {arg.name!r} of {self._op_def.name} takes {takes}",
+                    node=tensor.op,
+                    hint=object_hint(tensor),
+                )
 
     def _infer_from_tensors(self, arg: ArgDef, value: Any) -> None:
         """Tensors decide type attrs before any Python value does: ``1 + x`` has the dtype of x."""
@@ -270,6 +287,14 @@ class _InputConverter:
             error.message = f"argument {arg.name!r} of {self._op_def.name}: {error.message}"
             raise
         return const_node(self._graph, converted, found, f"{self._op_def.name}/{arg.name}").outputs[0]
+
+
+def object_hint(tensor: Tensor, dtype: DType = types.float32) -> str:
+    """What to write so that *tensor*, which is an object, is of another dtype, such as *dtype*."""
+    if tensor.op.properties.registration.kernel is not None:
+        annotation = "-> bool" if dtype is types.bool else "-> float"
+        return f"say what op {tensor.op.op!r} gives: @ax.op(outputs=[ax.{dtype.name}]), or annotate it: {annotation}"
+    return "declare a dtype where it is made"
 
 
 def _plain(value: Any) -> Any:

@@ -143,10 +143,14 @@ class TensorArray:
             return self.gather(range_of(0, self.size(), 1))
 
     def gather(self, indices: TensorLike, name: str | None = None) -> Tensor:
-        """The elements at *indices*, an int32 vector, along a new first dimension."""
+        """The elements at *indices*, an int32 vector, along a new first dimension.
+
+        Of no elements whose shape is not known it makes an array without a value, where TensorFlow fails.
+        """
         shape = SCALAR if self.dtype.is_opaque else self.element_shape
         inputs = [self.handle, indices, self.flow]
-        return tensor_op("TensorArrayGatherV3", inputs, name, dtype=self.dtype, element_shape=shape)
+        attrs = {"dtype": self.dtype, "element_shape": shape, "_may_be_empty": True}
+        return tensor_op("TensorArrayGatherV3", inputs, name, **attrs)
 
     def concat(self, name: str | None = None) -> Tensor:
         """All elements one after the other along their first dimension."""

@@ -35,6 +35,7 @@ from asyncexec.frontend.user_op_values import (
     quick_conversions,
     result_converter,
     result_dtypes,
+    text_results,
 )
 from asyncexec.frontend.user_op_workers import op_workers
 from asyncexec.graph.current_graph import current_graph_or_none
@@ -75,8 +76,10 @@ class UserOp(Generic[P, R]):
         self._is_in_process = self._checked_executor(executor)
         self._options = self._checked(options)
         hints = type_hints(function)
-        dtypes = [as_dtype(dtype) for dtype in outputs] if outputs is not None else result_dtypes(hints.get("return"))
-        self.registration = self._register(tuple(dtypes), shapes)
+        hint = hints.get("return")
+        dtypes = [as_dtype(dtype) for dtype in outputs] if outputs is not None else result_dtypes(hint)
+        texts = frozenset(number for number in text_results(hint) if dtypes[number : number + 1] == [types.string])
+        self.registration = self._register(tuple(dtypes), shapes, texts)
         self._registrations: dict[OpOptions, OpRegistration] = {OpOptions(): self.registration}  # by policies
 
     def _checked_executor(self, executor: str | None) -> bool:
@@ -97,7 +100,9 @@ class UserOp(Generic[P, R]):
         options.check(self.name, never_on_worker=not self._is_async and runs_in_loop)
         return options
 
-    def _register(self, dtypes: tuple[DType, ...], shapes: Sequence[Any] | None) -> OpRegistration:
+    def _register(
+        self, dtypes: tuple[DType, ...], shapes: Sequence[Any] | None, texts: frozenset[int]
+    ) -> OpRegistration:
         op_def = OpDef(
             self.name,
             (ArgDef("args", type_list_attr="Tin"),),
@@ -114,7 +119,7 @@ class UserOp(Generic[P, R]):
         def shape_function(_: InferenceContext) -> Sequence[TensorShape]:
             return static
 
-        registration = OpRegistration(op_def, shape_function, self._kernel_registration(OpOptions()))
+        registration = OpRegistration(op_def, shape_function, self._kernel_registration(OpOptions()), texts)
         op_registry.register(registration, replace=True)
         return registration
 

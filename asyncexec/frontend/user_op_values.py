@@ -10,11 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.kernel import as_value
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, as_dtype
-from asyncexec.frontend.convert import as_tensor_value
+from asyncexec.frontend.convert import as_tensor_value, objects_of
 from asyncexec.frontend.create_op import TensorSource
 from asyncexec.graph.node import Tensor
 
@@ -29,6 +30,7 @@ _RESULT_DTYPES: Final[Mapping[Any, DType]] = {
 }
 
 
+_ARRAY_SCALARS: Final = frozenset(t for t in np.sctypeDict.values() if issubclass(t, (np.number, np.bool_)))
 LISTS: Final = (list, tuple)
 LISTS_AND_CONTAINERS: Final = (list, tuple, Mapping, set, frozenset)
 
@@ -60,7 +62,17 @@ def result_dtypes(hint: Any) -> list[DType]:
     return [_result_dtype(hint)]
 
 
+def text_results(hint: Any) -> frozenset[int]:
+    """The results that are annotated ``str``, by their numbers."""
+    results = typing.get_args(hint) if typing.get_origin(hint) is tuple else [hint]
+    return frozenset(number for number, result in enumerate(results) if result is str)
+
+
 def _result_dtype(hint: Any) -> DType:
+    if typing.get_origin(hint) is np.ndarray:  # NDArray[np.float32] is np.ndarray[Any, np.dtype[np.float32]]
+        (hint,) = typing.get_args(typing.get_args(hint)[1]) or (Any,)
+        if hint not in _ARRAY_SCALARS:  # np.floating, say, or Any
+            return types.object
     if isinstance(hint, type) and issubclass(hint, np.generic):
         return as_dtype(hint)
     try:
@@ -74,7 +86,7 @@ def result_converter(op: str, dtypes: tuple[DType, ...], shapes: Sequence[Tensor
     if not dtypes:
         return lambda _: ()
     converters = [
-        untouched if dtype.is_opaque else _with_shape(op, shape, _one_converter(op, dtype))
+        _object_converter(op, shape) if dtype.is_opaque else _with_shape(op, shape, _one_converter(op, dtype))
         for dtype, shape in zip(dtypes, shapes, strict=True)
     ]
     if len(converters) == 1:
@@ -103,6 +115,22 @@ def _only(op: str, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return convert(result)
 
     return only
+
+
+def _object_converter(op: str, shape: TensorShape) -> Callable[[Any], Any]:
+    """Python objects as they are; but a list is that many of them, where the declared shape has a dimension."""
+    rank = shape.rank
+    if not rank:
+        return untouched
+
+    def as_objects(value: list[Any]) -> Any:
+        try:
+            return run_at_once(objects_of(value, rank))
+        except OpError as error:
+            raise InternalError(f"op {op!r} gave no objects of the shape {shape}: {error.message}") from None
+
+    convert = _with_shape(op, shape, as_objects)
+    return lambda value: convert(value) if isinstance(value, list) else value
 
 
 def _with_shape(op: str, shape: TensorShape, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:

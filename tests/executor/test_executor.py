@@ -403,7 +403,7 @@ async def test_kernels_see_the_callers_context() -> None:
     async with ax.Session(graph) as session:
         token = variable.set("mine")
         try:
-            assert await session.run(nodes) == ["mine", "mine", b"mine"]
+            assert await session.run(nodes) == ["mine", "mine", "mine"]
         finally:
             variable.reset(token)
 

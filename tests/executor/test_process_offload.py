@@ -114,7 +114,7 @@ async def test_text_and_named_arguments(graph: ax.Graph) -> None:
     with graph:
         fetch = functions.shout(ax.constant("hello"), mark=ax.constant("?"))
     async with ax.Session(graph, ONE) as session:
-        assert await session.run(fetch) == b"HELLO?"
+        assert await session.run(fetch) == "HELLO?"
 
 
 @ONCE

@@ -43,7 +43,7 @@ async def test_async_op_of_constants_alone() -> None:
         fetch.options(name="answer")("y")
     assert isinstance(page, ax.Tensor)
     async with ax.Session(graph) as session:
-        assert await session.run([page, "answer:0"]) == [b"http://x2", b"y0"]
+        assert await session.run([page, "answer:0"]) == ["http://x2", "y0"]
         assert await fetch("z") == await fetch.function("z") == "z0"
 
 

@@ -144,7 +144,7 @@ async def test_a_plain_function_past_its_timeout_is_left_to_its_thread(graph: ax
         await settle()
         assert limiter.statistics().waiting == 1
         may_end.set()
-        assert await next_run == b"in time"
+        assert await next_run == "in time"
         assert limiter.statistics().inside == 0
 
 

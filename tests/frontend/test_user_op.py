@@ -265,7 +265,7 @@ async def test_several_results(graph: ax.Graph) -> None:
         return x, str(x)
 
     number, text = both(graph["x:0"])
-    assert await run([number, text], x=3) == [3, b"3"]
+    assert await run([number, text], x=3) == [3, "3"]
 
 
 async def test_objects_pass_untouched(graph: ax.Graph) -> None:

@@ -203,6 +203,7 @@ def _read(construction: OpKernelConstruction) -> Kernel:
 @register_kernel("TensorArrayGatherV3", handles=TensorArray)
 def _gather(construction: OpKernelConstruction) -> Kernel:
     dtype, declared = construction.attr("dtype"), construction.attr("element_shape")
+    may_be_empty = construction.attrs.get("_may_be_empty", False)  # even where no shape is known: our own frontend's
 
     def gather(array: TensorArray, indices: Any, flow: Any) -> Any:
         if np.ndim(indices) != 1:
@@ -212,7 +213,9 @@ def _gather(construction: OpKernelConstruction) -> Kernel:
         _require_dtype(array, dtype, "requested")
         array.require_open()
         if not len(indices):
-            return np.empty((0, *_empty_shape(declared.merge_with(array.element_shape))), dtype.as_numpy_dtype)
+            shape = declared.merge_with(array.element_shape)
+            dims = [size or 0 for size in shape.dims or ()] if may_be_empty else _empty_shape(shape)
+            return np.empty((0, *dims), dtype.as_numpy_dtype)
         values = [array.read(int(index)) for index in indices]
         shapes = [array.shape_of(value) for value in values]
         _require_equal_shapes(shapes, declared)
