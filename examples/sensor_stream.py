@@ -78,7 +78,7 @@ async def watch(socket: ClientConnection) -> None:
                 print(f"{reading.message.splitlines()[0]}, at {reading.node}")
             elif reading["is_anomaly"]:
                 anomalies.append(number)
-                sensor, degrees, score = reading["sensor"].decode(), reading["degrees"], reading["score"]
+                sensor, degrees, score = reading["sensor"], reading["degrees"], reading["score"]
                 alarm = ", ALARM" if reading["alarm"] else ""
                 print(f"message {number}: sensor {sensor} at {degrees:.1f}, score {score:.1f}{alarm}")
             number += 1

@@ -6,16 +6,18 @@ from collections.abc import Collection
 from typing import Any
 
 from asyncexec.executor.diagnostics.step_counts import StepCounts
-from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.framework.errors import OpError
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
+from asyncexec.session.session_config import RunOptions
 
 
 class NotCalledError(Exception):
     """The plan is none that can be called: nothing has run."""
 
 
-def call_plan(prepared: ExecutorsAndKeys, plan: CompiledPlan, values: Collection[Any], counts: StepCounts) -> Any:
+def call_plan(
+    prepared: ExecutorsAndKeys, values: Collection[Any], counts: StepCounts, options: RunOptions | None = None
+) -> Any:
     """What the signature gives for the *values* of its feeds.
 
     Raises:
@@ -23,6 +25,9 @@ def call_plan(prepared: ExecutorsAndKeys, plan: CompiledPlan, values: Collection
         NotCalledError: the step is to be started; nothing has run.
         OpError: what the step failed with.
     """
+    plan = prepared.tier.plain
+    if plan is None:
+        raise NotCalledError
     feeds = prepared.convert(values)
     try:
         fetched = plan.call(feeds)
@@ -37,4 +42,4 @@ def call_plan(prepared: ExecutorsAndKeys, plan: CompiledPlan, values: Collection
         raise NotCalledError
     counts.completed += 1
     prepared.tier.note_compiled_run(plan)
-    return prepared.result(fetched)
+    return prepared.result(fetched, options)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from asyncexec.executor.diagnostics.cost_model import CostModel
 from asyncexec.executor.diagnostics.step_counts import StepCounts
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
 from asyncexec.framework.cooperative import outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError, OpError
@@ -168,15 +167,15 @@ class Session:
             )
         if prepared.tier.plain is not None and metadata is None and (options is None or not options.trace):
             try:
-                return self._call(prepared, prepared.tier.plain, values)
+                return self._call(prepared, values, options)
             except (LargeFeedError, NotCalledError):
                 pass
         return await self._run_step(prepared, values, options, metadata)
 
-    def _call(self, prepared: ExecutorsAndKeys, plan: CompiledPlan, values: Collection[Any]) -> Any:
+    def _call(self, prepared: ExecutorsAndKeys, values: Collection[Any], options: RunOptions | None = None) -> Any:
         if asyncio.get_running_loop() is not self._loop.current:
             self._loop.enter()
-        return call_plan(prepared, plan, values, self._counts)
+        return call_plan(prepared, values, self._counts, options)
 
     async def _run_admitted(
         self,
@@ -222,7 +221,7 @@ class Session:
                 return await self._run_admitted(key, prepared or mapper, feed_keys, wanted, values)
             if prepared.tier.plain is not None:
                 try:
-                    return self._call(prepared, prepared.tier.plain, values)
+                    return self._call(prepared, values)
                 except (LargeFeedError, NotCalledError):
                     pass
             return await self._run_step(prepared, values)
@@ -447,4 +446,4 @@ class Session:
             prepared.tier.note_run(self._clock.now_ns() - began_ns)
         else:
             prepared.tier.note_compiled_run(plan, self._clock.now_ns() - began_ns)
-        return prepared.result(values)
+        return prepared.result(values, options)

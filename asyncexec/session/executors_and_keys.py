@@ -6,12 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from numpy import ndarray
-
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.plans.tier import Tier
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts, run_in_slices
-from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
+from asyncexec.framework.errors import InvalidArgumentError, OpError
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.process.gc_pause import paused_gc
@@ -19,9 +17,11 @@ from asyncexec.pruning.prune import ClientGraph, path_to
 from asyncexec.session.call_arguments import feed_tensors_stage, target_nodes_stage
 from asyncexec.session.dead_fetches import why_dead
 from asyncexec.session.fetch_mapper import Build, FetchMapper
-from asyncexec.session.function_call_frame import Converter, SlowConverter, feed_converter
+from asyncexec.session.function_call_frame import Converter, convert_in_slices, feed_converter
 from asyncexec.session.graph_execution_state import AnyExecutor, GraphExecutionState, PreparedGraph
-from asyncexec.session.large_feeds import LargeFeedError, convert_in_pieces, is_large
+from asyncexec.session.large_feeds import LargeFeedError
+from asyncexec.session.outgoing import Giver, giver, may_be_scalar, python_scalar
+from asyncexec.session.session_config import RunOptions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,8 +35,9 @@ class ExecutorsAndKeys:
         guarded: the same, for values that do not take long.
         executor: runs the steps.
         awaits: whether it has async kernels.
-        references: positions of fetches that are references to variables.
-        arrays: positions of fetches that may be arrays that somebody keeps.
+        givers: by the positions of fetches, what makes the caller's value of what travels along edges.
+        scalars: positions of fetches that may be numpy scalars, or text.
+        python_scalars: whether a caller who does not say gets Python values for these.
         build: puts the values of the fetches together.
         tier: which executor runs the steps.
     """
@@ -47,8 +48,9 @@ class ExecutorsAndKeys:
     guarded: tuple[Converter, ...]
     executor: AnyExecutor
     awaits: bool
-    references: tuple[int, ...]
-    arrays: tuple[int, ...]
+    givers: tuple[tuple[int, Giver], ...]
+    scalars: tuple[int, ...]
+    python_scalars: bool
     build: Build
     tier: Tier
 
@@ -56,18 +58,29 @@ class ExecutorsAndKeys:
     def client_graph(self) -> ClientGraph:
         return self.graph.client_graph
 
-    def result(self, values: list[Any]) -> Any:
+    def result(self, values: list[Any], options: RunOptions | None = None) -> Any:
         """The caller's nest, from the *values* that a step fetched."""
         for value in values:
             if value is NOTHING:
                 raise self.missing_fetch(next(i for i, each in enumerate(values) if each is NOTHING))
-        for position in self.references:
-            values[position] = self._read(position, values[position])
-        for position in self.arrays:
-            value = values[position]
-            if type(value) is ndarray and not value.flags.writeable:
-                values[position] = value.view()  # nobody's: not even its shape can be changed by way of the one kept
+        for position, give in self.givers:
+            values[position] = give(values[position])
+        asked = None if options is None else options.python_scalars
+        if self.python_scalars if asked is None else asked:
+            for position in self.scalars:
+                values[position] = python_scalar(values[position])
         return self.build(values)
+
+    def given(self, positions: Sequence[int], values: Sequence[Any]) -> list[Any]:
+        """What the caller gets for the *values* of the fetches at *positions* alone."""
+        found = dict(zip(positions, values, strict=True))
+        for position, give in self.givers:
+            if position in found:
+                found[position] = give(found[position])
+        if self.python_scalars:
+            for position in found.keys() & set(self.scalars):
+                found[position] = python_scalar(found[position])
+        return [found[position] for position in positions]
 
     def missing_fetch(self, position: int) -> InvalidArgumentError:
         """The error that says why the fetch at *position* has no value."""
@@ -77,22 +90,6 @@ class ExecutorsAndKeys:
             node=tensor.op,
             hint="fetch what cond or while_loop returns",
         )
-
-    def read_references(self, positions: Sequence[int], values: Sequence[Any]) -> list[Any]:
-        """The *values* of the fetches at *positions*, where they are references what these refer to."""
-        return [
-            self._read(position, value) if position in self.references else value
-            for position, value in zip(positions, values, strict=True)
-        ]
-
-    def _read(self, position: int, variable: Any) -> Any:
-        tensor = self.client_graph.fetches[position]
-        try:
-            return variable.read()
-        except OpError as error:
-            raise error.locate(tensor.op) from None
-        except AttributeError:
-            raise InternalError(f"{tensor.name!r} gave no reference to a variable", node=tensor.op) from None
 
     def convert(self, values: Collection[Any]) -> list[Any]:
         """The values fed, as they travel along edges; LargeFeedError if that would take long."""
@@ -104,11 +101,7 @@ class ExecutorsAndKeys:
         """The same as a stage, however large they are."""
         converted: list[Any] = []
         for tensor, convert, value in zip(self.feeds, self.converters, values, strict=True):
-            dtype = tensor.dtype.base_dtype
-            if not dtype.is_opaque and is_large(value, dtype):
-                converted.append((yield from convert_in_pieces(value, SlowConverter(tensor))))
-            else:
-                converted.append(convert(value))
+            converted.append((yield from convert_in_slices(tensor, convert, value)))
             yield
         return converted
 
@@ -135,13 +128,15 @@ def build_executors(
     for part in in_parts(feeds):
         fed.update([(tensor.op, tensor.index) for tensor in part])
         yield
-    references: list[int] = []
-    arrays: list[int] = []
+    givers: list[tuple[int, Giver]] = []
+    scalars: list[int] = []
     for position, tensor in enumerate(fetches):
-        if state.brings_references and tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed:
-            references.append(position)
-        if not tensor.dtype.is_opaque and tensor.shape.dims != ():
-            arrays.append(position)
+        is_reference = state.brings_references and tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed
+        give = giver(tensor, is_reference=is_reference)
+        if give is not None:
+            givers.append((position, give))
+        if may_be_scalar(tensor):
+            scalars.append(position)
         if not position % STRIDE:
             yield
     tier = Tier(None)
@@ -157,8 +152,9 @@ def build_executors(
         tuple(guarded),
         prepared.executor,
         prepared.executor.awaits,
-        tuple(references),
-        tuple(arrays),
+        tuple(givers),
+        tuple(scalars),
+        state.python_scalars,
         mapper.build,
         tier,
     )

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from asyncexec.framework import types
-from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.cooperative import Stage, run_at_once
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.ownership import detach, freeze, is_frozen, keep
 from asyncexec.framework.types import DType
-from asyncexec.frontend.convert import as_tensor_value
+from asyncexec.frontend.convert import as_tensor_value, objects_of
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.ops.state.session_state import TensorHandle
@@ -30,6 +30,8 @@ def feed_converter(tensor: Tensor, *, is_guarded: bool = False) -> Converter:
     not fit; both name the tensor.  One that *is_guarded* raises LargeFeedError for what would take long to convert.
     """
     dtype = tensor.dtype.base_dtype
+    if takes_lists(tensor):
+        return partial(_checked_objects, tensor, is_guarded)
     if dtype.is_opaque:
         return partial(_checked_object, tensor)
     shape = tensor.op.output_shapes[tensor.index]
@@ -65,6 +67,21 @@ def _small_converter(np_dtype: np.dtype[Any], accepts: Callable[[Any], bool], sl
     return convert
 
 
+def takes_lists(tensor: Tensor) -> bool:
+    """Whether a list fed for *tensor*, of Python objects, is so many of them, and not one."""
+    return tensor.dtype.base_dtype is types.object and bool(tensor.shape.rank)
+
+
+def convert_in_slices(tensor: Tensor, convert: Converter, value: Any) -> Stage[Any]:
+    """What *convert*, a converter of *tensor*, makes of *value*, as a stage: what is large is converted in pieces."""
+    dtype = tensor.dtype.base_dtype
+    if takes_lists(tensor):
+        return (yield from _objects_in_slices(tensor, value))
+    if not dtype.is_opaque and is_large(value, dtype):
+        return (yield from convert_in_pieces(value, SlowConverter(tensor)))
+    return convert(value)
+
+
 def detaching(tensor: Tensor, convert: Converter) -> Converter:
     """*convert*, a converter of *tensor*, such that who gave the value may change it afterwards."""
     dtype = tensor.dtype.base_dtype
@@ -82,13 +99,17 @@ def takes_long_to_detach(value: Any, dtype: DType) -> bool:
     """Whether to convert *value* to *dtype* for ``detaching`` is to be done in pieces."""
     if not is_large(value, None):
         return False
-    return not (isinstance(value, np.ndarray) and value.dtype == dtype.as_numpy_dtype and is_frozen(value))
+    if not isinstance(value, np.ndarray):
+        return True
+    return not dtype.is_opaque and not (value.dtype == dtype.as_numpy_dtype and is_frozen(value))
 
 
 def detach_in_slices(tensor: Tensor, convert: Converter, value: Any) -> Stage[Any]:
     """What ``detaching`` gives, as a stage: what is large is converted, or copied, in pieces."""
     dtype = tensor.dtype.base_dtype
-    if dtype.is_opaque or not takes_long_to_detach(value, dtype):
+    if dtype.is_opaque:
+        return (yield from convert_in_slices(tensor, convert, value))
+    if not takes_long_to_detach(value, dtype):
         return detaching(tensor, convert)(value)
     converted = yield from convert_in_pieces(value, SlowConverter(tensor))
     return keep(converted) if converted is value or converted.base is not None else freeze(converted)  # copied once
@@ -121,6 +142,24 @@ def _checked_object(tensor: Tensor, value: Any) -> Any:
             f"the value fed for {tensor.name!r} is the tensor {value.name!r}; feed a value", node=tensor.op
         )
     return value
+
+
+def _checked_objects(tensor: Tensor, is_guarded: bool, value: Any) -> Any:
+    """The same, where *tensor* takes lists."""
+    if is_guarded and isinstance(value, (list, tuple)) and is_large(value, None):
+        raise LargeFeedError
+    return run_at_once(_objects_in_slices(tensor, value))
+
+
+def _objects_in_slices(tensor: Tensor, value: Any) -> Stage[Any]:
+    if not isinstance(_checked_object(tensor, value), (list, tuple)):
+        return value
+    try:
+        converted = yield from objects_of(value, len(tensor.shape))
+    except OpError as error:
+        raise type(error)(f"cannot feed {tensor.name!r}: {error.message}", node=tensor.op) from None
+    SlowConverter(tensor).check_shape(converted)
+    return converted
 
 
 def _kept_tensor(tensor: Tensor, handle: TensorHandle) -> Any:

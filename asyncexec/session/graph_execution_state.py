@@ -141,6 +141,7 @@ class GraphExecutionState:
         self._schedule_seed = config.schedule_seed
         self._step_ids = itertools.count(1)
         self._debug = config.debug
+        self.python_scalars = config.python_scalars
         self._uses_rendezvous = config.feed_fetch_medium == "rendezvous" or not self._executor_type.is_ours
         self._partition_options = _partition_options(self.devices)
         self._client = self._partition_options.client

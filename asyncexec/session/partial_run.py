@@ -142,7 +142,7 @@ class PartialRun:
         values = await self._values(positions)
         self._pending_fetches.difference_update(positions)
         self._hand_over(positions)
-        given = self._prepared.read_references(positions, values)
+        given = self._prepared.given(positions, values)
         # The step goes on, and may use them.
         return mapper.build(
             [

@@ -45,6 +45,8 @@ class SessionConfig(BaseModel):
         keep_freed_memory: let the process use the memory of large arrays again instead of giving it back to the system:
             without, kernels on arrays of a megabyte take three times as long.  What they have used at once may stay
             with the process (docs/event_loop.md); it is so for the whole process, until its end.
+        python_scalars: give 0-d results as Python ``bool``, ``int``, ``float``, ``complex`` and ``str`` (as bytes where
+            they are not UTF-8), as JSON and databases take them; by default they are numpy scalars and bytes.
         debug: check what every kernel gives against its op's promise, and that it changes no input which others may
             see; slow.
     """
@@ -71,6 +73,7 @@ class SessionConfig(BaseModel):
     drain_timeout_s: float | None = Field(default=0.0, ge=0)
     slow_inline_ms: float | None = Field(default=100.0, gt=0)
     keep_freed_memory: bool = True
+    python_scalars: bool = False
     debug: bool = False
 
     @model_validator(mode="after")
@@ -86,6 +89,7 @@ class RunOptions(BaseModel):
     Attributes:
         timeout: seconds the run may take, else DeadlineExceededError.
         trace: fill ``metadata.step_stats``.
+        python_scalars: as in SessionConfig, whose setting it overrides.
         output_partition_graphs: fill ``metadata.partition_graphs``.
         output_pass_graphs: put the graph after each pass into ``metadata.passes``.
     """
@@ -94,5 +98,6 @@ class RunOptions(BaseModel):
 
     timeout: float | None = Field(default=None, gt=0)
     trace: bool = False
+    python_scalars: bool | None = None
     output_partition_graphs: bool = False
     output_pass_graphs: bool = False

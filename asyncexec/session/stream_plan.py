@@ -18,6 +18,7 @@ from asyncexec.framework.cooperative import STRIDE, Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.ownership import keeper
 from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.frontend.convert import as_tensor_value
 from asyncexec.frontend.stream_functions import values_of
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
@@ -29,6 +30,7 @@ from asyncexec.session.function_call_frame import (
     detaching,
     fed_tensor,
     feed_converter,
+    takes_lists,
     takes_long_to_detach,
 )
 from asyncexec.session.large_feeds import MAX_ITEMS, is_large
@@ -128,9 +130,13 @@ async def open_plan(host: StreamHost, admission: StreamAdmission, fetches: Any, 
     positions = [mapper.position_of(written) for _, written in nodes.states]
     signature = (structure_key(fetches), *keys, _STREAM, *reads)
     prepared = await host.prepare(signature, mapper, (*keys, *reads))
-    fetched = replace(prepared, arrays=tuple(i for i in prepared.arrays if i < num_fetches))
+    fetched = replace(
+        prepared,
+        givers=tuple(each for each in prepared.givers if each[0] < num_fetches),
+        scalars=tuple(i for i in prepared.scalars if i < num_fetches),
+    )
     slots = [
-        StateSlot(len(keys) + i, position, keeper(read.dtype)(value))
+        StateSlot(len(keys) + i, position, keeper(read.dtype)(as_tensor_value(value, read.dtype.base_dtype)[0]))
         for i, (read, position, value) in enumerate(zip(reads, positions, initial, strict=True))
     ]
     return StreamPlan(
@@ -165,7 +171,11 @@ def may_be_large(graph: Graph, feeds: Any) -> bool:
         tensors = [fed_tensor(graph, key) for key in feeds]
     except (OpError, TypeError):
         return False  # there will be no items
-    return not all(tensor.dtype.base_dtype.is_opaque or _is_small(tensor.shape) for tensor in tensors)
+    return any(_is_converted(tensor) and not _is_small(tensor.shape) for tensor in tensors)
+
+
+def _is_converted(tensor: Tensor) -> bool:
+    return not tensor.dtype.base_dtype.is_opaque or takes_lists(tensor)
 
 
 def _is_small(shape: TensorShape) -> bool:
@@ -190,8 +200,8 @@ def large_items(graph: Graph, feeds: Any) -> Callable[[Any], bool] | None:
     """What tells whether an item that feeds what *feeds* does takes long to convert; None if none can."""
     if not may_be_large(graph, feeds):
         return None
-    dtypes = {key: fed_tensor(graph, key).dtype.base_dtype for key in feeds}
-    keys = [(key, dtype) for key, dtype in dtypes.items() if not dtype.is_opaque]
+    tensors = {key: fed_tensor(graph, key) for key in feeds}
+    keys = [(key, tensor.dtype.base_dtype) for key, tensor in tensors.items() if _is_converted(tensor)]
 
     def is_large_item(item: Any) -> bool:
         return isinstance(item, dict) and any(takes_long_to_detach(item.get(key), dtype) for key, dtype in keys)
