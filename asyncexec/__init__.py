@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         avg_pool as avg_pool, avg_pool2d as avg_pool2d, conv2d as conv2d, conv2d_transpose as conv2d_transpose,
         conv3d as conv3d, depthwise_conv2d as depthwise_conv2d, max_pool as max_pool, max_pool2d as max_pool2d,
     )
+    from asyncexec.frontend.catching import catch as catch
     from asyncexec.frontend.create_op import convert_to_tensor as convert_to_tensor, create_op as create_op
     from asyncexec.frontend.function import function as function
     from asyncexec.frontend.graph_io import import_graph_def as import_graph_def
@@ -214,6 +215,7 @@ _PUBLIC = {
     "asyncexec.frontend.convolution_functions": (
         "avg_pool avg_pool2d conv2d conv2d_transpose conv3d depthwise_conv2d max_pool max_pool2d"
     ),
+    "asyncexec.frontend.catching": "catch",
     "asyncexec.frontend.create_op": "convert_to_tensor create_op",
     "asyncexec.frontend.function": "function",
     "asyncexec.frontend.graph_io": "import_graph_def",

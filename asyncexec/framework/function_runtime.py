@@ -44,6 +44,10 @@ class FunctionCall:
 class FunctionHandle(Protocol):
     """A function that has been instantiated."""
 
+    async def compile(self) -> None:
+        """Compile it, unless it is; else ``run`` does."""
+        ...
+
     async def run(self, gathered: object, others: Sequence[Any], traces: Sequence[StepTrace] = ()) -> list[Any]:
         """What the function gives for what ``gather`` makes of *gathered*, and *others*: a step of its own.
 

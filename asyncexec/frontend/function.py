@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from types import MethodType
 from typing import Any, Final, overload
 
@@ -22,7 +22,7 @@ from asyncexec.frontend.basic_functions import identity
 from asyncexec.frontend.calls import dtype_of
 from asyncexec.frontend.control_flow_context import errors_at_caller
 from asyncexec.frontend.create_op import as_tensor, graph_of
-from asyncexec.frontend.function_arguments import CallArguments, Signature, graph_hints, tensor_specs
+from asyncexec.frontend.function_arguments import CallArguments, Signature, TensorSpec, graph_hints, tensor_specs
 from asyncexec.frontend.nests import flatten, pack
 from asyncexec.frontend.source_line import caller_line
 from asyncexec.frontend.tensor_array import TensorArray
@@ -48,7 +48,7 @@ class GraphFunction:
             )
         functools.update_wrapper(self, function)
         self.python_function = function
-        self.name = _function_name(function, name)
+        self.name = function_name(function, name)
         specs = None if input_signature is None else tensor_specs(input_signature)
         self._signature = Signature(function, self.name, specs)
 
@@ -76,59 +76,82 @@ class GraphFunction:
 
     def _trace(self, outer: Graph, arguments: CallArguments) -> TracedFunction:
         outer.check_can_import(())
-        key = (self, arguments.key, tuple(arguments.shapes))
-        self._check_recursion(outer, key)
-        graph = FuncGraph(self.name, outer, key)
-        with graph:
-            args = [
-                graph.add_argument(name, dtype_of(tensor), shape)
-                for name, tensor, shape in zip(arguments.names, arguments.tensors, arguments.shapes, strict=True)
-            ]
-            result = arguments.call(self.python_function, args)
-            returned = _Returned(graph, result, self.name)
-        self._check_collections(graph)
-        graph.finalize()
-        traced = TracedFunction(
-            outer.traced.unique_name(self.name, lambda name: name in outer.functions or name in op_registry),
-            graph,
-            tuple(graph.args),
-            tuple(returned.tensors),
-            tuple(returned.controls),
-            tuple(graph.captures),
-            tuple(graph.control_captures),
-            any(node.op_def.is_stateful for node in graph),
-            graph.side_effects.changed(graph.args),
-            graph.side_effects.changes_world,
-            returned,
+        specs = [(dtype_of(tensor), shape) for tensor, shape in zip(arguments.tensors, arguments.shapes, strict=True)]
+        traced = trace(
+            outer,
+            self.name,
+            (self, arguments.key, tuple(arguments.shapes)),
+            zip(arguments.names, specs, strict=True),
+            lambda args: arguments.call(self.python_function, args),
         )
-        outer.functions[traced.name] = function_to_def(traced)
-        outer.traced.add((self, arguments.key), traced)
+        outer.traced.add(traced, (self, arguments.key))
         return traced
-
-    def _check_recursion(self, outer: Graph, key: Hashable) -> None:
-        depth, graph = 0, outer
-        while isinstance(graph, FuncGraph):
-            depth += 1
-            if graph.key == key or depth >= MAX_NESTING:
-                raise InvalidArgumentError(
-                    f"endless recursion: function {self.name!r} calls itself while it is being traced",
-                    hint="write the recursion as a loop: ax.while_loop",
-                )
-            graph = graph.outer
-
-    def _check_collections(self, graph: FuncGraph) -> None:
-        for kind, members in graph.collections.items():
-            if members:
-                raise InvalidArgumentError(
-                    f"function {self.name!r} makes {kind}: {members[0]!r}, which would be others with each call",
-                    hint="make them outside, and use them in the function",
-                )
 
     def __repr__(self) -> str:
         return f"<ax.function {self.name}>"
 
 
-class _Returned:
+def trace(
+    outer: Graph,
+    name: str,
+    key: Hashable,
+    parameters: Iterable[tuple[str, TensorSpec]],
+    call: Callable[[Sequence[Tensor]], Any],
+) -> TracedFunction:
+    """The body that *call* makes of tensors for *parameters*, as a function in the library of *outer*.
+
+    *key* tells it from the functions that are traced around it; its ``result`` is a Returned.
+
+    Raises:
+        InvalidArgumentError: it calls itself, or makes variables or the like.
+    """
+    _check_recursion(outer, name, key)
+    graph = FuncGraph(name, outer, key)
+    with graph:
+        args = [graph.add_argument(parameter, dtype, shape) for parameter, (dtype, shape) in parameters]
+        returned = Returned(graph, call(args), name)
+    _check_collections(graph, name)
+    graph.finalize()
+    traced = TracedFunction(
+        outer.traced.unique_name(name, lambda name: name in outer.functions or name in op_registry),
+        graph,
+        tuple(graph.args),
+        tuple(returned.tensors),
+        tuple(returned.controls),
+        tuple(graph.captures),
+        tuple(graph.control_captures),
+        any(node.op_def.is_stateful for node in graph),
+        graph.side_effects.changed(graph.args),
+        graph.side_effects.changes_world,
+        returned,
+    )
+    outer.functions[traced.name] = function_to_def(traced)
+    outer.traced.add(traced)
+    return traced
+
+
+def _check_recursion(outer: Graph, name: str, key: Hashable) -> None:
+    depth, graph = 0, outer
+    while isinstance(graph, FuncGraph):
+        depth += 1
+        if graph.key == key or depth >= MAX_NESTING:
+            raise InvalidArgumentError(
+                f"endless recursion: function {name!r} calls itself while it is being traced",
+                hint="write the recursion as a loop: ax.while_loop",
+            )
+        graph = graph.outer
+
+
+def _check_collections(graph: FuncGraph, name: str) -> None:
+    for kind, members in graph.collections.items():
+        if members:
+            raise InvalidArgumentError(
+                f"function {name!r} makes {kind}: {members[0]!r}, which would be others with each call",
+                hint="make them outside, and use them in the function",
+            )
+
+
+class Returned:
     """What a trace returned.
 
     Attributes:
@@ -213,7 +236,7 @@ def _call(graph: Graph, traced: TracedFunction, name: str, tensors: Sequence[Ten
         caller_line(),
     )
     call.output_shapes = tuple(tensor.shape for tensor in traced.returns)
-    returned: _Returned = traced.result
+    returned: Returned = traced.result
     return returned.unpacked(call, inputs)
 
 
@@ -236,7 +259,7 @@ def _num_known_dims(traced: TracedFunction) -> int:
     return sum(1 + sum(dim is not None for dim in dims) for dims in shapes if dims is not None)
 
 
-def _function_name(function: Callable[..., Any], name: Any) -> str:
+def function_name(function: Callable[..., Any], name: Any) -> str:
     """What the library calls *function*; InvalidArgumentError when *name* is given and is no name."""
     if name is None:
         found = re.sub("[^A-Za-z0-9_.-]", "_", getattr(function, "__name__", "")).strip("_.-")

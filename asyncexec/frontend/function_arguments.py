@@ -84,11 +84,12 @@ class CallArguments:
             return (Tensor, dtype_of(tensor))
         found = members(value)
         if found is None:
-            return _constant_key(value)
+            return constant_key(value)
         return (type(value), tuple((step, self._key_of(member, where + step)) for step, member in found))
 
 
-def _constant_key(value: Any) -> Hashable:
+def constant_key(value: Any) -> Hashable:
+    """What is equal for values that can stand for one another, whether they have a hash or not."""
     if isinstance(value, TensorSource):
         return _Same(value)
     if isinstance(value, (float, complex)):

@@ -7,13 +7,14 @@ TensorArrays; the elements of a tensor are its parts along the first dimension.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import as_dtype
 from asyncexec.frontend.calls import DTypeLike, TensorLike, composite, dtype_of, in_graph_of
+from asyncexec.frontend.catching import as_object, catch
 from asyncexec.frontend.control_flow_context import LoopContext, LoopVariable, errors_at_caller
 from asyncexec.frontend.create_op import as_tensor
 from asyncexec.frontend.loops import checked_iterations, next_value
@@ -31,6 +32,7 @@ def map_fn(
     parallel_iterations: int = 10,
     *,
     fn_output_signature: DTypeLike = None,
+    on_error: Literal["raise", "yield"] = "raise",
     name: str | None = None,
 ) -> Any:
     """What *fn* gives for each element of *elems*, stacked, in order.
@@ -43,24 +45,33 @@ def map_fn(
         dtype: a dtype, or a nest of them, that *fn* must give; by default whatever it gives.
         parallel_iterations: how many elements may be under way at once.
         fn_output_signature: another name for *dtype*.
+        on_error: a failure of *fn* for one element fails the step ("raise"), or the others go on, and its error
+            (``ax.errors.OpError``) stands in the place of its result ("yield", as of ``catch``).
         name: the name scope of the nodes.
 
     Returns:
-        The nest that *fn* gives; under ``ax.object`` a tensor is an array of Python objects.
+        The nest that *fn* gives; under ``ax.object`` a tensor is an array of Python objects, as all are where there may
+        be errors among the results.
 
     Raises:
         InvalidTypeError: *fn* gives no tensors, or others than *dtype* says.
-        InvalidArgumentError: *elems* have no elements, or different numbers of them.
+        InvalidArgumentError: *elems* have no elements, or different numbers of them; *on_error* is neither.
     """
     with errors_at_caller():
+        if on_error not in ("raise", "yield"):
+            raise InvalidArgumentError(f"on_error is 'raise' or 'yield', not {on_error!r}")
         signature = dtype if fn_output_signature is None else fn_output_signature
         with composite(name, "map", _tensors_of(elems)) as scope:
             rows = _Rows(elems, scope[:-1])
             sweep = _Sweep(rows, scope[:-1], parallel_iterations)
             with sweep.loop.graph.control_flow_scope(sweep.loop):
                 element = sweep.begin()
-                result = fn(element)
-                outputs = _outputs(result, signature, scope[:-1])
+                if on_error == "yield":
+                    result = _result_or_error(fn, element, signature, scope[:-1])
+                    outputs = flatten(result)
+                else:
+                    result = fn(element)
+                    outputs = _outputs(result, signature, scope[:-1])
                 written = [sweep.collect(output) for output in outputs]
                 sweep.end()
             return pack(result, [sweep.stacked(*each) for each in written])
@@ -181,6 +192,18 @@ def _outputs(result: Any, signature: Any, where: str) -> list[Tensor]:
     if not outputs:
         raise InvalidTypeError(f"{where!r}: fn gives no tensor")
     return outputs
+
+
+def _result_or_error(fn: Callable[[Any], Any], element: Any, signature: Any, where: str) -> Any:
+    """The nest that *fn* gives for *element*, as objects, each of which is the error where it fails."""
+    result: Any = None
+
+    def tried() -> Any:
+        nonlocal result
+        result = fn(element)
+        return pack(result, [as_object(output) for output in _outputs(result, signature, where)])
+
+    return catch(tried, lambda error: pack(result, [error] * len(flatten(result))), name="element")
 
 
 def _array_for(tensor: Tensor, count: Any) -> TensorArray:

@@ -26,7 +26,14 @@ from asyncexec.framework.types import DType, as_dtype
 from asyncexec.frontend.convert import const_node
 from asyncexec.frontend.create_op import TensorSource, add_op, as_tensor, graph_of, holds_tensor
 from asyncexec.frontend.user_op_parameters import Conversion, conversions, type_hints
-from asyncexec.frontend.user_op_policies import OPTION_NAMES, OpOptions, in_loop, on_workers, with_policies
+from asyncexec.frontend.user_op_policies import (
+    OPTION_NAMES,
+    OpOptions,
+    in_loop,
+    on_workers,
+    with_fallback,
+    with_policies,
+)
 from asyncexec.frontend.user_op_values import (
     LISTS,
     LISTS_AND_CONTAINERS,
@@ -160,10 +167,11 @@ class UserOp(Generic[P, R]):
         timeout: float | None = None,
         retries: Retry | int | None = None,
         limiter: Limiter | int | str | None = None,
+        fallback: Any = None,
         name: str | None = None,
     ) -> Callable[..., Any]:
         """The same op with other options for the nodes made through what this returns."""
-        given = {"timeout": timeout, "retries": retries, "limiter": limiter, "name": name}
+        given = {"timeout": timeout, "retries": retries, "limiter": limiter, "fallback": fallback, "name": name}
         options = self._checked(
             self._options.changed(self.name, {key: value for key, value in given.items() if value is not None})
         )
@@ -212,6 +220,7 @@ class UserOp(Generic[P, R]):
         if self._is_async or self._is_in_process:
             return AsyncKernel(with_policies(call, options), give)
         if not options.has_policies:
+            call = with_fallback(call, options.fallback)
             return lambda *inputs: give(call(*inputs))
         if self._expensive is False:
             return AsyncKernel(with_policies(in_loop(call), options), give)
@@ -313,6 +322,7 @@ def op(
     timeout: float | None = None,
     retries: Retry | int | None = None,
     limiter: Limiter | int | str | None = None,
+    fallback: Any = None,
 ) -> Callable[[Callable[P, R]], UserOp[P, R]]: ...
 def op(
     function: Callable[..., Any] | None = None,
@@ -326,6 +336,7 @@ def op(
     timeout: float | None = None,
     retries: Retry | int | None = None,
     limiter: Limiter | int | str | None = None,
+    fallback: Any = None,
 ) -> Any:
     """Make an op of a function: ``@ax.op``, or ``@ax.op(expensive=True, outputs=[ax.float32])``.
 
@@ -351,6 +362,8 @@ def op(
             note on each of them.  It needs ``pip install "asyncexec[retry]"``.
         limiter: how many nodes run at once: a number, an ``ax.Limiter``, or the name of one, in the order they come.
             Nobody holds a slot while waiting for the next attempt.
+        fallback: what stands for the result where the last attempt fails, or is out of time: a value, or a function of
+            the exception (for an async function it may be async).  None: the step fails.
 
     The function gets arrays that others may see read-only, and is not to change what it has returned.
 
@@ -361,7 +374,7 @@ def op(
     """
 
     def make(made_of: Callable[P, R]) -> UserOp[P, R]:
-        policies = {"timeout": timeout, "retries": retries, "limiter": limiter}
+        policies = {"timeout": timeout, "retries": retries, "limiter": limiter, "fallback": fallback}
         return UserOp(
             made_of,
             name=name,

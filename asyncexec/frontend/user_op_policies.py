@@ -7,22 +7,46 @@ neither counts the line towards the timeout, nor does back-off hold a slot.  All
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
+from asyncexec.framework.errors import CancelledError, DeadlineExceededError, InvalidArgumentError
 from asyncexec.framework.kernel import do_nothing
 from asyncexec.framework.limiter import Limiter, Slot
 from asyncexec.framework.retry import Retry, Retrying, require_tenacity
 from asyncexec.framework.step_stats import CallStats, begin_call
+from asyncexec.frontend.create_op import TensorSource
+from asyncexec.frontend.function_arguments import constant_key
 from asyncexec.frontend.user_op_workers import WorkerCall
+from asyncexec.graph.node import Tensor
 
 AsyncCall: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 
-OPTION_NAMES: Final = ("timeout", "retries", "limiter", "name")
+OPTION_NAMES: Final = ("timeout", "retries", "limiter", "fallback", "name")
+
+
+class Fallback:
+    """What stands for the result of a call that has failed: a value, or what a function makes of the exception."""
+
+    __slots__ = ("_key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._key = constant_key(value)
+
+    def result(self, error: Exception) -> Any:
+        """The result; *error* is what the call raised."""
+        return self.value(error) if callable(self.value) else self.value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fallback) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +56,7 @@ class OpOptions:
     timeout: float | None = None  # seconds an attempt may take
     retries: Retry | None = None  # None: the first attempt is the last
     limiter: Limiter | None = None
+    fallback: Fallback | None = None
     name: str | None = None
 
     @property
@@ -53,6 +78,8 @@ class OpOptions:
                 changes["retries"] = Retry.of(changes["retries"])
             if changes.get("limiter") is not None:
                 changes["limiter"] = Limiter.get(changes["limiter"])
+            if changes.get("fallback") is not None:
+                changes["fallback"] = _fallback(changes["fallback"])
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"op {op!r}: {error.message}", hint=error.hint) from None
         return replace(self, **changes)
@@ -76,6 +103,7 @@ class OpOptions:
             "_timeout_s": self.timeout,
             "_retries": None if self.retries is None else self.retries.attempts - 1,
             "_limiter": None if self.limiter is None else (self.limiter.name or str(self.limiter.total)).encode(),
+            "_has_fallback": True if self.fallback else None,
         }
         return {name: value for name, value in shown.items() if value is not None}
 
@@ -87,9 +115,34 @@ def _seconds(timeout: Any) -> float:
     return float(timeout)
 
 
+def _fallback(value: Any) -> Fallback:
+    if isinstance(value, (Tensor, TensorSource)):
+        raise InvalidArgumentError(
+            f"a fallback is a value, or a function of the error, not {value!r}",
+            hint="what is computed in the graph instead: ax.catch(lambda: op(x), lambda error: y)",
+        )
+    return Fallback(value)
+
+
 def with_policies(call: AsyncCall, options: OpOptions) -> AsyncCall:
     """*call*, made as *options* say."""
-    return _Policies(call, options).run if options.has_policies else call
+    return _Policies(call, options).run if options.has_policies or options.fallback else call
+
+
+def with_fallback(call: Callable[..., Any], fallback: Fallback | None) -> Callable[..., Any]:
+    """The plain function *call*, and what stands for its result where it fails."""
+    if fallback is None:
+        return call
+
+    def run(*inputs: Any) -> Any:
+        try:
+            return call(*inputs)
+        except CancelledError:
+            raise
+        except Exception as error:
+            return fallback.result(error)
+
+    return run
 
 
 def on_workers(call: Callable[..., Any], options: OpOptions, workers: WorkerCall) -> AsyncCall:
@@ -109,15 +162,28 @@ def in_loop(call: Callable[..., Any]) -> AsyncCall:
 class _Policies:
     """The calls of one kernel."""
 
-    __slots__ = ("_call", "_limiter", "_retrying", "_timeout_s")
+    __slots__ = ("_call", "_fallback", "_limiter", "_retrying", "_timeout_s")
 
     def __init__(self, call: Callable[..., Any], options: OpOptions) -> None:
         self._call = call
         self._timeout_s = options.timeout
         self._limiter = options.limiter
+        self._fallback = options.fallback
         self._retrying = None if options.retries is None else Retrying(options.retries)
 
     async def run(self, *inputs: Any) -> Any:
+        if self._fallback is None:
+            return await self._tried(inputs)
+        try:
+            return await self._tried(inputs)
+        except CancelledError:
+            raise
+        except Exception as error:
+            result = self._fallback.result(error)
+        return await result if inspect.iscoroutine(result) else result
+
+    async def _tried(self, inputs: Sequence[Any]) -> Any:
+        """The result of the last attempt."""
         stats = begin_call()
         if self._retrying is None:
             return await self._attempt(inputs, stats)

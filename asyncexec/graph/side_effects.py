@@ -98,16 +98,20 @@ class SideEffects:
         if kernel is not None and kernel.kind is KernelKind.ASYNC:
             return []
         called = self._called(properties)
-        if called is not None:
-            uses = [(each, position in called.changed_args) for position, each in _resources(inputs)]
-            return [*uses, (None, True)] if called.changes_world else uses
+        if called:
+            changed = {first + position for function, first in called for position in function.changed_args}
+            uses = [(each, position in changed) for position, each in _resources(inputs)]
+            return [*uses, (None, True)] if any(function.changes_world for function, _ in called) else uses
         makes_handle = types.resource in properties.output_dtypes and not inputs
         uses = [(each, op not in _READS) for _, each in _resources(inputs)]
         return uses if uses or makes_handle else [(None, True)]
 
-    def _called(self, properties: NodeProperties) -> TracedFunction | None:
-        function = properties.attrs.get("f")
-        return self._graph.traced.find(function.name) if isinstance(function, NameAttrList) else None
+    def _called(self, properties: NodeProperties) -> list[tuple[TracedFunction, int]]:
+        """The traced functions that such a node calls, each with the number of its first input."""
+        attrs = properties.attrs
+        named = [(attrs.get("f"), 0), (attrs.get("handler"), len(attrs.get("Tin", ())))]
+        found = [(self._graph.traced.find(one.name), first) for one, first in named if isinstance(one, NameAttrList)]
+        return [(function, first) for function, first in found if function is not None]
 
     def _seen_from(self, context: ControlFlowContext | None, node: Node) -> Node | None:
         """*node*, or what ends when it does outside of the branches that it is in and *context* is not."""

@@ -65,10 +65,11 @@ class TracedFunctions:
         self._counts[name] = (count or 0) + 1
         return candidate
 
-    def add(self, key: Hashable, function: TracedFunction) -> None:
-        """Keep *function*, which was traced for *key*."""
+    def add(self, function: TracedFunction, key: Hashable = None) -> None:
+        """Keep *function*, for other calls that have the same *key*, if there is one."""
         self._by_name[function.name] = function
-        self._by_key.setdefault(key, []).append(function)
+        if key is not None:
+            self._by_key.setdefault(key, []).append(function)
 
     def find(self, name: str) -> TracedFunction | None:
         """The function *name*, or None when no function of that name was traced here."""

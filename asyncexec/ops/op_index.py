@@ -36,6 +36,7 @@ OPS: Final = {
     "array.uniqueness": "ListDiff Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 Where",
     "flow.batch_tensors": "Batch Unbatch UnbatchGrad",
     "flow.batching": "BatchFunction",
+    "flow.catching": "AsObject Catch",
     "flow.collective": (
         "CollectiveBcastRecv CollectiveBcastRecvV2 CollectiveBcastSend CollectiveBcastSendV2 CollectiveGather "
         "CollectiveGatherV2 CollectiveReduce CollectiveReduceV2"

@@ -42,44 +42,49 @@ class SessionFunctionRuntime:
         """A handle of the function."""
         return _Function(self, call)
 
-    async def compile(self, call: FunctionCall) -> PreparedGraph:
+    async def compile(self, function: _Function) -> PreparedGraph:
         """What is fed with the object to gather inputs from and the other inputs, and fetches the outputs.
 
         Errors as of a session's own graphs.
         """
-        caller = _CallGraph(self._graph, call)
         async with self._loop.build_lock:
-            with paused_gc():
-                stage = self._state.prepare(caller.feeds, caller.node.outputs, [caller.node])
-                prepared = await run_in_slices(stage, self._state.holds.clock)
-        return prepared
+            if function.prepared is None:  # nobody else has done so meanwhile
+                caller = _CallGraph(self._graph, function.call)
+                with paused_gc():
+                    stage = self._state.prepare(caller.feeds, caller.node.outputs, [caller.node])
+                    function.prepared = await run_in_slices(stage, self._state.holds.clock)
+            return function.prepared
 
 
 class _Function:
     """A function that has been instantiated."""
 
-    __slots__ = ("_call", "_prepared", "_runtime")
+    __slots__ = ("_runtime", "call", "prepared")
 
     def __init__(self, runtime: SessionFunctionRuntime, call: FunctionCall) -> None:
         self._runtime = runtime
-        self._call = call
-        self._prepared: PreparedGraph | None = None
+        self.call = call
+        self.prepared: PreparedGraph | None = None
+
+    async def compile(self) -> None:
+        """See FunctionHandle."""
+        if self.prepared is None:
+            await self._runtime.compile(self)
 
     async def run(self, gathered: object, others: Sequence[Any], traces: Sequence[StepTrace] = ()) -> list[Any]:
         """What the function gives; see FunctionHandle."""
-        if self._prepared is None:
-            self._prepared = await self._runtime.compile(self._call)
+        prepared = self.prepared or await self._runtime.compile(self)
         feeds = [gathered, *others]
         if not traces:
-            return await self._run(self._prepared.executor.start(feeds))
+            return await self._run(prepared.executor.start(feeds))
         clock = self._runtime.clock
         collector = StepStatsCollector(clock)
         token = begin_trace(collector)
         try:
-            return await self._run(self._prepared.executor.start(feeds, collector))
+            return await self._run(prepared.executor.start(feeds, collector))
         finally:
             end_trace(token)
-            stats = await run_in_slices(_step_stats(self._prepared, collector), clock)
+            stats = await run_in_slices(_step_stats(prepared, collector), clock)
             for trace in traces:
                 trace.include(stats)
 
@@ -88,8 +93,8 @@ class _Function:
             await step.run()
         values = step.fetched()
         if any(value is NOTHING for value in values):
-            name = self._call.function.name
-            raise InvalidArgumentError(f"function {name!r} gave no value for an output", node=self._call.name)
+            name = self.call.function.name
+            raise InvalidArgumentError(f"function {name!r} gave no value for an output", node=self.call.name)
         return values
 
 
