@@ -326,6 +326,8 @@ class ExecutorState(TransferScope[Entry]):
                     self._fail(entry, item, raised)
             else:
                 self._fail(entry, item, error)
+        elif error is not None:
+            (self.scope or self).note_later(item, error)
         self.wake()
 
     def _cancel_launched(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
@@ -15,7 +15,10 @@ from asyncexec.executor.engine.grace_period import GracePeriod
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.undo_log import UndoLog, is_cancellation, undo_all
 from asyncexec.framework.cooperative import outlast
+from asyncexec.framework.derived import is_derived
 from asyncexec.framework.errors import CancelledError, InternalError
+
+MAX_NOTES: Final = 8  # of later failures, at the first
 
 
 class Waiter(Protocol):
@@ -57,13 +60,14 @@ class StepScope(ABC):
         undo_log: what it has changed in queues; None as long as there is nothing.
     """
 
-    __slots__ = ("_failure", "_loop", "_grace_period", "_slice_ns", "_waiter", "holds", "undo_log")
+    __slots__ = ("_failure", "_grace_period", "_later", "_loop", "_slice_ns", "_waiter", "holds", "undo_log")
 
     def __init__(self, slice_ns: int, holds: LoopHolds) -> None:
         self._loop = asyncio.get_running_loop()
         self._slice_ns = slice_ns
         self.holds = holds
         self._failure: BaseException | None = None
+        self._later: list[str] | None = None  # what nodes have raised since
         self._grace_period: GracePeriod | None = None  # of a step that ends
         self._waiter: Waiter | None = None
         self.undo_log: UndoLog | None = None
@@ -220,7 +224,11 @@ class StepScope(ABC):
         Where it was cancelled, what it has changed is undone.
         """
         failure, self._failure = self._failure, None
+        later, self._later = self._later, None
         self._waiter = None
+        if failure is not None:
+            for note in (later or ())[:MAX_NOTES]:
+                failure.add_note(note)
         if failure is not None and is_cancellation(failure):
             self.undo()
         return failure
@@ -241,6 +249,14 @@ class StepScope(ABC):
             self._failure = error
             self._stop(error)
         self.wake()
+
+    def note_later(self, item: NodeItem, error: BaseException) -> None:
+        """Let the step's failure tell of *error*, which *item* has raised since, unless it comes of that failure."""
+        if isinstance(error, CancelledError) or not isinstance(error, Exception) or is_derived(error):
+            return
+        self._later = self._later or []
+        text = str(error).partition("\n")[0]
+        self._later.append(f"while the step ended, {item.node.name!r} raised {type(error).__name__}: {text}")
 
     def fail_node(self, item: NodeItem, error: BaseException) -> None:
         """End the step with the *error* of *item*, unless its waiter lets it go on."""

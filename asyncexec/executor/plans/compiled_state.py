@@ -193,6 +193,8 @@ class CompiledState(StepScope):
                 del coroutine
                 generator = self._generator
                 if generator is None:
+                    if raised is not None:
+                        self.note_later(node.item, raised)
                     break
                 if raised is None:
                     request = self._go_on(generator.send, outputs, self._end_ns)
