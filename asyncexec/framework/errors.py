@@ -11,7 +11,10 @@ import contextlib
 from collections.abc import Sequence
 from enum import IntEnum
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import ClassVar, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, TypeVar
+
+if TYPE_CHECKING:
+    from asyncexec.framework.under_way import NodeUnderWay
 
 E = TypeVar("E", bound=BaseException)
 
@@ -199,9 +202,14 @@ class InvalidTypeError(InvalidArgumentError, TypeError):
 
 
 class DeadlineExceededError(OpError, TimeoutError):
-    """The time given was up."""
+    """The time given was up.
+
+    Attributes:
+        under_way: where it is the deadline of a run, the nodes that had begun and not ended (``NodeUnderWay``).
+    """
 
     code = Code.DEADLINE_EXCEEDED
+    under_way: tuple[NodeUnderWay, ...] = ()
 
 
 class NotFoundError(OpError, LookupError):

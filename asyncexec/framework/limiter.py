@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 from asyncexec.framework.callers import Group, callers_around, group_of, groups_with
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
+from asyncexec.framework.under_way import tells
 
 _T = TypeVar("_T")
 
@@ -249,6 +250,7 @@ class Limiter:
             found = self._wait_queues[loop] = WaitQueue(self.total)
         return found
 
+    @tells(lambda variables: f"waited for limiter {variables['self'].name or 'of its own'}")
     async def slot(self) -> Slot:
         """A slot, as soon as those who came before have had theirs; what is called from now on is known to hold it.
 

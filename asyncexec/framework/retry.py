@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from asyncexec.framework.errors import CancelledError, Code, InvalidArgumentError, OpError
 from asyncexec.framework.extras import require
+from asyncexec.framework.under_way import tells
 
 TRANSIENT_CODES: Final = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.UNKNOWN, Code.RESOURCE_EXHAUSTED})
 # Exceptions that come again however often the call is made: mistakes in the code or in what it was given.
@@ -168,7 +169,7 @@ class Retrying:
 
         self._retry = retry
         self._retrying = tenacity.AsyncRetrying(
-            sleep=asyncio.sleep,
+            sleep=_sleep,
             stop=tenacity.stop_after_attempt(retry.attempts),
             wait=wait,
             retry=tenacity.retry_if_result(self._failed_for_now),
@@ -178,6 +179,7 @@ class Retrying:
     def _failed_for_now(self, outcome: Outcome) -> bool:
         return outcome.error is not None and self._retry.is_worth_another(outcome.error)
 
+    @tells(lambda variables: f"attempt {len(variables['notes']) + 1} of {variables['self']._retry.attempts}")
     async def __call__(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """The result of *attempt*, called until it succeeds, or fails for good, or for the last time.
 
@@ -208,6 +210,11 @@ class Retrying:
 def require_tenacity() -> Any:
     """The library; MissingExtraError with the install command when it is not there."""
     return require("tenacity", extra="retry")
+
+
+@tells(lambda _: "waited to begin it")
+async def _sleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
 
 
 async def _attempted(attempt: Callable[[], Awaitable[Any]]) -> Outcome:

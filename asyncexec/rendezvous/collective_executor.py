@@ -31,6 +31,7 @@ from asyncexec.framework.errors import (
     OpError,
 )
 from asyncexec.framework.types import DType
+from asyncexec.framework.under_way import tells
 
 # Calls a function that may take long with arguments, for the node of that name, off the event loop.
 Offload: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], str], Awaitable[Any]]
@@ -161,6 +162,7 @@ class LocalCollectiveExecutor:
         begun = [instance for instances in self._instances.values() for instance in instances]
         return CollectiveStatistics(len(self._groups), len(begun), sum(len(instance.parts) for instance in begun))
 
+    @tells(lambda _: "waited for the other members of its group")
     async def _take_part(
         self, member: CollectiveMember, operation: _Operation, value: Any, *, is_source: bool = False
     ) -> Any:

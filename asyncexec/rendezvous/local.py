@@ -24,6 +24,7 @@ from asyncexec.framework.rendezvous import (
     RendezvousStatistics,
     RendezvousWaiter,
 )
+from asyncexec.framework.under_way import tells
 
 T = TypeVar("T")
 # One item, or a queue of two and more.
@@ -134,6 +135,7 @@ class LocalRendezvous:
             return waiter
         return None
 
+    @tells(lambda _: "waited for a value of another device")
     async def recv(self, key: Hashable, args: RendezvousArgs = NO_ARGS) -> Received:
         """The next value sent on *key*."""
         if self._error is not None:

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from asyncexec.framework.callers import callers_around
 from asyncexec.framework.errors import CancelledError, ResourceExhaustedError
 from asyncexec.framework.limiter import WaitQueue
+from asyncexec.framework.under_way import tells
 
 T = TypeVar("T")
 
@@ -180,6 +181,7 @@ class AdmissionControl:
         if self._is_locked or (self._is_closed and not self.is_inside):
             raise CancelledError("Session has been closed.")
 
+    @tells(lambda _: "it waited to be let in: max_concurrent_steps were under way")
     async def enter(self) -> Admission:
         """Wait for one's turn; who is let in calls ``leave`` with what this gives.
 

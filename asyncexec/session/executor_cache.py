@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from asyncexec.framework.errors import OpError
+from asyncexec.framework.under_way import tells
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys
 from asyncexec.session.session_loop import SessionLoop
 
@@ -26,6 +27,7 @@ class ExecutorCache(dict[Any, ExecutorsAndKeys]):
         self._loop = loop
         self._check_open = check_open
 
+    @tells(lambda _: "its graph was being compiled")
     async def get_or_build(self, key: Any, build: Callable[[], Awaitable[ExecutorsAndKeys]]) -> ExecutorsAndKeys:
         """The executor of *key*; made by *build* if there is none, and nobody else is making it."""
         while (found := self.get(key)) is None:

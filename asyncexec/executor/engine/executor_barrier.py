@@ -8,7 +8,7 @@ once; what fails because of the abort is not reported.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,7 +18,7 @@ from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollect
 from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import TaskGroup
 from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor, PartOfStep
-from asyncexec.executor.engine.step_scope import StepScope
+from asyncexec.executor.engine.step_scope import Launched, StepScope
 from asyncexec.executor.engine.transfer_scope import Standing
 from asyncexec.executor.types.host_executor import HostExecutor
 from asyncexec.framework.cancellation import CancellationManager
@@ -27,6 +27,7 @@ from asyncexec.framework.errors import CancelledError, InternalError, OpError
 from asyncexec.framework.executor import ExecutorArgs, current_step
 from asyncexec.framework.kernel_warning import warn_of_kernel
 from asyncexec.framework.lazy_module import LazyModule
+from asyncexec.framework.under_way import NodeUnderWay
 
 if TYPE_CHECKING:
     from asyncexec.executor.engine.client_end import ClientEnd, ClientKeys
@@ -344,6 +345,16 @@ class ExecutorBarrier(StepScope):
 
     def _endings(self) -> Iterable[Ending]:
         return [ending for state in self._states for ending in state._endings()]
+
+    def _launched(self) -> Iterator[Launched]:
+        return iter(())
+
+    def under_way(self) -> Iterator[NodeUnderWay]:
+        for state in self._states:
+            yield from state.under_way()
+        waiting = [name for state in self._states for name in state.waiting_recvs()]
+        for name in (*waiting, *(recv.node.name for recv, _ in self._standing.values())):
+            yield NodeUnderWay(name, "_Recv", ("waited for a value of another device",), None)
 
     def _task_groups(self) -> Iterable[TaskGroup]:
         return [group for state in self._states for group in state._task_groups()]

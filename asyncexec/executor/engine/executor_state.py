@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextvars import Context
 from functools import partial
 from random import Random
@@ -31,15 +31,16 @@ from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollect
 from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import IterationState, TaskGroup
 from asyncexec.executor.engine.propagator import Entry, Propagator
-from asyncexec.executor.engine.step_scope import StepScope
+from asyncexec.executor.engine.step_scope import Launched, StepScope
 from asyncexec.executor.engine.transfer_scope import CATCHABLE, TransferScope
 from asyncexec.executor.engine.undo_log import Record, UndoLog
-from asyncexec.executor.workers.job import Job, Outcome
+from asyncexec.executor.workers.job import Job, Outcome, told_of
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_chain import NodeCall, WorkerChains, note_outcomes, pass_along
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.foreign_errors import explained_by
 from asyncexec.framework.kernel import Change
+from asyncexec.framework.under_way import NodeUnderWay, frames_of
 from asyncexec.process.plain_tasks import makes_plain_tasks
 
 ON_THE_SPOT: Final = (INLINE, PASSIVE)
@@ -329,6 +330,20 @@ class ExecutorState(TransferScope[Entry]):
         elif error is not None:
             (self.scope or self).note_later(item, error)
         self.wake()
+
+    def _launched(self) -> Iterator[Launched]:
+        for group in self._task_groups():
+            for task in group.values():
+                coroutine = task.get_coro()
+                for frame in frames_of(coroutine):
+                    yield frame.f_locals["item"], frame.f_locals["start"], coroutine
+                    break
+
+    def under_way(self) -> Iterator[NodeUnderWay]:
+        yield from super().under_way()
+        for job in self._jobs.values():
+            assert isinstance(job.running, NodeCall)
+            yield NodeUnderWay(job.name, job.running.item.node.op, (told_of(job),), None)
 
     def _cancel_launched(self) -> None:
         self._ending = Ending(self._pool, self._loop)

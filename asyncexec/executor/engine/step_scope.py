@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FrameType
+from typing import Any, Final, Protocol, TypeAlias
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
@@ -14,9 +15,11 @@ from asyncexec.executor.engine.frame import TaskGroup
 from asyncexec.executor.engine.grace_period import GracePeriod
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.undo_log import UndoLog, is_cancellation, undo_all
+from asyncexec.framework.clock import NS_PER_S
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.derived import is_derived
 from asyncexec.framework.errors import CancelledError, InternalError
+from asyncexec.framework.under_way import NodeUnderWay, frames_of, told_by
 
 MAX_NOTES: Final = 8  # of later failures, at the first
 
@@ -45,6 +48,14 @@ class StepMaker(Protocol):
     def start(self, feeds: Sequence[Any] | None, /) -> StepScope:
         """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
         ...
+
+
+Launched: TypeAlias = tuple[NodeItem, int | None, Any]  # a node, when it was launched, the coroutine that awaits it
+
+
+def step_in(frame: FrameType) -> StepScope | None:
+    """The step that *frame* runs, if it does."""
+    return frame.f_locals["self"] if frame.f_code is StepScope.run.__code__ else None
 
 
 class StepScope(ABC):
@@ -109,6 +120,26 @@ class StepScope(ABC):
     @abstractmethod
     async def _wait_for_launched(self) -> None:
         """Wait for some of what was launched, after a failure."""
+
+    @abstractmethod
+    def _launched(self) -> Iterator[Launched]:
+        """What is awaited, with its node and since when, where that is known."""
+
+    def under_way(self) -> Iterator[NodeUnderWay]:
+        """The nodes that have begun and not ended; of one that runs a step itself, the nodes of that."""
+        for item, start_ns, awaited in self._launched():
+            waits_for: list[str] = []
+            for frame in frames_of(awaited):
+                inner = step_in(frame)
+                if inner is not None:
+                    yield from inner.under_way()
+                    break
+                told = told_by(frame)
+                if told is not None:
+                    waits_for.append(told)
+            else:
+                since_s = None if start_ns is None else (self.holds.clock.now_ns() - start_ns) / NS_PER_S
+                yield NodeUnderWay(item.node.name, item.node.op, tuple(waits_for), since_s)
 
     @abstractmethod
     def _task_groups(self) -> Iterable[TaskGroup]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from types import CoroutineType, GeneratorType
@@ -20,7 +20,7 @@ from asyncexec.executor.diagnostics.kernel_stats import KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import TaskGroup
-from asyncexec.executor.engine.step_scope import StepScope, Waiter
+from asyncexec.executor.engine.step_scope import Launched, StepScope, Waiter
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.errors import CancelledError
@@ -256,6 +256,10 @@ class CompiledState(StepScope):
         assert self._ending is not None  # _cancel_launched has been called
         if await self._ending.wait_for_tasks(self._task_groups()) is not None:
             self._task = None
+
+    def _launched(self) -> Iterator[Launched]:
+        if self._task is not None and self._awaited is not None:
+            yield self._awaited.item, None, self._task.get_coro()
 
     def _task_groups(self) -> Iterable[TaskGroup]:
         task, node = self._task, self._awaited

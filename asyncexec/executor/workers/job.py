@@ -73,6 +73,11 @@ class Call(CancellableCall):
         return taken
 
 
+def told_of(job: Job) -> str:
+    """What who waits for *job* waits for."""
+    return "was at work on a worker thread" if job.has_begun else "waited for a worker thread"
+
+
 class Job:
     """Calls that were submitted.
 
@@ -112,6 +117,11 @@ class Job:
     def name(self) -> str:
         """The node of the call that is made, or of the next one."""
         return self.running.name
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a thread is at work on it."""
+        return not self._turn
 
     @property
     def following(self) -> Call | None:

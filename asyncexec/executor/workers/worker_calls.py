@@ -12,10 +12,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 from asyncexec.executor.engine.grace_period import Grace, GracePeriod
-from asyncexec.executor.workers.job import Job, Outcome
+from asyncexec.executor.workers.job import Job, Outcome, told_of
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.errors import DeadlineExceededError
 from asyncexec.framework.kernel import do_nothing
+from asyncexec.framework.under_way import tells
 
 _INTERRUPTED: Final = Grace(1.0, cancel_s=1.0)  # how long a call that was interrupted has to come back
 
@@ -26,6 +27,7 @@ class WorkerCalls:
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
 
+    @tells(lambda variables: told_of(variables["job"]))
     async def call(
         self,
         function: Callable[..., Any],

@@ -37,6 +37,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.function_runtime import FunctionHandle
 from asyncexec.framework.limiter import check_wait, hold_none
+from asyncexec.framework.under_way import tells
 from asyncexec.ops.flow.batch_calls import Batch, BatchOptions, Call, GatheredRows
 
 
@@ -74,6 +75,7 @@ class BatchQueue(ABC):
         self._due.clear()
         self._running.clear()
 
+    @tells(lambda _: "waited for its batch")
     async def run(self, inputs: Sequence[Any], captured: Sequence[Any], rows: int) -> list[Any]:
         """The results for *inputs*, which have *rows* rows each, at least one.
 

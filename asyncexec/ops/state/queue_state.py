@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, OpError, OutOfRangeError
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
+from asyncexec.framework.under_way import tells
 
 Element: TypeAlias = tuple[Any, ...]
 # An element in a queue: its rank (0, or its priority), its number, and itself.  No two of a queue have one number, so
@@ -69,8 +70,9 @@ class Attempt(ABC):
         """Not begin, as a coroutine that is not awaited."""
         self.is_done = True
 
+    @tells(lambda variables: f"waited for {'elements' if variables['self'].takes else 'room'} in a queue")
     def __await__(self) -> Generator[Any, None, Self]:
-        return self.queue.carry_out(self).__await__()
+        return (yield from self.queue.carry_out(self).__await__())
 
     @property
     def is_cancelled(self) -> bool:
