@@ -22,7 +22,6 @@ EXTRAS = {
     "google.protobuf",
     "httpx",
     "PIL",
-    "tenacity",
     "starlette",
     "uvicorn",
 }

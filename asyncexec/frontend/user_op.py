@@ -182,7 +182,7 @@ class UserOp(Generic[P, R]):
         return add_node
 
     def _add_node(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: OpOptions) -> Any:
-        self._checked(options).load_libraries()
+        self._checked(options)
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -359,7 +359,7 @@ def op(
             result is dropped, and the step goes on without it.
         retries: how often it is tried again after an error that may be gone by then, with exponential back-off: a
             number, or an ``ax.Retry``, which says what is tried again by default.  The error of the last attempt has a
-            note on each of them.  It needs ``pip install "asyncexec[retry]"``.
+            note on each of them.
         limiter: how many nodes run at once: a number, an ``ax.Limiter``, or the name of one, in the order they come.
             Nobody holds a slot while waiting for the next attempt.
         fallback: what stands for the result where the last attempt fails, or is out of time: a value, or a function of

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from asyncexec.framework.errors import CancelledError, DeadlineExceededError, InvalidArgumentError
 from asyncexec.framework.kernel import do_nothing
 from asyncexec.framework.limiter import Limiter, Slot
-from asyncexec.framework.retry import Retry, Retrying, require_tenacity
+from asyncexec.framework.retry import Retry, Retrying
 from asyncexec.framework.step_stats import CallStats, begin_call
 from asyncexec.frontend.create_op import TensorSource
 from asyncexec.frontend.function_arguments import constant_key
@@ -68,7 +68,6 @@ class OpOptions:
 
         Raises:
             InvalidArgumentError: one is not what it should be.
-            MissingExtraError: tenacity is needed for retries and not installed.
         """
         changes = dict(given)
         try:
@@ -91,11 +90,6 @@ class OpOptions:
                 f"op {op!r} has a timeout, but a plain function that runs in the event loop cannot be ended",
                 hint="leave out expensive=False, or define it with 'async def'",
             )
-
-    def load_libraries(self) -> None:
-        """Import what is needed, before an event loop has to wait for it; MissingExtraError where it is not there."""
-        if self.retries is not None:
-            require_tenacity()
 
     def attrs(self) -> dict[str, Any]:
         """What a GraphDef shows of them."""

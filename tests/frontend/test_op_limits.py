@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import tenacity
 
 import asyncexec as ax
 from asyncexec.framework.chrome_trace import chrome_trace
 from tests.frontend.policies import Flaky, failures, now, run, sleep_for
 from tests.running import import_all_names, settle
-
-assert tenacity  # imported here: in a loop, no test may read files
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import traceback
 import weakref
 from collections.abc import Iterator
@@ -12,14 +11,11 @@ from random import Random
 from typing import Any
 
 import pytest
-import tenacity
 
 import asyncexec as ax
 from asyncexec.framework.retry import AttemptNote
 from tests.frontend.policies import Flaky, failures, now, run, sleep_for
 from tests.running import import_all_names, settle
-
-assert tenacity  # imported here: in a loop, no test may read files
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -295,16 +291,6 @@ async def test_nothing_holds_the_inputs_of_a_call_that_failed(graph: ax.Graph) -
             assert alive() is None
         finally:
             gc.enable()
-
-
-def test_without_the_library_the_command_that_installs_it_is_shown(
-    graph: ax.Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tenacity", None)
-    op = Flaky().op
-    op(graph["x:0"], timeout=5, limiter=3)
-    with pytest.raises(ax.errors.MissingExtraError, match=r'pip install "asyncexec\[retry\]"'):
-        op(graph["x:0"], retries=1)
 
 
 # --- what cannot be -------------------------------------------------------------------------------------------------
