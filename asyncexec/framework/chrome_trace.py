@@ -1,38 +1,42 @@
-"""StepStats as a Chrome trace, which chrome://tracing and ui.perfetto.dev show as a timeline.
+"""StepStats as a Chrome trace, which ui.perfetto.dev and chrome://tracing show as a timeline.
 
-The format is the JSON array of the "Trace Event Format": one process (``pid``) a device, one row (``tid``) a thread,
-one complete event (``ph`` of ``X``, microseconds) an execution.  Fields of the statistics are those of
-``tensorflow/core/framework/step_stats.proto``; times begin at the step's first execution.
+The format is the JSON array of the "Trace Event Format": one process (``pid``) a device, one complete event (``ph`` of
+``X``) an execution, times in microseconds with fractions, from the step's first execution on.  Events of one row
+(``tid``) must not overlap, but the nodes that are awaited in one thread do: each takes the first row of its thread, a
+*lane*, that is free.  Fields of the statistics are those of ``tensorflow/core/framework/step_stats.proto``.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+SORT: Final = "thread_sort_index"
 
 
 class NodeExecStatsLike(Protocol):
-    """What a timeline needs to know of one execution of a node; ``op_*`` are relative to ``all_start_micros``."""
+    """What a timeline needs to know of one execution of a node; ``op_*`` are relative to ``all_start_nanos``."""
 
     @property
     def node_name(self) -> str: ...
     @property
-    def all_start_micros(self) -> int: ...
+    def all_start_nanos(self) -> int: ...
     @property
-    def op_start_rel_micros(self) -> int: ...
+    def op_start_rel_nanos(self) -> int: ...
     @property
-    def op_end_rel_micros(self) -> int: ...
+    def op_end_rel_nanos(self) -> int: ...
     @property
-    def all_end_rel_micros(self) -> int: ...
-    @property
-    def scheduled_micros(self) -> int: ...
+    def scheduled_nanos(self) -> int: ...
     @property
     def thread_id(self) -> int: ...
     @property
     def timeline_label(self) -> str: ...
+    @property
+    def failure(self) -> str: ...
 
 
 class DeviceStepStatsLike(Protocol):
@@ -61,41 +65,77 @@ def write_chrome_trace(step_stats: StepStatsLike, path: str | os.PathLike[str]) 
 def chrome_trace(step_stats: StepStatsLike) -> dict[str, Any]:
     """*step_stats* as the object that a Chrome trace file holds."""
     devices = step_stats.dev_stats
-    begin = min((stats.all_start_micros for device in devices for stats in device.node_stats), default=0)
+    begin = min((_start_ns(stats) for device in devices for stats in device.node_stats), default=0)
     events = [event for pid, device in enumerate(devices) for event in _device_events(device, pid, begin)]
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _start_ns(stats: NodeExecStatsLike) -> int:
+    return stats.all_start_nanos + stats.op_start_rel_nanos
+
+
+def _end_ns(stats: NodeExecStatsLike) -> int:
+    return max(_start_ns(stats), stats.all_start_nanos + stats.op_end_rel_nanos)
 
 
 def _device_events(device: DeviceStepStatsLike, pid: int, begin: int) -> Iterator[dict[str, Any]]:
     yield _name("process_name", device.device, pid)
-    thread_ids = dict.fromkeys(stats.thread_id for stats in device.node_stats)
-    rows = {thread_id: row for row, thread_id in enumerate(thread_ids)}
-    for thread_id, row in rows.items():
-        yield _name("thread_name", device.thread_names.get(thread_id, f"thread {thread_id}"), pid, row)
+    by_thread: dict[int, list[NodeExecStatsLike]] = {}
     for stats in device.node_stats:
-        yield _execution(stats, pid, rows[stats.thread_id], begin)
+        by_thread.setdefault(stats.thread_id, []).append(stats)
+    row = 0
+    for number, (thread_id, executions) in enumerate(by_thread.items(), 1):
+        thread = device.thread_names.get(thread_id, f"thread {number}")
+        for lane, events in enumerate(_lanes(executions)):
+            yield _name("thread_name", f"{thread}, lane {lane + 1}" if lane else thread, pid, row)
+            yield _name(SORT, row, pid, row)
+            for stats in events:
+                yield _execution(stats, pid, row, begin)
+            row += 1
 
 
-def _name(what: str, name: str, pid: int, tid: int = 0) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
+def _lanes(executions: Sequence[NodeExecStatsLike]) -> list[list[NodeExecStatsLike]]:
+    """*executions* by the rows that they go into, such that no two of a row overlap."""
+    lanes: list[list[NodeExecStatsLike]] = []
+    free: list[int] = []  # lanes, the first one first
+    taken: list[tuple[int, int]] = []  # until when, and the lane, the earliest end first
+    for stats in sorted(executions, key=_start_ns):
+        while taken and taken[0][0] <= _start_ns(stats):
+            heapq.heappush(free, heapq.heappop(taken)[1])
+        if not free:
+            free.append(len(lanes))
+            lanes.append([])
+        lane = heapq.heappop(free)
+        lanes[lane].append(stats)
+        heapq.heappush(taken, (_end_ns(stats), lane))
+    return lanes
+
+
+def _name(what: str, name: str | int, pid: int, tid: int = 0) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"sort_index" if what == SORT else "name": name}}
 
 
 def _execution(stats: NodeExecStatsLike, pid: int, row: int, begin: int) -> dict[str, Any]:
-    start = stats.all_start_micros + stats.op_start_rel_micros
+    start = _start_ns(stats)
     op = _op_of_label(stats.timeline_label)
     args = {"name": stats.node_name, "op": op, "label": stats.timeline_label}
-    if stats.scheduled_micros:
-        args["waited_micros"] = str(max(0, stats.all_start_micros - stats.scheduled_micros))
-    return {
+    if stats.scheduled_nanos:
+        args["waited_micros"] = f"{max(0, stats.all_start_nanos - stats.scheduled_nanos) / 1000:g}"
+    name = op or stats.node_name
+    event = {
         "ph": "X",
         "cat": "Op",
-        "name": op or stats.node_name,
+        "name": name,
         "pid": pid,
         "tid": row,
-        "ts": start - begin,
-        "dur": max(0, stats.op_end_rel_micros - stats.op_start_rel_micros),
+        "ts": (start - begin) / 1000,
+        "dur": (_end_ns(stats) - start) / 1000,
         "args": args,
     }
+    if stats.failure:
+        args["failure"] = stats.failure
+        event |= {"name": f"{name} ({'cancelled' if stats.failure == 'cancelled' else 'failed'})", "cname": "terrible"}
+    return event
 
 
 def _op_of_label(label: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
 from collections.abc import Callable
 from contextvars import ContextVar, Token
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
 
+from asyncexec.framework.chrome_trace import write_chrome_trace
 from asyncexec.framework.graph_def import GraphDef
 
 
@@ -21,7 +23,7 @@ class _Record(BaseModel):
 class NodeExecStats(_Record):
     """One live execution of a node.  ``..._rel_...`` counts from ``all_start``; ``all_start`` is since 1970.
 
-    The last two TensorFlow does not have; they are 0 but for ops with a timeout, retries or a limiter.
+    The last three TensorFlow does not have; two of them are 0 but for ops with a timeout, retries or a limiter.
     """
 
     node_name: str
@@ -39,6 +41,7 @@ class NodeExecStats(_Record):
     thread_id: int = 0
     attempts: int = 0  # calls that were made until one succeeded
     limiter_wait_micros: int = 0  # in the line of the limiter, before all attempts together; by the loop's clock
+    failure: str = ""  # why it gave nothing: "cancelled", or its error
 
 
 class DeviceStepStats(_Record):
@@ -87,6 +90,10 @@ class RunMetadata(_Record):
     partition_graphs: list[GraphDef] = Field(default_factory=list)
     passes: list[PassStats] = Field(default_factory=list)
     _make_step_stats: Callable[[], StepStats] | None = PrivateAttr(None)
+
+    def save_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write ``step_stats`` to *path* as a timeline, which ui.perfetto.dev and chrome://tracing show."""
+        write_chrome_trace(self.step_stats, path)
 
     def defer_step_stats(self, make: Callable[[], StepStats]) -> None:
         """Let ``step_stats`` be what *make* gives, called when somebody asks for it."""

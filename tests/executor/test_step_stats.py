@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import pickle
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import asyncexec as ax
-from tests.running import raw_op
+from tests.running import raw_op, settle
 
 
 @pytest.fixture
@@ -72,11 +74,14 @@ async def test_times_are_in_order(graph: ax.Graph) -> None:
 
 
 async def test_labels_and_threads(graph: ax.Graph) -> None:
-    _, nodes = await stats_of(graph)
+    (step_stats,), nodes = await stats_of(graph)
     assert nodes["y"].timeline_label == "y = AddV2(x:0, c:0)"
     assert nodes["worked"].timeline_label == "worked = worked(y:0)"
-    assert nodes["y"].thread_id == nodes["awaited"].thread_id == threading.get_ident()
-    assert nodes["worked"].thread_id != threading.get_ident()
+    assert nodes["y"].thread_id == nodes["awaited"].thread_id == threading.get_native_id()
+    assert nodes["worked"].thread_id != threading.get_native_id()
+    assert all(0 < stats.thread_id < 2**32 for stats in nodes.values())  # what TensorFlow's proto has room for
+    (device,) = step_stats.dev_stats
+    assert device.thread_names == {nodes["y"].thread_id: "event loop", nodes["worked"].thread_id: "worker thread 1"}
 
 
 async def test_nothing_without_trace(graph: ax.Graph) -> None:
@@ -108,7 +113,48 @@ async def test_what_ran_before_a_failure_is_told() -> None:
     async with ax.Session(graph) as session:
         with pytest.raises(ax.errors.InvalidArgumentError):
             await session.run(broken, {"x:0": 1.0}, options=ax.RunOptions(trace=True), metadata=metadata)
-    assert [stats.node_name for stats in metadata.step_stats.dev_stats[0].node_stats] == ["y"]
+    stats = metadata.step_stats.dev_stats[0].node_stats
+    assert [(each.node_name, each.failure) for each in stats] == [("y", ""), ("broken", "ValueError: failed")]
+
+
+async def test_what_had_not_ended_is_told() -> None:
+    @ax.op
+    async def wait_long(x: float) -> float:
+        await asyncio.Event().wait()
+        return x
+
+    @ax.op
+    async def fail_later(x: float) -> float:
+        await settle(5)
+        raise ValueError("failed")
+
+    @ax.op(expensive=True)
+    def fail_on_a_thread(x: float) -> float:
+        raise OSError("gone")
+
+    metadata, options = ax.RunMetadata(), ax.RunOptions(trace=True)
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        fetches, worked = [wait_long(x), wait_long(x), fail_later(x)], fail_on_a_thread(x)
+    async with ax.Session(graph) as session:
+        with pytest.raises(ValueError, match="failed"):
+            await session.run(fetches, {x: 1.0}, options=options, metadata=metadata)
+        stats = {each.node_name: each.failure for each in metadata.step_stats.dev_stats[0].node_stats}
+        assert stats == {"wait_long": "cancelled", "wait_long_1": "cancelled", "fail_later": "ValueError: failed"}
+        with pytest.raises(OSError, match="gone"):
+            await session.run(worked, {x: 1.0}, options=options, metadata=metadata)
+        assert [each.failure for each in metadata.step_stats.dev_stats[0].node_stats] == ["OSError: gone"]
+
+
+@pytest.mark.allow_blocking
+async def test_saved_trace(graph: ax.Graph, tmp_path: Path) -> None:
+    metadata = ax.RunMetadata()
+    async with ax.Session(graph) as session:
+        feeds, targets = TRACE
+        await session.run("y:0", feeds, targets=targets, options=ax.RunOptions(trace=True), metadata=metadata)
+    metadata.save_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {event["args"]["name"] for event in events if event["ph"] == "X"} == {"y", "c", "awaited", "worked"}
 
 
 async def test_partition_graphs(graph: ax.Graph) -> None:

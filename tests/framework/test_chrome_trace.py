@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from asyncexec.framework.chrome_trace import chrome_trace, write_chrome_trace
 
@@ -12,13 +14,13 @@ from asyncexec.framework.chrome_trace import chrome_trace, write_chrome_trace
 @dataclass
 class Stats:
     node_name: str
-    all_start_micros: int
-    op_start_rel_micros: int = 1
-    op_end_rel_micros: int = 6
-    all_end_rel_micros: int = 7
-    scheduled_micros: int = 0
+    all_start_nanos: int
+    op_start_rel_nanos: int = 1_000
+    op_end_rel_nanos: int = 6_500
+    scheduled_nanos: int = 0
     thread_id: int = 0
     timeline_label: str = ""
+    failure: str = ""
 
 
 @dataclass
@@ -34,44 +36,85 @@ class Step:
 
 
 CPU0, CPU1 = "/job:localhost/replica:0/task:0/device:CPU:0", "/job:localhost/replica:0/task:0/device:CPU:1"
+LABEL = "y = MatMul(x, w)"
 STEP = Step(
     [
         DeviceStats(
             CPU0,
             [
-                Stats("x", 1_000_000),
-                Stats("y", 1_000_010, thread_id=140_000, timeline_label="y = MatMul(x, w)", scheduled_micros=1_000_004),
+                Stats("x", 1_000_000_000),
+                Stats("y", 1_000_010_250, thread_id=140, timeline_label=LABEL, scheduled_nanos=1_000_004_000),
             ],
             {0: "event loop"},
         ),
-        DeviceStats(CPU1, [Stats("z", 1_000_020)]),
+        DeviceStats(CPU1, [Stats("z", 1_000_020_000)]),
     ]
 )
 
 
+def executions(step: Step) -> list[dict[str, Any]]:
+    return [event for event in chrome_trace(step)["traceEvents"] if event["ph"] == "X"]
+
+
+def names(step: Step) -> dict[tuple[str, int, int], str]:
+    named = [event for event in chrome_trace(step)["traceEvents"] if event["name"] in ("process_name", "thread_name")]
+    return {(event["name"], event["pid"], event["tid"]): event["args"]["name"] for event in named}
+
+
 def test_each_execution_is_one_event_in_time_from_the_first() -> None:
-    events = [event for event in chrome_trace(STEP)["traceEvents"] if event["ph"] == "X"]
+    events = executions(STEP)
     assert [(e["name"], e["pid"], e["tid"], e["ts"], e["dur"]) for e in events] == [
-        ("x", 0, 0, 1, 5),
-        ("MatMul", 0, 1, 11, 5),
-        ("z", 1, 0, 21, 5),
+        ("x", 0, 0, 0, 5.5),
+        ("MatMul", 0, 1, 10.25, 5.5),
+        ("z", 1, 0, 20, 5.5),
     ]
-    assert events[1]["args"] == {"name": "y", "op": "MatMul", "label": "y = MatMul(x, w)", "waited_micros": "6"}
+    assert events[1]["args"] == {"name": "y", "op": "MatMul", "label": LABEL, "waited_micros": "6.25"}
 
 
 def test_devices_and_threads_have_names() -> None:
-    names = {
-        (e["name"], e["pid"], e["tid"]): e["args"]["name"] for e in chrome_trace(STEP)["traceEvents"] if e["ph"] == "M"
-    }
-    assert names == {
+    assert names(STEP) == {
         ("process_name", 0, 0): CPU0,
         ("thread_name", 0, 0): "event loop",
-        ("thread_name", 0, 1): "thread 140000",
+        ("thread_name", 0, 1): "thread 2",
         ("process_name", 1, 0): CPU1,
-        ("thread_name", 1, 0): "thread 0",
+        ("thread_name", 1, 0): "thread 1",
     }
+
+
+def test_what_overlaps_goes_into_lanes() -> None:
+    spans = [(0, 10), (1, 3), (2, 8), (3, 4), (4, 4), (10, 12), (9, 11)]
+    step = Step(
+        [DeviceStats(CPU0, [Stats(f"{a}-{b}", a * 1000, 0, (b - a) * 1000) for a, b in spans], {0: "event loop"})]
+    )
+    events = executions(step)
+    assert {e["name"]: e["tid"] for e in events} == {
+        "0-10": 0,
+        "1-3": 1,
+        "2-8": 2,
+        "3-4": 1,
+        "4-4": 1,
+        "9-11": 1,
+        "10-12": 0,
+    }
+    rows = [[(e["ts"], e["ts"] + e["dur"]) for e in events if e["tid"] == row] for row in range(3)]
+    assert all(before[1] <= after[0] for row in rows for before, after in pairwise(row))
+    assert [name for (kind, _, _), name in names(step).items() if kind == "thread_name"] == [
+        "event loop",
+        "event loop, lane 2",
+        "event loop, lane 3",
+    ]
+
+
+def test_what_gave_nothing_is_marked() -> None:
+    stats = [
+        Stats("a", 0, timeline_label="a = Ask(x)", failure="ValueError: no"),
+        Stats("b", 9_000, failure="cancelled"),
+    ]
+    first, second = executions(Step([DeviceStats(CPU0, stats)]))
+    assert (first["name"], first["args"]["failure"]) == ("Ask (failed)", "ValueError: no")
+    assert (second["name"], second["args"]["failure"]) == ("b (cancelled)", "cancelled")
 
 
 def test_an_empty_step_is_an_empty_timeline(tmp_path: Path) -> None:
     write_chrome_trace(Step(), tmp_path / "t.json")
-    assert json.loads((tmp_path / "t.json").read_text()) == {"traceEvents": [], "displayTimeUnit": "ms"}
+    assert json.loads((tmp_path / "t.json").read_text()) == {"traceEvents": [], "displayTimeUnit": "ns"}

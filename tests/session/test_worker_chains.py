@@ -38,7 +38,7 @@ class Steps:
 
         def kernel(*inputs: Any) -> Any:
             self.ran.append(name)
-            self.threads.append(threading.get_ident())
+            self.threads.append(threading.get_native_id())
             return inputs[0] + 1 if do is None else do(*inputs)
 
         return raw_op("Step", kernel, is_expensive=True)(x, *others, name=name)
@@ -100,7 +100,7 @@ async def test_a_chain_goes_on_without_the_loop(graph: ax.Graph, steps: Steps) -
         assert await run == 6
     assert steps.ran == ["a", "b", "c", "d", "e"]
     assert len(set(steps.threads)) == 1
-    assert threading.get_ident() not in steps.threads
+    assert threading.get_native_id() not in steps.threads
 
 
 async def test_all_that_leads_to_the_next_node_alone_is_handed_on(graph: ax.Graph, steps: Steps) -> None:
@@ -179,7 +179,7 @@ async def test_a_node_that_turns_out_cheap_leaves_the_worker(graph: ax.Graph, st
     """Both depend on the size of their inputs; after the first run it is known what a byte costs."""
 
     def kernel(x: Any) -> Any:
-        steps.threads.append(threading.get_ident())
+        steps.threads.append(threading.get_native_id())
         return x
 
     sized = raw_op("Sized", kernel, kind=KernelKind.EXPENSIVE, dtype=ax.float32)
@@ -190,7 +190,7 @@ async def test_a_node_that_turns_out_cheap_leaves_the_worker(graph: ax.Graph, st
     async with ax.Session(graph, config, clock=FakeTime(1_000).clock) as session:
         for _ in range(2):
             await session.run(last, {x: np.ones(10_000, np.float32)})
-    here = threading.get_ident()
+    here = threading.get_native_id()
     first, second, third, fourth = steps.threads
     assert (first == second != here, third == fourth == here) == (True, True)
 

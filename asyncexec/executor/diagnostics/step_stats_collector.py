@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import operator
 import threading
@@ -10,12 +11,13 @@ from typing import Final, Protocol, TypeAlias
 
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.step_stats import CallStats, DeviceStepStats, NodeExecStats, StepStats, ended_call
 from asyncexec.graph.node import Node
 
-# A node, when it was scheduled, started and ended, the thread it ran on, what its kernel counted.
-_Record: TypeAlias = tuple[Node, int, int, int, int, CallStats | None]
+# A node, when it was scheduled, started and ended, the thread it ran on, what its kernel counted, why it gave nothing.
+_Record: TypeAlias = tuple[Node, int, int, int, int, CallStats | None, str]
 _started_ns: Final = operator.itemgetter(2)
 _started_nanos: Final = operator.attrgetter("all_start_nanos")
 _SORTED_AT_ONCE: Final = 64 * STRIDE
@@ -32,14 +34,18 @@ class Executed(Protocol):
     def guarded(self) -> Sequence[Node]: ...
 
 
-class StepStatsCollector:
-    """Live executions of one step, one entry each; times by *clock*."""
+LOOP_THREAD: Final = "event loop"  # what the thread that the step belongs to is called in a trace
 
-    __slots__ = ("_clock", "_included", "_offset_ns", "_records")
+
+class StepStatsCollector:
+    """Live executions of one step, one entry each; times by *clock*, threads by their native ids."""
+
+    __slots__ = ("_clock", "_included", "_loop_thread", "_offset_ns", "_records")
 
     def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
         self._offset_ns = clock.epoch_offset_ns()
+        self._loop_thread = threading.get_native_id()
         self._included: list[StepStats] = []
         self._records: list[_Record] = []
 
@@ -48,18 +54,26 @@ class StepStatsCollector:
         """How many executions there are."""
         return len(self._records)
 
-    def record(self, item: Executed, scheduled_ns: int, start_ns: int, end_ns: int, thread_id: int = 0) -> None:
-        """An execution of *item*, and of the constants that it guards."""
+    def record(
+        self,
+        item: Executed,
+        scheduled_ns: int,
+        start_ns: int,
+        end_ns: int,
+        thread_id: int = 0,
+        error: BaseException | None = None,
+    ) -> None:
+        """An execution of *item*, which has ended with *error* if there is one, and of the constants that it guards."""
         counts = ended_call() if item.kind is KernelKind.ASYNC else None
-        self._records.append((item.node, scheduled_ns, start_ns, end_ns, thread_id, counts))
+        self._records.append((item.node, scheduled_ns, start_ns, end_ns, thread_id, counts, _told(error)))
         for node in item.guarded:
-            self._records.append((node, end_ns, end_ns, end_ns, 0, None))
+            self._records.append((node, end_ns, end_ns, end_ns, 0, None, ""))
 
     def record_constants(self, nodes: Iterable[Node]) -> None:
         """Constants whose values were there from the start."""
         now = self._clock.now_ns()
         for node in nodes:
-            self._records.append((node, now, now, now, 0, None))
+            self._records.append((node, now, now, now, 0, None, ""))
 
     def include(self, stats: StepStats) -> None:
         """Let *stats*, of a step that has run for this one and perhaps for others, be a part of it."""
@@ -67,14 +81,13 @@ class StepStatsCollector:
 
     def step_stats(self, device_of: Callable[[Node], str]) -> Stage[StepStats]:
         """All entries, device by device, by the time they started, as a stage."""
-        main = threading.get_ident()
         stats: dict[str, list[NodeExecStats]] = {}
         runs: list[list[_Record]] = []
         for start in range(0, len(self._records), _SORTED_AT_ONCE):
             runs.append(sorted(self._records[start : start + _SORTED_AT_ONCE], key=_started_ns))
             yield
         for count, record in enumerate(heapq.merge(*runs, key=_started_ns), 1):
-            stats.setdefault(device_of(record[0]), []).append(self._node_stats(*record, main))
+            stats.setdefault(device_of(record[0]), []).append(self._node_stats(*record))
             if not count % STRIDE:
                 yield
         for part in self._included:
@@ -83,9 +96,17 @@ class StepStatsCollector:
                 nodes += device.node_stats
                 nodes.sort(key=_started_nanos)  # two that are in order
             yield
-        return StepStats(
-            dev_stats=[DeviceStepStats(device=device, node_stats=stats[device]) for device in sorted(stats)]
-        )
+        found = StepStats()
+        names = {self._loop_thread: LOOP_THREAD}
+        for name in sorted(stats):
+            named: dict[int, str] = {}
+            for count, each in enumerate(stats[name]):
+                if each.thread_id not in named:
+                    named[each.thread_id] = names.setdefault(each.thread_id, f"worker thread {len(names)}")
+                if not count % _SORTED_AT_ONCE:
+                    yield
+            found.dev_stats.append(DeviceStepStats(device=name, node_stats=stats[name], thread_names=named))
+        return found
 
     def _node_stats(
         self,
@@ -95,7 +116,7 @@ class StepStatsCollector:
         end_ns: int,
         thread_id: int,
         counts: CallStats | None,
-        main: int,
+        failure: str,
     ) -> NodeExecStats:
         start, elapsed = start_ns + self._offset_ns, end_ns - start_ns
         scheduled = scheduled_ns + self._offset_ns
@@ -113,10 +134,20 @@ class StepStatsCollector:
             scheduled_micros=scheduled // 1000,
             scheduled_nanos=scheduled,
             timeline_label=f"{node.name} = {node.op}({sources}){_remark(counts)}",
-            thread_id=thread_id or main,
+            thread_id=thread_id or self._loop_thread,
             attempts=counts.attempts if counts else 0,
             limiter_wait_micros=counts.limiter_wait_micros if counts else 0,
+            failure=failure,
         )
+
+
+def _told(error: BaseException | None) -> str:
+    """What a trace says of an execution that has ended with *error*."""
+    if error is None:
+        return ""
+    if isinstance(error, (asyncio.CancelledError, CancelledError)):
+        return "cancelled"
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _remark(counts: CallStats | None) -> str:

@@ -203,7 +203,13 @@ class ExecutorState(TransferScope[Entry]):
                 done = partial(self._on_worker_done, entry, calls, now)
                 self._jobs[entry] = self._pool.submit_calls(calls, done)
         except CATCHABLE as raised:
+            self._note_failed(item, now, raised)
             self._fail(entry, item, raised)
+
+    def _note_failed(self, item: NodeItem, start: int, raised: BaseException) -> None:
+        """Let the trace tell of *item*, whose kernel has been called inline."""
+        if self._collector is not None:
+            self._collector.record(item, start, start, self.holds.clock.now_ns(), error=raised)
 
     def _run_inline(self, entry: Entry, item: NodeItem, inputs: list[Any]) -> None:
         now_ns = self.holds.clock.now_ns
@@ -262,6 +268,8 @@ class ExecutorState(TransferScope[Entry]):
             if item.finish is not None:
                 outputs = item.finish(outputs)
         except BaseException as error:
+            if self._collector is not None:
+                self._collector.record(item, start, start, self.holds.clock.now_ns(), error=error)
             if self._forget(entry, tasks) and not self._loop.is_closed():  # else nobody is there to be told
                 self._finish(entry, item, None, error)
             return

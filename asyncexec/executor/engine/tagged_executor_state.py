@@ -52,6 +52,7 @@ class TaggedExecutorState(ExecutorState[TaggedNode]):
                 else:
                     self._launch(tagged, item, now)
             except CATCHABLE as raised:
+                self._note_failed(item, now, raised)
                 self._fail(tagged, item, explained(raised, item, inputs))
                 return now
             before, now = now, now_ns()

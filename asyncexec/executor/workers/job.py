@@ -167,7 +167,7 @@ class Job:
     def dropped(self, now_ns: int) -> list[Outcome]:
         """The outcomes of a job that nobody will finish."""
         error = CancelledError("Session has been closed.")
-        return [*self.outcomes, Outcome(None, error, now_ns, now_ns, threading.get_ident())]
+        return [*self.outcomes, Outcome(None, error, now_ns, now_ns, threading.get_native_id())]
 
     def tell_of_return(self) -> None:
         """Call ``on_return``, if it has not been called."""

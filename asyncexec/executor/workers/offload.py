@@ -245,7 +245,7 @@ class WorkerPool:
             result, error = None, raised
         try:
             end = now_ns() if end is None else end
-            return Outcome(result, error, start, end, threading.get_ident(), finding)
+            return Outcome(result, error, start, end, threading.get_native_id(), finding)
         finally:
             del call, following, context, function, args, result, error  # the error's traceback holds this frame
 

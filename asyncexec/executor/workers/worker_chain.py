@@ -140,9 +140,12 @@ def note_outcomes(
     stats: KernelStats,
     collector: StepStatsCollector | None,
 ) -> None:
-    """Tell *stats* and *collector* of each of *calls* that has ended well; the first was *scheduled* at that time."""
+    """Tell *stats* of those of *calls* that have ended well, *collector* of all; *scheduled* is when the first was."""
     for call, outcome in zip(calls, outcomes, strict=False):
         if outcome.error is not None:
+            if collector is not None:
+                times = scheduled, outcome.start_ns, outcome.end_ns
+                collector.record(call.item, *times, outcome.thread_id, outcome.error)
             return  # how long it takes to fail says nothing
         elapsed_ns = outcome.end_ns - outcome.start_ns
         if call.size >= 0:
