@@ -18,6 +18,7 @@ from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.ownership import keep
 from asyncexec.framework.tensor_shape import ShapeLike, as_shape
 from asyncexec.framework.types import DType, as_dtype
+from asyncexec.frontend.foreign_arrays import without_library
 from asyncexec.frontend.source_line import caller_line
 from asyncexec.graph.current_graph import current_graph
 from asyncexec.graph.graph import Graph, properties_of
@@ -42,6 +43,7 @@ def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]
     """
     if dtype is not None and dtype.is_opaque:
         return value, dtype
+    value = without_library(value)
     if dtype is None and _is_record(value):
         return value, types.object
     if dtype is types.string or (dtype is None and _is_text(value)):

@@ -10,6 +10,7 @@ from typing import Any, Final
 from asyncexec.executor.engine.step_scope import step_in
 from asyncexec.framework.errors import DeadlineExceededError, OpError
 from asyncexec.framework.under_way import NodeUnderWay, frames_of, told_by
+from asyncexec.session.session_loop import running_loop
 
 _MAX_UNDER_WAY: Final = 1_000
 _MAX_TOLD: Final = 2  # in the message
@@ -17,7 +18,11 @@ _MAX_TOLD: Final = 2  # in the message
 
 async def within(timeout_s: float, run: Coroutine[Any, Any, Any]) -> Any:
     """What *run* gives; DeadlineExceededError, which says what it was at, if it takes longer than that."""
-    loop = asyncio.get_running_loop()
+    try:
+        loop = running_loop()
+    except OpError:
+        run.close()
+        raise
     deadline = _Deadline(run, asyncio.timeout(None))
     notes: Iterable[str] = ()
     try:

@@ -14,6 +14,7 @@ from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, O
 from asyncexec.framework.ownership import detach, freeze, is_frozen, keep
 from asyncexec.framework.types import DType
 from asyncexec.frontend.convert import as_tensor_value, objects_of
+from asyncexec.frontend.foreign_arrays import without_library
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.ops.state.session_state import TensorHandle
@@ -77,8 +78,11 @@ def convert_in_slices(tensor: Tensor, convert: Converter, value: Any) -> Stage[A
     dtype = tensor.dtype.base_dtype
     if takes_lists(tensor):
         return (yield from _objects_in_slices(tensor, value))
-    if not dtype.is_opaque and is_large(value, dtype):
-        return (yield from convert_in_pieces(value, SlowConverter(tensor)))
+    if not dtype.is_opaque:
+        converter = SlowConverter(tensor)
+        value = converter.as_numpy(value)
+        if is_large(value, dtype):
+            return (yield from convert_in_pieces(value, converter))
     return convert(value)
 
 
@@ -194,12 +198,21 @@ class SlowConverter:
             return self._scalar_type(value)
         tensor = self._tensor
         _checked_object(tensor, value)
+        value = self.as_numpy(value)
         if isinstance(value, TensorHandle) and self.dtype is not types.string:
             value = _kept_tensor(tensor, value)
         is_array = isinstance(value, (np.ndarray, np.generic))
         converted = self.convert_array(value) if is_array else self.convert_nest(value)
         self.check_shape(converted)
         return converted
+
+    def as_numpy(self, value: Any) -> Any:
+        """*value*, as a numpy array if it is an array of another library."""
+        try:
+            return without_library(value)
+        except OpError as error:
+            tensor = self._tensor
+            raise type(error)(f"cannot feed {tensor.name!r}: {error.message}", node=tensor.op) from error.__cause__
 
     def convert_array(self, array: Any) -> Any:
         """An array or numpy scalar as it travels along edges, whatever its shape."""
@@ -236,6 +249,7 @@ class _GuardedConverter(SlowConverter):
     def __call__(self, value: Any) -> Any:
         if type(value) is self._python_type:
             return self._scalar_type(value)
+        value = self.as_numpy(value)
         if is_large(value, self.dtype):
             raise LargeFeedError
         return super().__call__(value)

@@ -14,6 +14,17 @@ from asyncexec.framework.errors import FailedPreconditionError
 from asyncexec.framework.limiter import WaitQueue
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The running event loop; FailedPreconditionError where there is none, as under trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise FailedPreconditionError(
+            "a session runs in an asyncio event loop, and there is none here",
+            hint="ax.run(main); from plain code, or from a thread that trio.to_thread starts: ax.BlockingSession",
+        ) from None
+
+
 class LoopPart(Protocol):
     """What of a session belongs to the loop while it is in use."""
 
@@ -71,9 +82,9 @@ class SessionLoop:
         """Let the running loop be the session's.
 
         Raises:
-            FailedPreconditionError: something is under way in another one.
+            FailedPreconditionError: something is under way in another one, or none runs.
         """
-        loop, before = asyncio.get_running_loop(), self.current
+        loop, before = running_loop(), self.current
         if loop is before:
             return
         if self.is_closed:
