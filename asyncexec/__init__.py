@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         quint16 as quint16, quint8 as quint8, resource as resource, string as string, uint16 as uint16,
         uint32 as uint32, uint4 as uint4, uint64 as uint64, uint8 as uint8, variant as variant,
     )
+    from asyncexec.frontend import raw_ops as raw_ops
     from asyncexec.frontend.array_functions import (
         broadcast_to as broadcast_to, expand_dims as expand_dims, fill as fill, linspace as linspace,
         matrix_transpose as matrix_transpose, meshgrid as meshgrid, ones as ones, ones_like as ones_like, pad as pad,
@@ -201,6 +202,7 @@ _PUBLIC = {
         "int32 int4 int64 int8 object qint16 qint32 qint8 quint16 quint8 resource string uint16 uint32 uint4 uint64 "
         "uint8 variant"
     ),
+    "asyncexec.frontend": "raw_ops",
     "asyncexec.frontend.array_functions": (
         "broadcast_to expand_dims fill linspace matrix_transpose meshgrid ones ones_like pad range reshape reverse "
         "roll sequence_mask squeeze tile transpose zeros zeros_like"
