@@ -17,6 +17,7 @@ from asyncexec.framework.graph_def import FunctionDef, GraphDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.tensor_id import is_valid_node_name, parse_tensor_name
 from asyncexec.graph.current_graph import GraphContext
+from asyncexec.graph.graph_pictures import to_dot, to_mermaid
 from asyncexec.graph.graph_to_def import CURRENT_VERSIONS, graph_to_def
 from asyncexec.graph.names import nearest
 from asyncexec.graph.node import Node, NodeProperties, SourceLine, Tensor
@@ -222,6 +223,17 @@ class Graph(GraphContext):
     def as_graph_def(self) -> GraphDef:
         """The graph as a GraphDef, which import_graph_def takes back."""
         return graph_to_def(self._nodes, self.functions.values(), self.versions)
+
+    def to_mermaid(self, *, max_nodes: int = 1_000) -> str:
+        """The graph as a Mermaid flowchart, which Markdown pages show; control edges are dotted.
+
+        InvalidArgumentError if there are more than *max_nodes*.
+        """
+        return to_mermaid(self._nodes, max_nodes)
+
+    def to_dot(self, *, max_nodes: int = 1_000) -> str:
+        """The graph as a digraph in DOT, which Graphviz draws; else as of ``to_mermaid``."""
+        return to_dot(self._nodes, max_nodes)
 
     def __repr__(self) -> str:
         tail = ", finalized" if self._is_finalized else ""
