@@ -7,6 +7,7 @@ costs next to nothing.
 
 from __future__ import annotations
 
+import builtins
 from typing import TYPE_CHECKING, Any
 
 # For type checkers; the same names as in the table below.
@@ -293,7 +294,8 @@ _PUBLIC = {
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 
-__all__ = sorted(_MODULES)
+# ``from asyncexec import *`` leaves the builtins as they are.
+__all__ = sorted(name for name in _MODULES if name not in vars(builtins))
 
 
 if not TYPE_CHECKING:  # type checkers would take any name for granted
@@ -311,4 +313,4 @@ if not TYPE_CHECKING:  # type checkers would take any name for granted
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(_MODULES)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,13 +47,22 @@ def typed_imports() -> dict[str, str]:
 
 
 def test_every_public_name_resolves() -> None:
-    assert {name for name in ax.__all__ if getattr(ax, name, None) is None} == set()
-    assert set(ax.__all__) <= set(dir(ax))
+    assert {name for name in dir(ax) if getattr(ax, name, None) is None} == set()
+    assert dir(ax) == sorted(ax._MODULES)
+
+
+def test_a_star_import_leaves_the_builtins_as_they_are() -> None:
+    names: dict[str, Any] = {}
+    exec("from asyncexec import *", names)
+    assert {"Graph", "placeholder", "float32"} <= names.keys()
+    assert not names.keys() & (vars(builtins).keys() - {"__doc__", "__name__", "__builtins__"})
+    assert not vars(builtins).keys() & set(ax.__all__)
+    assert {"abs", "bool", "object"} <= set(dir(ax))
 
 
 def test_type_checkers_see_the_same_names() -> None:
     assert typed_imports() == ax._MODULES
-    assert sorted(typed_imports()) == ax.__all__
+    assert sorted(typed_imports()) == dir(ax)
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
