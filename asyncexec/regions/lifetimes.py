@@ -150,10 +150,10 @@ class Lifetimes:
         loop = repeat.loop
         self._repeats.append(repeat)
         self._use(carried.first for carried in loop.carried)
-        self._loops.append(set())
         for carried in loop.carried:
-            self._make(carried.value)
+            self._make(carried.value)  # out here: it is what the loop gives
             self._in_round[carried.value] = self._position
+        self._loops.append(set())
         yield from self._block(repeat.head)
         self._position += 1
         assert loop.condition is not None

@@ -193,6 +193,24 @@ async def test_wrong_number_of_results_of_a_users_op() -> None:
     assert texts[0] == texts[1]
 
 
+async def test_array_that_a_loop_gives_is_there_in_each_round_of_a_later_one() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [2], name="x")
+        _, kept = ax.while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, a + 1.0), [0, x])
+        _, added = ax.while_loop(lambda i, b: i < 3, lambda i, b: (i + 1, b + kept), [0, x])
+        _, same = ax.while_loop(lambda i, b: i < 3, lambda i, b: (i + 1, kept), [0, kept])
+        inner = ax.while_loop(
+            lambda i, b: i < 2,
+            lambda i, b: (i + 1, ax.while_loop(lambda j, c: j < 2, lambda j, c: (j + 1, c + kept + b), [0, x])[1]),
+            [0, x],
+        )[1]
+    for fetch in (added, same, inner):
+        np.testing.assert_array_equal(*await run_both(graph, [fetch, fetch], {"x:0": np.array([1, 2], np.float32)}))
+    async with ax.Session(graph, COMPILED) as session:
+        got = await session.run([added, same], {"x:0": [1.0, 2.0]})
+    np.testing.assert_array_equal(got, [[10, 14], [3, 4]])
+
+
 async def test_loop_gives_the_event_loop_its_turns() -> None:
     with ax.Graph() as graph:
         last = count_to(ax.placeholder(ax.int32, [], name="n"))
