@@ -11,12 +11,14 @@ kernel), sleeps by the clock of the event loop, and costs a call that does not f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import CancelledError, Code, InvalidArgumentError, OpError
 from asyncexec.framework.under_way import tells
 
@@ -27,7 +29,6 @@ LASTING: Final = (
     LookupError, NameError, NotADirectoryError, NotImplementedError, PermissionError, RecursionError, SyntaxError,
     TypeError, ValueError,
 )  # fmt: skip
-_LONGEST_TEXT: Final = 200  # of an error in the list of attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class Retrying:
                 return await attempt()
             except Exception as error:
                 number = len(notes) + 1
-                text = f"attempt {number} of {self._retry.attempts}: {_line(error)}"
+                text = f"attempt {number} of {self._retry.attempts}: {one_line(error)}"
                 if number == self._retry.attempts or not self._retry.is_worth_another(error):
                     if notes:
                         _add_notes(error, [*notes, AttemptNote(text)])
@@ -167,16 +168,8 @@ async def _sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-def _line(error: BaseException) -> str:
-    try:
-        text = " ".join((error.message if isinstance(error, OpError) else str(error)).split())
-    except Exception:  # an exception that cannot even be shown
-        text = ""
-    shown = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
-    return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
-
-
 def _add_notes(error: BaseException, notes: list[AttemptNote]) -> None:
     """Put *notes* in place of those of a former call: a kernel may raise one instance again and again."""
-    others = [note for note in getattr(error, "__notes__", ()) if not isinstance(note, AttemptNote)]
-    error.__notes__ = [*others, *notes]
+    with contextlib.suppress(Exception):  # of an exception that takes no notes: it is what is to be seen
+        others = [note for note in getattr(error, "__notes__", ()) if not isinstance(note, AttemptNote)]
+        error.__notes__ = [*others, *notes]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -139,7 +140,8 @@ def begin_trace(trace: StepTrace) -> TraceToken:
 
 def end_trace(token: TraceToken) -> None:
     """It is as before ``begin_trace`` again."""
-    _TRACE.reset(token)
+    with suppress(ValueError):  # closed from another context, with its event loop
+        _TRACE.reset(token)
 
 
 def current_trace() -> StepTrace | None:

@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeAlias
 
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.step_stats import CallStats, DeviceStepStats, NodeExecStats, StepStats, ended_call
@@ -147,7 +148,7 @@ def _told(error: BaseException | None) -> str:
         return ""
     if isinstance(error, (asyncio.CancelledError, CancelledError)):
         return "cancelled"
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
+    return one_line(error)
 
 
 def _remark(counts: CallStats | None) -> str:

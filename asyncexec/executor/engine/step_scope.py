@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
@@ -18,6 +19,7 @@ from asyncexec.executor.engine.undo_log import UndoLog, is_cancellation, undo_al
 from asyncexec.framework.clock import NS_PER_S
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.derived import is_derived
+from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import CancelledError, InternalError
 from asyncexec.framework.under_way import NodeUnderWay, frames_of, told_by
 
@@ -258,8 +260,9 @@ class StepScope(ABC):
         later, self._later = self._later, None
         self._waiter = None
         if failure is not None:
-            for note in (later or ())[:MAX_NOTES]:
-                failure.add_note(note)
+            with contextlib.suppress(Exception):  # of an exception that takes no notes
+                for note in (later or ())[:MAX_NOTES]:
+                    failure.add_note(note)
         if failure is not None and is_cancellation(failure):
             self.undo()
         return failure
@@ -286,8 +289,7 @@ class StepScope(ABC):
         if isinstance(error, CancelledError) or not isinstance(error, Exception) or is_derived(error):
             return
         self._later = self._later or []
-        text = str(error).partition("\n")[0]
-        self._later.append(f"while the step ended, {item.node.name!r} raised {type(error).__name__}: {text}")
+        self._later.append(f"while the step ended, {item.node.name!r} raised {one_line(error)}")
 
     def fail_node(self, item: NodeItem, error: BaseException) -> None:
         """End the step with the *error* of *item*, unless its waiter lets it go on."""
