@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, cast
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.types import DType
+from asyncexec.frontend.convert import check_name
 from asyncexec.frontend.create_op import as_tensor, create_op, graph_of, holds_tensor
 from asyncexec.graph.current_graph import name_scope
 from asyncexec.graph.node import Node, Tensor
@@ -34,6 +35,7 @@ def effect_op(op: str, inputs: Sequence[Any] = (), name: str | None = None, **at
 @contextmanager
 def composite(name: str | None, default: str, values: Sequence[Any]) -> Iterator[str]:
     """A name scope in the graph of *values*; the node that is named by the scope bears the scope's own name."""
+    check_name(name)
     with graph_of(values), name_scope(name or default) as scope:
         yield scope
 

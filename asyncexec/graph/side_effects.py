@@ -107,9 +107,10 @@ class SideEffects:
         return uses if uses or makes_handle else [(None, True)]
 
     def _called(self, properties: NodeProperties) -> list[tuple[TracedFunction, int]]:
-        """The traced functions that such a node calls, each with the number of its first input."""
+        """The traced functions that such a node calls, each with the number of the input that is its first argument."""
         attrs = properties.attrs
-        named = [(attrs.get("f"), 0), (attrs.get("handler"), len(attrs.get("Tin", ())))]
+        # The first argument of a handler, the error, is no input of the node.
+        named = [(attrs.get("f"), 0), (attrs.get("handler"), len(attrs.get("Tin", ())) - 1)]
         found = [(self._graph.traced.find(one.name), first) for one, first in named if isinstance(one, NameAttrList)]
         return [(function, first) for function, first in found if function is not None]
 

@@ -23,6 +23,7 @@ from asyncexec.optimization import private_nodes
 from asyncexec.optimization.expansion import MAX_DEPTH
 from asyncexec.optimization.function_body import FUNCTIONAL_OPS
 
+_CALLING: Final = FUNCTIONAL_OPS | {"Catch"}  # whose functions are written out as well, each in a graph of its own
 MAX_INSTANCES: Final = 2**12  # of functions that are given functions
 MAX_NESTED: Final = 2**10  # functions in the attrs of one, and in theirs
 
@@ -67,7 +68,7 @@ class FunctionSizes:
         """
         total = 0
         for count, node in enumerate(nodes, 1):
-            if node.op in FUNCTIONAL_OPS or node.op in self._functions:
+            if node.op in _CALLING or node.op in self._functions:
                 try:
                     for instance in self._called_by(node):
                         total = yield from self._add(instance, total)
@@ -171,7 +172,7 @@ class FunctionSizes:
         for node in self._live_nodes(function):
             if node.op in self._functions:
                 calls.append(make_attr("func", NameAttrListProto.model_construct(name=node.op, attr=node.attr)))
-            elif node.op in FUNCTIONAL_OPS:
+            elif node.op in _CALLING:
                 attrs = op_registry.lookup(node.op).op_def.attrs
                 calls += [value for attr, value in node.attr.items() if attr in attrs]
             elif node.op != "Identity":  # which may be left out

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError, InvalidTypeError, NotFoundError
+from asyncexec.framework.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    InvalidTypeError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
 from tests.running import settle
 
 EXECUTORS = ("", "TAGGED_TOKEN", "COMPILED")
@@ -208,6 +216,84 @@ async def test_effects_keep_their_order_in_a_function() -> None:
     async with ax.Session(graph) as session:
         await session.run(initialize)
         assert await session.run(seen, {"x:0": 4}) == 5
+
+
+async def test_effects_of_a_handler_come_before_what_follows() -> None:
+    with ax.Graph() as graph:
+        count = ax.Variable(1, name="count")
+        initialize = ax.global_variables_initializer()
+
+        @ax.function
+        def handled(x: Any) -> Any:
+            def add(error: ax.Tensor) -> Any:
+                with ax.control_dependencies([count.assign_add(x)]):
+                    return ax.identity(x)
+
+            ax.catch(lambda: ax.string_length(ask("bad")) + x, add)
+            return count.read_value()
+
+        seen = handled(ax.placeholder(ax.int32, [], name="x"))
+    async with ax.Session(graph) as session:
+        await session.run(initialize)
+        assert await session.run(seen, {"x:0": 4}) == 5
+
+
+async def test_library_of_many_catches_is_refused() -> None:
+    function = ax.function(lambda x: x + 1.0, name="plain")
+
+    def doubled(inner: Any, number: int) -> Any:
+        def twice(x: Any) -> Any:
+            return ax.catch(lambda: inner(x), lambda error: x) + ax.catch(lambda: inner(x), lambda error: x)
+
+        return ax.function(twice, name=f"twice_{number}")
+
+    with ax.Graph() as graph:
+        for number in range(30):
+            function = doubled(function, number)
+        y = function(ax.placeholder(ax.float32, [], name="x"))
+    async with ax.Session(graph) as session:
+        with pytest.raises(ResourceExhaustedError, match="more than 1048576 nodes"):
+            await session.run(y, {"x:0": 1.0})
+
+
+async def test_handler_that_raises_the_error_again_holds_nothing() -> None:
+    class Fed:
+        pass
+
+    @ax.op
+    async def again(error: Any) -> Any:
+        try:
+            raise error
+        finally:
+            del error
+
+    @ax.op
+    async def failing(value: Any) -> Any:
+        raise LookupError("lost")
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.object, [], name="x")
+        y = ax.catch(lambda: failing(x), again)
+    gc.collect()
+    gc.disable()
+    try:
+        async with ax.Session(graph) as session:
+            fed = Fed()
+            seen = weakref.ref(fed)
+            with pytest.raises(LookupError, match="lost") as caught:
+                await session.run(y, {x: fed})
+            assert not [note for note in getattr(caught.value, "__notes__", []) if "handled" in note]
+            del fed, caught
+            await settle(5)
+            gc.collect(0)
+            assert seen() is None
+    finally:
+        gc.enable()
+
+
+def test_name_that_is_none() -> None:
+    with ax.Graph(), pytest.raises(InvalidTypeError, match="the name of a node is a str"):
+        ax.catch(lambda: 1.0, lambda error: 2.0, name=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

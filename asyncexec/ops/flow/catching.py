@@ -6,6 +6,7 @@ Each runs as a step of its own, which ends before the other begins.  A cancellat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -56,7 +57,8 @@ def _catch(construction: OpKernelConstruction) -> Kernel:
         try:
             return await _caught(body, handler, inputs[:num_args], inputs[num_args:])
         finally:
-            _depth.reset(token)
+            with suppress(ValueError):  # closed from another context
+                _depth.reset(token)
 
     return run
 
@@ -90,5 +92,8 @@ async def _caught(
     try:
         return await handler.run((caught,), handler_args, traces)
     except OpError as error:
-        error.add_note(f"while this was handled: {caught}")
+        if error.message != caught.message:  # else the handler has raised it again
+            error.add_note(f"while this was handled: {caught}")
         raise
+    finally:
+        del caught  # whose traceback, if it is raised again, holds this frame
