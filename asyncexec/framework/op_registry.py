@@ -17,7 +17,7 @@ from asyncexec.framework.op_def import OpDef, parse_op_def
 from asyncexec.framework.shape_inference import ShapeFunction, unknown
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class OpRegistration:
     """An op type and what is known of its outputs before it runs.
 

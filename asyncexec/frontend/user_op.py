@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from types import CoroutineType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from weakref import WeakValueDictionary
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import FailedPreconditionError, InternalError, InvalidArgumentError, InvalidTypeError
@@ -29,8 +30,8 @@ from asyncexec.frontend.user_op_parameters import Conversion, conversions, type_
 from asyncexec.frontend.user_op_policies import (
     OPTION_NAMES,
     OpOptions,
-    in_loop,
     on_workers,
+    plain_with_policies,
     with_fallback,
     with_policies,
 )
@@ -87,7 +88,9 @@ class UserOp(Generic[P, R]):
         dtypes = [as_dtype(dtype) for dtype in outputs] if outputs is not None else result_dtypes(hint)
         texts = frozenset(number for number in text_results(hint) if dtypes[number : number + 1] == [types.string])
         self.registration = self._register(tuple(dtypes), shapes, texts)
-        self._registrations: dict[OpOptions, OpRegistration] = {OpOptions(): self.registration}  # by policies
+        # By policies, as long as there are nodes with them.
+        self._registrations: WeakValueDictionary[OpOptions, OpRegistration] = WeakValueDictionary()
+        self._registrations[OpOptions()] = self.registration
 
     def _checked_executor(self, executor: str | None) -> bool:
         """Whether the function runs in processes."""
@@ -223,7 +226,7 @@ class UserOp(Generic[P, R]):
             call = with_fallback(call, options.fallback)
             return lambda *inputs: give(call(*inputs))
         if self._expensive is False:
-            return AsyncKernel(with_policies(in_loop(call), options), give)
+            return AsyncKernel(plain_with_policies(call, options), give)
         return AsyncKernel(on_workers(call, options, op_workers(construction)), give)
 
     def _process_call(self, construction: OpKernelConstruction) -> Callable[..., Any]:

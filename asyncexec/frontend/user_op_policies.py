@@ -17,10 +17,10 @@ from typing import Any, Final, TypeAlias
 from asyncexec.framework.errors import CancelledError, DeadlineExceededError, InvalidArgumentError
 from asyncexec.framework.kernel import do_nothing
 from asyncexec.framework.limiter import Limiter, Slot
+from asyncexec.framework.ownership import keep
 from asyncexec.framework.retry import Retry, Retrying
 from asyncexec.framework.step_stats import CallStats, begin_call
 from asyncexec.frontend.create_op import TensorSource
-from asyncexec.frontend.function_arguments import constant_key
 from asyncexec.frontend.user_op_workers import WorkerCall
 from asyncexec.graph.node import Tensor
 
@@ -32,21 +32,17 @@ OPTION_NAMES: Final = ("timeout", "retries", "limiter", "fallback", "name")
 class Fallback:
     """What stands for the result of a call that has failed: a value, or what a function makes of the exception."""
 
-    __slots__ = ("_key", "value")
+    __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
-        self.value = value
-        self._key = constant_key(value)
+        # It is given again and again, so arrays are kept: nobody can change them.
+        self.value = type(value)(map(keep, value)) if type(value) in (list, tuple) else keep(value)
 
     def result(self, error: Exception) -> Any:
         """The result; *error* is what the call raised."""
-        return self.value(error) if callable(self.value) else self.value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fallback) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
+        result = self.value(error) if callable(self.value) else self.value
+        # The frames of its traceback lead to those of the executor, which hold the values of the step.
+        return error.with_traceback(None) if result is error else result
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +119,11 @@ def with_policies(call: AsyncCall, options: OpOptions) -> AsyncCall:
     return _Policies(call, options).run if options.has_policies or options.fallback else call
 
 
+def plain_with_policies(call: Callable[..., Any], options: OpOptions) -> AsyncCall:
+    """The plain function *call*, made in the event loop as *options* say."""
+    return _Policies(in_loop(call), options, is_plain=True).run
+
+
 def with_fallback(call: Callable[..., Any], fallback: Fallback | None) -> Callable[..., Any]:
     """The plain function *call*, and what stands for its result where it fails."""
     if fallback is None:
@@ -156,10 +157,11 @@ def in_loop(call: Callable[..., Any]) -> AsyncCall:
 class _Policies:
     """The calls of one kernel."""
 
-    __slots__ = ("_call", "_fallback", "_limiter", "_retrying", "_timeout_s")
+    __slots__ = ("_awaits_fallback", "_call", "_fallback", "_limiter", "_retrying", "_timeout_s")
 
-    def __init__(self, call: Callable[..., Any], options: OpOptions) -> None:
+    def __init__(self, call: Callable[..., Any], options: OpOptions, *, is_plain: bool = False) -> None:
         self._call = call
+        self._awaits_fallback = not is_plain
         self._timeout_s = options.timeout
         self._limiter = options.limiter
         self._fallback = options.fallback
@@ -174,7 +176,7 @@ class _Policies:
             raise
         except Exception as error:
             result = self._fallback.result(error)
-        return await result if inspect.iscoroutine(result) else result
+        return await result if self._awaits_fallback and inspect.iscoroutine(result) else result
 
     async def _tried(self, inputs: Sequence[Any]) -> Any:
         """The result of the last attempt."""
@@ -220,7 +222,7 @@ class _WorkerPolicies(_Policies):
     __slots__ = ("_workers",)
 
     def __init__(self, call: Callable[..., Any], options: OpOptions, workers: WorkerCall) -> None:
-        super().__init__(call, options)
+        super().__init__(call, options, is_plain=True)
         self._workers = workers
 
     async def _attempt(self, inputs: Sequence[Any], stats: CallStats) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -152,15 +154,85 @@ async def test_plain_function_with_a_fallback_alone_runs_where_it_would_without(
     assert threads == [threading.main_thread()]
 
 
-def test_nodes_with_equal_fallbacks_share_what_they_can() -> None:
-    op = ax.op(name="Shared")(failing)
-    with ax.Graph():
+async def test_equal_values_are_told_apart() -> None:
+    op = ax.op(name="Apart", outputs=[ax.object])(failing)
+    with ax.Graph() as graph:
         x = ax.placeholder(ax.float64, [], name="x")
-        nodes = [op(x, fallback=value).op for value in (1.0, 1.0, 1, 0.0, -0.0, [1], [1])]
-    registrations = [node.properties.registration for node in nodes]
-    assert registrations[0] is registrations[1]
-    assert len({id(each) for each in registrations}) == 6
-    assert nodes[0].get_attr("_has_fallback") is True
+        values = [1, 1.0, True, (1,), (1.0,), frozenset({1}), frozenset({1.0})]
+        fetches = [op(x, fallback=value) for value in values]
+    assert fetches[0].op.get_attr("_has_fallback") is True
+    async with ax.Session(graph) as session:
+        got = await session.run(fetches, {x: 1.0})
+    assert list(map(repr, got)) == list(map(repr, values))
+
+
+def test_a_fallback_goes_with_its_graph() -> None:
+    class Kept:
+        def __call__(self, error: Exception) -> float:
+            return 0.0
+
+    def build() -> weakref.ref[Kept]:
+        kept = Kept()
+        with ax.Graph():
+            op(1.0, fallback=kept)
+        return weakref.ref(kept)
+
+    op = ax.op(name="Going")(failing)
+    built = [build() for _ in range(5)]
+    gc.collect()
+    assert [found() for found in built] == [None] * 5
+
+
+async def test_array_is_nobodys_to_change() -> None:
+    given = np.zeros(3)
+    with ax.Graph() as graph:
+        fetches = [
+            ax.op(outputs=[ax.float64], fallback=given, **options)(failing)(1.0) for options in ({}, {"timeout": 5.0})
+        ]
+        fetches += ax.op(outputs=[ax.float64, ax.float64], fallback=(given, given))(failing)(1.0)
+    given[0] = 7
+    async with ax.Session(graph) as session:
+        for found in await session.run(fetches):
+            with pytest.raises(ValueError, match="read-only"):
+                found[1] = 5
+        np.testing.assert_array_equal(await session.run(fetches), np.zeros((4, 3)))
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": 5.0}, {"expensive": False, "limiter": 1}])
+async def test_plain_function_has_no_async_fallback(options: dict[str, Any]) -> None:
+    with ax.Graph() as graph:
+        y = ax.op(fallback=described_later, **options)(failing)(1.0)
+    async with ax.Session(graph) as session:
+        with pytest.raises(InternalError, match="returned a coroutine"):
+            await session.run(y)
+
+
+async def test_error_as_its_own_fallback_holds_nothing() -> None:
+    class Fed:
+        pass
+
+    def raising(value: Any) -> Any:
+        raise ValueError
+
+    async def raising_later(value: Any) -> Any:
+        raise ValueError
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.object, [], name="x")
+        fetches = [ax.op(fallback=lambda error: error)(function)(x) for function in (raising, raising_later)]
+    gc.collect()
+    gc.disable()
+    try:
+        async with ax.Session(graph) as session:
+            fed = Fed()
+            seen = weakref.ref(fed)
+            found = await session.run(fetches, {x: fed})
+            assert [type(error) for error in found] == [ValueError, ValueError]
+            del fed, found
+            await settle(5)
+            assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_a_tensor_is_no_fallback() -> None:
