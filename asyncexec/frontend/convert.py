@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +29,7 @@ _ML_KINDS: Final = {"int4": "i", "uint4": "u", "bfloat16": "f", "float8_e5m2": "
 
 MAX_DEPTH: Final = 64  # lists in lists: numpy's most dimensions
 _MAX_BYTES: Final = 2**40  # a constant that is larger is a mistake
+_MAX_OBJECTS: Final = 2**27  # in lists: a gigabyte of references
 
 
 def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]:
@@ -67,30 +68,54 @@ def objects_of(value: Any, rank: int) -> Stage[np.ndarray[Any, Any]]:
     """The members of *value*, lists of lists down to *rank* dimensions, as an array of Python objects, as a stage.
 
     Raises:
-        InvalidArgumentError: rows of different lengths, or what is no list where one is to be.
+        InvalidArgumentError: rows of different lengths, what is no list where one is to be, or more than MAX_DEPTH
+            dimensions.
+        ResourceExhaustedError: there are more than _MAX_OBJECTS.
     """
+    if rank > MAX_DEPTH:
+        raise InvalidArgumentError(f"lists in lists, more than {MAX_DEPTH} deep, make no tensor")
     dims, first = [], value
     for _ in range(rank):
         if not isinstance(first, (list, tuple)):
             raise _uneven(value)
         dims.append(len(first))
         first = first[0] if first else ()
-    whole = np.empty(dims, object)
-    rows: list[tuple[np.ndarray[Any, Any], Any]] = [(whole, value)]
-    while rows:
-        array, members = rows.pop()
-        if not isinstance(members, (list, tuple)) or len(members) != len(array):
+    size = math.prod(dims)
+    if size > _MAX_OBJECTS:
+        raise ResourceExhaustedError(f"{size:,} Python objects, of the shape {dims}, are more than {_MAX_OBJECTS:,}")
+    flat = np.empty(size, object)
+    end = 0
+    for part in _members_in_parts(value, dims):
+        if end + len(part) > size:  # somebody has made a list longer meanwhile
             raise _uneven(value)
-        if array.ndim > 1:
-            rows += zip(array, members, strict=True)
+        flat[end : end + len(part)] = np.fromiter(part, object, len(part))
+        end += len(part)
+        yield
+    if end != size:
+        raise _uneven(value)
+    return flat.reshape(dims)
+
+
+def _members_in_parts(value: Any, dims: list[int]) -> Iterator[list[Any]]:
+    """The innermost members of *value*, which is of *dims*, some at a time."""
+    part: list[Any] = []
+    rows = [iter([value])]
+    while rows:
+        row = next(rows[-1], None)
+        if row is None:
+            rows.pop()
             continue
-        for start in range(0, len(array), PART):
-            part, place = members[start : start + PART], array[start : start + PART]
-            if len(part) != len(place):  # somebody has made the list shorter
-                raise _uneven(value)
-            place[:] = np.fromiter(part, object, len(part))
-            yield
-    return whole
+        if not isinstance(row, (list, tuple)) or len(row) != dims[len(rows) - 1]:
+            raise _uneven(value)
+        if len(rows) < len(dims):
+            rows.append(iter(row))
+            continue
+        for start in range(0, len(row), PART):
+            part += row[start : start + PART]
+            if len(part) >= PART:
+                yield part
+                part = []
+    yield part
 
 
 def _is_record(value: Any) -> bool:

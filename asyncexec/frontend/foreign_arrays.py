@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import InvalidTypeError
 
 
@@ -29,5 +30,5 @@ def without_library(value: Any) -> Any:
         if tensor.dtype == torch.bfloat16:  # which numpy does not have of its own
             return tensor.view(torch.int16).numpy().view(types.bfloat16.as_numpy_dtype)
         return tensor.numpy()
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        raise InvalidTypeError(f"numpy cannot take this {type(value).__name__}: {error}") from error
+    except Exception as error:  # whatever its library raises
+        raise InvalidTypeError(f"numpy cannot take this {type(value).__name__}: {one_line(error)}") from error

@@ -70,7 +70,8 @@ def text_results(hint: Any) -> frozenset[int]:
 
 def _result_dtype(hint: Any) -> DType:
     if typing.get_origin(hint) is np.ndarray:  # NDArray[np.float32] is np.ndarray[Any, np.dtype[np.float32]]
-        (hint,) = typing.get_args(typing.get_args(hint)[1]) or (Any,)
+        *_, scalars = typing.get_args(hint)
+        (hint,) = typing.get_args(scalars) or (Any,)
         if hint not in _ARRAY_SCALARS:  # np.floating, say, or Any
             return types.object
     if isinstance(hint, type) and issubclass(hint, np.generic):

@@ -33,7 +33,8 @@ def may_be_scalar(tensor: Tensor) -> bool:
 
 def python_scalar(value: Any) -> Any:
     """The bool, int, float or complex that a numpy scalar is; any other value as ``as_text`` gives it."""
-    return value.item() if isinstance(value, np.generic) else as_text(value)
+    # Not bytes of numpy's, which a session handle is.
+    return value.item() if isinstance(value, np.generic) and not isinstance(value, np.flexible) else as_text(value)
 
 
 def as_text(value: Any) -> Any:

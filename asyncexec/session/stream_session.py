@@ -22,6 +22,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.frontend.stream_functions import close_iterators, drawing, iterate, values_of
 from asyncexec.graph.node import Tensor
+from asyncexec.session.session_loop import running_loop
 from asyncexec.session.stream_plan import (
     StreamHost,
     has_large,
@@ -55,7 +56,7 @@ class _Handle:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _open_scope(self) -> StreamScope:
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         host = self._host
         host.enter_loop()
         admission = host.admission.admit_stream()

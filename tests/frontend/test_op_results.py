@@ -24,6 +24,7 @@ from asyncexec.framework.errors import InvalidTypeError
         (NDArray[np.str_], ["object"]),
         (NDArray[Any], ["object"]),
         (np.ndarray, ["object"]),
+        (np.ndarray[int], ["object"]),
     ],
     ids=str,
 )

@@ -42,6 +42,26 @@ async def test_what_knows_dlpack() -> None:
         assert caught.value.node == "x"
 
 
+@pytest.mark.parametrize("kind", [KeyError, OSError, AttributeError])
+async def test_what_fails_to_export_itself(kind: type[Exception]) -> None:
+    class Broken(Exporter):
+        def __dlpack__(self, *args: Any, **options: Any) -> Any:
+            raise kind("broken")
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None], name="x")
+        y = x * 2.0
+        with pytest.raises(InvalidTypeError, match="numpy cannot take this Broken"):
+            ax.constant(Broken(np.ones(1)))
+    async with ax.Session(graph) as session:
+        with pytest.raises(InvalidTypeError, match="cannot feed 'x:0': numpy cannot take this Broken"):
+            await session.run(y, {x: Broken(np.ones(1))})
+        items = [{x: Broken(np.ones(1))}, {x: [1.0]}]
+        first, second = [item async for item in session.map(y, items, on_error="yield")]
+        assert isinstance(first, InvalidTypeError)
+        np.testing.assert_array_equal(second, [2.0])
+
+
 @pytest.mark.torch
 async def test_tensors_of_torch() -> None:
     torch = pytest.importorskip("torch")
@@ -64,3 +84,6 @@ def test_without_an_event_loop_it_is_said_what_there_is(options: ax.RunOptions |
     with pytest.raises(FailedPreconditionError, match="runs in an asyncio event loop") as caught:
         call.send(None)
     assert "ax.BlockingSession" in (caught.value.hint or "")
+    items = aiter(ax.Session(graph).map(y, [{}]))
+    with pytest.raises(FailedPreconditionError, match="runs in an asyncio event loop"):
+        anext(items).send(None)  # type: ignore[attr-defined]

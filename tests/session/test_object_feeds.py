@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 import asyncexec as ax
-from asyncexec.framework.errors import InternalError, InvalidArgumentError, InvalidTypeError
+from asyncexec.framework.errors import InternalError, InvalidArgumentError, InvalidTypeError, ResourceExhaustedError
 from tests.session.turns import turns_during
 
 
@@ -80,6 +80,42 @@ async def test_lists_of_other_shapes_are_refused(shape: list[int | None], value:
             await session.run(same, {fed: value})
         assert said in str(caught.value)
         assert caught.value.node == "fed"
+
+
+def nested(kind: str) -> tuple[int, Any]:
+    """A rank, and a list that is not to be made an array of it."""
+    if kind == "large":
+        rows: Any = [0] * 1000
+        for _ in range(3):
+            rows = [rows] * 1000
+        return 4, rows
+    endless: Any = []
+    endless += [endless] if kind == "deep" else [endless, endless]
+    return (65, endless) if kind == "deep" else (30, endless)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("large", ResourceExhaustedError), ("deep", InvalidArgumentError), ("wide", ResourceExhaustedError)],
+)
+async def test_lists_that_are_too_large_are_refused(kind: str, error: type[Exception]) -> None:
+    rank, value = nested(kind)
+    graph, fed, (same, _) = objects([None] * rank)
+    async with ax.Session(graph) as session:
+        with pytest.raises(error, match="cannot feed 'fed:0'"):
+            await session.run(same, {fed: value})
+        (found,) = [item async for item in session.map(same, [{fed: value}], on_error="yield")]
+        assert isinstance(found, error)
+
+
+async def test_rows_of_a_long_list_leave_the_loop_its_turns() -> None:
+    graph, fed, (same, _) = objects([None, None])
+    rows = [[i] for i in range(400_000)]
+    async with ax.Session(graph) as session:
+        await session.run(same, {fed: [[1]]})
+        few, _ = await turns_during(session.run(same, {fed: [[1]]}))
+        turns, got = await turns_during(session.run(same, {fed: rows}))
+    assert (got.shape, got[-1, 0], turns > few + 10) == ((400_000, 1), 399_999, True)
 
 
 async def test_elements_of_a_list_are_mapped_one_by_one() -> None:

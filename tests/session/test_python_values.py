@@ -85,6 +85,15 @@ async def test_scalars_are_python_values_where_the_call_says_so(executor_type: s
     assert json.dumps(got) == '{"twice": 5.0}'
 
 
+async def test_session_handles_stay_handles() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float64, [], name="x")
+        handle = ax.get_session_handle(x * 2.0)
+    async with ax.Session(graph, ax.SessionConfig(python_scalars=True)) as session:
+        kept = await session.run(handle, {x: 2.0})
+        assert await session.run(x + 1.0, {x: kept}) == 5.0
+
+
 async def test_arrays_stay_arrays() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, None, name="x")
