@@ -27,7 +27,7 @@ async def within(timeout_s: float, run: Coroutine[Any, Any, Any]) -> Any:
     notes: Iterable[str] = ()
     try:
         async with deadline.scope:
-            timer = loop.call_later(timeout_s, deadline.expire, loop)
+            timer = loop.call_at(loop.time() + timeout_s, deadline.expire, loop)
             try:
                 return await run
             finally:
