@@ -183,3 +183,17 @@ async def test_memory_is_flat() -> None:
 @pytest.mark.filterwarnings(IGNORED)
 async def test_memory_is_flat_over_many_items() -> None:
     await check_flat([1_000, 20_000, 100_000, 200_000])
+
+
+async def test_result_that_was_taken_is_not_held_by_a_step_that_rests() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [3], name="x")
+        y = x + 1.0
+    async with ax.Session(graph, ax.SessionConfig(executor_type="COMPILED")) as session, session.stream(y) as stream:
+        for _ in range(3):
+            await stream.send({x: np.ones(3, np.float32)})
+            taken = await anext(stream)
+            result = weakref.ref(taken)
+            del taken
+            await settle(3)
+            assert result() is None
