@@ -25,6 +25,12 @@ def write_file(path: Path, data: bytes, what: str) -> None:
         path.write_bytes(data)
 
 
+def make_folder(path: Path) -> None:
+    """Make the folder *path* where it is not there; errors as of :func:`read_file`."""
+    with _file_errors(path, "a folder"):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 @contextmanager
 def _file_errors(path: Path, what: str) -> Iterator[None]:
     try:
@@ -33,7 +39,7 @@ def _file_errors(path: Path, what: str) -> Iterator[None]:
         raise NotFoundError(f"{str(path)!r} does not exist; expected {what} there") from error
     except PermissionError as error:
         raise PermissionDeniedError(f"{str(path)!r} must not be opened; expected {what} there") from error
-    except (IsADirectoryError, NotADirectoryError, ValueError) as error:
+    except (FileExistsError, IsADirectoryError, NotADirectoryError, ValueError) as error:
         raise InvalidArgumentError(f"{str(path)!r} is not a file; expected {what} there") from error
     except OSError as error:
         raise UnavailableError(f"{str(path)!r} cannot be opened: {error}; expected {what} there") from error

@@ -15,7 +15,7 @@ from asyncexec.framework.errors import DataLossError, InvalidArgumentError, OpEr
 from asyncexec.framework.extras import require
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.importers.proto_convert import GraphReader, GraphWriter
-from asyncexec.importers.proto_messages import plain_graph_def, proto_messages
+from asyncexec.importers.proto_messages import proto_messages
 from asyncexec.process.gc_pause import paused_gc
 
 GraphFormat: TypeAlias = Literal["pb", "pbtxt", "json"]
@@ -62,19 +62,24 @@ def format_graph_def(graph_def: GraphDef, format: GraphFormat) -> bytes:  # noqa
 
 
 def graph_def_from_proto(message: Any) -> GraphDef:
-    """The GraphDef of a protobuf message (tensorboard's class, or TensorFlow's own)."""
+    """The GraphDef of a protobuf message (one of this package, TensorFlow's own, or tensorboard's)."""
     return parse_graph_def(serialize(message, "the message"), "pb", source="the message")
 
 
 def graph_def_to_proto(graph_def: GraphDef) -> Any:
-    """*graph_def* as a message of ``tensorboard.compat.proto.graph_pb2.GraphDef``."""
+    """*graph_def* as a protobuf message with the fields of TensorFlow's GraphDef.
+
+    Its class is of this package; TensorFlow's own reads the same bytes:
+    ``tf.compat.v1.GraphDef.FromString(message.SerializeToString())``.
+    """
     try:
         packed = GraphWriter().graph_def(graph_def)
     except (ValueError, TypeError, RecursionError) as error:
         raise _typed(error, "this graph cannot be written as protobuf") from error
     except require("google.protobuf.message", extra="tf").Error as error:
         raise InvalidArgumentError(f"this graph is {_TOO_DEEP}: {error}") from error
-    return parse_message(plain_graph_def(), serialize(packed, "this graph"), "this graph", "a GraphDef")
+    plain = proto_messages(packed=False).graph_def
+    return parse_message(plain, serialize(packed, "this graph"), "this graph", "a GraphDef")
 
 
 def serialize(message: Any, source: str) -> bytes:
@@ -144,7 +149,7 @@ def _begins_like_graph_def(data: bytes) -> bool:
 
 
 def _parse_text(data: bytes, source: str) -> GraphDef:
-    message = parse_text_message(plain_graph_def()(), data, source, "a GraphDef")
+    message = parse_text_message(proto_messages(packed=False).graph_def(), data, source, "a GraphDef")
     return _parse_binary(serialize(message, source), source)
 
 

@@ -54,15 +54,13 @@ class GraphReader:
     """Turns messages of the packed classes into models; what it met before it gives again."""
 
     def __init__(self) -> None:
-        self._messages = proto_messages(packed=True)
+        self._attr_entry = proto_messages(packed=True).attr_entry
         self._by_type: dict[str, Callable[[Any], Any]] = {}
         self._names: dict[str, str] = {}
         self._entries: dict[bytes, tuple[str, AttrValue]] = {}
         self._attrs: dict[tuple[bytes, ...], Mapping[str, AttrValue]] = {}
         self._shapes: dict[bytes, TensorShapeProto] = {}
-        self._read_attr_value = self._reader_of(
-            self._messages.attr_entry.DESCRIPTOR.fields_by_name["value"].message_type
-        )
+        self._read_attr_value = self._reader_of(self._attr_entry.DESCRIPTOR.fields_by_name["value"].message_type)
 
     def read(self, message: Any) -> Any:
         """The model of *message*."""
@@ -81,8 +79,7 @@ class GraphReader:
         self._by_type[descriptor.full_name] = reader  # before its fields' readers are made: types refer to themselves
         defaults = model.field_defaults()
         for field in descriptor.fields:
-            if field.name in defaults:  # a tensorboard younger than this program may know more
-                fields[field] = (field.name, self._field_reader(field, defaults[field.name]))
+            fields[field] = (field.name, self._field_reader(field, defaults[field.name]))
         return reader
 
     def _field_reader(self, field: Any, default: Any) -> Callable[[Any], Any] | None:
@@ -154,7 +151,7 @@ class GraphReader:
     def _read_entry(self, entry: bytes) -> tuple[str, AttrValue]:
         found = self._entries.get(entry)
         if found is None:
-            message = self._messages.attr_entry.FromString(entry)
+            message = self._attr_entry.FromString(entry)
             found = (self._names.setdefault(message.key, message.key), self._read_attr_value(message.value))
             if len(entry) <= _MAX_REMEMBERED_BYTES:
                 self._entries[entry] = found
@@ -173,9 +170,8 @@ def _fields_reader(
     def read_fields(message: Any) -> Any:
         fields = defaults.copy()
         for field, value in message.ListFields():
-            if field in readers:
-                name, reader = readers[field]
-                fields[name] = value if reader is None else reader(value)
+            name, reader = readers[field]
+            fields[name] = value if reader is None else reader(value)
         return make(fields)
 
     return read_fields
@@ -195,14 +191,15 @@ class GraphWriter:
     """Turns models into messages of the packed classes."""
 
     def __init__(self) -> None:
-        self._messages = proto_messages(packed=True)
+        self._graph_def = proto_messages(packed=True).graph_def
+        self._attr_entry = proto_messages(packed=True).attr_entry
         self._by_type: dict[str, Callable[[Any], Any]] = {}
         self._attrs: dict[int, list[bytes]] = {}
         self._entries: dict[tuple[str, int], bytes] = {}
 
     def graph_def(self, graph: GraphDef) -> Any:
         """The message of *graph*, which has to live as long as this writer."""
-        return self._writer_of(self._messages.graph_def.DESCRIPTOR)(graph)
+        return self._writer_of(self._graph_def.DESCRIPTOR)(graph)
 
     def _writer_of(self, descriptor: Any) -> Callable[[Any], Any]:
         """What writes models as messages of *descriptor*."""
@@ -227,8 +224,6 @@ class GraphWriter:
         self._by_type[descriptor.full_name] = write  # before its fields' writers are made: types refer to themselves
         is_node = descriptor.name == "NodeDef"
         for field in descriptor.fields:
-            if field.name not in defaults:
-                continue
             is_attrs = is_node and field.name == "attr"
             writers[field.name] = self._entries_of if is_attrs else self._field_writer(field, defaults[field.name])
         return write
@@ -260,8 +255,8 @@ class GraphWriter:
     def _entry(self, key: str, value: AttrValue) -> bytes:
         found = self._entries.get((key, id(value)))
         if found is None:
-            descriptor = self._messages.attr_entry.DESCRIPTOR
+            descriptor = self._attr_entry.DESCRIPTOR
             write = self._writer_of(descriptor.fields_by_name["value"].message_type)
-            found = self._messages.attr_entry(key=key, value=write(value)).SerializeToString(deterministic=True)
+            found = self._attr_entry(key=key, value=write(value)).SerializeToString(deterministic=True)
             self._entries[key, id(value)] = found
         return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,13 +57,13 @@ def is_saved_model(path: Path) -> bool:
     return path.name in SAVED_MODEL_FILES or path.is_dir()
 
 
-def load_saved_model(path: str | Path) -> SavedModel:
+def load_saved_model(path: str | PathLike[str]) -> SavedModel:
     """The graph tagged ``serve``, else the first, of a SavedModel folder or file, with its signatures.
 
     Raises:
         NotFoundError: there is no such file.
-        DataLossError: it is cut short or no SavedModel.
-        InvalidArgumentError: the graph or a signature is wrong in itself.
+        DataLossError: the file is truncated, or no SavedModel.
+        InvalidArgumentError: the graph or a signature is malformed.
     """
     source, meta_graph = _meta_graph(Path(path))
     return SavedModel(
@@ -72,7 +73,7 @@ def load_saved_model(path: str | Path) -> SavedModel:
     )
 
 
-def load_saved_graph(path: str | Path) -> GraphDef:
+def load_saved_graph(path: str | PathLike[str]) -> GraphDef:
     """The graph alone; errors as of :func:`load_saved_model`."""
     source, meta_graph = _meta_graph(Path(path))
     return read_message(meta_graph.graph_def, source)

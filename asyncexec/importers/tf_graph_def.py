@@ -1,11 +1,11 @@
 """TensorFlow's graph files: load and save GraphDefs as ``.pb``, ``.pbtxt`` and ``.json``, and load SavedModels.
 
-Binary and text go through the protobuf classes that the package ``tensorboard`` carries (extra ``tf``), never through
-TensorFlow; JSON needs no extra.
+Binary and text need the package ``protobuf`` (extra ``tf``), and never TensorFlow; JSON needs no extra.
 """
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 from typing import Final
 
@@ -45,13 +45,20 @@ __all__ = [
 _SUFFIXES: Final[dict[str, GraphFormat]] = {".pb": "pb", ".pbtxt": "pbtxt", ".json": "json"}
 
 
-def load_graph_def(path: str | Path, *, format: GraphFormat | None = None) -> GraphDef:  # noqa: A002
-    """The GraphDef in a file, its format guessed by its suffix; of a SavedModel, the graph tagged ``serve``.
+def load_graph_def(path: str | PathLike[str], *, format: GraphFormat | None = None) -> GraphDef:  # noqa: A002
+    """The GraphDef in a file; of a SavedModel, the graph tagged ``serve``.  The suffix tells the format.
+
+    >>> with ax.Graph() as graph:
+    ...     y = ax.constant(1, name="y")
+    >>> ax.save_graph_def(graph.as_graph_def(), "graph.json")
+    >>> ax.import_graph_def(ax.load_graph_def("graph.json"))
+    >>> show(ax.current_graph()["y:0"])
+    1
 
     Raises:
         NotFoundError: there is no such file.
-        DataLossError: it is empty, cut short, or not a GraphDef.
-        InvalidArgumentError: it has fields that are unknown or wrong; or nothing tells its format.
+        DataLossError: the file is empty, truncated, or no GraphDef.
+        InvalidArgumentError: it has unknown or malformed fields, or its format is unknown.
     """
     path = Path(path)
     if format is None and is_saved_model(path):
@@ -63,8 +70,19 @@ def load_graph_def(path: str | Path, *, format: GraphFormat | None = None) -> Gr
     return parse_graph_def(data, chosen, source=repr(str(path)))
 
 
-def save_graph_def(graph_def: GraphDef, path: str | Path, *, format: GraphFormat | None = None) -> None:  # noqa: A002
-    """Write *graph_def* to a file, its format told by the suffix unless given."""
+def save_graph_def(graph_def: GraphDef, path: str | PathLike[str], *, format: GraphFormat | None = None) -> None:  # noqa: A002
+    """Write *graph_def* to a file.  The suffix tells the format, unless *format* does.
+
+    >>> with ax.Graph() as graph:
+    ...     y = ax.constant(1, name="y")
+    >>> ax.save_graph_def(graph.as_graph_def(), "graph.json")
+    >>> [node.name for node in ax.load_graph_def("graph.json").node]
+    ['y']
+
+    Raises:
+        InvalidArgumentError: the suffix tells no format, or *path* is no file.
+        NotFoundError: the folder does not exist.
+    """
     path = Path(path)
     write_file(path, format_graph_def(graph_def, format or _format_of(path)), "to write a GraphDef")
 
