@@ -13,9 +13,40 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from asyncexec.framework.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from asyncexec.framework.tensor_protos import TensorShapeProto
 
 SORT: Final = "thread_sort_index"
+_wire_types: Final = LazyModule("asyncexec.framework.wire_types")  # the command's help needs no numpy
+
+
+class AllocationLike(Protocol):
+    """The bytes of a tensor."""
+
+    @property
+    def allocated_bytes(self) -> int: ...
+
+
+class TensorLike(Protocol):
+    """A tensor without its values."""
+
+    @property
+    def dtype(self) -> int: ...
+    @property
+    def shape(self) -> TensorShapeProto: ...
+    @property
+    def allocation_description(self) -> AllocationLike | None: ...
+
+
+class NodeOutputLike(Protocol):
+    """An output of an execution."""
+
+    @property
+    def tensor_description(self) -> TensorLike: ...
 
 
 class NodeExecStatsLike(Protocol):
@@ -37,6 +68,8 @@ class NodeExecStatsLike(Protocol):
     def timeline_label(self) -> str: ...
     @property
     def failure(self) -> str: ...
+    @property
+    def output(self) -> Sequence[NodeOutputLike]: ...
 
 
 class DeviceStepStatsLike(Protocol):
@@ -118,9 +151,14 @@ def _name(what: str, name: str | int, pid: int, tid: int = 0) -> dict[str, Any]:
 def _execution(stats: NodeExecStatsLike, pid: int, row: int, begin: int) -> dict[str, Any]:
     start = _start_ns(stats)
     op = _op_of_label(stats.timeline_label)
-    args = {"name": stats.node_name, "op": op, "label": stats.timeline_label}
+    args: dict[str, Any] = {"name": stats.node_name, "op": op, "label": stats.timeline_label}
     if stats.scheduled_nanos:
         args["waited_micros"] = f"{max(0, stats.all_start_nanos - stats.scheduled_nanos) / 1000:g}"
+    if stats.output:
+        tensors = [each.tensor_description for each in stats.output]
+        args["outputs"] = ", ".join(map(_shown, tensors))
+        allocated = (each.allocation_description for each in tensors)
+        args["output_bytes"] = sum(each.allocated_bytes for each in allocated if each is not None)
     name = op or stats.node_name
     event = {
         "ph": "X",
@@ -136,6 +174,11 @@ def _execution(stats: NodeExecStatsLike, pid: int, row: int, begin: int) -> dict
         args["failure"] = stats.failure
         event |= {"name": f"{name} ({'cancelled' if stats.failure == 'cancelled' else 'failed'})", "cname": "terrible"}
     return event
+
+
+def _shown(tensor: TensorLike) -> str:
+    """``DT_FLOAT[2,3]``."""
+    return f"{_wire_types.DATA_TYPES.write(tensor.dtype)}[{','.join(str(dim.size) for dim in tensor.shape.dim)}]"
 
 
 def _op_of_label(label: str) -> str:

@@ -9,20 +9,70 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
 
 from asyncexec.framework.chrome_trace import write_chrome_trace
+from asyncexec.framework.errors import FailedPreconditionError
 from asyncexec.framework.graph_def import GraphDef
+from asyncexec.framework.lazy_module import LazyModule
+from asyncexec.framework.tensor_protos import TensorShapeProto
+from asyncexec.framework.wire_types import DataType
+
+_step_stats_html = LazyModule("asyncexec.framework.step_stats_html")
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", defer_build=True)
+
+
+class _Shared(_Record):
+    """A record that many executions share, and nobody changes."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class AllocatorMemoryUsed(_Shared):
+    """The bytes of an execution's outputs, which its kernel may have allocated or not: they may be those of an input.
+
+    What a kernel allocates besides is not known.  So ``total_bytes`` and ``peak_bytes`` are ``live_bytes``, what is
+    there when it has ended.
+    """
+
+    allocator_name: str = ""
+    total_bytes: int = 0
+    peak_bytes: int = 0
+    live_bytes: int = 0
+
+
+class AllocationDescription(_Shared):
+    """The bytes of a tensor; of an array of strings, those of its references."""
+
+    requested_bytes: int = 0
+    allocated_bytes: int = 0
+    allocator_name: str = ""
+
+
+class TensorDescription(_Shared):
+    """A tensor without its values; without bytes where it is a Python object."""
+
+    dtype: DataType = 0
+    shape: TensorShapeProto = TensorShapeProto.model_construct()
+    allocation_description: AllocationDescription | None = None
+
+
+class NodeOutput(_Shared):
+    """An output of a node that is not dead."""
+
+    slot: int = 0
+    tensor_description: TensorDescription = Field(default_factory=TensorDescription)
 
 
 class NodeExecStats(_Record):
     """One live execution of a node.  ``..._rel_...`` counts from ``all_start``; ``all_start`` is since 1970.
+
+    An execution that failed has no ``output``, and a constant, which was there before the step, no ``memory``.
 
     The last three TensorFlow does not have; two of them are 0 but for ops with a timeout, retries or a limiter.
     """
@@ -38,6 +88,8 @@ class NodeExecStats(_Record):
     all_end_rel_nanos: int = 0
     scheduled_micros: int = 0
     scheduled_nanos: int = 0
+    memory: list[AllocatorMemoryUsed] = Field(default_factory=list)
+    output: list[NodeOutput] = Field(default_factory=list)
     timeline_label: str = ""
     thread_id: int = 0
     attempts: int = 0  # calls that were made until one succeeded
@@ -78,13 +130,23 @@ class PassStats(_Record):
 
 
 class RunMetadata(_Record):
-    """Filled in place by ``session.run(..., metadata=RunMetadata())``.
+    """What a run tells about itself: ``session.run(..., metadata=metadata)`` fills it in place.
 
     ``step_stats`` needs ``RunOptions(trace=True)``; ``partition_graphs`` needs
-    ``RunOptions(output_partition_graphs=True)``.  ``passes`` tells what was made of the graph before it ran; with
-    ``RunOptions(output_pass_graphs=True)`` it has the graph after each of them.
+    ``RunOptions(output_partition_graphs=True)``.  ``passes`` tells how each pass changed the graph before it ran; with
+    ``RunOptions(output_pass_graphs=True)`` it has the graph after each pass.
 
-    The entries of ``step_stats`` are made when it is first asked for.
+    The entries of ``step_stats`` are made when they are first read.
+
+    >>> metadata = ax.RunMetadata()
+    >>> with ax.BlockingSession(ax.current_graph()) as session:
+    ...     session.run(ax.constant(1, name="x"), options=ax.RunOptions(trace=True), metadata=metadata)
+    np.int32(1)
+    >>> [node.node_name for node in metadata.step_stats.dev_stats[0].node_stats]
+    ['x']
+
+    Raises:
+        pydantic.ValidationError: a field is unknown or has another type; a ValueError.
     """
 
     step_stats: StepStats = Field(default_factory=StepStats)
@@ -93,8 +155,27 @@ class RunMetadata(_Record):
     _make_step_stats: Callable[[], StepStats] | None = PrivateAttr(None)
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write ``step_stats`` to *path* as a timeline, which ui.perfetto.dev and chrome://tracing show."""
+        """Write ``step_stats`` to *path* as a timeline, which ui.perfetto.dev and chrome://tracing show.
+
+        Raises:
+            FailedPreconditionError: there are no step stats: the run was not traced.
+            OSError: the file cannot be written.
+        """
+        if not self.step_stats.dev_stats:
+            raise FailedPreconditionError(
+                "there are no step stats to save", hint="trace the run: options=ax.RunOptions(trace=True)"
+            )
         write_chrome_trace(self.step_stats, path)
+
+    def __repr__(self) -> str:
+        described: str = _step_stats_html.described(self)
+        return described
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        html: str = _step_stats_html.metadata_html(self)
+        return html
 
     def defer_step_stats(self, make: Callable[[], StepStats]) -> None:
         """Let ``step_stats`` be what *make* gives, called when somebody asks for it."""

@@ -46,9 +46,14 @@ async def fill_metadata(
             if collector.num_records > _MANY:
                 metadata.step_stats = await run_in_slices(collector.step_stats(device_of), clock)
             else:
-                metadata.defer_step_stats(partial(_step_stats, collector, device_of))
+                defer_step_stats(metadata, collector, device_of)
         if options is not None and options.output_partition_graphs:
             await run_in_slices(_add_partition_graphs(metadata, graph), clock)
+
+
+def defer_step_stats(metadata: RunMetadata, collector: StepStatsCollector, device_of: Callable[[Node], str]) -> None:
+    """Let the StepStats of *metadata* be made of what *collector* has gathered when they are first asked for."""
+    metadata.defer_step_stats(partial(_step_stats, collector, device_of))
 
 
 def _step_stats(collector: StepStatsCollector, device_of: Callable[[Node], str]) -> StepStats:

@@ -98,7 +98,7 @@ async def test_metadata_is_filled_anew_by_each_run(graph: ax.Graph) -> None:
     metadata, options = ax.RunMetadata(), ax.RunOptions(trace=True)
     async with ax.Session(graph) as session:
         await session.run("awaited", {"x:0": 1.0}, options=options, metadata=metadata)
-        await session.run("y", {"x:0": 1.0}, options=options, metadata=metadata)
+        await session.run("y:0", {"x:0": 1.0}, options=options, metadata=metadata)
     assert [stats.node_name for stats in metadata.step_stats.dev_stats[0].node_stats] == ["c", "y"]
 
 

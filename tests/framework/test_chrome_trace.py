@@ -8,7 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from asyncexec.framework import types
 from asyncexec.framework.chrome_trace import chrome_trace, write_chrome_trace
+from asyncexec.framework.step_stats import AllocationDescription, NodeOutput, TensorDescription
+from asyncexec.framework.tensor_proto import encode_shape
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.framework.types import DType
 
 
 @dataclass
@@ -21,6 +26,7 @@ class Stats:
     thread_id: int = 0
     timeline_label: str = ""
     failure: str = ""
+    output: list[NodeOutput] = field(default_factory=list)
 
 
 @dataclass
@@ -113,6 +119,22 @@ def test_what_gave_nothing_is_marked() -> None:
     first, second = executions(Step([DeviceStats(CPU0, stats)]))
     assert (first["name"], first["args"]["failure"]) == ("Ask (failed)", "ValueError: no")
     assert (second["name"], second["args"]["failure"]) == ("b (cancelled)", "cancelled")
+
+
+def output(dtype: DType, dims: list[int], num_bytes: int | None) -> NodeOutput:
+    allocated = None if num_bytes is None else AllocationDescription(allocated_bytes=num_bytes)
+    shape = encode_shape(TensorShape(dims))
+    return NodeOutput(
+        tensor_description=TensorDescription(dtype=dtype.enum, shape=shape, allocation_description=allocated)
+    )
+
+
+def test_what_it_gave_is_told() -> None:
+    gave = [output(types.float32, [2, 3], 24), output(types.resource, [], None), output(types.int64, [], 8)]
+    first, second = executions(Step([DeviceStats(CPU0, [Stats("a", 0, output=gave), Stats("b", 9_000)])]))
+    assert first["args"]["outputs"] == "DT_FLOAT[2,3], DT_RESOURCE[], DT_INT64[]"
+    assert first["args"]["output_bytes"] == 32
+    assert not {"outputs", "output_bytes"} & second["args"].keys()
 
 
 def test_an_empty_step_is_an_empty_timeline(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import heapq
 import operator
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
+from asyncexec.executor.diagnostics.output_sizes import OutputRecords, Sizes, sizes_of, sizes_of_constant
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.error_text import one_line
@@ -17,8 +18,10 @@ from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.step_stats import CallStats, DeviceStepStats, NodeExecStats, StepStats, ended_call
 from asyncexec.graph.node import Node
 
-# A node, when it was scheduled, started and ended, the thread it ran on, what its kernel counted, why it gave nothing.
-_Record: TypeAlias = tuple[Node, int, int, int, int, CallStats | None, str]
+# A node, when it was scheduled, started and ended, the thread it ran on, what its kernel counted, why it gave nothing,
+# and the sizes of what it gave, None for a constant.
+_Record: TypeAlias = tuple[Node, int, int, int, int, CallStats | None, str, Sizes | None]
+NOT_KNOWN: Final = object()
 _started_ns: Final = operator.itemgetter(2)
 _started_nanos: Final = operator.attrgetter("all_start_nanos")
 _SORTED_AT_ONCE: Final = 64 * STRIDE
@@ -33,6 +36,8 @@ class Executed(Protocol):
     def kind(self) -> KernelKind: ...
     @property
     def guarded(self) -> Sequence[Node]: ...
+    @property
+    def returns_tuple(self) -> bool: ...
 
 
 LOOP_THREAD: Final = "event loop"  # what the thread that the step belongs to is called in a trace
@@ -63,18 +68,25 @@ class StepStatsCollector:
         end_ns: int,
         thread_id: int = 0,
         error: BaseException | None = None,
+        outputs: Any = NOT_KNOWN,
+        sizes: Sizes = (),
     ) -> None:
-        """An execution of *item*, which has ended with *error* if there is one, and of the constants that it guards."""
+        """An execution of *item*, which has given *outputs* or ended with *error*, and of the constants that it guards.
+
+        Of the outputs only their *sizes* are kept.
+        """
         counts = ended_call() if item.kind is KernelKind.ASYNC else None
-        self._records.append((item.node, scheduled_ns, start_ns, end_ns, thread_id, counts, _told(error)))
+        if outputs is not NOT_KNOWN:
+            sizes = sizes_of(item.node, outputs, is_tuple=item.returns_tuple)
+        self._records.append((item.node, scheduled_ns, start_ns, end_ns, thread_id, counts, _told(error), sizes))
         for node in item.guarded:
-            self._records.append((node, end_ns, end_ns, end_ns, 0, None, ""))
+            self._records.append((node, end_ns, end_ns, end_ns, 0, None, "", None))
 
     def record_constants(self, nodes: Iterable[Node]) -> None:
         """Constants whose values were there from the start."""
         now = self._clock.now_ns()
         for node in nodes:
-            self._records.append((node, now, now, now, 0, None, ""))
+            self._records.append((node, now, now, now, 0, None, "", None))
 
     def include(self, stats: StepStats) -> None:
         """Let *stats*, of a step that has run for this one and perhaps for others, be a part of it."""
@@ -84,11 +96,12 @@ class StepStatsCollector:
         """All entries, device by device, by the time they started, as a stage."""
         stats: dict[str, list[NodeExecStats]] = {}
         runs: list[list[_Record]] = []
+        outputs = OutputRecords()
         for start in range(0, len(self._records), _SORTED_AT_ONCE):
             runs.append(sorted(self._records[start : start + _SORTED_AT_ONCE], key=_started_ns))
             yield
         for count, record in enumerate(heapq.merge(*runs, key=_started_ns), 1):
-            stats.setdefault(device_of(record[0]), []).append(self._node_stats(*record))
+            stats.setdefault(device_of(record[0]), []).append(self._node_stats(outputs, *record))
             if not count % STRIDE:
                 yield
         for part in self._included:
@@ -111,6 +124,7 @@ class StepStatsCollector:
 
     def _node_stats(
         self,
+        outputs: OutputRecords,
         node: Node,
         scheduled_ns: int,
         start_ns: int,
@@ -118,9 +132,11 @@ class StepStatsCollector:
         thread_id: int,
         counts: CallStats | None,
         failure: str,
+        sizes: Sizes | None,
     ) -> NodeExecStats:
         start, elapsed = start_ns + self._offset_ns, end_ns - start_ns
         scheduled = scheduled_ns + self._offset_ns
+        output, memory = outputs.of(node, sizes_of_constant(node) if sizes is None else sizes)
         sources = ", ".join(tensor.name for tensor in node.inputs)
         return NodeExecStats(
             node_name=node.name,
@@ -134,6 +150,8 @@ class StepStatsCollector:
             all_end_rel_nanos=elapsed,
             scheduled_micros=scheduled // 1000,
             scheduled_nanos=scheduled,
+            memory=[] if sizes is None else memory,  # a constant was there before the step
+            output=output,
             timeline_label=f"{node.name} = {node.op}({sources}){_remark(counts)}",
             thread_id=thread_id or self._loop_thread,
             attempts=counts.attempts if counts else 0,
