@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from asyncexec.compilation.observed_kernels import Observer, is_observed
 from asyncexec.compilation.shared_inputs import is_user_function, makes_new, protected, watched
 from asyncexec.framework.cooperative import Stage, in_parts
 from asyncexec.framework.device import AllocatorAttributes, Device
@@ -19,6 +20,7 @@ from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.rendezvous import NO_ARGS, ROOT_FRAME, RendezvousArgs, args_on, full_key
 from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.framework.spans import Spans
 from asyncexec.framework.types import DType
 from asyncexec.graph.node import Node, NodeProperties
 from asyncexec.partition.send_recv import RECVS, SENDS, rendezvous_key
@@ -92,6 +94,7 @@ class KernelBinder:
 
     Args:
         debug: watch kernels; checks_received: check what Recvs get, where others may send what they like.
+        spans: makes the spans of calls, where somebody wants to know of them.
     """
 
     protects_inputs = True
@@ -103,13 +106,15 @@ class KernelBinder:
         *,
         debug: bool = False,
         checks_received: bool = False,
+        spans: Spans | None = None,
     ) -> None:
         self._resource_mgr = resource_mgr
         self._device = device
         self._device_type = "CPU" if device is None else device.device_type
         self._shares_host_memory = device is None or device.shares_host_memory
-        self.debug = debug and self._shares_host_memory  # what is checked are numpy's arrays
+        self.debug: bool = debug and self._shares_host_memory  # what is checked are numpy's arrays
         self._checks_received = self.debug or checks_received
+        self._spans = spans
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
     def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:
@@ -147,7 +152,12 @@ class KernelBinder:
             reading = _reading_merged if properties.op_def.name == "Merge" else _reading
             kernel = protected(bound.kernel, references) if is_user_function(node) else bound.kernel
             bound = bound._replace(kernel=reading(kernel, references), is_elementwise=False)
-        return _checked(bound, node) if self.debug else bound
+        if self.debug:
+            bound = _checked(bound, node)
+        if self._spans is not None and is_observed(node, bound.kind, bound.is_expensive):
+            device = "" if self._device is None else self._device.name
+            bound = _observed(bound, Observer(node, device, self._spans))
+        return bound
 
     def constant(self, node: Node) -> Any:
         """The value of a Const, in the memory of the device."""
@@ -247,6 +257,14 @@ def _reading_merged(kernel: Kernel, references: Sequence[int]) -> Kernel:
         return kernel((value.read(), index) if index in references else merged)
 
     return reading
+
+
+def _observed(bound: BoundKernel, observer: Observer) -> BoundKernel:
+    """*bound*, whose calls are spans."""
+    if bound.kind is not KernelKind.ASYNC:
+        return bound._replace(kernel=observer.sync(bound.kernel), is_elementwise=False)
+    wrap = observer.changing if bound.is_undoable else observer.awaited
+    return bound._replace(kernel=wrap(bound.kernel))
 
 
 def _checked(bound: BoundKernel, node: Node) -> BoundKernel:

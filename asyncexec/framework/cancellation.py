@@ -22,9 +22,10 @@ CancelCallback: TypeAlias = Callable[[], object]
 
 
 class CancellationManager:
-    """One thing that can be cancelled, once.  Every method may be called from any thread.
+    """Something that can be cancelled, once.  Every method may be called from any thread.
 
-    A child of a *parent* is cancelled with it.  The parent does not keep its children alive.
+    A child of a *parent* is cancelled with it.  The parent does not keep its children alive.  No method raises an
+    OpError.  ``start_cancel`` raises the first exception of a callback.
     """
 
     __slots__ = (
@@ -60,17 +61,17 @@ class CancellationManager:
         return self._cancelling_thread is not None and not self._is_cancelled
 
     def get_cancellation_token(self) -> CancellationToken:
-        """A token of its own for one callback."""
+        """A new token, for one callback."""
         with self._lock:
             token = self._next_token
             self._next_token += 1
             return token
 
     def register_callback(self, token: CancellationToken, callback: CancelCallback) -> bool:
-        """Have *callback* called on cancel; False, and it will never be called, when the cancel has begun.
+        """Call *callback* on cancel; False if the cancel has begun, and then it is never called.
 
         Raises:
-            InvalidArgumentError: *token* is none that this manager gave out.
+            InvalidArgumentError: *token* is not of this manager.
         """
         with self._lock:
             if not 0 <= token < self._next_token:
@@ -81,7 +82,7 @@ class CancellationManager:
             return True
 
     def deregister_callback(self, token: CancellationToken) -> bool:
-        """Forget the callback of *token*; False when the cancel has begun: then all callbacks have returned by now.
+        """Remove the callback of *token*; False if the cancel has begun.  All callbacks have returned then.
 
         It waits for them if another thread is calling them, so in an event loop call ``try_deregister_callback``.
         """
@@ -91,7 +92,7 @@ class CancellationManager:
         return is_gone
 
     def try_deregister_callback(self, token: CancellationToken) -> bool:
-        """Forget the callback of *token*; False when the cancel has begun: then it may be running, and nobody waits."""
+        """Remove the callback of *token*; False if the cancel has begun.  The callback may still run then."""
         with self._lock:
             if self._has_begun:
                 return False
@@ -101,7 +102,7 @@ class CancellationManager:
     def start_cancel(self) -> None:
         """Call every callback, then cancel the children; after the first time it does nothing.
 
-        What a callback raises is raised here, the first of it, when all have been called.
+        Raises the first exception of a callback, after all callbacks have been called.
         """
         with self._lock:
             if self._has_begun:
@@ -135,10 +136,11 @@ class CancellationManager:
 class CancellableCall:
     """A call on a worker thread, whose manager is made by who is first to need it: the kernel, or who gives it up."""
 
-    __slots__ = ("_managers", "around")
+    __slots__ = ("_managers", "around", "submitted_ns")
 
     def __init__(self, around: CancellableCall | None = None) -> None:
-        self.around = around  # the call that this one is made in, and that may wait for it
+        self.submitted_ns: int = 0  # when it was handed to the worker threads, by the clock of their pool
+        self.around: CancellableCall | None = around  # the call that this one is made in, and that may wait for it
         self._managers: dict[None, CancellationManager] = {}  # at most one: of threads that both add it, one does
 
     def manager(self) -> CancellationManager:
@@ -155,13 +157,14 @@ call_around: Final[ContextVar[CancellableCall | None]] = ContextVar("asyncexec_c
 
 
 def cancellation_manager() -> CancellationManager:
-    """That of the running call of a kernel on a worker thread: cancelled when nobody wants its result any more.
+    """The cancellation manager of the running call on a worker thread; cancelled when the result is no longer wanted.
 
-    The kernel asks ``is_cancelled`` now and then, or registers what is to wake it up: that is called in the thread of
-    the event loop, so it must not wait for anything.  An async kernel is cancelled by asyncio's CancelledError instead.
+    The function reads ``is_cancelled`` from time to time, or registers a callback that wakes it.  The thread of the
+    event loop calls the callback, so the callback must not wait.  An async function gets asyncio's CancelledError
+    instead.
 
     Raises:
-        FailedPreconditionError: this is no call on a worker thread.
+        FailedPreconditionError: the caller does not run on a worker thread of a session.
     """
     call = call_around.get()
     if call is None:

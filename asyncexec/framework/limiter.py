@@ -50,7 +50,7 @@ class WaitQueue:
     def __init__(self, total: int, *, knows_waiters: bool = True) -> None:
         self._knows_waiters = knows_waiters
         self._total = self._free = total
-        self.num_entered = 0  # who have a slot by ``async with``
+        self.num_entered: int = 0  # who have a slot by ``async with``
         self._waiters: OrderedDict[asyncio.Future[None], Context | None] = OrderedDict()
         self._holders: Counter[Slot] = Counter()  # the slots that those who wait are a part of the holders of
         self._groups: Counter[Group] = Counter()  # whom they work for
@@ -147,7 +147,7 @@ class Slot:
     __slots__ = ("_is_over", "_limiter", "wait_queue")
 
     def __init__(self, limiter: Limiter, wait_queue: WaitQueue) -> None:
-        self.wait_queue = wait_queue
+        self.wait_queue: WaitQueue = wait_queue
         self._limiter = limiter
         self._is_over = False
 
@@ -201,14 +201,17 @@ def _held_in(context: Context | None) -> list[Slot]:
 
 
 class Limiter:
-    """At most *total* calls under it run at once in one event loop; the others wait in the order they came.
+    """Limits calls to *total* at once in each event loop.  Further calls wait, first come, first served.
 
-    ``Limiter(32, name="api")`` can be named elsewhere by ``limiter="api"``.  Code outside of graphs takes a slot by
-    ``async with limiter:``.  An event loop has slots of its own, since a waiter can only be woken in the loop it waits
-    in.
+    ``limiter="api"`` names a ``Limiter(32, name="api")``.  Code outside graphs takes a slot by ``async with limiter:``.
+    Each event loop has slots of its own.
+
+    >>> api = ax.Limiter(2, name="docs-api")
+    >>> ax.Limiter.get("docs-api") is api
+    True
 
     Raises:
-        InvalidArgumentError: *total* is no number of 1 or more, or the name is taken by a limiter of another size.
+        InvalidArgumentError: *total* is no number of 1 or more, or a limiter of another size has the name.
     """
 
     total: int
@@ -228,10 +231,10 @@ class Limiter:
 
     @classmethod
     def get(cls, limiter: Limiter | int | str) -> Limiter:
-        """The limiter meant: itself, the one of that name, or a new one of that size.
+        """The limiter itself, the limiter of that name, or a new limiter of that size.
 
         Raises:
-            InvalidArgumentError: nothing of the kind, or no limiter has that name.
+            InvalidArgumentError: *limiter* is none of these, or no limiter has that name.
         """
         if isinstance(limiter, Limiter):
             return limiter
@@ -252,10 +255,10 @@ class Limiter:
 
     @tells(lambda variables: f"waited for limiter {variables['self'].name or 'of its own'}")
     async def slot(self) -> Slot:
-        """A slot, as soon as those who came before have had theirs; what is called from now on is known to hold it.
+        """Wait for a slot, first come, first served, and hold it for the calls made from now on.
 
         Raises:
-            FailedPreconditionError: the running code holds one already, and there is none free.
+            FailedPreconditionError: the running code holds a slot already, and none is free.
         """
         wait_queue = self.wait_queue()
         held = _held_in(None)
@@ -267,7 +270,7 @@ class Limiter:
         return slot
 
     def statistics(self) -> LimiterStatistics:
-        """How many are inside and how many wait, in the running event loop."""
+        """How many calls hold a slot, and how many wait, in the running event loop."""
         wait_queue = self.wait_queue()
         return LimiterStatistics(self.total, self.total - wait_queue.free, wait_queue.waiting)
 

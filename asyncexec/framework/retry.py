@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import CancelledError, Code, InvalidArgumentError, OpError
+from asyncexec.framework.spans import Span, observed_span
 from asyncexec.framework.under_way import tells
 
 TRANSIENT_CODES: Final = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.UNKNOWN, Code.RESOURCE_EXHAUSTED})
@@ -33,22 +34,25 @@ LASTING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How a call that failed is made again.
+    """How a failed call is repeated.
 
-    Before attempt n+1 it waits ``min(wait_max_s, wait_initial_s * 2**(n-1))`` seconds, less a random part of it of at
-    most *jitter*: 0 waits exactly as long, 1 anything from nothing at all.
+    The wait before attempt n+1 is ``min(wait_max_s, wait_initial_s * 2**(n-1))`` seconds, less a random part of it.
+    *jitter* is the largest such part: with 0 the wait is exact, with 1 it may be nothing.
+
+    >>> @ax.op(retries=ax.Retry(attempts=5, wait_initial_s=0.1, on=ConnectionError))
+    ... async def fetch(url: str) -> str: ...
 
     Args:
-        attempts: how many in all, the first one included.
+        attempts: the number of calls at most, the first one included.
         wait_initial_s: seconds before the second attempt, without jitter.
-        wait_max_s: what the wait grows to.
+        wait_max_s: the longest wait.
         jitter: from 0 to 1.
-        on: classes of exceptions to try again after.  None: OSError (ConnectionError, TimeoutError, ...), the errors of
-            libraries that derive from Exception alone, and ``ax.errors`` of the codes UNAVAILABLE, DEADLINE_EXCEEDED,
-            UNKNOWN and RESOURCE_EXHAUSTED; but not what tells of a mistake: ValueError, TypeError,
-            LookupError, FileNotFoundError, PermissionError, ... (``asyncexec.framework.retry.LASTING``).  A
-            cancellation is never tried again.
-        seed: makes the jitter of each node a series that can be repeated.
+        on: classes of exceptions to retry.  None: OSError (ConnectionError, TimeoutError, ...), the errors of libraries
+            that derive from Exception alone, and ``ax.errors`` of the codes UNAVAILABLE, DEADLINE_EXCEEDED, UNKNOWN and
+            RESOURCE_EXHAUSTED.  Errors that tell of a mistake are not retried: ValueError, TypeError, LookupError,
+            FileNotFoundError, PermissionError, ... (``asyncexec.framework.retry.LASTING``).  A cancellation is never
+            retried.
+        seed: makes the jitter of each node repeatable.
 
     Raises:
         InvalidArgumentError: a value is out of range, or *on* is not exception classes.
@@ -79,7 +83,7 @@ class Retry:
 
     @classmethod
     def of(cls, retries: Retry | int | None) -> Retry | None:
-        """The Retry meant by *retries*, where a number counts attempts after the first; None for no second attempt."""
+        """The Retry of *retries*; a number counts the attempts after the first.  None for no further attempt."""
         if retries is None:
             return None
         if isinstance(retries, Retry):
@@ -151,7 +155,11 @@ class Retrying:
                 wait_s = self._wait_s(number)
                 notes.append(AttemptNote(f"{text}; tried again after {wait_s:.3g} s"))
             # Out here it holds no error, whose traceback would hold this frame.
-            await _sleep(wait_s)
+            span = observed_span()
+            if span is None:
+                await _sleep(wait_s)
+            else:
+                await _sleep_in_span(span, number, text, wait_s)
 
     def _wait_s(self, number: int) -> float:
         """How long to wait after attempt *number*."""
@@ -166,6 +174,15 @@ class Retrying:
 @tells(lambda _: "waited to begin it")
 async def _sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
+
+
+async def _sleep_in_span(node: Span, number: int, text: str, seconds: float) -> None:
+    """Wait; the retry after attempt *number* of *node*, which failed as *text* says, is a span."""
+    retry = Span(node.spans, "retry", node.name, number, node)
+    retry.attributes = {"error": text, "wait_s": seconds}
+    with node.spans.within(retry):
+        await _sleep(seconds)
+    node.add_wait(seconds)
 
 
 def _add_notes(error: BaseException, notes: list[AttemptNote]) -> None:

@@ -20,7 +20,7 @@ _TELLERS: Final[dict[CodeType, Teller]] = {}
 
 @dataclass(frozen=True, slots=True)
 class NodeUnderWay:
-    """A node that had begun, at one moment.
+    """A node that had begun and not ended: one of ``under_way`` of a DeadlineExceededError, or of the statistics.
 
     Attributes:
         node, op: its name and op type.

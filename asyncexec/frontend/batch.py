@@ -7,7 +7,7 @@ which gathers what concurrent runs, and the items of a stream, bring to it (``as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.op_def import NameAttrList
@@ -16,7 +16,7 @@ from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.frontend.calls import dtype_of
 from asyncexec.frontend.control_flow_context import errors_at_caller
 from asyncexec.frontend.create_op import graph_of
-from asyncexec.frontend.function import GraphFunction
+from asyncexec.frontend.function import GraphFunction, P, R
 from asyncexec.frontend.function_arguments import CallArguments, graph_hints
 from asyncexec.frontend.source_line import caller_line
 from asyncexec.graph.current_graph import current_graph_or_none
@@ -28,14 +28,14 @@ _MAX_INT32: Final = 2**31 - 1
 _MICROS_PER_S: Final = 1_000_000
 
 
-class BatchedFunction(GraphFunction):
+class BatchedFunction(GraphFunction[P, R]):
     """A Python function that graphs can call, many calls at once; made by ``ax.batch``."""
 
-    def __init__(self, function: Any, name: str | None, attrs: dict[str, Any]) -> None:
+    def __init__(self, function: Callable[P, R], name: str | None, attrs: dict[str, Any]) -> None:
         super().__init__(function, name)
         self._attrs = attrs
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         hints = graph_hints(args, kwargs)
         if not hints and current_graph_or_none() is None:
             return self.python_function(*args, **kwargs)
@@ -44,7 +44,8 @@ class BatchedFunction(GraphFunction):
             rows = self._make_rows(arguments)
             traced = self._find(graph, arguments) or self._trace(graph, arguments)
             node = self._add_call(graph, traced, arguments.tensors, rows)
-            return traced.result.unpacked(node, [*arguments.tensors, *traced.captures])
+            result: R = traced.result.unpacked(node, [*arguments.tensors, *traced.captures])
+            return result
 
     def _make_rows(self, arguments: CallArguments) -> int | None:
         """Let the function be traced for any number of rows; how many there are in the call, where that is known."""
@@ -102,6 +103,13 @@ def _with_rows(shape: TensorShape, rows: int | None) -> TensorShape:
     return UNKNOWN_SHAPE if not shape.dims else TensorShape([rows, *shape.dims[1:]])
 
 
+class BatchMaker(Protocol):
+    """What ``ax.batch(...)`` gives."""
+
+    def __call__(self, function: Callable[P, R], /) -> BatchedFunction[P, R]:
+        """Make a function of the graph that is run once for many calls."""
+
+
 def batch(
     max_size: int = 32,
     timeout_s: float = 0.005,
@@ -110,8 +118,8 @@ def batch(
     max_running: int = 1,
     allowed_sizes: Sequence[int] | None = None,
     name: str | None = None,
-) -> Callable[[Callable[..., Any]], BatchedFunction]:
-    """Make a function of the graph that is run once for many calls: ``@ax.batch()``, for models that are served::
+) -> BatchMaker:
+    """Decorator: makes a function of the graph that runs once for many calls, such as a model that serves requests::
 
         @ax.batch(max_size=32, timeout_s=0.005)
         def classify(images):                        # [rows, 8, 8]
@@ -121,32 +129,43 @@ def batch(
             image = ax.placeholder(ax.float32, [1, 8, 8])
             result = classify(image)                 # a thousand runs at once: 32 calls of the model
 
-    A call gives rows, along the first dimension of each of its tensors, and gets back the rows of the outputs that
-    belong to them.  Rows of concurrent runs, of the items of a stream, and of several calls in one graph go into one
-    batch where they are of the same shapes, and what the function captures from outside has the same value for them.
-    A batch runs as soon as it has *max_size* rows, or *timeout_s* after the first of them came.  What happens to a
-    caller (a cancellation, a timeout) does not touch the others; when the function fails, it fails for all in the
-    batch.
+    A call passes rows, along the first dimension of each of its tensors, and gets its own rows of the results.  Rows of
+    concurrent runs, of the items of a stream, and of several calls in one graph go into one batch if they have the same
+    shapes, and if the tensors that the function captures from outside have the same values for them.  A batch runs as
+    soon as it has *max_size* rows, or *timeout_s* after its first row came.  A cancellation or a timeout of one caller
+    does not affect the others.  If the function fails, it fails for all callers of the batch.
 
-    As in ``ax.function``, the body is called once for each kind of arguments; tensors, variables and ops from outside
-    may be used in it, and called with plain values where no graph is being built it is the Python function.
+    As in ``ax.function``, the body is called once for each kind of arguments, and may use tensors, variables and ops
+    from outside.  Outside a graph, a call with plain values calls the Python function.
+
+    >>> @ax.batch(max_size=4)
+    ... def doubled(rows):
+    ...     return rows * 2
+    >>> show(doubled(ax.constant([[1.0]])))
+    [[2.]]
 
     Args:
-        max_size: rows of one call, and of a batch.
-        timeout_s: how long the first rows of a batch wait for others; 0 is for what comes at the same time.
-        max_queued: batches that may wait; past it there is UnavailableError.
-        max_running: batches that may run at once; others wait, and take more rows meanwhile.
-        allowed_sizes: rows that the function may be run with, in ascending order: a batch is padded, with copies of its
-            first row, to the next of them.  Where the last is less than *max_size*, it is the size of a batch, and
-            calls of more rows are split.
-        name: of the function in the library, by default that of the Python function.
+        max_size: the largest number of rows of one call, and of a batch.
+        timeout_s: how long the first rows of a batch wait for others; with 0 only rows that come at the same time share
+            a batch.
+        max_queued: the largest number of waiting batches; past it a call raises UnavailableError.
+        max_running: the largest number of batches that run at once; the others wait, and take more rows meanwhile.
+        allowed_sizes: the numbers of rows that the function may get, in ascending order.  A batch is padded to the next
+            of them with copies of its first row.  If the last one is less than *max_size*, calls with more rows are
+            split.
+        name: the name of the function in the library, by default that of the Python function.
 
     Raises:
-        InvalidArgumentError: an argument is out of range; when it is called: a tensor is a scalar, or their numbers of
-            rows differ.  When it runs, FailedPreconditionError: it does not give a row for each row.
+        InvalidArgumentError: an argument is out of range; in a call, a tensor is a scalar, or the numbers of rows
+            differ.
+        FailedPreconditionError: when the graph runs, the function does not return one row for each row.
     """
     attrs = _attrs(max_size, timeout_s, max_queued, max_running, tuple(allowed_sizes or ()))
-    return lambda function: BatchedFunction(function, name, attrs)
+
+    def make(function: Callable[P, R]) -> BatchedFunction[P, R]:
+        return BatchedFunction(function, name, attrs)
+
+    return make
 
 
 def _attrs(

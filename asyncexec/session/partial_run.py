@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar, overload
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.diagnostics.kernel_stats import has_large
@@ -23,11 +23,15 @@ from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, FailedPreconditionError, InvalidArgumentError, OpError
 from asyncexec.framework.ownership import read_only
+from asyncexec.framework.spans import Spans
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.fetch_mapper import FetchMapper
+from asyncexec.session.fetch_types import Fetches
 from asyncexec.session.function_call_frame import detach_in_slices, fed_tensor
+
+T = TypeVar("T")
 
 
 class _Waiter:
@@ -41,22 +45,28 @@ class _Waiter:
 
 
 class PartialRun:
-    """One step, as ``Session.partial_run`` gives it.  Its methods may be called by several tasks of a loop at once."""
+    """One step, as ``Session.partial_run`` gives it.  Several tasks of its event loop may call its methods at once.
+
+    Raises:
+        InvalidArgumentError: a tensor was not named when the step began, or is fed or fetched twice.
+        FailedPreconditionError: the step has ended, or was opened in another event loop.
+    """
 
     def __init__(
         self,
         graph: Graph,
         prepared: ExecutorsAndKeys,
-        fetches: Sequence[Tensor],
+        spans: Spans,
         on_end: Callable[[StepScope], object],
     ) -> None:
         self._graph = graph
+        self._spans = spans
         self._prepared = prepared
         self._feed_positions = {(tensor.op, tensor.index): i for i, tensor in enumerate(prepared.feeds)}
-        self._fetch_positions = {(tensor.op, tensor.index): i for i, tensor in enumerate(fetches)}
+        self._fetch_positions = {(tensor.op, tensor.index): i for i, tensor in enumerate(prepared.fetches)}
         self._pending_feeds = set(range(len(prepared.feeds)))
-        self._pending_fetches = set(range(len(fetches)))
-        self.scope = prepared.executor.start(None)
+        self._pending_fetches = set(range(len(prepared.fetches)))
+        self.scope: StepScope = prepared.executor.start(None)
         self._loop = asyncio.get_running_loop()
         self._waiters: list[_Waiter] = []
         self._failure: BaseException | None = None
@@ -66,14 +76,14 @@ class PartialRun:
         self._on_end = on_end
 
     async def feed(self, feeds: Mapping[Any, Any]) -> None:
-        """Let the step go on with *feeds*: values by tensor or name, as ``Session.run`` takes them.
+        """Feed *feeds*: values by tensor or name, as ``Session.run`` takes them.
 
-        Large values are converted in slices, in which others have their turns; until then nothing of *feeds* is fed.
-        When this returns, the caller may change them.
+        Large values are converted in slices, between which other tasks run.  When this returns, the caller may change
+        them.
 
         Raises:
-            InvalidArgumentError: one was not named at the beginning, has been fed already, or does not fit; none of
-                *feeds* is fed then.
+            InvalidArgumentError: a tensor was not named at the beginning, has been fed already, or its value does not
+                fit.  Then none of *feeds* is fed.
             OpError: the step has failed.
             CancelledError: the session has been closed.
             FailedPreconditionError: it is not under way, or began in another event loop.
@@ -116,14 +126,19 @@ class PartialRun:
             yield
         return values
 
-    async def fetch(self, fetches: Any) -> Any:
+    @overload
+    async def fetch(self, fetches: Tensor[T]) -> T: ...
+    @overload
+    async def fetch(self, fetches: Fetches) -> Any: ...
+    async def fetch(self, fetches: Fetches) -> Any:
         """The values of *fetches*, a tensor, a name or a nest of them, as soon as they are there.
 
-        Arrays are read-only: the step may still use them.  Who is cancelled while it waits may ask again.
+        Arrays are read-only, because the step may still use them.  A caller that is cancelled while it waits may call
+        again.
 
         Raises:
-            InvalidArgumentError: one was not named at the beginning, has been fetched already, or cannot be computed
-                from what has been fed so far; or it is dead.
+            InvalidArgumentError: a tensor was not named at the beginning, has been fetched already, cannot be computed
+                from the values fed so far, or is dead.
             OpError: the step has failed.
             CancelledError: the session has been closed.
             FailedPreconditionError: it is not under way, or began in another event loop.
@@ -240,7 +255,8 @@ class PartialRun:
 
     async def _drive(self) -> None:
         try:
-            await self.scope.run(self._look)
+            with self._spans.step():  # of this task: the caller's code is no part of it
+                await self.scope.run(self._look)
         except OpError as raised:  # whoever fetches, or leaves, gets it
             self._failure = explained(raised, self._prepared)
         except BaseException as raised:

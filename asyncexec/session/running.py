@@ -13,11 +13,13 @@ from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.errors import FailedPreconditionError
 from asyncexec.framework.extras import is_installed
 from asyncexec.framework.graph_def import GraphDef
+from asyncexec.framework.spans import Hook
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.framework.weak_group import WeakGroup
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.session.direct_session import Feeds, Fetches, Session
+from asyncexec.session.direct_session import Session
+from asyncexec.session.fetch_types import Feeds, Fetches, typed_blocking_run
 from asyncexec.session.loop_thread import LoopThread
 from asyncexec.session.session_config import RunOptions, SessionConfig
 from asyncexec.session.stream_session import OnError
@@ -28,9 +30,9 @@ _EXIT_S: Final = 5.0  # how long the process waits at its exit for a session tha
 
 
 def run(main: Coroutine[Any, Any, T] | Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The result of *main*, a coroutine or an async function without arguments, in an event loop of its own.
+    """Run *main*, a coroutine or an async function without arguments, in a new event loop, and return its result.
 
-    The loop is uvloop's where that is installed, else asyncio's.
+    The loop is uvloop's if uvloop is installed, else asyncio's.
 
     Raises:
         FailedPreconditionError: a loop is running in this thread already.
@@ -64,8 +66,12 @@ class BlockingSession:
 
     ``with ax.BlockingSession(graph) as session: session.run(...)``.  Arguments and errors are those of Session.
 
-    Ctrl-C, and any other exception that reaches a waiting thread from outside, cancels what the thread waits for, and
-    is raised when that has ended.  A second one is raised at once; what was cancelled then ends in the background.
+    Ctrl-C, and any other exception that reaches a waiting thread from outside, cancels the call that the thread waits
+    for, and is raised when that call has ended.  A second one is raised at once; the call then ends in the background.
+
+    Raises:
+        FailedPreconditionError: the session is closed, or is opened a second time.
+        OpError: as of ``Session.run``.
     """
 
     _thread: LoopThread | None = None
@@ -77,12 +83,16 @@ class BlockingSession:
         *,
         clock: Clock = CLOCK,
         cost_model: CostModel | None = None,
+        hooks: Sequence[Hook] = (),
     ) -> None:
-        self._session = Session(graph, config, clock=clock, cost_model=cost_model)
+        self._session = Session(graph, config, clock=clock, cost_model=cost_model, hooks=hooks)
 
     @property
     def graph(self) -> Graph:
         return self._session.graph
+
+    def __repr__(self) -> str:
+        return repr(self._session).replace("Session", "BlockingSession", 1)
 
     def __enter__(self) -> Self:
         if self._thread is not None:
@@ -104,6 +114,7 @@ class BlockingSession:
         if self._thread is not None and self._thread.is_open:
             self._end_forgotten(self._thread, 0.0)
 
+    @typed_blocking_run
     def run(
         self,
         fetches: Fetches,
@@ -113,7 +124,7 @@ class BlockingSession:
         options: RunOptions | None = None,
         metadata: RunMetadata | None = None,
     ) -> Any:
-        """``Session.run``, waited for."""
+        """``Session.run``; waits for the result."""
 
         async def call() -> Any:
             return await self._session.run(fetches, feeds, targets=targets, options=options, metadata=metadata)
@@ -128,8 +139,9 @@ class BlockingSession:
         window: int = 32,
         ordered: bool = True,
         on_error: OnError = "raise",
+        metadata: RunMetadata | None = None,
     ) -> Iterator[Any]:
-        """``Session.map``, as a generator; *items* are drawn in the loop's thread."""
+        """``Session.map`` as a generator; the thread of the event loop draws the *items*."""
         thread = self._open_thread()
         end = object()
 
@@ -140,7 +152,9 @@ class BlockingSession:
                 await outputs.aclose()
                 raise
 
-        outputs = self._session.map(fetches, items, window=window, ordered=ordered, on_error=on_error)
+        outputs = self._session.map(
+            fetches, items, window=window, ordered=ordered, on_error=on_error, metadata=metadata
+        )
         while (out := self._open_thread().call(take)) is not end:
             try:
                 yield out
@@ -154,17 +168,17 @@ class BlockingSession:
     def make_callable(
         self, fetches: Fetches, feed_list: Sequence[Tensor | str] = (), targets: Iterable[Node | Tensor | str] = ()
     ) -> Callable[..., Any]:
-        """``Session.make_callable``; the function it gives is a plain one."""
+        """``Session.make_callable``; the result is a plain function."""
         self._open_thread()
         call = self._session.make_callable(fetches, feed_list, targets)
         return lambda *values: self._open_thread().call(call, *values)
 
     def extend(self, graph_def: GraphDef) -> None:
-        """``Session.extend``, waited for."""
+        """``Session.extend``; waits until it is done."""
         self._open_thread().call(self._session.extend, graph_def)
 
     def close(self) -> None:
-        """``Session.close``, waited for; the loop's thread ends.
+        """``Session.close``; waits until it is done.  The thread of the event loop ends.
 
         An interrupt ends the drain (``SessionConfig.drain_timeout_s``): the steps under way are cancelled.
         """

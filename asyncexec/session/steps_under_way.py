@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from asyncexec.executor.engine.step_scope import StepScope
+from asyncexec.framework.under_way import NodeUnderWay
 
 if TYPE_CHECKING:
     from asyncexec.executor.streams.stream_scope import StreamScope
@@ -69,6 +71,16 @@ class StepsUnderWay:
         """End all of them with *error*."""
         for step in list(self._steps):
             step.abort(error)
+
+    @property
+    def streams(self) -> Sequence[StreamScope]:
+        """Those of them that are streams."""
+        return list(self._streams)
+
+    def under_way(self) -> Iterator[NodeUnderWay]:
+        """The nodes that have begun and not ended, in all of them."""
+        for step in list(self._steps):
+            yield from step.under_way()
 
     def has_task(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether *task* is an async kernel of one of the steps, or draws from the sources of a stream."""

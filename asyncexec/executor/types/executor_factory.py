@@ -89,10 +89,10 @@ for _name, _compiles in (
 
 
 def executor_factory(name: str) -> Callable[[F], F]:
-    """Decorator: the class, or function, makes executors of the type *name*, from ``ax.ExecutorParams``.
+    """Decorator: registers a class, or a function, that makes executors of the type *name* from ``ax.ExecutorParams``.
 
-    Sessions with ``SessionConfig(executor_type=name)`` run the graph of each device by one of them; feeds and fetches
-    travel by the rendezvous.
+    Sessions with ``SessionConfig(executor_type=name)`` run the graph of each device with one of them.  Feeds and
+    fetches travel by the rendezvous.
 
     Raises:
         InvalidArgumentError: *name* is no text, or empty.

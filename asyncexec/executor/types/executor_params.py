@@ -28,16 +28,17 @@ E = TypeVar("E", bound=GeneralExecutor)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExecutorParams:
-    """The graph of one device, and what makes the kernels of its nodes.
+    """The graph of one device, and the means to make the kernels of its nodes.
 
     Attributes:
-        graph: what runs; feeds and fetches are the general executor's alone.
-        device: the device; ``device.name`` is its whole name.
-        binder: has the kernels.
-        has_control_flow: whether anything may be dead.
-        pool: the worker threads of the device; None for threads of the executor's own.
-        slice_ns: how long a step may hold the event loop; holds: is told how long it was.
-        schedule_seed: draws the order of ready nodes.
+        graph: the graph to run; only the general executor uses its feeds and fetches.
+        device: the device; ``device.name`` is its full name.
+        binder: binds the kernels.
+        has_control_flow: whether values may be dead.
+        pool: the worker threads of the device; None if the executor has its own.
+        slice_ns: how long a step may hold the event loop.
+        holds: records how long steps hold the event loop.
+        schedule_seed: the seed for the order of ready nodes.
     """
 
     graph: ClientGraph

@@ -38,7 +38,7 @@ class Pace:
     def __init__(self, slice_ns: int, holds: LoopHolds) -> None:
         self._slice_ns = slice_ns
         self._end_ns = 0
-        self.holds = holds
+        self.holds: LoopHolds = holds
 
     async def keep(self) -> None:
         """Return when kernels may run."""
@@ -61,15 +61,16 @@ class OpKernel:
     """
 
     __slots__ = ("_bound", "_call", "_pace", "_pool", "guarded", "kind", "node")
+    returns_tuple: Final = True  # whatever the kernel of the node does
 
     def __init__(self, node: Node, bound: BoundKernel, pool: WorkerPool | None, pace: Pace) -> None:
         if node.op in _FRAME_OPS:
             raise UnimplementedError(
                 "only the built-in executors run loops", node=node, hint='SessionConfig(executor_type="DEFAULT")'
             )
-        self.node = node
-        self.kind = bound.kind
-        self.guarded = ()
+        self.node: Node = node
+        self.kind: KernelKind = bound.kind
+        self.guarded: tuple[()] = ()
         self._bound = bound
         self._call = partial(call_among_kernels, _protected(node, bound.kernel))
         self._pool = pool
@@ -122,7 +123,7 @@ class OpKernel:
         else:
             result = await self._compute(args, inputs)
         if args.stats_collector is not None and result is not DEAD:
-            args.stats_collector.record(self, start, start, now_ns())
+            args.stats_collector.record(self, start, start, now_ns(), outputs=result)
         return result
 
     async def _compute(self, args: ExecutorArgs, inputs: Sequence[Any]) -> Sequence[Any]:

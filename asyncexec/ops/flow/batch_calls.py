@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework.callers import Group
-from asyncexec.framework.step_stats import current_trace
+from asyncexec.framework.step_stats import StepTrace, current_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class Call(asyncio.Future[list[Any]]):
         self, loop: asyncio.AbstractEventLoop, inputs: Sequence[Any], captured: Sequence[Any], rows: int
     ) -> None:
         super().__init__(loop=loop)
-        self.inputs = inputs
-        self.captured = captured
-        self.rows = rows
+        self.inputs: Sequence[Any] = inputs
+        self.captured: Sequence[Any] = captured
+        self.rows: int = rows
         self.batches: tuple[Batch, ...] = ()  # in the order of its rows
         self.results: dict[Batch, list[Any]] | None = None  # of those that have run, where there are several
         self.error: BaseException | None = None
-        self.trace = current_trace()
+        self.trace: StepTrace | None = current_trace()
         self.context: Context = copy_context()
 
     def fits(self, batch: Batch) -> bool:
@@ -106,14 +106,14 @@ class Batch:
     __slots__ = ("captured", "context", "group", "has_begun", "is_due", "parts", "row_shapes", "size", "task", "timer")
 
     def __init__(self, first: Call) -> None:
-        self.row_shapes = [array.shape[1:] for array in first.inputs]
-        self.captured = first.captured
+        self.row_shapes: list[Any] = [array.shape[1:] for array in first.inputs]
+        self.captured: Sequence[Any] = first.captured
         self.context: Context = first.context.copy()
         self.group: Group | None = None  # while it runs: those who wait for that
         self.parts: dict[Call, range] = {}  # which rows of each call, in the order in which they came
-        self.size = 0
-        self.is_due = False
-        self.has_begun = False
+        self.size: int = 0
+        self.is_due: bool = False
+        self.has_begun: bool = False
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
 

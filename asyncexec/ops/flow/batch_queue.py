@@ -37,6 +37,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.function_runtime import FunctionHandle
 from asyncexec.framework.limiter import check_wait, hold_none
+from asyncexec.framework.spans import Span, observed_span
 from asyncexec.framework.under_way import tells
 from asyncexec.ops.flow.batch_calls import Batch, BatchOptions, Call, GatheredRows
 
@@ -236,7 +237,7 @@ class BatchQueue(ABC):
         error: BaseException | None = CancelledError("The batch was cancelled.")
         try:
             if batch.parts:
-                await self._compute(batch)
+                await self._compute_in_span(batch)
             error = None
         except OpError as raised:
             error = raised
@@ -261,6 +262,18 @@ class BatchQueue(ABC):
             del error
             if is_known:
                 self._start()
+
+    async def _compute_in_span(self, batch: Batch) -> None:
+        """Compute *batch*; hooks are told, where the first of its calls is told of."""
+        first = observed_span()
+        if first is None:
+            await self._compute(batch)
+            return
+        callers = [span for call in batch.parts if (span := observed_span(call.context)) is not None]
+        span = Span(first.spans, "batch", first.name, parent=first, links=callers)
+        span.attributes = {"rows": batch.size, "calls": len(batch.parts)}
+        with first.spans.within(span):
+            await self._compute(batch)
 
     def _withdraw(self, call: Call) -> list[asyncio.Task[None]]:
         """Take what is left of *call* out of its batches; the tasks of those that nobody is left in."""

@@ -1,0 +1,119 @@
+"""StepRunner: runs one step of a signature that is ready, by whichever executor its tier has come to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from asyncexec.executor.diagnostics.step_counts import StepCounts
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.framework.clock import Clock
+from asyncexec.framework.cooperative import run_in_slices
+from asyncexec.framework.errors import OpError
+from asyncexec.framework.spans import Spans, leave_step
+from asyncexec.framework.step_stats import RunMetadata, begin_trace, end_trace
+from asyncexec.session.compiled_calls import call_plan
+from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
+from asyncexec.session.large_feeds import LargeFeedError
+from asyncexec.session.run_metadata import fill_metadata
+from asyncexec.session.session_config import RunOptions
+from asyncexec.session.session_loop import SessionLoop
+from asyncexec.session.steps_under_way import StepsUnderWay
+
+
+class StepRunner:
+    """Runs the steps of one session.
+
+    Args:
+        loop: the session's; steps: those that wait for something.
+        counts: is told of steps that have ended.
+        clock: measures them.
+        spans: makes the spans of those that call users' functions.
+        check_open: raises CancelledError if the session has been closed.
+    """
+
+    __slots__ = ("_check_open", "_clock", "_counts", "_loop", "_spans", "_steps")
+
+    def __init__(
+        self,
+        loop: SessionLoop,
+        steps: StepsUnderWay,
+        counts: StepCounts,
+        clock: Clock,
+        spans: Spans,
+        check_open: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._steps = steps
+        self._counts = counts
+        self._clock = clock
+        self._spans = spans
+        self._check_open = check_open
+
+    def call(self, prepared: ExecutorsAndKeys, values: Collection[Any], options: RunOptions | None = None) -> Any:
+        """The caller's nest, by the plan that is one plain function; see ``call_plan``."""
+        if asyncio.get_running_loop() is not self._loop.current:
+            self._loop.enter()
+        span = self._spans.enter_step() if prepared.tells_step else None
+        try:
+            return call_plan(prepared, values, self._counts, options)
+        finally:
+            if span is not None:
+                leave_step(span)
+
+    async def run(
+        self,
+        prepared: ExecutorsAndKeys,
+        values: Sequence[Any],
+        options: RunOptions | None = None,
+        metadata: RunMetadata | None = None,
+    ) -> Any:
+        """The caller's nest, for the *values* of the feeds; *metadata* is filled in place."""
+        has_large_feeds = False
+        try:
+            feeds = prepared.convert(values)
+        except LargeFeedError:
+            has_large_feeds = True
+            feeds = await run_in_slices(prepared.convert_large(tuple(values)), self._clock)
+            self._check_open()  # close() may have come meanwhile
+        plan = prepared.tier.for_large_feeds if has_large_feeds else prepared.tier.compiled
+        collector = token = step = None
+        if options is not None and options.trace:
+            collector, plan = StepStatsCollector(self._clock), None
+            token = begin_trace(collector)
+        span = self._spans.enter_step() if prepared.tells_step else None
+        began_ns = self._clock.now_ns()
+        try:
+            try:
+                step = prepared.executor.start(feeds, collector) if plan is None else plan.start(feeds)
+                if step._loop is not self._loop.current:
+                    self._loop.enter()
+                if has_large_feeds:
+                    step.be_careful()
+                if prepared.awaits:  # where tasks are eager, a kernel may close the session before it awaits anything
+                    await self._steps.run(step, has_begun=False)
+                elif not step.run_inline():
+                    await self._steps.run(step)
+            finally:
+                if span is not None:
+                    leave_step(span)
+                if token is not None:
+                    end_trace(token)
+                if metadata is not None:
+                    await fill_metadata(metadata, prepared.graph, collector, options, self._loop, self._clock)
+        except OpError as error:
+            self._counts.failed += 1
+            raise explained(error, prepared) from error.__cause__
+        except BaseException:
+            self._counts.failed += 1
+            if step is not None:
+                step.undo()  # cancelled while the metadata are filled
+            raise
+        self._counts.completed += 1
+        values = step.fetched()
+        if plan is None:
+            prepared.tier.note_run(self._clock.now_ns() - began_ns)
+        else:
+            prepared.tier.note_compiled_run(plan, self._clock.now_ns() - began_ns)
+        return prepared.result(values, options)
