@@ -5,8 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from types import ModuleType
+from typing import Final
 
 from asyncexec.framework.errors import MissingExtraError
+
+# Packages that have another name than what is imported of them.
+_PACKAGES: Final = {"google": "protobuf", "PIL": "pillow", "re2": "google-re2", "farmhash": "cityhash"}
 
 
 def require(module: str, *, extra: str) -> ModuleType:
@@ -14,12 +18,16 @@ def require(module: str, *, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        name = module.partition(".")[0]
         raise MissingExtraError(
-            f"{module.partition('.')[0]} is needed for this and is not installed",
+            f"{_PACKAGES.get(name, name)} is needed for this and is not installed",
             hint=f'pip install "asyncexec[{extra}]"',
         ) from error
 
 
 def is_installed(module: str) -> bool:
-    """Whether *module* can be imported; it is not."""
-    return importlib.util.find_spec(module) is not None
+    """Whether *module* can be imported; it is not, only the package that it is in."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even what it is a part of
+        return False
