@@ -2,56 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class SessionConfig(BaseModel):
-    """Settings of a session; unknown ones are refused.
+    """Settings of a session; pydantic.ValidationError, a ValueError, if one is unknown or wrong.
+
+    >>> config = ax.SessionConfig(max_concurrent_steps=100, timeout=2.0)
+    >>> session = ax.Session(ax.Graph(), config)
 
     Attributes:
-        device_count: how many devices of each type there are.
-        allow_soft_placement: run a node elsewhere when the device it asks for does not exist.
-        log_device_placement: log where each node was placed.
-        place_pruned_graph: place only what a run needs, so that other nodes may ask for devices that do not exist.
-        optimization: which optimizer passes run when a signature is optimized, which it is after many compiled runs, or
-            before the first: "on" for all, "L1" for those of each device's graph, "off" or "L0" for none.  Passes of
-            users (``ax.graph_pass``) always run.
-        executor_type: which executor runs them.  "DEFAULT", or ``""``: at first the general one, which measures the
-            kernels; then what is cheap is compiled to Python, with nodes that are awaited one after the other, or else
-            the regions between nodes that await or work.  "TAGGED_TOKEN": the general one alone.  "COMPILED": compiled
-            before the first run.  Or one of the user's (``ax.executor_factory``).
+        device_count: the number of devices of each type.
+        allow_soft_placement: run a node on another device if the device that it asks for does not exist.
+        log_device_placement: log the device of each node.
+        place_pruned_graph: place only the nodes that a run needs; other nodes may ask for devices that do not exist.
+        optimization: the optimizer passes that run when a signature is optimized, after many compiled runs or before
+            the first run: "on" for all, "L1" for those of each device's graph, "off" or "L0" for none.  Your own passes
+            (``ax.graph_pass``) always run.
+        executor_type: the type of the executors.  "DEFAULT", or ``""``: the general executor runs first and measures
+            the kernels; then the cheap nodes are compiled to Python.  "TAGGED_TOKEN": the general executor alone.
+            "COMPILED": compiled before the first run.  Or a type of your own (``ax.executor_factory``).
         schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
-        timeout: seconds that each run, and call of a callable, may take where its RunOptions say nothing.
-        num_worker_threads: threads for expensive kernels, of the session's own, for each of its devices.  By default it
-            shares as many threads as cores with all sessions of the process that name no number, device by device in
-            turns.
-        num_processes: worker processes for ops with ``executor="process"``, by default one a core.
-        worker_grace_s: seconds that a step which has failed, or which the close of the session ends, waits for calls on
-            worker threads, and then leaves them to their threads, with a warning; calls in worker processes are killed
-            then.  None is for ever.
-        cancel_grace_s: the same for a step whose timeout is over, or whose caller has cancelled it.
-        async_grace_s: seconds that it waits for async kernels to clean up after their cancellation.
-        slice_ms: milliseconds that cheap kernels may hold the event loop at a stretch.
-        feed_fetch_medium: how feeds and fetches travel: in a call frame, or as those between devices do, through the
-            rendezvous of the step by ``_Recv`` and ``_Send`` nodes.  Results are the same; a call frame is quicker.
-        max_concurrent_steps: calls that may be under way at once; the others wait in a queue, first come, first served.
-            What a step calls itself counts as a part of it, and does not queue.
-        max_queued_steps: calls that may wait in that line; past it there is ResourceExhaustedError.
-        drain_timeout_s: seconds that ``close`` leaves to calls under way and in line before it ends them; None is for
-            ever.
-        slow_inline_ms: warn (KernelWarning, once a node) of kernels that hold the event loop longer; None for never.
-        keep_freed_memory: let the process use the memory of large arrays again instead of giving it back to the system:
-            without, kernels on arrays of a megabyte take three times as long.  What they have used at once may stay
-            with the process (docs/event_loop.md); it is so for the whole process, until its end.
-        python_scalars: give 0-d results as Python ``bool``, ``int``, ``float``, ``complex`` and ``str`` (as bytes where
+        timeout: the longest time in seconds of each run, and call of a callable, if its RunOptions have none.
+        num_worker_threads: the number of worker threads for each device, which only this session uses.  By default the
+            session shares as many threads as cores with all sessions of the process that have no number of their own.
+        num_processes: the number of worker processes for ops with ``executor="process"``, by default one for each core.
+        worker_grace_s: the grace period in seconds for calls on worker threads, after a failure of their step or when
+            the session is closed.  After it the calls are left to their threads, with a warning, and calls in worker
+            processes are killed.  None means no limit.
+        cancel_grace_s: the same after a timeout, or after a cancellation by the caller.
+        async_grace_s: the grace period in seconds for async kernels that clean up after their cancellation.
+        slice_ms: the longest time in milliseconds that cheap kernels hold the event loop at a stretch.
+        feed_fetch_medium: how feeds and fetches travel: in a call frame, or through the rendezvous of the step by
+            ``_Recv`` and ``_Send`` nodes, as values between devices do.  Results are the same; a call frame is quicker.
+        max_concurrent_steps: the largest number of calls under way; further calls wait in a queue, first come, first
+            served.  A call that a step makes itself is a part of that step, and does not wait.
+        max_queued_steps: the largest number of waiting calls; further calls raise ResourceExhaustedError.
+        drain_timeout_s: the time in seconds that ``close`` gives to running and waiting calls before it ends them; None
+            means no limit.
+        slow_inline_ms: warn (KernelWarning, once for each node) of kernels that hold the event loop longer; None for
+            never.
+        keep_freed_memory: let the process keep the memory of freed large arrays.  Without it, kernels on arrays of a
+            megabyte take three times as long.  It holds for the whole process, until its end (docs/event_loop.md).
+        python_scalars: give 0-d results as Python ``bool``, ``int``, ``float``, ``complex`` and ``str`` (as bytes if
             they are not UTF-8), as JSON and databases take them; by default they are numpy scalars and bytes.
-        debug: check what every kernel gives against its op's promise, and that it changes no input which others may
-            see; slow.
+        node_statistics: count and time the calls of your own ops, async kernels and expensive kernels, for
+            ``session.statistics().nodes``; costs some microseconds a call.
+        debug: check that the results of every kernel have the dtypes and shapes that its op declares, and that no
+            kernel changes an input that others may see; slow.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     device_count: dict[str, int] = Field(default_factory=lambda: {"CPU": 1})
     allow_soft_placement: bool = False
@@ -74,6 +77,7 @@ class SessionConfig(BaseModel):
     slow_inline_ms: float | None = Field(default=100.0, gt=0)
     keep_freed_memory: bool = True
     python_scalars: bool = False
+    node_statistics: bool = False
     debug: bool = False
 
     @model_validator(mode="after")
@@ -84,17 +88,20 @@ class SessionConfig(BaseModel):
 
 
 class RunOptions(BaseModel):
-    """Settings of one run.
+    """Settings of one run; pydantic.ValidationError, a ValueError, if one is unknown or wrong.
+
+    >>> ax.RunOptions(timeout=0.5, trace=True).timeout
+    0.5
 
     Attributes:
-        timeout: seconds the run may take, else DeadlineExceededError.
+        timeout: the longest time of the run in seconds; past it the run raises DeadlineExceededError.
         trace: fill ``metadata.step_stats``.
-        python_scalars: as in SessionConfig, whose setting it overrides.
+        python_scalars: overrides the setting of SessionConfig.
         output_partition_graphs: fill ``metadata.partition_graphs``.
         output_pass_graphs: put the graph after each pass into ``metadata.passes``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     timeout: float | None = Field(default=None, gt=0)
     trace: bool = False

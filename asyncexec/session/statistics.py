@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from asyncexec.executor.diagnostics.step_counts import StepCounts
+from asyncexec.executor.streams.stream_statistics import StreamStatistics
 from asyncexec.executor.workers.pool_statistics import PoolStatistics
 from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.framework.node_times import NodeStatistics, NodeTimes
+from asyncexec.framework.under_way import NodeUnderWay
 from asyncexec.session.admission import AdmissionControl
 from asyncexec.session.executor_cache import ExecutorCache
 from asyncexec.session.graph_execution_state import GraphExecutionState
 from asyncexec.session.steps_under_way import StepsUnderWay
 
+_MAX_UNDER_WAY: Final = 100  # to find one takes some microseconds
+
 
 @dataclass(frozen=True, slots=True)
 class SessionStatistics:
-    """How a session is doing, at one moment.
+    """The state of a session at one moment.
 
     Attributes:
-        running_steps: steps that have begun and wait for something.
-        queued_steps: calls that wait for their turn, where there is a limit to the steps under way.
-        completed_steps: steps that ran to their end.
-        failed_steps: steps that ended by an error or were cancelled.
-        longest_node: the name of the node whose kernel held the event loop longest at a stretch; None as long as none
-            has taken more than half a millisecond.
-        longest_node_ms: for how long that was.
+        running_steps: the number of steps that have begun and wait for something.
+        queued_steps: the number of calls in the wait queue (``max_concurrent_steps``).
+        completed_steps: the number of steps that ran to their end.
+        failed_steps: the number of steps that failed or were cancelled.
+        longest_node: the name of the node whose kernel held the event loop longest at a stretch; None if no kernel has
+            taken more than half a millisecond.
+        longest_node_ms: how long that was.
         longest_slice_ms: the longest time that a step held the loop at a stretch.
-        cached_signatures: combinations of feeds, fetches and targets that are ready to run.
-        worker_pools: of each device, by name.
+        cached_signatures: the number of combinations of feeds, fetches and targets that are ready to run.
+        worker_pools: the statistics of the worker pool of each device, by name.
+        under_way: the nodes that have begun and not ended, what they wait for, and since when; at most 100.
+        streams: the open streams.
+        nodes: the calls of each node, by name; empty without ``SessionConfig(node_statistics=True)``.
     """
 
     running_steps: int
@@ -40,6 +50,9 @@ class SessionStatistics:
     longest_slice_ms: float
     cached_signatures: int
     worker_pools: Mapping[str, PoolStatistics]
+    under_way: Sequence[NodeUnderWay]
+    streams: Sequence[StreamStatistics]
+    nodes: Mapping[str, NodeStatistics]
 
 
 def statistics_of(
@@ -48,6 +61,7 @@ def statistics_of(
     counts: StepCounts,
     cache: ExecutorCache,
     state: GraphExecutionState,
+    times: NodeTimes,
 ) -> SessionStatistics:
     """How the session with these parts is doing."""
     holds = state.holds
@@ -61,4 +75,7 @@ def statistics_of(
         longest_slice_ms=holds.longest_slice_ns / NS_PER_MS,
         cached_signatures=len(cache),
         worker_pools={device: pool.statistics() for device, pool in state.pools.items()},
+        under_way=tuple(islice(steps.under_way(), _MAX_UNDER_WAY)),
+        streams=tuple(stream.statistics() for stream in steps.streams),
+        nodes=times.statistics(),
     )
