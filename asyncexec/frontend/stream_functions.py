@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -15,8 +16,9 @@ from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.tensor_shape import ShapeLike, as_shape
 from asyncexec.framework.types import as_dtype
 from asyncexec.frontend.calls import DTypeLike, TensorLike, tensor_op
+from asyncexec.frontend.convert import constant
 from asyncexec.frontend.create_op import TensorSource, add_op, as_tensor, graph_of
-from asyncexec.graph.current_graph import current_graph
+from asyncexec.graph.current_graph import control_dependencies, current_graph
 from asyncexec.graph.func_graph import FuncGraph
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
@@ -27,12 +29,12 @@ Values: TypeAlias = "AsyncIterable[T] | Iterable[T] | asyncio.Queue[T]"
 
 
 class StreamState(TensorSource):
-    """A tensor that each item of a stream reads as the item before has left it.
+    """A value that each item of a stream reads as the item before has left it; made by ``ax.stream_state``.
 
-    In a run that is no stream it has its initial value.  What does not depend on it overlaps from item to item.
+    In a run that is no stream it has its initial value.  Nodes that do not depend on it overlap from item to item.
 
     Attributes:
-        value: what the item before has left; the initial value in the first.
+        value: the value that the item before has left; the initial value in the first item.
     """
 
     __slots__ = ("_written", "value")
@@ -42,7 +44,7 @@ class StreamState(TensorSource):
             _check_outside()
             first = as_tensor(initial)
             given = first.shape if shape is None else as_shape(shape)
-            self.value = tensor_op("StreamStateRead", [first], name or "stream_state", shape=given)
+            self.value: Tensor[Any] = tensor_op("StreamStateRead", [first], name or "stream_state", shape=given)
         self._written: Tensor | None = None
 
     @property
@@ -64,9 +66,9 @@ class StreamState(TensorSource):
         return self.value
 
     def update(self, value: TensorLike, name: str | None = None) -> Tensor:
-        """Let the next item read *value*; the same as a tensor.
+        """Let the next item read *value*; return *value* as a tensor.
 
-        Nothing has to be fetched or waited for: an item that reads the state writes it, too.
+        You do not have to fetch the tensor: an item that reads the state also writes it.
 
         Raises:
             FailedPreconditionError: it has been called before.
@@ -92,14 +94,39 @@ def stream_state(initial: TensorLike, shape: ShapeLike = None, name: str | None 
         total = ax.stream_state(0.0)
         new = total.update(total.value + x)
 
-    Item n reads what item n-1 has written, in the order of the items, whichever is done first.  *initial* is computed
-    once a stream, without feeds.  Sizes that change from item to item are None in *shape*, by default that of
-    *initial*.  The next item gets the state as soon as it is written.
+    Item n reads the value that item n-1 has written, in the order of the items, whichever is done first.  *initial* is
+    computed once for each stream, without feeds.  Sizes that change from item to item are None in *shape*, by default
+    the shape of *initial*.  The next item gets the state as soon as it is written.
 
-    An item that does not come to its update, because the branch that it is in is not taken, or something fails that the
-    update needs, leaves the state as it was.  What else fails in the item makes no difference to the state.
+    An item leaves the state as it was if its update does not run: the update is in a branch that is not taken, or
+    something that it needs fails.  Other failures of the item do not change the state.
+
+    Raises:
+        InvalidArgumentError: a branch, loop or function makes the state.
+        InvalidTypeError: *initial* cannot be made a tensor.
+
+    >>> x = ax.placeholder(ax.float32, [])
+    >>> total = ax.stream_state(0.0)
+    >>> new = total.update(total.value + x)
     """
     return StreamState(initial, shape, name)
+
+
+def in_turn(make: Callable[[], Any], name: str) -> Any:
+    """What *make*, which adds a node, gives; in a stream that runs for one item after the other, in their order.
+
+    Raises:
+        InvalidArgumentError: it is made in a function, branch or loop.
+    """
+    _check_outside(f"{name!r}, whose op is ordered=True, belongs", "call it outside")
+    turn = stream_state(constant(0), name=f"{name}/turn")
+    begins = tensor_op("Identity", [turn.value], f"{name}/begins")  # a state itself is fed, and nothing waits for that
+    with control_dependencies([begins]):
+        made = make()
+    node = made if isinstance(made, Node) else (made[0] if isinstance(made, list) else made).op
+    with control_dependencies([node]):
+        turn.update(tensor_op("Identity", [begins], f"{name}/ends"))
+    return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,14 +142,22 @@ class SourceKernel:
 def source(
     values: Values[Any] | Callable[[], Values[Any]], dtype: DTypeLike, shape: ShapeLike = None, name: str | None = None
 ) -> Tensor:
-    """A tensor that ``session.stream(fetches)`` draws from *values*, one for each item.
+    """A tensor that ``session.stream(fetches)`` draws from *values*, one value for each item.
+
+    >>> reading = ax.source([20.0, 21.5], ax.float32, [], name="reading")
+    >>> reading
+    <ax.Tensor 'reading:0' float32 shape=[] from StreamSource>
 
     Args:
-        values: an async or a plain iterable, an ``asyncio.Queue``, or a function that gives one of them to each stream
-            anew.  The stream ends with the first of its sources that does; a queue does when it is shut down.
+        values: an async or a plain iterable, an ``asyncio.Queue``, or a function that returns a new one for each
+            stream.  The stream ends when the first of its sources ends.  A queue ends when it is shut down.
             ``ax.windows`` makes items of several values, and ``ax.ticks`` is a timer.
         dtype: of each value.
         shape: of each value; sizes that are None may differ.
+
+    Raises:
+        InvalidTypeError: *values* is nothing to draw from.
+        InvalidArgumentError: a branch, loop or function makes the source; or a run that is no stream needs it.
     """
     check_values(values, "a source")
     _check_outside()
@@ -143,6 +178,18 @@ def values_of(node: Node) -> Any:
     """What a source was made of; None for any other node, and for a source that was loaded from a file."""
     kernel = node.properties.registration.kernel
     return kernel.factory.values if kernel is not None and isinstance(kernel.factory, SourceKernel) else None
+
+
+class HoldingIterator(AsyncIterator[Any]):
+    """The values of a source that draws more than it has given."""
+
+    @abstractmethod
+    def left_over(self) -> list[Any]:
+        """The values that it would still give if there were nothing more to draw: it draws and gives no more."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Clean up."""
 
 
 def iterate(values: Any) -> AsyncIterator[Any]:
@@ -173,7 +220,7 @@ async def close_iterators(iterators: Iterable[AsyncIterator[Any]]) -> None:
     failure: BaseException | None = None
     for iterator in iterators:
         try:
-            if isinstance(iterator, AsyncGenerator):
+            if isinstance(iterator, (AsyncGenerator, HoldingIterator)):
                 await iterator.aclose()
         except BaseException as error:
             failure = failure or error
@@ -199,10 +246,9 @@ async def _from_iterable(values: Iterable[Any]) -> AsyncIterator[Any]:
         yield value
 
 
-def _check_outside() -> None:
+def _check_outside(
+    what: str = "states and sources of streams belong", hint: str = "make them outside, and use their values inside"
+) -> None:
     graph = current_graph()
     if isinstance(graph, FuncGraph) or graph.current_control_flow_context is not None:
-        raise InvalidArgumentError(
-            "states and sources of streams belong to a graph at large, not to a function, branch or loop in it",
-            hint="make them outside, and use their values inside",
-        )
+        raise InvalidArgumentError(f"{what} to a graph at large, not to a function, branch or loop in it", hint=hint)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.cooperative import SLICE_NS, outlast
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.ownership import detach
-from asyncexec.frontend.stream_functions import Values, check_values, drawing
+from asyncexec.frontend.stream_functions import HoldingIterator, Values, check_values, drawing
 from asyncexec.frontend.stream_windows import check_count, check_seconds
 from asyncexec.ops.flow.stream_windows import MAX_WINDOW
 
@@ -24,27 +24,37 @@ T = TypeVar("T")
 
 
 class Windows(AsyncIterable[list[T]]):
-    """Lists of values, gathered one after the other; made by ``ax.windows``.  Each ``async for`` begins anew."""
+    """Lists of values, one window after the other; made by ``ax.windows``.  Each ``async for`` begins again."""
 
     def __init__(self, values: Any, size: int, seconds: float | None) -> None:
         self._values = values
         self._size = size
         self._seconds = seconds
 
-    async def __aiter__(self) -> AsyncGenerator[list[T], None]:
+    def __aiter__(self) -> AsyncIterator[list[T]]:
         gathering: _Gathering[T] = _Gathering(self._size, self._seconds)
-        task = asyncio.create_task(gathering.run(self._values))
-        try:
-            while window := await gathering.take():
-                yield window
-            gathering.raise_error()
-        finally:
-            task.cancel()
-            await outlast(task.done, lambda: asyncio.wait([task]))
+        return _WindowIterator(gathering, gathering.windows(self._values))
 
     def __repr__(self) -> str:
         seconds = "" if self._seconds is None else f", seconds={self._seconds:g}"
         return f"<ax.windows size={self._size}{seconds}>"
+
+
+class _WindowIterator(HoldingIterator):
+    """The *windows* that *gathering* gives."""
+
+    def __init__(self, gathering: _Gathering[Any], windows: AsyncGenerator[list[Any], None]) -> None:
+        self._gathering = gathering
+        self._windows = windows
+
+    def __anext__(self) -> Awaitable[list[Any]]:
+        return anext(self._windows)
+
+    def left_over(self) -> list[Any]:
+        return self._gathering.left_over()
+
+    async def aclose(self) -> None:
+        await self._windows.aclose()
 
 
 class _Gathering(Generic[T]):
@@ -55,12 +65,33 @@ class _Gathering(Generic[T]):
         self._size = size
         self._seconds = seconds
         self._window: list[T] = []
+        self._task: asyncio.Task[None] | None = None  # in which they are gathered
+        self._late: list[T] = []  # a value that waits for the next window
         self._timer: asyncio.TimerHandle | None = None
         self._is_ready = asyncio.Event()  # to be taken
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._has_ended = False
         self._error: BaseException | None = None
+
+    async def windows(self, values: Any) -> AsyncGenerator[list[T], None]:
+        """The windows of *values*, gathered in a task."""
+        task = self._task = asyncio.create_task(self.run(values))
+        try:
+            while window := await self.take():
+                yield window
+            self.raise_error()
+        finally:
+            task.cancel()
+            await outlast(task.done, lambda: asyncio.wait([task]))
+
+    def left_over(self) -> list[list[T]]:
+        """The windows that have not been taken, full or not; nothing is left then, and nothing more is drawn."""
+        if self._task is not None:
+            self._task.cancel()
+        windows = [window for window in (self._window, self._late) if window]
+        self._window, self._late = [], []
+        return windows
 
     async def run(self, values: Any) -> None:
         """Gather *values*, to their end; what goes wrong is for who takes windows."""
@@ -76,8 +107,13 @@ class _Gathering(Generic[T]):
     async def _draw_all(self, iterator: Any) -> None:
         end = monotonic_ns() + SLICE_NS
         async for value in iterator:
-            while not self._has_room.is_set():  # it may have been full before, or its time is over now
-                await self._has_room.wait()
+            if not self._has_room.is_set():  # it may have been full before, or its time is over now
+                self._late = [detach(value)]
+                while not self._has_room.is_set():
+                    await self._has_room.wait()
+                if not self._late:  # it has been taken
+                    return
+                (value,), self._late = self._late, []
             self._add(value)
             if monotonic_ns() > end:
                 await asyncio.sleep(0)  # a source that never waits holds nobody up
@@ -123,15 +159,17 @@ def windows(
 
         batches = ax.source(ax.windows(readings, size=100, seconds=1.0), ax.float32, [None])
 
-    A window ends when there are *size* values in it, or *seconds* after the first of them came; the last one at the end
-    of *values*.  Each value is in one window, in order, and no window is empty.  What *values* raises comes after the
-    windows before it.  While a window waits to be taken nothing is drawn but the first value of the next.
+    A window ends when it has *size* values, or *seconds* after its first value came.  The last window ends with
+    *values*.  Each value is in one window, in order, and no window is empty.  An exception of *values* is raised after
+    the windows before it.  While a window waits to be taken, only the first value of the next window is drawn.
+
+    >>> batch = ax.source(ax.windows(range(7), size=3), ax.float32, [None])
 
     Args:
-        values: an async or a plain iterable, an ``asyncio.Queue``, or a function that gives one of them to each
-            ``async for``, and so to each stream, anew.
-        size: values at most; 65,536 where there are only *seconds*.
-        seconds: by the clock of the event loop.
+        values: an async or a plain iterable, an ``asyncio.Queue``, or a function that returns a new one for each
+            ``async for``, and so for each stream.
+        size: the largest number of values; 65,536 if only *seconds* is given.
+        seconds: the longest time of a window, by the clock of the event loop.
 
     Raises:
         InvalidArgumentError: neither *size* nor *seconds* is given, or one is out of range.
@@ -153,7 +191,7 @@ _SECONDS_OF_TICKS: Final = "the seconds between ticks"
 
 
 class Ticks(AsyncIterable[int]):
-    """The number of each tick of a clock; made by ``ax.ticks``.  Each ``async for`` begins anew."""
+    """The numbers of the ticks of a clock; made by ``ax.ticks``.  Each ``async for`` begins again at 0."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = check_seconds(seconds, _SECONDS_OF_TICKS)
@@ -173,8 +211,10 @@ class Ticks(AsyncIterable[int]):
 def ticks(seconds: float) -> Ticks:
     """0, 1, 2, ... every *seconds*, by the clock of the event loop: ``ax.source(ax.ticks(1.0), ax.int64, [])``.
 
-    The first comes at once, and tick n is due n times *seconds* later, so that nothing adds up.  Where who takes them
-    comes late, the tick that was due last comes at once, and those before it are skipped.
+    The first tick comes at once.  Tick n is due n times *seconds* later, so delays do not add up.  If the consumer is
+    late, the last tick that was due comes at once, and the ticks before it are skipped.
+
+    >>> tick = ax.source(ax.ticks(1.0), ax.int64, [])
 
     Raises:
         InvalidArgumentError: *seconds* is no positive number.

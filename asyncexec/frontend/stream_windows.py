@@ -36,17 +36,22 @@ def window(
         last_minute = ax.window(x, size=1000, seconds=60)
         always_100 = ax.window(x, size=100, fill=0.0)    # [100, ...]
 
-    The value of the item itself is always in it, and is the last.  In a run that is no stream it is the only one.  The
-    order is that of the items.  An item in which what *x* needs fails, and the stream goes on (``on_error="yield"``),
-    and one in which *x* is on a branch that is not taken, leave the window as it was.
+    The value of the item itself is always the last one.  In a run that is no stream it is the only one.  The order is
+    that of the items.  An item does not change the window if *x* fails in it and the stream goes on
+    (``on_error="yield"``), or if *x* is on a branch that is not taken.
+
+    >>> x = ax.placeholder(ax.float32, [])
+    >>> recent = ax.window(x, size=100)
+    >>> recent.shape
+    TensorShape([None])
 
     Args:
-        x: of any dtype that arrays have.  All values in a window are of one shape.
-        size: the number of items at most.
-        seconds: how long a value stays, by the clock of the event loop, from when its item began; one as old as that is
-            gone.  Without *size*, an item that would be the 65,537th gets ResourceExhaustedError.
-        fill: stands, as often as it takes, before the values of a window that is not full yet, so that its shape is
-            always [size, ...]; a scalar, or of the shape of *x*.
+        x: a tensor of any dtype that arrays have.  All values in a window have one shape.
+        size: the largest number of items.
+        seconds: how long a value stays after its item began, by the clock of the event loop.  Without *size*, the
+            65,537th value fails with ResourceExhaustedError.
+        fill: pads a window that is not full yet at its front, so that its shape is always [size, ...]; a scalar, or a
+            value of the shape of *x*.
 
     Raises:
         InvalidArgumentError: neither *size* nor *seconds* is given, or one is out of range; *fill* is of another shape,

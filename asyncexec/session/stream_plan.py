@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_counts import StepCounts
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.streams.stream_driver import StreamPlan
 from asyncexec.executor.streams.stream_item import StateSlot
 from asyncexec.executor.streams.stream_scope import StreamScope
 from asyncexec.framework.cooperative import STRIDE, Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.ownership import keeper
+from asyncexec.framework.spans import Spans
+from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.frontend.convert import as_tensor_value
 from asyncexec.frontend.stream_functions import values_of
@@ -34,6 +37,7 @@ from asyncexec.session.function_call_frame import (
     takes_long_to_detach,
 )
 from asyncexec.session.large_feeds import MAX_ITEMS, is_large
+from asyncexec.session.run_metadata import defer_step_stats
 
 _STREAM: Final = object()  # stands between feeds and states in the key of a signature
 
@@ -52,6 +56,7 @@ class StreamHost:
         slice_ns: how long the event loop may be held; holds: is told how long it was.
         source_grace_s: seconds that what draws from a source has to end once it is cancelled.
         counts: is told of items that have ended.
+        spans: makes those of streams and items.
     """
 
     graph: Graph
@@ -65,6 +70,7 @@ class StreamHost:
     source_grace_s: float | None
     holds: LoopHolds
     counts: StepCounts
+    spans: Spans
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +125,16 @@ async def stream_nodes(host: StreamHost, fetches: Any, feed_keys: Sequence[Any] 
     return await run_in_slices(find_stream_nodes(graph, wanted, fed), host.holds.clock)
 
 
-async def open_plan(host: StreamHost, admission: StreamAdmission, fetches: Any, first: Any) -> StreamPlan:
+class StreamTrace(NamedTuple):
+    """What is told of the items of a stream, and what gathers it."""
+
+    metadata: RunMetadata
+    collector: StepStatsCollector
+
+
+async def open_plan(
+    host: StreamHost, admission: StreamAdmission, fetches: Any, trace: StreamTrace | None, first: Any
+) -> StreamPlan:
     """The plan of a stream, let in by *admission*, whose first item feeds *first*."""
     keys = tuple(_checked_mapping(first))
     nodes = await stream_nodes(host, fetches, keys)
@@ -135,6 +150,9 @@ async def open_plan(host: StreamHost, admission: StreamAdmission, fetches: Any, 
         givers=tuple(each for each in prepared.givers if each[0] < num_fetches),
         scalars=tuple(i for i in prepared.scalars if i < num_fetches),
     )
+    if trace is not None:
+        device_of = await run_in_slices(prepared.graph.node_devices(), host.holds.clock)
+        defer_step_stats(trace.metadata, trace.collector, device_of)
     slots = [
         StateSlot(len(keys) + i, position, keeper(read.dtype)(as_tensor_value(value, read.dtype.base_dtype)[0]))
         for i, (read, position, value) in enumerate(zip(reads, positions, initial, strict=True))
@@ -149,6 +167,8 @@ async def open_plan(host: StreamHost, admission: StreamAdmission, fetches: Any, 
         host.counts,
         may_be_large(host.graph, keys),
         tuple(slots),
+        host.spans if host.spans.hooks or prepared.tells_step else None,
+        None if trace is None else trace.collector,
     )
 
 

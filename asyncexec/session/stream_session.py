@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Generic, Literal, Self, TypeAlias
 
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.streams.stream_driver import StreamOptions
 from asyncexec.executor.streams.stream_scope import StreamScope
 from asyncexec.framework.cooperative import SLICE_NS
@@ -20,11 +21,14 @@ from asyncexec.framework.errors import (
     InvalidTypeError,
     OpError,
 )
-from asyncexec.frontend.stream_functions import close_iterators, drawing, iterate, values_of
-from asyncexec.graph.node import Tensor
+from asyncexec.framework.step_stats import RunMetadata, begin_trace
+from asyncexec.frontend.stream_functions import HoldingIterator, close_iterators, drawing, iterate, values_of
+from asyncexec.graph.node import Tensor, V_co
 from asyncexec.session.session_loop import running_loop
+from asyncexec.session.shown import stream_html, stream_text
 from asyncexec.session.stream_plan import (
     StreamHost,
+    StreamTrace,
     has_large,
     large_items,
     may_be_large,
@@ -42,13 +46,22 @@ _NO_FEEDS: Final[Mapping[Any, Any]] = {}
 class _Handle:
     """What a stream and a map have in common."""
 
-    def __init__(self, host: StreamHost, fetches: Any, window: int, ordered: bool, on_error: OnError) -> None:
+    def __init__(
+        self,
+        host: StreamHost,
+        fetches: Any,
+        window: int,
+        ordered: bool,
+        on_error: OnError,
+        metadata: RunMetadata | None,
+    ) -> None:
         if type(window) is not int or window < 1:
             raise InvalidArgumentError(f"the window of a stream is a number of items from 1 on, not {window!r}")
         if on_error not in ("raise", "yield"):
             raise InvalidArgumentError(f"on_error is 'raise' or 'yield', not {on_error!r}")
         self._host = host
         self._fetches = fetches
+        self._metadata = metadata
         self._options = StreamOptions(
             window, ordered, on_error == "yield", host.slice_ns, host.source_grace_s, host.holds.clock
         )
@@ -60,19 +73,27 @@ class _Handle:
         host = self._host
         host.enter_loop()
         admission = host.admission.admit_stream()
+        context = admission.context()
+        span = context.run(host.spans.begin_stream)
+        trace = None
+        if self._metadata is not None:
+            trace = StreamTrace(self._metadata, StepStatsCollector(host.holds.clock))
+            context.run(begin_trace, trace.collector)
 
         def end(scope: StreamScope) -> None:
             admission.end()
             host.end(scope)
+            host.spans.end(span, scope.failure)
 
         scope = self._scope = StreamScope(
-            partial(open_plan, host, admission, self._fetches),
+            partial(open_plan, host, admission, self._fetches, trace),
             self._options,
             admission if admission.is_limited else None,
-            admission.context(),
+            context,
             end,
             admission.is_inside,
         )
+        scope.span = span
         host.begin(scope)
         return scope
 
@@ -87,6 +108,12 @@ class _Handle:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
+    def __repr__(self) -> str:
+        return stream_text(type(self).__name__, self._fetches, self._options, self._scope)
+
+    def _repr_html_(self) -> str:
+        return stream_html(type(self).__name__, self._fetches, self._options, self._scope)
+
     def __del__(self) -> None:
         # An ``async for`` that is left early just drops its iterator, maybe on another thread.
         scope, loop = getattr(self, "_scope", None), getattr(self, "_loop", None)
@@ -94,7 +121,7 @@ class _Handle:
             loop.call_soon_threadsafe(scope.abandon, "the stream was dropped")
 
 
-class Stream(_Handle):
+class Stream(_Handle, Generic[V_co]):
     """Items sent on one side, and results taken on the other::
 
         async with session.stream(y, window=32) as stream:
@@ -102,11 +129,15 @@ class Stream(_Handle):
             await stream.close()
             async for out in stream: ...
 
-    Of items that were sent and whose results have not been taken there are never more than the window: *send* waits
-    until there is room.  So sending and taking are the business of two tasks, or items are few.  Where *fetches* depend
-    on sources (``ax.source``), the stream draws its items from them, and nothing is sent.
+    The window limits the items that were sent and whose results have not been taken: *send* waits until there is room.
+    So one task sends and another task takes, or the items are fewer than the window.  Where *fetches* depend on sources
+    (``ax.source``), the stream draws its items from them, and nothing is sent.
 
-    Leaving the ``async with`` cancels what is in flight.
+    Leaving the ``async with`` cancels the items that are in flight.
+
+    Raises:
+        InvalidArgumentError: the window is no number of 1 or more.
+        FailedPreconditionError: the stream is opened twice, sent to after ``close``, or used in another event loop.
     """
 
     _has_sources = False
@@ -120,24 +151,24 @@ class Stream(_Handle):
         if nodes.sources:
             self._has_sources = True
             name = f"source {', '.join(repr(source.op.name) for source in nodes.sources)} of a stream"
-            scope.feed_by(_send_all(self._host, scope, partial(_joined, nodes.sources)), name)
+            scope.feed_by(_send_all(self._host, scope, _Joined(nodes.sources)), name)
         return self
 
     async def run(self, on_failure: Callable[[OpError], object] | None = None) -> int:
         """Take all results and drop them, until the sources end or the stream is closed: ``await stream.run()``.
 
-        That is for graphs which are run for what their ops do.  A stream that is not open is opened, and ended.
+        Use it for graphs whose ops store or send the results.  A stream that is not open is opened, and ended.
 
         Args:
-            on_failure: with ``on_error="yield"``, is called with the error of each item that fails; what it raises
-                ends the stream.
+            on_failure: called with the error of each failed item, with ``on_error="yield"``.  An exception of it ends
+                the stream.
 
         Returns:
             The number of items that have succeeded.
 
         Raises:
-            FailedPreconditionError: the stream is not open, and has no sources: nobody could send.
-            InvalidArgumentError: *on_failure* is missing where errors would be dropped, or would never be called.
+            FailedPreconditionError: the stream is not open and has no sources, so nothing could be sent.
+            InvalidArgumentError: *on_failure* is missing with ``on_error="yield"``, or given with ``on_error="raise"``.
         """
         if (on_failure is not None) != self._options.yields_errors:
             raise InvalidArgumentError(
@@ -163,14 +194,14 @@ class Stream(_Handle):
         return num_succeeded
 
     def send(self, feeds: Mapping[Any, Any] | None = None) -> Coroutine[Any, Any, None]:
-        """Let *feeds*, values by tensor or name, be the next item; waits while the window is full.
+        """Send *feeds*, values by tensor or name, as the next item; wait while the window is full.
 
-        All items feed the same tensors.  The mapping is read at once, before anything is awaited.  What is wrong with
-        an item is told where its result is taken.
+        All items feed the same tensors.  The mapping is read at once, before anything is awaited.  An error in an item
+        is raised where its result is taken.
 
         Raises:
-            FailedPreconditionError: the stream is closed, or has its own sources, or was opened in another event loop.
-            AbortedError: the stream has ended by a failure, which is the cause.
+            FailedPreconditionError: the stream is closed, has sources, or was opened in another event loop.
+            AbortedError: a failure has ended the stream; it is the cause.
         """
         return self._send(_NO_FEEDS if feeds is None else snapshot(feeds))
 
@@ -186,18 +217,19 @@ class Stream(_Handle):
             await scope.send(given)
 
     async def close(self) -> None:
-        """Take no more items, and wait until all that were sent are done; their results can still be taken.
+        """Take no more items, and wait until all sent items are done.  Their results can still be taken.
 
-        A kernel or source of the stream itself may call it, too, and does not wait.
+        Windows of sources (``ax.windows``) that are not full are sent as the last items.
+        A kernel or source of the stream itself may also call it; that call does not wait.
         """
         scope = self._open()
         scope.close()
         await scope.drain()
 
-    def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> AsyncIterator[V_co]:
         return self
 
-    def __anext__(self) -> Awaitable[Any]:
+    def __anext__(self) -> Awaitable[V_co]:
         """The result of the next item, as of ``session.run``; with ``on_error="yield"``, its OpError if it failed."""
         return self._opened().take()
 
@@ -213,7 +245,7 @@ class Stream(_Handle):
         return self._scope
 
 
-class StreamMap(_Handle):
+class StreamMap(_Handle, Generic[V_co]):
     """The results of *items*, an async iterator; see ``Session.map``.
 
     An ``async for`` that is left early cancels what is in flight; ``async with`` waits for that, too.
@@ -227,8 +259,9 @@ class StreamMap(_Handle):
         window: int,
         ordered: bool,
         on_error: OnError,
+        metadata: RunMetadata | None,
     ) -> None:
-        super().__init__(host, fetches, window, ordered, on_error)
+        super().__init__(host, fetches, window, ordered, on_error, metadata)
         if not isinstance(items, (Iterable, AsyncIterable)):
             raise InvalidTypeError(f"map takes an iterable or async iterable of feeds, not {type(items).__name__}")
         self._items: Iterable[Any] | AsyncIterable[Any] = items
@@ -236,10 +269,10 @@ class StreamMap(_Handle):
     async def __aenter__(self) -> Self:
         return self
 
-    def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> AsyncIterator[V_co]:
         return self
 
-    def __anext__(self) -> Awaitable[Any]:
+    def __anext__(self) -> Awaitable[V_co]:
         scope = self._scope
         return self._take_first() if scope is None else scope.take()
 
@@ -269,6 +302,8 @@ async def _send_all(
     end = now_ns() + SLICE_NS
     try:
         async with drawing(items) as iterator:
+            if isinstance(iterator, HoldingIterator):
+                scope.hold(iterator.left_over, partial(with_large_converted, host))
             async for feeds in iterator:
                 await _send_converted(host, scope, snapshot(feeds))
                 if now_ns() > end:
@@ -314,21 +349,48 @@ async def _send_converted(host: StreamHost, scope: StreamScope, feeds: Any) -> N
             await scope.send(await with_large_converted(host, feeds) if is_large else feeds)
 
 
-async def _joined(sources: Sequence[Tensor]) -> AsyncIterator[Mapping[Tensor, Any]]:
+class _Joined(AsyncIterable[Any]):
     """Items of a value each of *sources*, until the first of them ends."""
-    given = [values_of(source.op) for source in sources]
-    iterators = [iterate(values) for values in given]
-    try:
-        while True:
-            feeds = {}
-            for source, values in zip(sources, iterators, strict=True):
-                try:
-                    feeds[source] = await anext(values)
-                except StopAsyncIteration:
-                    return
-                except Exception as error:
+
+    def __init__(self, sources: Sequence[Tensor]) -> None:
+        self._sources = sources
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return _JoinedIterator(self._sources)
+
+
+class _JoinedIterator(HoldingIterator):
+    """The values of each of *sources*, and those that are there of an item which others still miss."""
+
+    def __init__(self, sources: Sequence[Tensor]) -> None:
+        self._sources = sources
+        self._given = [values_of(source.op) for source in sources]
+        self._iterators = [iterate(values) for values in self._given]
+        self._item: dict[Tensor, Any] = {}
+
+    async def __anext__(self) -> Mapping[Tensor, Any]:
+        self._item = {}
+        for source, values in zip(self._sources, self._iterators, strict=True):
+            try:
+                self._item[source] = await anext(values)
+            except Exception as error:
+                if not isinstance(error, StopAsyncIteration):
                     error.add_note(f"raised by what source {source.op.name!r} draws from")
-                    raise
-            yield feeds
-    finally:
-        await close_iterators([made for made, values in zip(iterators, given, strict=True) if made is not values])
+                raise
+        item, self._item = self._item, {}
+        return item
+
+    def left_over(self) -> list[Any]:
+        item, self._item = self._item, {}
+        held = [
+            [
+                *([item[source]] if source in item else []),
+                *(values.left_over() if isinstance(values, HoldingIterator) else []),
+            ]
+            for source, values in zip(self._sources, self._iterators, strict=True)
+        ]
+        return [dict(zip(self._sources, values, strict=True)) for values in zip(*held, strict=False)]
+
+    async def aclose(self) -> None:
+        made = zip(self._iterators, self._given, strict=True)
+        await close_iterators([iterator for iterator, values in made if iterator is not values])

@@ -20,6 +20,7 @@ from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.diagnostics.kernel_stats import has_large
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_counts import StepCounts
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
 from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
@@ -31,6 +32,7 @@ from asyncexec.executor.plans.tier import AnyPlan, Tier
 from asyncexec.executor.streams.stream_item import StateCell, StateSlot, StreamItem
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.errors import OpError
+from asyncexec.framework.spans import Span, Spans, running
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +48,8 @@ class StreamPlan:
         counts: is told of items that have ended.
         may_be_large: whether what is fed may be so large that kernels take long with it.
         states: those carried from item to item.
+        spans: makes the spans of items, where somebody may want to know of them.
+        collector: gathers what they run, where they are traced.
     """
 
     executor: GeneralExecutor | PartitionedExecutor
@@ -57,6 +61,8 @@ class StreamPlan:
     counts: StepCounts
     may_be_large: bool = True
     states: tuple[StateSlot, ...] = ()
+    spans: Spans | None = None
+    collector: StepStatsCollector | None = None
 
 
 class Gate(Protocol):
@@ -119,6 +125,7 @@ class StreamDriver(ABC):
         self._spare: list[StreamItem] = []  # done and taken, to be used again
         self._num_measured = 0  # items that the general executor has run, since the tier was told
         self._cells: list[StateCell] = []  # behind the last item
+        self.span: Span | None = None  # of the stream
         self._number = 0
         self._schedule_drive = self._schedule  # one for all items
         self._drive_is_due = False
@@ -246,6 +253,12 @@ class StreamDriver(ABC):
         self._in_flight[item] = None
         if self._is_ordered:
             self._results.append(item)
+        if plan.spans is not None:
+            try:
+                item.span = plan.spans.begin_item(item.number, self.span)
+            except BaseException as interrupt:  # of a hook
+                self._end_item(item, interrupt)
+                return self._now_ns()
         if isinstance(values, BaseException):
             self._end_item(item, values)
             return self._now_ns()
@@ -260,10 +273,15 @@ class StreamDriver(ABC):
             self._end_item(item, error)
             return self._now_ns()
         item.is_queued = True
-        return self._advance(item, self._now_ns(), end)
+        item.began_ns = now = self._now_ns()
+        return self._advance(item, now, end)
 
     def _start(self, item: StreamItem, plan: StreamPlan, values: list[Any] | None) -> None:
         """Begin the step of *item*: that of an item which is done, where there is one."""
+        if plan.collector is not None:
+            item.step, item.maker = plan.executor.start(values, plan.collector), plan.executor
+            item.step.watch(item)
+            return
         maker: StepMaker = plan.executor
         compiled = plan.tier.for_large_feeds if item.is_large else plan.tier.compiled
         if compiled is not None and (not plan.states or self._keeps_apart(compiled)):
@@ -309,6 +327,8 @@ class StreamDriver(ABC):
         if step is None:
             return now
         assert plan is not None
+        if item.span is not None:
+            running.set(item.span)  # the drive has a context of its own
         try:
             now = step.run_ready(now, end)
         except BaseException as raised:  # a KeyboardInterrupt, say
@@ -404,6 +424,7 @@ class StreamDriver(ABC):
 
     async def _end_step(self, item: StreamItem, step: StepScope) -> None:
         """Cancel what a failed step has launched, and wait for it."""
+        running.set(item.span)  # whoever has ended the item
         error = step._failure
         try:
             await step._end_launched()
@@ -413,6 +434,7 @@ class StreamDriver(ABC):
             self._give_back_place(item)
             if item in self._in_flight:
                 self._end_item(item, error)
+            item.end_span(error)
             del error, step
 
     def _on_ending_done(self, task: asyncio.Task[None]) -> None:

@@ -12,13 +12,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 from asyncexec.executor.streams.source_task import SourceTask
 from asyncexec.executor.streams.stream_driver import Gate, StreamDriver, StreamOptions, StreamPlan
 from asyncexec.executor.streams.stream_item import StateCell
 from asyncexec.executor.streams.waiters import Waiters
 from asyncexec.framework.errors import AbortedError, FailedPreconditionError, OpError
+from asyncexec.framework.spans import running
+
+
+class _Held(NamedTuple):
+    """What gives the items that a source holds, and what prepares each for being sent."""
+
+    left_over: Callable[[], list[Any]]
+    prepare: Callable[[Any], Awaitable[Any]]
 
 
 class StreamIntake(StreamDriver):
@@ -47,6 +55,8 @@ class StreamIntake(StreamDriver):
         self._occupied = 0  # of the window
         self._is_closed = False
         self._is_kept_open = False
+        self._held: _Held | None = None
+        self._sends_held = False  # and closes after that
         self._closing: tuple[BaseException | None] | None = None  # the argument of a close that waits
         self._failure: BaseException | None = None
         self._reason: OpError | None = None  # what the failure was, once it has been raised
@@ -54,8 +64,11 @@ class StreamIntake(StreamDriver):
         self._thread_id = get_ident()  # where the loop has been seen to run
 
     @abstractmethod
-    def close(self, error: BaseException | None = None) -> None:
-        """Take no more items; those sent go on.  *error*, if any, is raised behind their results."""
+    def close(self, error: BaseException | None = None, *, has_waited: bool = False) -> None:
+        """Take no more items; those sent go on.  *error*, if any, is raised behind their results.
+
+        *has_waited* says that this is the close that ``kept_open`` has put off.
+        """
 
     def check_loop(self) -> None:
         """FailedPreconditionError unless the running loop is the stream's."""
@@ -124,7 +137,45 @@ class StreamIntake(StreamDriver):
             self._is_kept_open = False
             closing, self._closing = self._closing, None
         if closing is not None:
-            self.close(*closing)
+            self.close(*closing, has_waited=True)
+
+    def hold(self, left_over: Callable[[], list[Any]], prepare: Callable[[Any], Awaitable[Any]]) -> None:
+        """Let a close send what *left_over* gives: what has been drawn from a source that has not given it.
+
+        *prepare* makes of each what is to be sent.
+        """
+        self._held = _Held(left_over, prepare)
+
+    def _send_held(self, error: BaseException | None) -> bool:
+        """Whether there is something that was held; it is sent then, and after that the stream is closed."""
+        held, self._held = self._held, None
+        left_over = [] if held is None else held.left_over()
+        if held is not None and left_over:
+            self._sends_held = True
+            sending = self._send_and_close(left_over, held.prepare, error)
+            self._keep(self._loop.create_task(sending, context=self._context.copy()))
+        return bool(left_over)
+
+    async def _send_and_close(
+        self, items: list[Any], prepare: Callable[[Any], Awaitable[Any]], error: BaseException | None
+    ) -> None:
+        """Send *items*, without waiting for room: nobody may take results any more."""
+        try:
+            for feeds in items:
+                prepared = await prepare(feeds)
+                if self._plan is None:
+                    await self._open(prepared)
+                self._check_open()
+                self._occupied += 1
+                self._inbox.append(self._taken(prepared))
+                self._schedule()
+        except BaseException as raised:
+            error = raised
+        self._sends_held = False
+        try:
+            self.close(error)
+        finally:
+            del error  # its traceback holds this frame
 
     async def wait_for_room(self) -> None:
         """Wait until one more may be sent by who has come now, or nothing can be sent any more."""
@@ -194,6 +245,8 @@ class StreamIntake(StreamDriver):
         source, window = self._source, self._options.window
         if source is None:
             return False
+        if self.span is not None:
+            running.set(self.span.parent)  # as in the task that has drawn the first; a drive comes from an item
         try:
             while self._occupied < window:
                 feeds = next(source)

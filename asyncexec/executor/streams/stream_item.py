@@ -20,6 +20,7 @@ from asyncexec.compilation.graph_view import NOTHING, NodeItem
 from asyncexec.executor.engine.lost_fetches import LostFetches
 from asyncexec.executor.engine.step_scope import FailureKeeper, StepMaker, StepScope
 from asyncexec.framework.errors import OpError
+from asyncexec.framework.spans import Running, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class StateCell:
     __slots__ = ("heir", "reader", "value")
 
     def __init__(self, value: Any = NOTHING) -> None:
-        self.value = value
+        self.value: Any = value
         self.reader: tuple[StreamItem, int] | None = None  # the item that waits for it, and the feed it is for
         self.heir: StateCell | None = None
 
@@ -71,6 +72,7 @@ class StreamItem(FailureKeeper):
 
     Attributes:
         number: its place among the items, from 0.
+        began_ns: when it began, by the clock of its stream.
         has_place: whether it is counted among the steps under way, where these are limited.
         step: while it is under way, and, at rest, from then on until it is used again; maker: what has made it.
         is_queued: whether the scope is going to look at it.
@@ -81,11 +83,13 @@ class StreamItem(FailureKeeper):
         lost: what is not fetched because of them; None where all goes well.
         is_large: whether kernels may take long with what it is fed; until its step begins.
         is_done: whether ``value``, or ``error``, is there.
+        span: while it is under way, where somebody may want to know of it.
     """
 
     __slots__ = (
         "_active",
         "_schedule",
+        "began_ns",
         "error",
         "failed",
         "failure",
@@ -99,28 +103,31 @@ class StreamItem(FailureKeeper):
         "num_awaited",
         "number",
         "read",
+        "span",
         "step",
         "value",
         "written",
     )
 
     def __init__(self, active: deque[StreamItem], schedule: Callable[[], None]) -> None:
-        self.number = 0
+        self.number: int = 0
+        self.began_ns: int = 0
         self._active = active
         self._schedule = schedule
-        self.has_place = False
+        self.has_place: bool = False
         self.step: StepScope | None = None
         self.maker: StepMaker | None = None
-        self.is_queued = False
-        self.num_awaited = 0
+        self.is_queued: bool = False
+        self.num_awaited: int = 0
         self.read: Sequence[StateCell] = ()
         self.written: Sequence[StateCell] = ()
-        self.keeps_failures = False
+        self.keeps_failures: bool = False
         self.failure: OpError | None = None
         self.failed: list[NodeItem] = []
         self.lost: LostFetches | None = None
-        self.is_large = False
-        self.is_done = False
+        self.is_large: bool = False
+        self.is_done: bool = False
+        self.span: Running | None = None
         self.value: Any = None
         self.error: BaseException | None = None
 
@@ -158,6 +165,12 @@ class StreamItem(FailureKeeper):
             value = values[slot.fetch]
             if value is not NOTHING:
                 cell.fill(value)
+
+    def end_span(self, error: BaseException | None = None) -> None:
+        """Tell those who want to know that it is done."""
+        span, self.span = self.span, None
+        if type(span) is Span:
+            span.spans.end(span, error)
 
     def let_go(self) -> None:
         """Hold on to nothing but the outcome."""

@@ -10,7 +10,7 @@ before, in an ordered stream, run on, so that what is seen before the error does
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import Context
 from threading import get_ident
 from typing import Any
@@ -19,10 +19,13 @@ from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.executor.streams.stream_driver import Gate, StreamOptions, StreamPlan
 from asyncexec.executor.streams.stream_intake import StreamIntake
 from asyncexec.executor.streams.stream_item import StreamItem
+from asyncexec.executor.streams.stream_statistics import StreamStatistics
 from asyncexec.executor.streams.waiters import Waiters
+from asyncexec.framework.clock import NS_PER_S
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.derived import without_frames
 from asyncexec.framework.errors import CancelledError, OpError, UnknownError
+from asyncexec.framework.under_way import NodeUnderWay
 
 
 class StreamScope(StreamIntake):
@@ -51,19 +54,26 @@ class StreamScope(StreamIntake):
         self._on_end: Callable[[StreamScope], None] | None = on_end
         self._takers = Waiters(self._loop)
         self._drainers = Waiters(self._loop)
+        self._num_failed = 0
 
-    def close(self, error: BaseException | None = None) -> None:
+    def close(self, error: BaseException | None = None, *, has_waited: bool = False) -> None:
         """Take no more items; those sent go on.  *error*, if any, is raised behind their results."""
-        if self._is_closed or self._loop.is_closed():
+        if self._is_closed or self._loop.is_closed() or self._sends_held:
             return
         if self._is_kept_open:
             self._closing = (error,)
+            return
+        is_from_inside = self.has_task(asyncio.current_task())
+        # The task of the source makes a close that has waited, but somebody else has asked for it.
+        if self._held is not None and (has_waited or not is_from_inside) and self._send_held(error):
+            if not is_from_inside:
+                self._stop_source_task()
             return
         self._is_closed = True
         self._source = None
         if error is not None:
             self._failure = _of_source(error)
-        if not self.has_task(asyncio.current_task()):
+        if not is_from_inside:
             self._stop_source_task()  # who closes the stream from in there goes on
         self._senders.wake_all()
         self._settle_end()
@@ -99,12 +109,15 @@ class StreamScope(StreamIntake):
         self._undo(list(self._undo_logs))
         for item in self._in_flight:
             item.let_go()
+            item.end_span(self._failure)
         for line in (self._inbox, self._active, self._results, self._spare):
             line.clear()
         for some in (self._in_flight, self._endings, self._ending_steps):
             some.clear()
         for waiters in (self._senders, self._takers, self._drainers):
             waiters.line.clear()
+        if self.span is not None:
+            self.span.spans.end(self.span, self._failure)
 
     async def drain(self) -> None:
         """Wait until nothing is in flight; but a kernel or source of the stream would wait for itself."""
@@ -147,13 +160,48 @@ class StreamScope(StreamIntake):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be sent any more."""
-        return self._is_closed
+        """Whether nothing can be sent any more, but for what sources hold."""
+        return self._is_closed or self._sends_held
+
+    @property
+    def num_in_window(self) -> int:
+        """Items that were sent and whose results have not been taken."""
+        return self._occupied
+
+    @property
+    def num_in_flight(self) -> int:
+        """Those of them that have begun and are not done."""
+        return len(self._in_flight)
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing is in flight any more, and nothing can be sent."""
         return self._on_end is None
+
+    def statistics(self) -> StreamStatistics:
+        """How the stream is doing just now."""
+        oldest = next(iter(self._in_flight), None)
+        items_in = self._number + len(self._inbox)
+        return StreamStatistics(
+            0 if self.span is None else self.span.number,
+            self._options.window,
+            items_in,
+            items_in - self._occupied,
+            len(self._in_flight),
+            self._num_failed,
+            0.0 if oldest is None else (self._now_ns() - oldest.began_ns) / NS_PER_S,
+        )
+
+    def under_way(self) -> Iterator[NodeUnderWay]:
+        """The nodes that have begun and not ended, in all items."""
+        for item in list(self._in_flight):
+            if item.step is not None:
+                yield from item.step.under_way()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the stream has ended with, if it has failed."""
+        return self._failure or self._reason
 
     @property
     def _has_drained(self) -> bool:
@@ -231,6 +279,8 @@ class StreamScope(StreamIntake):
         if item.read:
             self._pass_on(item)
         item.is_done = True
+        if item.span is not None:
+            item.end_span()
         del self._in_flight[item]
         if self._gate is not None:
             self._give_back_place(item)
@@ -254,12 +304,14 @@ class StreamScope(StreamIntake):
             self._plan.counts.completed += 1
         else:
             self._plan.counts.failed += 1
+            self._num_failed += 1
         if isinstance(error, Exception) and item.failure is not None:
             error = item.failure
         if item.read:
             self._pass_on(item)
         item.let_go()
         item.is_done = True
+        item.end_span(error)
         del self._in_flight[item]
         self._give_back_place(item)
         if not self._is_ordered:
@@ -314,6 +366,7 @@ class StreamScope(StreamIntake):
             step = item.step
             item.let_go()
             if step is None:
+                item.end_span(CancelledError("the stream has ended"))
                 continue
             item.is_queued = True  # nobody is to be told
             step.abort(CancelledError("the stream has ended"))
@@ -326,7 +379,7 @@ class StreamScope(StreamIntake):
         if step.is_waiting:
             self._end_in_task(item, step)
         else:
-            step.take_failure()
+            item.end_span(step.take_failure())
             self._give_back_place(item)
 
     def _settle_end(self) -> None:

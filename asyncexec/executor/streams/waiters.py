@@ -23,7 +23,7 @@ class Waiters:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.line: deque[asyncio.Future[None]] = deque()
-        self.num_waking = 0
+        self.num_waking: int = 0
 
     async def wait(self) -> None:
         """Wait until it is this coroutine's turn."""
