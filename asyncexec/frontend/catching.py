@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidTypeError, OpError
@@ -11,6 +11,7 @@ from asyncexec.framework.op_def import NameAttrList
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE
 from asyncexec.frontend.calls import composite, dtype_of, tensor_op
+from asyncexec.frontend.control_flow import N
 from asyncexec.frontend.control_flow_context import errors_at_caller
 from asyncexec.frontend.create_op import as_tensor
 from asyncexec.frontend.function import function_name, trace
@@ -23,16 +24,24 @@ from asyncexec.graph.node import Node, Tensor
 from asyncexec.graph.traced_functions import TracedFunction
 
 
+@overload
+def catch(fn: Callable[[], N], handler: Callable[[Tensor], Any], *, name: str | None = None) -> N: ...
+@overload
+def catch(fn: Callable[[], Any], handler: Callable[[Tensor], Any], *, name: str | None = None) -> Any: ...
 def catch(fn: Callable[[], Any], handler: Callable[[Tensor], Any], *, name: str | None = None) -> Any:
-    """What *fn* gives; where something in it fails, what *handler* gives::
+    """The result of *fn*, or the result of *handler* if a node of *fn* fails::
 
         answer = ax.catch(lambda: ask(question), lambda error: "no answer")
         answer = ax.catch(lambda: ask(question), lambda error: excuse(error))   # excuse: an op of yours
 
-    Both are called once, now, and add nodes; tensors from outside may be used in them.  When the graph runs, *fn* is a
-    step of its own: its first failure cancels the rest of it, and nothing else.  Then *handler* runs, and gets the
-    error.  A cancellation, and the deadline of the run, are not caught.  It can stand in loops and branches, also in
-    another ``catch``.
+    Both functions are called once, now, and add nodes.  They may use tensors from outside.  When the graph runs, the
+    nodes of *fn* are a step of their own: its first failure cancels the rest of it, and nothing else.  Then *handler*
+    runs with the error.  Cancellations and the deadline of the run are not caught.  A ``catch`` may be in loops, in
+    branches, and in another ``catch``.
+
+    >>> bad = lambda: ax.string_to_number("tea")
+    >>> show(ax.catch(bad, lambda error: -1.0))
+    -1.0
 
     Args:
         fn: gives a tensor, or a nest of tensors.

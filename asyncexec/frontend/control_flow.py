@@ -8,7 +8,7 @@ each result.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -23,26 +23,37 @@ from asyncexec.frontend.math_functions import add_n, less_equal, maximum, minimu
 from asyncexec.frontend.nests import flatten, flatten_like, leaves, pack
 from asyncexec.frontend.tensor_array import TensorArray
 from asyncexec.graph.current_graph import control_dependencies
-from asyncexec.graph.node import Node, Tensor
+from asyncexec.graph.node import Node, Operation, Tensor
 
 BranchFunction: TypeAlias = Callable[[], Any]
 
+# What a branch gives, where a type checker can know that its values are tensors; else it may be anything.
+N = TypeVar("N", bound="Tensor[Any] | Operation | list[Tensor[Any]] | tuple[Tensor[Any], ...] | dict[str, Tensor[Any]]")
 
+
+@overload
+def cond(pred: TensorLike, true_fn: Callable[[], N], false_fn: BranchFunction, name: str | None = None) -> N: ...
+@overload
+def cond(pred: TensorLike, true_fn: BranchFunction, false_fn: BranchFunction, name: str | None = None) -> Any: ...
 def cond(pred: TensorLike, true_fn: BranchFunction, false_fn: BranchFunction, name: str | None = None) -> Any:
-    """What *true_fn* gives if *pred* is true when the graph runs, else what *false_fn* gives.
+    """The result of *true_fn* if *pred* is true when the graph runs, else that of *false_fn*.
 
-    Both are called now, without arguments; of the nodes that they make, only those of the branch taken will run.
-    Tensors from outside may be used in them.
+    Both functions are called now, without arguments, and add nodes.  When the graph runs, only the nodes of the taken
+    branch run.  The functions may use tensors from outside.
+
+    >>> x = ax.constant(3)
+    >>> show(ax.cond(x > 0, lambda: x * 10, lambda: -x))
+    30
 
     Args:
         pred: a bool scalar.  A Python bool decides at once: only that branch is called.
-        true_fn: gives a tensor, an operation, a TensorArray, a value to be made a constant, or a nest of these.
-        false_fn: gives a nest of the same structure, with tensors of the same dtypes.
+        true_fn: returns a tensor, an operation, a TensorArray, a value that becomes a constant, or a nest of these.
+        false_fn: returns a nest of the same structure, with tensors of the same dtypes.
         name: the name scope of the nodes.
 
     Returns:
-        The nest that true_fn gives, with tensors that have the value from the branch taken, and operations that have
-        run when that of the branch has.  What a branch makes but does not return runs only if that needs it.
+        The nest that true_fn returns, with the values of the taken branch.  Operations in it have run when those of the
+        branch have run.  Nodes that a branch adds run only if its result needs them.
 
     Raises:
         InvalidTypeError: *pred* is no bool, or the branches give different structures or dtypes.
@@ -62,18 +73,35 @@ def cond(pred: TensorLike, true_fn: BranchFunction, false_fn: BranchFunction, na
 _SIDES = ("false_fn", "true_fn")
 
 
+@overload
+def switch_case(
+    branch_index: TensorLike,
+    branch_fns: Mapping[int, Callable[[], N]] | Sequence[Callable[[], N]],
+    default: BranchFunction | None = None,
+    name: str | None = None,
+) -> N: ...
+@overload
+def switch_case(
+    branch_index: TensorLike,
+    branch_fns: Mapping[int, BranchFunction] | Sequence[BranchFunction],
+    default: BranchFunction | None = None,
+    name: str | None = None,
+) -> Any: ...
 def switch_case(
     branch_index: TensorLike,
     branch_fns: Mapping[int, BranchFunction] | Sequence[BranchFunction],
     default: BranchFunction | None = None,
     name: str | None = None,
 ) -> Any:
-    """What the function at *branch_index* gives when the graph runs.
+    """The result of the function at *branch_index* when the graph runs.
+
+    >>> show(ax.switch_case(ax.constant(1), [lambda: ax.constant("tea"), lambda: ax.constant("bread")]))
+    b'bread'
 
     Args:
         branch_index: an integer scalar.  A Python int decides at once.
         branch_fns: functions as of ``cond``, in a list, or by numbers from 0 on.
-        default: what a number out of range takes, by default the last function.
+        default: the function for a number out of range, by default the last function.
         name: the name scope of the nodes.
 
     Raises:
@@ -97,19 +125,37 @@ def switch_case(
             return _joined(contexts, functions, labels, where)
 
 
+@overload
+def case(
+    pred_fn_pairs: Mapping[Any, Callable[[], N]] | Sequence[tuple[TensorLike, Callable[[], N]]],
+    default: BranchFunction | None = None,
+    exclusive: bool = False,
+    name: str | None = None,
+) -> N: ...
+@overload
+def case(
+    pred_fn_pairs: Mapping[Any, BranchFunction] | Sequence[tuple[TensorLike, BranchFunction]],
+    default: BranchFunction | None = None,
+    exclusive: bool = False,
+    name: str | None = None,
+) -> Any: ...
 def case(
     pred_fn_pairs: Mapping[Any, BranchFunction] | Sequence[tuple[TensorLike, BranchFunction]],
     default: BranchFunction | None = None,
     exclusive: bool = False,
     name: str | None = None,
 ) -> Any:
-    """What the function of the first true predicate gives, or else *default*.
+    """The result of the function of the first true predicate, or else that of *default*.
+
+    >>> x = ax.constant(7)
+    >>> show(ax.case([(x < 5, lambda: x), (x < 10, lambda: x * 10)], default=lambda: -x))
+    70
 
     Args:
         pred_fn_pairs: pairs of a bool scalar and a function as of ``cond``, or a mapping of them.
-        default: what is taken when no predicate is true; without one, InvalidArgumentError is raised when that
-            happens.
-        exclusive: whether InvalidArgumentError is raised, when the graph runs, where several predicates are true.
+        default: the function for the case that no predicate is true.  Without it, that case raises
+            InvalidArgumentError when the graph runs.
+        exclusive: whether several true predicates raise InvalidArgumentError when the graph runs.
         name: the name scope of the nodes.
 
     Raises:

@@ -133,10 +133,10 @@ class LoopVariable:
     final: Tensor
 
     def __init__(self, label: str, shape: TensorShape, enter: Tensor, merged: Tensor) -> None:
-        self.label = label
-        self.shape = shape
-        self.enter = enter
-        self.merged = merged
+        self.label: str = label
+        self.shape: TensorShape = shape
+        self.enter: Tensor = enter
+        self.merged: Tensor = merged
 
 
 class LoopContext(CapturingContext):

@@ -52,17 +52,22 @@ def create_op(
     attrs: Mapping[str, Any] | None = None,
     name: str | None = None,
 ) -> Any:
-    """Add a node of the registered op type *op* to the current graph (or to that of its inputs).
+    """Add a node of the registered op type *op* to the current graph, or to the graph of its inputs.
+
+    >>> values, indices = ax.create_op("TopKV2", [[1, 5, 3], 2])
+    >>> show(values, indices)
+    [5 3]
+    [1 2]
 
     Args:
         op: an op type, such as ``"TopKV2"``.
-        inputs: one entry for each input argument of the op: a tensor or a value to be made a constant; for an argument
-            that is a list, a list of these.
+        inputs: one entry for each input argument of the op: a tensor or a value that becomes a constant; for an
+            argument that is a list, a list of these.
         attrs: the op's attrs; those that follow from the inputs and those with defaults may be left out.
         name: the name of the node, by default the op type.
 
     Returns:
-        The tensor it gives; a list of tensors when the op has several outputs; the operation when it has none.
+        The output tensor; a list of tensors if the op has several outputs; the operation if it has none.
 
     Raises:
         NotFoundError: there is no such op.
@@ -292,8 +297,8 @@ class _InputConverter:
 def object_hint(tensor: Tensor, dtype: DType = types.float32) -> str:
     """What to write so that *tensor*, which is an object, is of another dtype, such as *dtype*."""
     if tensor.op.properties.registration.kernel is not None:
-        annotation = "-> bool" if dtype is types.bool else "-> float"
-        return f"say what op {tensor.op.op!r} gives: @ax.op(outputs=[ax.{dtype.name}]), or annotate it: {annotation}"
+        annotation = {types.bool: "bool", types.string: "str"}.get(dtype, "int" if dtype.is_integer else "float")
+        return f"say what op {tensor.op.op!r} gives: @ax.op(outputs=[ax.{dtype.name}]), or annotate it: -> {annotation}"
     return "declare a dtype where it is made"
 
 
@@ -302,8 +307,12 @@ def _plain(value: Any) -> Any:
 
 
 def as_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Tensor:
-    """*value* as a tensor of the current graph: itself if it is one, else a constant; a list that holds tensors is
-    packed.
+    """*value* as a tensor of the current graph: itself if it is one, else a constant.
+
+    A list that holds tensors is packed into one tensor.
+
+    >>> ax.convert_to_tensor([1.0, 2.0], name="x")
+    <ax.Tensor 'x:0' float32 shape=[2] from Const>
 
     Raises:
         InvalidTypeError: it cannot be made one, or is a tensor of another dtype.
@@ -312,7 +321,11 @@ def as_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Tensor:
     value = _without_sources(value)
     if isinstance(value, Tensor):
         if want is not None and value.dtype.base_dtype is not want:
-            raise InvalidTypeError(f"{value.name!r} is of {value.dtype.name}, not {want.name}", node=value.op)
+            raise InvalidTypeError(
+                f"{value.name!r} is of {value.dtype.name}, not {want.name}",
+                node=value.op,
+                hint=f"put ax.cast(x, ax.{want.name}) around it" if want.is_numeric else None,
+            )
         return value
     if isinstance(value, (list, tuple)) and holds_tensor(value):
         members = [as_tensor(member, want) if holds_tensor(member) else member for member in value]

@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from types import MethodType
-from typing import Any, Final, overload
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError
 from asyncexec.framework.op_def import NameAttrList
@@ -37,29 +37,32 @@ from asyncexec.graph.traced_functions import TracedFunction
 MAX_NESTING: Final = 64  # functions that are being traced within one another
 
 
-class GraphFunction:
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class GraphFunction(Generic[P, R]):
     """A Python function that graphs can call; made by ``ax.function``."""
 
-    def __init__(self, function: Any, name: str | None = None, input_signature: Sequence[Any] | None = None) -> None:
-        if not callable(function) or inspect.iscoroutinefunction(function):
-            raise InvalidTypeError(
-                f"ax.function takes a plain function, which is called while the graph is built, not {function!r}",
-                hint="for what is awaited when the graph runs, use ax.op" if callable(function) else None,
-            )
+    def __init__(
+        self, function: Callable[P, R], name: str | None = None, input_signature: Sequence[Any] | None = None
+    ) -> None:
+        _check_plain(function)
         functools.update_wrapper(self, function)
         self.python_function = function
-        self.name = function_name(function, name)
+        self.name: str = function_name(function, name)
         specs = None if input_signature is None else tensor_specs(input_signature)
         self._signature = Signature(function, self.name, specs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         hints = graph_hints(args, kwargs)
         if not hints and current_graph_or_none() is None:
             return self.python_function(*args, **kwargs)
         with errors_at_caller(), graph_of(hints) as graph:
             arguments = self._signature.bind(args, kwargs)
             traced = self._find(graph, arguments) or self._trace(graph, arguments)
-            return _call(graph, traced, self.name, arguments.tensors)
+            result: R = _call(graph, traced, self.name, arguments.tensors)
+            return result
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -84,11 +87,19 @@ class GraphFunction:
             zip(arguments.names, specs, strict=True),
             lambda args: arguments.call(self.python_function, args),
         )
-        outer.traced.add(traced, (self, arguments.key))
+        outer.traced.share(traced, (self, arguments.key))
         return traced
 
     def __repr__(self) -> str:
         return f"<ax.function {self.name}>"
+
+
+def _check_plain(function: object) -> None:
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise InvalidTypeError(
+            f"ax.function takes a plain function, which is called while the graph is built, not {function!r}",
+            hint="for what is awaited when the graph runs, use ax.op" if callable(function) else None,
+        )
 
 
 def trace(
@@ -170,7 +181,7 @@ class Returned:
             self._add(leaf)
         stateful = [node for node in graph if node.op_def.is_stateful]
         operations = [leaf for leaf in self._leaves if isinstance(leaf, Node)]
-        self.controls = list(
+        self.controls: list[Node] = list(
             dict.fromkeys(
                 node
                 for node in (*stateful, *self._changes, *operations)
@@ -269,14 +280,19 @@ def function_name(function: Callable[..., Any], name: Any) -> str:
     return name
 
 
+class GraphFunctionMaker(Protocol):
+    """What ``ax.function(...)`` gives."""
+
+    def __call__(self, python_function: Callable[P, R], /) -> GraphFunction[P, R]:
+        """Make a function of the graph."""
+
+
 @overload
 def function(
-    python_function: Callable[..., Any], /, *, input_signature: Sequence[Any] | None = None, name: str | None = None
-) -> GraphFunction: ...
+    python_function: Callable[P, R], /, *, input_signature: Sequence[Any] | None = None, name: str | None = None
+) -> GraphFunction[P, R]: ...
 @overload
-def function(
-    *, input_signature: Sequence[Any] | None = None, name: str | None = None
-) -> Callable[[Callable[..., Any]], GraphFunction]: ...
+def function(*, input_signature: Sequence[Any] | None = None, name: str | None = None) -> GraphFunctionMaker: ...
 def function(
     python_function: Callable[..., Any] | None = None,
     /,
@@ -294,28 +310,34 @@ def function(
             x = ax.placeholder(ax.float32, [None])
             result = scaled(x, 2.0)                  # one node; result["y"] and result["total"] are tensors
 
-    Called inside a graph it adds a PartitionedCall (StatefulPartitionedCall when something stateful is in the body) and
-    gives the nest that the body returned.  The body is called once, and its nodes are kept in the function library,
-    for all calls with tensors of the same dtypes and fitting shapes, the same Python values and the same structure;
-    anything else has it called again.  numpy arrays count as tensors.  Called with plain values where no graph is
-    being built, it is the Python function.
+    A call inside a graph adds a PartitionedCall (StatefulPartitionedCall if the body is stateful) and returns the nest
+    that the body returned.  The body is called once for all calls with tensors of the same dtypes and fitting shapes,
+    the same Python values and the same structure; its nodes are kept in the function library.  For other arguments the
+    body is called again.  numpy arrays count as tensors.  Outside a graph, a call with plain values calls the Python
+    function.
 
-    Tensors, variables and operations from outside may be used in the body, other functions called, and ops of one's
-    own.  Whatever is stateful in it runs with every call, returned or not; changes of a resource, reads of it, and
-    plain user ops run in the order they are written, and the results come after them.  Async user ops wait only for
-    their inputs; so do effects in different iterations of a loop.
+    The body may use tensors, variables and operations from outside, other functions, and your own ops.  Its stateful
+    nodes run with every call, returned or not.  Changes of a resource, reads of it, and plain user ops run in the order
+    in which they are written, and the results come after them.  Async user ops wait only for their inputs, and so do
+    effects in different iterations of a loop.
+
+    >>> @ax.function
+    ... def scaled(x, factor):
+    ...     return x * factor
+    >>> show(scaled(ax.constant([1.0, 2.0]), 10.0))
+    [10. 20.]
 
     Args:
-        input_signature: ``[(ax.float32, [None, 3]), ...]``, a dtype and a shape for each parameter: what is passed is
+        input_signature: ``[(ax.float32, [None, 3]), ...]``, a dtype and a shape for each parameter.  Arguments are
             converted, and there is one trace for all calls.
-        name: of the function in the library, by default that of the Python function.
+        name: the name of the function in the library, by default that of the Python function.
 
     Raises:
         InvalidArgumentError: when it is called: it calls itself, makes variables, or does not fit input_signature.
         InvalidTypeError: it is no plain function; when it is called: the arguments are not those it takes.
     """
 
-    def make(made_of: Callable[..., Any]) -> GraphFunction:
+    def make(made_of: Callable[P, R]) -> GraphFunction[P, R]:
         return GraphFunction(made_of, name, input_signature)
 
     return make if python_function is None else make(python_function)

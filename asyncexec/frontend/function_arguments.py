@@ -56,7 +56,7 @@ class CallArguments:
         self.tensors: list[Tensor] = []
         self.names: list[str] = []
         self.key: Hashable = self._key_of(bound.arguments, "")
-        self.shapes = [tensor.shape for tensor in self.tensors]
+        self.shapes: list[TensorShape] = [tensor.shape for tensor in self.tensors]
 
     def fits(self, shapes: Sequence[TensorShape]) -> bool:
         """Whether a trace that takes *shapes* for granted can be called with these."""

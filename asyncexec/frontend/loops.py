@@ -6,7 +6,7 @@ Names and arguments are those of ``tensorflow/python/ops/while_loop.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -23,7 +23,53 @@ from asyncexec.frontend.tensor_array import TensorArray
 from asyncexec.graph.current_graph import current_graph
 from asyncexec.graph.node import Node, Tensor
 
+V = TypeVar("V", bound="Tensor[Any] | np.ndarray[Any, Any] | np.generic | float | str | bytes")  # of a loop variable
 
+
+@overload
+def while_loop(
+    cond: Callable[..., Any],
+    body: Callable[..., Any],
+    loop_vars: tuple[V, ...],
+    *,
+    shape_invariants: Any = None,
+    parallel_iterations: int = 10,
+    maximum_iterations: TensorLike | None = None,
+    name: str | None = None,
+) -> tuple[Tensor[Any], ...]: ...
+@overload
+def while_loop(
+    cond: Callable[..., Any],
+    body: Callable[..., Any],
+    loop_vars: list[V],
+    *,
+    shape_invariants: Any = None,
+    parallel_iterations: int = 10,
+    maximum_iterations: TensorLike | None = None,
+    name: str | None = None,
+) -> list[Tensor[Any]]: ...
+@overload
+def while_loop(
+    cond: Callable[[Tensor[Any]], Any],
+    body: Callable[[Tensor[Any]], Any],
+    loop_vars: V,
+    *,
+    shape_invariants: Any = None,
+    parallel_iterations: int = 10,
+    maximum_iterations: TensorLike | None = None,
+    name: str | None = None,
+) -> Tensor[Any]: ...
+@overload
+def while_loop(
+    cond: Callable[..., Any],
+    body: Callable[..., Any],
+    loop_vars: Any,
+    *,
+    shape_invariants: Any = None,
+    parallel_iterations: int = 10,
+    maximum_iterations: TensorLike | None = None,
+    name: str | None = None,
+) -> Any: ...
 def while_loop(
     cond: Callable[..., Any],
     body: Callable[..., Any],
@@ -36,30 +82,35 @@ def while_loop(
 ) -> Any:
     """The loop variables after ``while cond(*loop_vars): loop_vars = body(*loop_vars)``.
 
-    Both functions are called once, now, with tensors that stand for the variables of any iteration.  Tensors from
-    outside may be used in them.  An iteration begins as soon as its predicate is known, whether those before it have
-    ended or not, and each of its nodes runs as soon as its inputs are there; so calls that do not depend on one another
-    run side by side, while the values that go from iteration to iteration stay in order.
+    Both functions are called once, now, with tensors that stand for the variables of any iteration.  They may use
+    tensors from outside.  An iteration begins as soon as its predicate is known, even if earlier iterations have not
+    ended.  Each node runs as soon as its inputs are there.  So calls that do not depend on one another overlap, while
+    values that pass from iteration to iteration stay in order.
+
+    >>> i, total = ax.while_loop(lambda i, total: i < 5, lambda i, total: (i + 1, total + i), (0, 0))
+    >>> show(i, total)
+    5
+    10
 
     Args:
-        cond: gives a bool scalar.
-        body: gives the loop variables for the next iteration: the same nest, the same dtypes, shapes that fit.
-        loop_vars: any nest of tensors, TensorArrays and values to be made constants.  A list or tuple is handed to the
-            functions one by one, as arguments; anything else, such as a dict, a dataclass or a single tensor, as the
-            only argument.
-        shape_invariants: the same nest of shapes, for variables whose shape changes on the way: what stays the same of
-            it.  By default a variable keeps the shape that it has at first.
-        parallel_iterations: how many iterations may be under way at once.
-        maximum_iterations: the loop ends after so many even if *cond* is true, an integer scalar.
-        name: the name scope of the nodes, and what messages call the loop.
+        cond: returns a bool scalar.
+        body: returns the loop variables for the next iteration: the same nest, the same dtypes, shapes that fit.
+        loop_vars: a nest of tensors, TensorArrays and values that become constants.  The functions get the members of a
+            list or tuple as separate arguments, and anything else (a dict, a dataclass, a single tensor) as one
+            argument.
+        shape_invariants: the same nest of shapes, for variables whose shape changes: the part of the shape that stays
+            the same.  By default a variable keeps its first shape.
+        parallel_iterations: the number of iterations that may be under way at once.
+        maximum_iterations: the largest number of iterations, an integer scalar.
+        name: the name scope of the nodes, and the name of the loop in messages.
 
     Returns:
         The same nest as *loop_vars*.
 
     Raises:
-        InvalidTypeError: the predicate is no bool; the body gives another structure or dtypes.
-        InvalidArgumentError: the predicate is no scalar; the body gives a shape that does not fit; there are no
-            variables, or no iterations are allowed in parallel.
+        InvalidTypeError: the predicate is no bool, or the body returns another structure or other dtypes.
+        InvalidArgumentError: the predicate is no scalar, the body returns a shape that does not fit, there are no
+            variables, or *parallel_iterations* is less than 1.
     """
     with errors_at_caller():
         for label, function in (("cond", cond), ("body", body)):

@@ -7,7 +7,7 @@ TensorArrays; the elements of a tensor are its parts along the first dimension.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
@@ -24,7 +24,31 @@ from asyncexec.frontend.tensor_array import TensorArray, length_of
 from asyncexec.graph.current_graph import current_graph
 from asyncexec.graph.node import Node, Tensor
 
+R = TypeVar("R", "Tensor[Any]", "list[Tensor[Any]]")  # what is mapped, and what comes out, stacked
 
+
+@overload
+def map_fn(
+    fn: Callable[[Any], R],
+    elems: TensorLike,
+    dtype: DTypeLike = None,
+    parallel_iterations: int = 10,
+    *,
+    fn_output_signature: DTypeLike = None,
+    on_error: Literal["raise", "yield"] = "raise",
+    name: str | None = None,
+) -> R: ...
+@overload
+def map_fn(
+    fn: Callable[[Any], Any],
+    elems: TensorLike,
+    dtype: DTypeLike = None,
+    parallel_iterations: int = 10,
+    *,
+    fn_output_signature: DTypeLike = None,
+    on_error: Literal["raise", "yield"] = "raise",
+    name: str | None = None,
+) -> Any: ...
 def map_fn(
     fn: Callable[[Any], Any],
     elems: TensorLike,
@@ -35,27 +59,30 @@ def map_fn(
     on_error: Literal["raise", "yield"] = "raise",
     name: str | None = None,
 ) -> Any:
-    """What *fn* gives for each element of *elems*, stacked, in order.
+    """The results of *fn* for the elements of *elems*, stacked, in order.
 
-    So ``map_fn(fetch, urls, parallel_iterations=32)`` has up to 32 calls of an async op under way at once.
+    ``map_fn(fetch, urls, parallel_iterations=32)`` has up to 32 calls of an async op under way at once.
+
+    >>> show(ax.map_fn(lambda x: x * x, ax.constant([1, 2, 3])))
+    [1 4 9]
 
     Args:
-        fn: takes an element (a nest of them, if *elems* is one) and gives a tensor or a nest of tensors.
-        elems: a tensor, or a nest of tensors that have equally many elements.
-        dtype: a dtype, or a nest of them, that *fn* must give; by default whatever it gives.
-        parallel_iterations: how many elements may be under way at once.
+        fn: takes an element (a nest of elements if *elems* is a nest) and returns a tensor or a nest of tensors.
+        elems: a tensor, or a nest of tensors with the same number of elements.
+        dtype: the dtype, or nest of dtypes, that *fn* must return; by default any.
+        parallel_iterations: the number of elements that may be under way at once.
         fn_output_signature: another name for *dtype*.
-        on_error: a failure of *fn* for one element fails the step ("raise"), or the others go on, and its error
-            (``ax.errors.OpError``) stands in the place of its result ("yield", as of ``catch``).
+        on_error: "raise": a failure of *fn* for one element fails the step.  "yield": the other elements go on, and the
+            error (``ax.errors.OpError``) takes the place of the result.
         name: the name scope of the nodes.
 
     Returns:
-        The nest that *fn* gives; under ``ax.object`` a tensor is an array of Python objects, as all are where there may
-        be errors among the results.
+        The nest that *fn* returns.  Results of dtype ``ax.object`` are an array of Python objects, and so are all
+        results with ``on_error="yield"``.
 
     Raises:
-        InvalidTypeError: *fn* gives no tensors, or others than *dtype* says.
-        InvalidArgumentError: *elems* have no elements, or different numbers of them; *on_error* is neither.
+        InvalidTypeError: *fn* returns no tensors, or another dtype than *dtype*.
+        InvalidArgumentError: *elems* are scalars, or have different numbers of elements; *on_error* is unknown.
     """
     with errors_at_caller():
         if on_error not in ("raise", "yield"):
@@ -85,14 +112,17 @@ def scan(
     parallel_iterations: int = 10,
     name: str | None = None,
 ) -> Any:
-    """All the values that ``a = fn(a, element)`` takes over the elements of *elems*, stacked.
+    """All values of ``a = fn(a, element)`` over the elements of *elems*, stacked.
+
+    >>> show(ax.scan(lambda a, x: a + x, ax.constant([1, 2, 3])))
+    [1 3 6]
 
     Args:
-        fn: takes the value so far and an element, and gives the next value.
-        elems: a tensor, or a nest of tensors that have equally many elements.
-        initializer: the value at first; by default the first element, which then is the first value, too.
-        reverse: whether to begin with the last element; the values stand where their elements do.
-        parallel_iterations: how many elements may be under way at once.
+        fn: takes the value so far and an element, and returns the next value.
+        elems: a tensor, or a nest of tensors with the same number of elements.
+        initializer: the first value; by default the first element, which is then also the first result.
+        reverse: whether to begin with the last element; each result has the position of its element.
+        parallel_iterations: the number of elements that may be under way at once.
         name: the name scope of the nodes.
 
     Raises:
@@ -108,7 +138,13 @@ def foldl(
     parallel_iterations: int = 10,
     name: str | None = None,
 ) -> Any:
-    """The last value of ``a = fn(a, element)`` over the elements of *elems* from first to last; see ``scan``."""
+    """The last value of ``a = fn(a, element)`` over the elements of *elems* from first to last.
+
+    Arguments and errors are those of ``scan``.  Without *initializer*, InvalidArgumentError if there are no elements.
+
+    >>> show(ax.foldl(lambda a, x: a * 10 + x, ax.constant([1, 2, 3])))
+    123
+    """
     return _folded(fn, elems, initializer, False, parallel_iterations, name or "foldl", collects=False)
 
 
@@ -119,7 +155,13 @@ def foldr(
     parallel_iterations: int = 10,
     name: str | None = None,
 ) -> Any:
-    """The last value of ``a = fn(a, element)`` over the elements of *elems* from last to first; see ``scan``."""
+    """The last value of ``a = fn(a, element)`` over the elements of *elems* from last to first.
+
+    Arguments and errors are those of ``scan``.  Without *initializer*, InvalidArgumentError if there are no elements.
+
+    >>> show(ax.foldr(lambda a, x: a * 10 + x, ax.constant([1, 2, 3])))
+    321
+    """
     return _folded(fn, elems, initializer, True, parallel_iterations, name or "foldr", collects=False)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import CoroutineType
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
 from asyncexec.framework import types
@@ -26,6 +26,7 @@ from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.frontend.convert import const_node
 from asyncexec.frontend.create_op import TensorSource, add_op, as_tensor, graph_of, holds_tensor
+from asyncexec.frontend.stream_functions import in_turn
 from asyncexec.frontend.user_op_parameters import Conversion, conversions, type_hints
 from asyncexec.frontend.user_op_policies import (
     OPTION_NAMES,
@@ -49,11 +50,11 @@ from asyncexec.frontend.user_op_workers import op_workers
 from asyncexec.graph.current_graph import current_graph_or_none
 from asyncexec.graph.node import Tensor
 
-P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from asyncexec.frontend.op_types import OpMaker
 
 
-class UserOp(Generic[P, R]):
+class UserOp:
     """A function that is also an op.
 
     Where a graph is being built, a call adds a node that will call the function, once in each step; so does a call with
@@ -66,28 +67,32 @@ class UserOp(Generic[P, R]):
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[..., Any],
         *,
         name: str | None,
         outputs: Sequence[Any] | None,
         shapes: Sequence[Any] | None,
         expensive: bool | None,
         executor: str | None,
+        pure: bool,
+        ordered: bool,
         options: OpOptions,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self._signature = inspect.signature(function)
-        self.name = name or _name_of(function)
+        self.name: str = name or _name_of(function)
         self._is_async = _is_async(function, self.name)
         self._expensive = expensive
+        self._is_pure = pure
+        self._is_ordered = ordered
         self._is_in_process = self._checked_executor(executor)
         self._options = self._checked(options)
         hints = type_hints(function)
         hint = hints.get("return")
         dtypes = [as_dtype(dtype) for dtype in outputs] if outputs is not None else result_dtypes(hint)
         texts = frozenset(number for number in text_results(hint) if dtypes[number : number + 1] == [types.string])
-        self.registration = self._register(tuple(dtypes), shapes, texts)
+        self.registration: OpRegistration = self._register(tuple(dtypes), shapes, texts)
         # By policies, as long as there are nodes with them.
         self._registrations: WeakValueDictionary[OpOptions, OpRegistration] = WeakValueDictionary()
         self._registrations[OpOptions()] = self.registration
@@ -118,7 +123,7 @@ class UserOp(Generic[P, R]):
             (ArgDef("args", type_list_attr="Tin"),),
             tuple(ArgDef(f"output_{i}" if i else "output", dtype) for i, dtype in enumerate(dtypes)),
             {"Tin": AttrDef("Tin", "list(type)")},
-            is_stateful=True,
+            is_stateful=not self._is_pure,
             touches_outside=True,
         )
         static = [TensorShape(shape) for shape in shapes] if shapes is not None else [UNKNOWN_SHAPE] * len(dtypes)
@@ -189,7 +194,9 @@ class UserOp(Generic[P, R]):
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidArgumentError(f"op {self.name!r}: {error}") from None
+            raise InvalidArgumentError(
+                f"op {self.name!r}: {error}", hint=f"it is {self.name}{self._signature}".replace("'", "")
+            ) from None
         positional, named = list(bound.args), bound.kwargs
         is_tensor = [self._is_tensor_argument(value) for value in (*positional, *named.values())]
         graph = graph_of([*positional, *named.values()])
@@ -199,7 +206,11 @@ class UserOp(Generic[P, R]):
                 for value, is_one in zip((*positional, *named.values()), is_tensor, strict=True)
             ]
         attrs = {"_arg_names": tuple(key.encode() for key in named), **options.attrs()}
-        return add_op(self._registration_for(options), [inputs], attrs, options.name or self.name)
+        registration, name = self._registration_for(options), options.name or self.name
+        if not self._is_ordered:
+            return add_op(registration, [inputs], attrs, name)
+        with graph:
+            return in_turn(lambda: add_op(registration, [inputs], attrs, name), name)
 
     def _is_tensor_argument(self, value: Any) -> bool:
         """Whether *value* is made an input; InvalidTypeError if it hides tensors where they would not be found."""
@@ -312,21 +323,12 @@ def _with_conversions(call: Kernel, converted: list[tuple[int, Conversion]]) -> 
     return call_converted
 
 
-@overload
-def op(function: Callable[P, R], /) -> UserOp[P, R]: ...
-@overload
-def op(
-    *,
-    name: str | None = None,
-    outputs: Sequence[Any] | None = None,
-    shapes: Sequence[Any] | None = None,
-    expensive: bool | None = None,
-    executor: Literal["process"] | None = None,
-    timeout: float | None = None,
-    retries: Retry | int | None = None,
-    limiter: Limiter | int | str | None = None,
-    fallback: Any = None,
-) -> Callable[[Callable[P, R]], UserOp[P, R]]: ...
+def _typed(decorator: Callable[..., Any]) -> OpMaker:
+    """*decorator* itself, whose type is told by overloads that stand elsewhere."""
+    return decorator
+
+
+@_typed
 def op(
     function: Callable[..., Any] | None = None,
     /,
@@ -336,47 +338,61 @@ def op(
     shapes: Sequence[Any] | None = None,
     expensive: bool | None = None,
     executor: Literal["process"] | None = None,
+    pure: bool = False,
+    ordered: bool = False,
     timeout: float | None = None,
     retries: Retry | int | None = None,
     limiter: Limiter | int | str | None = None,
     fallback: Any = None,
 ) -> Any:
-    """Make an op of a function: ``@ax.op``, or ``@ax.op(expensive=True, outputs=[ax.float32])``.
+    """Decorator: makes an op of a function: ``@ax.op``, or ``@ax.op(expensive=True, outputs=[ax.float32])``.
 
-    An ``async def`` is awaited in the caller's event loop; a plain function runs inline when it is quick and on a
-    worker thread when it is not.
+    An ``async def`` is awaited in the caller's event loop.  A plain function runs inline if it is quick, and on a
+    worker thread if not.
+
+    >>> @ax.op
+    ... async def shout(text: str) -> str:
+    ...     return text.upper()
+    >>> show(shout(ax.constant("tea")))
+    TEA
 
     Args:
         name: the op type, by default the function's name.
         outputs: dtypes of the results, by default from the return annotation (``float`` is float64, ``int`` int64,
             ``str`` and ``bytes`` string, a numpy scalar type itself, a ``tuple[...]`` several, None none); anything
-            else is ``object``: any Python value, passed on untouched.
-        shapes: what is known of the shapes of the results.
-        expensive: whether it always goes to a worker thread (True), never does (False), or as measured (None).
-        executor: "process" lets a plain function run in a process of its own, for pure Python that would hold the GIL.
-            The process imports the function by name, so it must stand at the top level of a module, and what goes in
-            and comes out must be picklable; large arrays travel in shared memory, and arrive read-only.  Context
-            variables are not there.  On a free-threaded build it is called on a thread.
-        timeout: seconds an attempt may take, else it fails with DeadlineExceededError; what a run may take in all is
-            ``RunOptions.timeout``.  A plain function cannot be ended: it is then left to its worker thread, whose
-            result is dropped, and the step goes on without it.
-        retries: how often it is tried again after an error that may be gone by then, with exponential back-off: a
-            number, or an ``ax.Retry``, which says what is tried again by default.  The error of the last attempt has a
-            note on each of them.
-        limiter: how many nodes run at once: a number, an ``ax.Limiter``, or the name of one, in the order they come.
-            Nobody holds a slot while waiting for the next attempt.
-        fallback: what stands for the result where the last attempt fails, or is out of time: a value, or a function of
-            the exception (for an async function it may be async).  None: the step fails.
+            else is ``object``: any Python value, unchanged.
+        shapes: the shapes of the results, as far as they are known.
+        expensive: whether it always runs on a worker thread (True), never does (False), or as measured (None).
+        executor: "process" runs a plain function in a process of its own, for pure Python that would hold the GIL.  The
+            process imports the function by name, so it must be at the top level of a module.  Arguments and results
+            must be picklable; large arrays travel in shared memory and arrive read-only.  There are no context
+            variables.  On a free-threaded build the function runs on a thread.
+        pure: the function gives the same result for the same arguments and has no effect.  The optimizer may then make
+            one call of two with the same tensors, and one call before a loop instead of one in each iteration.
+        ordered: in a stream, each call waits until the call of the item before has ended, or that item has: for sinks.
+            Such an op cannot be called in branches, loops and functions.
+        timeout: the longest time of an attempt in seconds; past it the attempt fails with DeadlineExceededError.
+            ``RunOptions.timeout`` bounds the whole run.  A plain function cannot be stopped: the step goes on without
+            it, and its worker thread drops the result.
+        retries: the number of further attempts after an error that may be temporary, with exponential back-off; or an
+            ``ax.Retry``, which says what is retried by default.  The error of the last attempt lists all attempts.
+        limiter: limits the calls that run at once, first come, first served: a number, an ``ax.Limiter``, or the name
+            of one.  A call holds no slot while it waits for its next attempt.
+        fallback: replaces the result if the last attempt fails or times out: a value, or a function of the exception,
+            which may be async for an async function.  None: the step fails.
 
-    The function gets arrays that others may see read-only, and is not to change what it has returned.
+    Arrays that others may see are read-only in the function.  The function must not change an array after returning it.
 
     A plain function with a timeout, retries or a limiter always runs on a worker thread, unless *expensive* is False.
 
-    A parameter annotated ``str`` or ``str | None`` gets str where the tensor holds bytes, one annotated ``list[str]``
-    a list of str.
+    A parameter annotated with a Python type, ``int``, ``str | None``, ``list[float]``, gets values of that type.
+
+    Raises:
+        InvalidArgumentError: an option is out of range, or no limiter has the name.
+        TypeError: *function* is not callable.
     """
 
-    def make(made_of: Callable[P, R]) -> UserOp[P, R]:
+    def make(made_of: Callable[..., Any]) -> UserOp:
         policies = {"timeout": timeout, "retries": retries, "limiter": limiter, "fallback": fallback}
         return UserOp(
             made_of,
@@ -385,6 +401,8 @@ def op(
             shapes=shapes,
             expensive=expensive,
             executor=executor,
+            pure=pure,
+            ordered=ordered,
             options=OpOptions().changed(name or _name_of(made_of), policies),
         )
 

@@ -36,7 +36,7 @@ class Fallback:
 
     def __init__(self, value: Any) -> None:
         # It is given again and again, so arrays are kept: nobody can change them.
-        self.value = type(value)(map(keep, value)) if type(value) in (list, tuple) else keep(value)
+        self.value: Any = type(value)(map(keep, value)) if type(value) in (list, tuple) else keep(value)
 
     def result(self, error: Exception) -> Any:
         """The result; *error* is what the call raised."""

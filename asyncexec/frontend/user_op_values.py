@@ -210,7 +210,9 @@ def _converted(op: str, value: Any, dtype: DType) -> Any:
     except OpError as error:
         raise InternalError(
             f"op {op!r} gave what is not {dtype.name}: {error.message}",
-            hint="it has come to its end without a return" if value is None else None,
+            hint="it has come to its end without a return"
+            if value is None
+            else "declare what it gives: @ax.op(outputs=[...]), or annotate it: -> float, say",
         ) from None
 
 

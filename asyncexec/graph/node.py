@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, TypeAlias
 
 from asyncexec.framework.errors import InvalidTypeError
+from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.op_def import OpDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from asyncexec.graph.graph import Graph
+
+    V_co = TypeVar("V_co", covariant=True, default=Any)  # so that Tensor is Tensor[Any]
+else:
+    from typing import TypeVar
+
+    V_co = TypeVar("V_co", covariant=True)
 
 SourceLine: TypeAlias = tuple[str, int]
 
 _outputs_lock: Final = Lock()
+_graph_html = LazyModule("asyncexec.graph.graph_html")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,15 +46,19 @@ class NodeProperties:
 
 
 class Node:
-    """An op in a graph: what users know as an operation.
+    """A node of a graph, which users know as an operation: ``tensor.op``, or ``graph.operation(name)``.
+
+    >>> total = ax.add(1, 2, name="total").op
+    >>> total.name, total.type, [tensor.name for tensor in total.inputs]
+    ('total', 'AddV2', ['Const:0', 'Const_1:0'])
 
     Attributes:
         id: its position in ``graph.operations``.
         name: unique in the graph.
         inputs: the tensors it takes.
-        control_inputs: nodes that must have run before it.
-        device: the device asked for, ``""`` when none.
-        output_shapes: what is known of the shape of each output.
+        control_inputs: the nodes that run before it.
+        device: the device that it asks for, ``""`` if none.
+        output_shapes: the shape of each output, as far as it is known.
     """
 
     __slots__ = (
@@ -70,14 +84,14 @@ class Node:
         device: str = "",
         source_line: SourceLine | None = None,
     ) -> None:
-        self.id = -1
-        self.graph = graph
-        self.name = name
-        self.properties = properties
-        self.inputs = inputs
-        self.control_inputs = control_inputs
-        self.device = device
-        self.source_line = source_line
+        self.id: int = -1
+        self.graph: Graph = graph
+        self.name: str = name
+        self.properties: NodeProperties = properties
+        self.inputs: tuple[Tensor[Any], ...] = inputs
+        self.control_inputs: tuple[Node, ...] = control_inputs
+        self.device: str = device
+        self.source_line: SourceLine | None = source_line
         self.output_shapes: tuple[TensorShape, ...] = ()
         self._outputs: list[Tensor] | None = None
 
@@ -234,18 +248,25 @@ class TensorOperators:
         return self.operators["invert"](self)
 
 
-class Tensor(TensorOperators):
-    """Output *index* of node *op*: a value that will exist when the graph runs.
+class Tensor(TensorOperators, Generic[V_co]):
+    """Output *index* of node *op*: a value that will exist when the graph runs; ``Tensor[float]`` says of what type.
 
     Operators on it add nodes to its graph: ``+ - * / // % ** @ < <= > >= == != [] ~ & | ^``, ``-x`` and ``abs(x)``.
     ``==`` therefore gives a tensor of bool; two tensors are the same one only if ``a is b``.
+
+    >>> x = ax.constant([3, 4], name="x")
+    >>> x.name, x.dtype, x.shape
+    ('x:0', asyncexec.int32, TensorShape([2]))
+    >>> show((x + 1) * 10, x[1])
+    [40 50]
+    4
     """
 
     __slots__ = ("__weakref__", "index", "op")
 
     def __init__(self, op: Node, index: int) -> None:
-        self.op = op
-        self.index = index
+        self.op: Node = op
+        self.index: int = index
 
     @property
     def graph(self) -> Graph:
@@ -273,6 +294,10 @@ class Tensor(TensorOperators):
     def __repr__(self) -> str:
         return f"<ax.Tensor {self.name!r} {self.dtype.name} shape={self.shape} from {self.op.op}>"
 
+    def _repr_html_(self) -> str:
+        html: str = _graph_html.tensor_html(self)
+        return html
+
     __hash__ = object.__hash__  # by identity, though == is not
 
     def __bool__(self) -> bool:
@@ -282,7 +307,7 @@ class Tensor(TensorOperators):
             hint="use ax.cond or ax.where; to ask whether two names are one tensor, 'a is b'",
         )
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> NoReturn:
         raise InvalidTypeError(
             f"{self.name!r} cannot be iterated over while the graph is built", node=self.op, hint="use ax.unstack"
         )

@@ -108,20 +108,20 @@ def test_tensorflow_gives_the_same(build: Callable[[Any], Any], given: int, expe
 
 def test_a_call_node_and_the_library() -> None:
     @ax.function
-    def double(x: Any) -> Any:  # its first trace has its name
+    def calls_in_library(x: Any) -> Any:  # no op has that name, so its first trace has
         return x * 2
 
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [None], name="x")
-        y = double(x)
+        y = calls_in_library(x)
         assert y.op.op == "PartitionedCall"
-        assert y.op.name == "double"
+        assert y.op.name == "calls_in_library"
         assert y.op.get_attr("Tin") == y.op.get_attr("Tout") == (ax.float32,)
-        assert y.op.get_attr("f").name == "double"
+        assert y.op.get_attr("f").name == "calls_in_library"
         assert y.shape == [None]
     library = graph.as_graph_def().library
     assert library is not None
-    assert [function.signature.name for function in library.function] == ["double"]
+    assert [function.signature.name for function in library.function] == ["calls_in_library"]
     assert [node.op for node in graph] == ["Placeholder", "PartitionedCall"]
 
 

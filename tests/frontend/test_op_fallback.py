@@ -14,7 +14,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.errors import DeadlineExceededError, InternalError, InvalidArgumentError
 from tests.frontend.policies import Flaky, failures, run
-from tests.running import settle
+from tests.running import settle, without_collector
 
 
 def failing(x: float) -> float:
@@ -220,9 +220,7 @@ async def test_error_as_its_own_fallback_holds_nothing() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.object, [], name="x")
         fetches = [ax.op(fallback=lambda error: error)(function)(x) for function in (raising, raising_later)]
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         async with ax.Session(graph) as session:
             fed = Fed()
             seen = weakref.ref(fed)
@@ -231,8 +229,6 @@ async def test_error_as_its_own_fallback_holds_nothing() -> None:
             del fed, found
             await settle(5)
             assert seen() is None
-    finally:
-        gc.enable()
 
 
 def test_a_tensor_is_no_fallback() -> None:
