@@ -5,7 +5,8 @@ Names are those of strangers: whatever means something in either language is wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from asyncexec.framework.errors import InvalidArgumentError
@@ -16,60 +17,50 @@ if TYPE_CHECKING:
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _./:-=,")
 
 
-def to_mermaid(nodes: Sequence[Node], max_nodes: int) -> str:
-    """*nodes* as a Mermaid flowchart; control edges are dotted."""
-    return _drawn(
-        nodes,
-        max_nodes,
-        "flowchart TD\n",
-        lambda node, shown: f'  n{node}["{shown}"]\n',
-        lambda source, target, is_control: f"  n{source} {'-.->' if is_control else '-->'} n{target}\n",
-        _for_mermaid,
-        "",
-    )
+@dataclass(frozen=True, slots=True)
+class Language:
+    """How a graph is written: what comes first and last, and formats of nodes, edges and character references."""
+
+    head: str
+    node: str
+    edge: str
+    control_edge: str
+    reference: str
+    foot: str
 
 
-def to_dot(nodes: Sequence[Node], max_nodes: int) -> str:
-    """*nodes* as a digraph in DOT; control edges are dotted."""
-    return _drawn(
-        nodes,
-        max_nodes,
-        "digraph {\n  node [shape=box]\n",
-        lambda node, shown: f'  n{node} [label="{shown}"]\n',
-        lambda source, target, is_control: f"  n{source} -> n{target}{' [style=dotted]' if is_control else ''}\n",
-        _for_dot,
-        "}\n",
-    )
+MERMAID: Final = Language(
+    head="flowchart TD\n",
+    node='  n{id}["{label}"]\n',
+    edge="  n{source} --> n{target}\n",
+    control_edge="  n{source} -.-> n{target}\n",
+    reference="#{};",
+    foot="",
+)
+DOT: Final = Language(
+    head="digraph {\n  node [shape=box]\n",
+    node='  n{id} [label="{label}"]\n',
+    edge="  n{source} -> n{target}\n",
+    control_edge="  n{source} -> n{target} [style=dotted]\n",
+    reference="&#{};",
+    foot="}\n",
+)
 
 
-def _drawn(
-    nodes: Sequence[Node],
-    max_nodes: int,
-    head: str,
-    box: Callable[[int, str], str],
-    line: Callable[[int, int, bool], str],
-    escaped: Callable[[str], str],
-    foot: str,
-) -> str:
+def picture(nodes: Sequence[Node], language: Language, max_nodes: int) -> str:
+    """*nodes* in *language*; InvalidArgumentError if there are more than *max_nodes*."""
     if len(nodes) > max_nodes:
         raise InvalidArgumentError(
             f"a picture of {len(nodes):,} nodes shows nothing; max_nodes is {max_nodes:,}",
             hint="asyncexec inspect model.pb --html model.html, or raise max_nodes",
         )
-    parts = [head]
+    parts = [language.head]
     for node in nodes:
         label = node.name if node.name == node.op else f"{node.name} = {node.op}"
-        parts.append(box(node.id, escaped(label)))
+        shown = "".join(char if char in _PLAIN else language.reference.format(ord(char)) for char in label)
+        parts.append(language.node.format(id=node.id, label=shown))
     for node in nodes:
         sources = dict.fromkeys(tensor.op.id for tensor in node.inputs)
-        parts += [line(source, node.id, False) for source in sources]
-        parts += [line(control.id, node.id, True) for control in node.control_inputs]
-    return "".join([*parts, foot])
-
-
-def _for_mermaid(text: str) -> str:
-    return "".join(char if char in _PLAIN else f"#{ord(char)};" for char in text)
-
-
-def _for_dot(text: str) -> str:
-    return "".join(char if char in _PLAIN else f"&#{ord(char)};" for char in text)
+        parts += [language.edge.format(source=source, target=node.id) for source in sources]
+        parts += [language.control_edge.format(source=each.id, target=node.id) for each in node.control_inputs]
+    return "".join([*parts, language.foot])
