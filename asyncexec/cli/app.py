@@ -16,7 +16,6 @@ app = typer.Typer(
     help="Runs dataflow graphs, TensorFlow's GraphDefs among them, without TensorFlow.",
     epilog="Exit codes: 0 fine, 1 the graph or its run failed, 2 the command was not understood, 130 interrupted.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from asyncexec.framework.graph_def import GraphDef
 
 NUM_IMAGES: Final = 450
-MODULES: Final = ("httpx", "PIL", "starlette", "uvicorn", "tensorboard")
+MODULES: Final = ("httpx", "PIL", "starlette", "uvicorn", "google.protobuf")
 TOLERANCE: Final = 1e-5  # how far a probability may be from TensorFlow's
 TICK_S: Final = 0.001
 REFRESH_S: Final = 0.05

@@ -1,145 +1,183 @@
-"""A picture of a graph and its summary as one page that needs nothing else: no script, no file, no network."""
+"""A graph as one page that needs nothing else, no file and no network: a picture to unfold, a tree, details, tables.
+
+The graph is a stranger's: it stands in the page as JSON, which no HTML can end, and as escaped text.  By its
+Content-Security-Policy the page runs the scripts in ``cli/page`` alone, told by their hashes, and loads nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import base64
+import hashlib
+import importlib.resources
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from asyncexec.cli.graph_layout import Box, Layout, Line
-from asyncexec.cli.graph_summary import GraphSummary, TensorSummary
+from asyncexec.cli.graph_nodes import Output, ShownNode
+from asyncexec.cli.graph_summary import GraphSummary, table_rows
+from asyncexec.cli.graph_tree import Box, boxes_of
+from asyncexec.framework.lazy_module import LazyModule
 
-BOX_WIDTH: Final = 168
-BOX_HEIGHT: Final = 38
-GAP_X: Final = 22
-GAP_Y: Final = 46
-MARGIN: Final = 24
-MAX_LABEL: Final = 24
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-STYLE: Final = """
-:root { color-scheme: light dark; --line: #8a94a6; --box: #f4f7fb; --edge: #5b6b85; --text: #1b2330;
-  --accent: #2f6fde; }
-@media (prefers-color-scheme: dark) { :root { --line: #66708a; --box: #232a36; --edge: #8a9ab8; --text: #e6ebf4; } }
-body { font: 14px/1.45 system-ui, sans-serif; margin: 2rem; color: var(--text); }
-table { border-collapse: collapse; margin: .5rem 0 1rem; }
-th, td { text-align: left; padding: .15rem 1.2rem .15rem 0; vertical-align: top; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
-summary { cursor: pointer; font-weight: 600; }
-.picture { overflow: auto; border: 1px solid var(--line); border-radius: 6px; max-height: 85vh; }
-svg text { font: 12px system-ui, sans-serif; fill: var(--text); text-anchor: middle; }
-svg .op { fill: var(--edge); font-size: 11px; }
-svg rect { fill: var(--box); stroke: var(--edge); }
-svg .input rect { stroke: var(--accent); stroke-width: 2; }
-svg .folded rect { stroke-width: 2; stroke-dasharray: 5 2; }
-svg path { fill: none; stroke: var(--line); marker-end: url(#arrow); }
-svg path.control { stroke-dasharray: 3 4; }
-svg path.back { stroke: var(--accent); }
+_text_values = LazyModule("asyncexec.graph.text_values")
+
+Row = TypeVar("Row")
+
+MOST_ROWS: Final = 1_000  # of a table
+MOST_ELEMENTS: Final = 16  # of an array whose elements are shown
+LONGEST_VALUE: Final = 300
+
+BODY: Final = """
+<div id="first"><header><h1>{title}</h1><p class="facts">{facts}</p>
+<div class="tools" role="toolbar" aria-label="Picture">
+<label class="hidden" for="search">Search for nodes by name, op or device</label>
+<input id="search" type="search" placeholder="search: name, op, device ( / )" autocomplete="off" spellcheck="false">
+<button id="fit" type="button" title="Show all (0)">Fit</button>
+<button id="closer" type="button" aria-label="Zoom in" title="Zoom in (+)">+</button>
+<button id="farther" type="button" aria-label="Zoom out" title="Zoom out (-)">−</button>
+<button id="fold" type="button">Fold all</button>
+<button id="unfold" type="button">Unfold all</button></div></header>
+{problem}<main>
+<div id="picture" role="img" tabindex="0" aria-describedby="keys"
+ aria-label="Picture of the graph; the tree beside it has the same boxes and nodes"></div>
+<aside id="side" aria-label="Nodes"><ol id="found" aria-label="Found" hidden></ol>
+<ul id="tree" role="tree" aria-label="Boxes and nodes of the graph"></ul>
+<section id="details" aria-label="Details" aria-live="polite"><p>Choose a box to see what it is.</p></section></aside>
+</main>
+<div id="foot"><p id="shown"></p><p id="keys">Picture: arrow keys move, + and - zoom, 0 shows all. Tree: arrow keys move
+ and unfold, Enter shows details. Dotted: control edges; dashed boxes: loops, with blue edges that close them.</p>
+<p id="said" class="hidden" role="status"></p></div></div>
+<noscript><p class="problem">The picture needs scripts; the tables below do not.</p></noscript>
+<div id="tables">
 """
 
 
-class Point(NamedTuple):
-    """A place in the picture, in pixels."""
-
-    x: float
-    y: float
-
-
-def graph_page(title: str, summary: GraphSummary, layout: Layout) -> str:
+def graph_page(title: str, nodes: Sequence[ShownNode], summary: GraphSummary) -> str:
     """The page, as HTML."""
-    return "\n".join(
+    scripts = [_file("cytoscape.min.js"), f"{_file('layout.js')}\n{_file('page.js')}"]
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    problem = f'<p class="problem" role="alert">{escape(summary.problem)}</p>' if summary.problem else ""
+    data = as_json(page_data(nodes, summary.unknown_ops))
+    facts = f"{summary.node_count:,} nodes, {len(summary.op_counts):,} op types"
+    return "".join(
         [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">""",
-            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
-            f"<h1>{escape(title)}</h1><p>{summary.node_count:,} nodes, {len(summary.op_counts)} op types</p>",
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
+            f"<title>{escape(title)}</title>\n<style>{_file('page.css')}</style></head><body>",
+            BODY.format(title=escape(title), facts=facts, problem=problem),
             *_tables(summary),
-            '<div class="picture">',
-            *_svg(layout, {tensor.name.partition(":")[0] for tensor in summary.inputs}),
-            "</div></body></html>",
+            "</div>\n",
+            f'<script type="application/json" id="graph-data">{data}</script>\n',
+            *(f"<script>{script}</script>\n" for script in scripts),
+            "</body></html>\n",
         ]
     )
 
 
+def page_data(nodes: Sequence[ShownNode], unknown_ops: Iterable[str] = ()) -> dict[str, Any]:
+    """What the scripts of the page know of the graph; what nodes have in common is there once.
+
+    A child of a group is the position of a node, or -1 - the position of a group.
+    """
+    kinds: _Table[dict[str, Any]] = _Table()
+    outputs: _Table[Sequence[Output]] = _Table()
+    unknown = frozenset(unknown_ops)
+
+    def kind(node: ShownNode) -> dict[str, Any]:
+        attrs = [[name, value_text(value)] for name, value in sorted(node.attrs.items())]
+        return {"op": node.op, "device": node.device, "attrs": attrs, "isUnknown": node.op in unknown}
+
+    return {
+        "names": [node.name for node in nodes],
+        "kindOf": [kinds.position((node.op, node.device, id(node.attrs)), node, kind) for node in nodes],
+        "kinds": kinds.rows,
+        "inputs": [[number for source in node.inputs for number in source] for node in nodes],
+        "outputsOf": [outputs.position(tuple(node.outputs), node, lambda each: each.outputs) for node in nodes],
+        "outputs": outputs.rows,
+        "groups": _groups(boxes_of(nodes)),
+    }
+
+
+class _Table(Generic[Row]):
+    """Rows that are made once for each key."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._positions: dict[Any, int] = {}
+
+    def position(self, key: Any, node: ShownNode, make: Callable[[ShownNode], Row]) -> int:
+        found = self._positions.get(key)
+        if found is None:
+            found = self._positions[key] = len(self.rows)
+            self.rows.append(make(node))
+        return found
+
+
+def _groups(root: Box) -> list[list[Any]]:
+    boxes = [root]
+    rows: list[list[Any]] = []
+    for box in boxes:
+        children: list[int] = []
+        for child in box.children:
+            if isinstance(child, Box):
+                children.append(-1 - len(boxes))
+                boxes.append(child)
+            else:
+                children.append(child)
+        rows.append([box.kind, box.label, children])
+    return rows
+
+
+def value_text(value: Any) -> str:
+    """An attr as text for people: a large value is told by its dtype and shape."""
+    if hasattr(value, "dtype") and hasattr(value, "size"):
+        return _array_text(value)
+    if isinstance(value, (tuple, list)) and len(value) > MOST_ELEMENTS:
+        return f"{value_text(tuple(value[:MOST_ELEMENTS]))} and {len(value) - MOST_ELEMENTS:,} more"
+    text: str = value if isinstance(value, str) else _text_values.written(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({len(text):,} characters)"
+
+
+def _array_text(array: NDArray[Any]) -> str:
+    if array.size > MOST_ELEMENTS:
+        return f"{array.dtype.name} {list(array.shape)}, {array.size:,} elements"
+    text: str = _text_values.written(array if array.ndim else array[()])
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+
+
+def as_json(data: Any) -> str:
+    """*data* as JSON that nothing in HTML takes for its own."""
+    text = json.dumps(data, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _file(name: str) -> str:
+    return importlib.resources.files("asyncexec.cli").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
 def _tables(summary: GraphSummary) -> Iterator[str]:
-    yield _table("Inputs", ("tensor", "op", "dtype", "shape"), map(_tensor_row, summary.inputs), is_open=True)
-    yield _table("Outputs", ("tensor", "op", "dtype", "shape"), map(_tensor_row, summary.outputs), is_open=True)
-    yield _table("Ops", ("op", "nodes"), summary.op_counts.items())
-    yield _table("Devices", ("device", "nodes"), ((name or "(any)", n) for name, n in summary.device_counts.items()))
-    loops = ((loop.name, loop.loop_variables, loop.parallel_iterations or "") for loop in summary.loops)
-    yield _table("Loops", ("loop", "variables", "parallel iterations"), loops)
-    yield _table("Functions", ("function", "nodes"), ((f.name, f.node_count) for f in summary.functions))
+    for title, (heads, rows) in table_rows(summary).items():
+        yield _table(title.capitalize(), heads, rows)
 
 
-def _tensor_row(tensor: TensorSummary) -> tuple[str, ...]:
-    return tensor.name, tensor.op, tensor.dtype, tensor.shape
-
-
-def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[object]], *, is_open: bool = False) -> str:
-    body = [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows]
-    if not body:
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    if not rows:
         return ""
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    opening = f"<details{' open' if is_open else ''}><summary>{title} ({len(body)})</summary>"
-    return f"{opening}<table><tr>{head}</tr>{''.join(body)}</table></details>"
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[:MOST_ROWS])
+    more = f"<p>... and {len(rows) - MOST_ROWS:,} more</p>" if len(rows) > MOST_ROWS else ""
+    return f"<details><summary>{title} ({len(rows):,})</summary><table><tr>{head}</tr>{body}</table>{more}</details>\n"
 
 
 def _cell(value: object) -> str:
     kind = ' class="number"' if isinstance(value, int) else ""
     return f"<td{kind}>{escape(str(value))}</td>"
-
-
-def _svg(layout: Layout, inputs: set[str]) -> Iterator[str]:
-    widest = _row_widths(layout.boxes.values())
-    columns, rows = max(widest.values(), default=1), len(widest)
-    width = 2 * MARGIN + columns * (BOX_WIDTH + GAP_X) - GAP_X
-    height = 2 * MARGIN + max(rows, 1) * (BOX_HEIGHT + GAP_Y) - GAP_Y
-    places = {name: _place(box, widest[box.row], width) for name, box in layout.boxes.items()}
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
-    yield '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-    yield '<polygon points="0,0 8,4 0,8" fill="var(--line)"/></marker></defs>'
-    yield from (_path(line, places, layout.boxes) for line in layout.lines)
-    yield from (_rect(box, places[name], is_input=name in inputs) for name, box in layout.boxes.items())
-    yield "</svg>"
-
-
-def _row_widths(boxes: Iterable[Box]) -> dict[int, int]:
-    widths: dict[int, int] = {}
-    for box in boxes:
-        widths[box.row] = max(widths.get(box.row, 0), box.column + 1)
-    return widths
-
-
-def _place(box: Box, boxes_in_row: int, width: float) -> Point:
-    """The upper left corner of *box*; rows are centred."""
-    row_width = boxes_in_row * (BOX_WIDTH + GAP_X) - GAP_X
-    left = (width - row_width) / 2 + box.column * (BOX_WIDTH + GAP_X)
-    return Point(left, MARGIN + box.row * (BOX_HEIGHT + GAP_Y))
-
-
-def _path(line: Line, places: Mapping[str, Point], boxes: Mapping[str, Box]) -> str:
-    source, target = places[line.source], places[line.target]
-    x1, y1, x2, y2 = source.x + BOX_WIDTH / 2, source.y + BOX_HEIGHT, target.x + BOX_WIDTH / 2, target.y
-    goes_up = boxes[line.target].row <= boxes[line.source].row
-    bend = GAP_Y * 1.2 if goes_up else max(GAP_Y / 2, (y2 - y1) / 2)
-    kind = " ".join(name for name, holds in (("control", line.is_control), ("back", goes_up)) if holds)
-    curve = f"M{x1:g},{y1:g} C{x1:g},{y1 + bend:g} {x2:g},{y2 - bend:g} {x2:g},{y2:g}"
-    title = f"<title>{escape(line.source)} → {escape(line.target)}</title>"
-    return f'<path class="{kind}" d="{curve}">{title}</path>'
-
-
-def _rect(box: Box, place: Point, *, is_input: bool) -> str:
-    kind = "input" if is_input else "folded" if sum(box.ops.values()) > 1 else ""
-    middle = place.x + BOX_WIDTH / 2
-    ops = ", ".join(f"{op} x {count}" if count > 1 else op for op, count in list(box.ops.items())[:12])
-    return (
-        f'<g class="{kind}"><title>{escape(box.name)}\n{escape(ops)}</title>'
-        f'<rect x="{place.x:g}" y="{place.y:g}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="5"/>'
-        f'<text x="{middle:g}" y="{place.y + 16:g}">{escape(shortened(box.name))}</text>'
-        f'<text class="op" x="{middle:g}" y="{place.y + 31:g}">{escape(shortened(box.label))}</text></g>'
-    )
-
-
-def shortened(name: str) -> str:
-    """The end of *name*, which tells more than its beginning, if all of it does not fit into a box."""
-    return name if len(name) <= MAX_LABEL else "…" + name[-(MAX_LABEL - 1) :]

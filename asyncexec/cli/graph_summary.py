@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from asyncexec.cli.graph_nodes import ShownNode
 
 if TYPE_CHECKING:
-    from asyncexec.framework.graph_def import GraphDef
-    from asyncexec.graph.graph import Graph
     from asyncexec.graph.node import Node
 
 PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 FUNCTIONAL_LOOPS: Final = frozenset({"While", "StatelessWhile"})
+
+TableRows: TypeAlias = tuple[Sequence[str], Sequence[Sequence[str | int]]]  # heads, and rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,45 +46,96 @@ class FunctionSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphSummary:
-    """What ``asyncexec inspect`` shows."""
+class PassSummary:
+    """What a graph pass changes when all outputs are run; device is empty where it sees the whole graph.
 
+    Examples are names of nodes: ``+`` were added, ``-`` removed, ``~`` changed.
+    """
+
+    name: str
+    device: str
+    nodes_before: int
+    nodes_after: int
+    added: int
+    removed: int
+    changed: int
+    examples: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSummary:
+    """What ``asyncexec inspect --json`` prints.
+
+    Later versions of asyncexec may add fields; those that are here keep their meaning, or *version* goes up.
+
+    Attributes:
+        source: what was inspected, as it was named.
+        node_count: nodes outside of functions.
+        op_counts: nodes of each op, the most frequent first.
+        device_counts: nodes of each device that they ask for; ``""`` where a node asks for none.
+        inputs: what has to be fed.
+        outputs: what no other node takes.
+        unknown_ops: ops that are neither registered nor functions of the graph: dtypes and shapes are then not known.
+        problem: why the graph cannot be imported, if it cannot.
+        passes: with ``--passes``, what each makes of the graph, in order.
+    """
+
+    version: Literal[1] = 1
+    source: str
     node_count: int
-    op_counts: Mapping[str, int]  # the most frequent first
-    device_counts: Mapping[str, int]  # "" where a node asks for none
+    op_counts: Mapping[str, int]
+    device_counts: Mapping[str, int]
     inputs: Sequence[TensorSummary]
     outputs: Sequence[TensorSummary]
     loops: Sequence[LoopSummary]
     functions: Sequence[FunctionSummary]
+    unknown_ops: Sequence[str] = ()
+    problem: str | None = None
+    passes: Sequence[PassSummary] = ()
 
 
-def summarize(graph: Graph, graph_def: GraphDef) -> GraphSummary:
-    """The summary of *graph*, whose functions are those of *graph_def*."""
-    nodes = graph.operations
+def summarize(
+    source: str,
+    nodes: Sequence[ShownNode],
+    functions: Sequence[FunctionSummary],
+    unknown_ops: Sequence[str] = (),
+    problem: str | None = None,
+    passes: Sequence[PassSummary] = (),
+) -> GraphSummary:
+    """The summary of a graph with these *nodes* and *functions*."""
+    taken = {each.node for node in nodes for each in node.inputs}
+    ends = [node for i, node in enumerate(nodes) if i not in taken and node.op not in PLACEHOLDERS]
     return GraphSummary(
+        source=source,
         node_count=len(nodes),
         op_counts=dict(Counter(node.op for node in nodes).most_common()),
         device_counts=dict(Counter(node.device for node in nodes).most_common()),
-        inputs=[summary for node in nodes if node.op in PLACEHOLDERS for summary in _tensors(node)],
-        outputs=[summary for node in output_nodes(nodes) for summary in _tensors(node) or [_operation(node)]],
+        inputs=[each for node in nodes if node.op in PLACEHOLDERS for each in _tensors(node)],
+        outputs=[each for node in ends for each in _tensors(node)],
         loops=[*_frames(nodes), *(_functional_loop(node) for node in nodes if node.op in FUNCTIONAL_LOOPS)],
-        functions=function_summaries(graph_def),
+        functions=functions,
+        unknown_ops=unknown_ops,
+        problem=problem,
+        passes=passes,
     )
 
 
-def summarize_unread(graph_def: GraphDef) -> GraphSummary:
-    """What can be told of a GraphDef that does not import: of an op unknown here, for one."""
-    nodes = graph_def.node
-    consumed = {text.lstrip("^").partition(":")[0] for node in nodes for text in node.input}
-    return GraphSummary(
-        node_count=len(nodes),
-        op_counts=dict(Counter(node.op for node in nodes).most_common()),
-        device_counts=dict(Counter(node.device for node in nodes).most_common()),
-        inputs=[TensorSummary(f"{node.name}:0", node.op) for node in nodes if node.op in PLACEHOLDERS],
-        outputs=[TensorSummary(node.name, node.op) for node in nodes if node.name not in consumed],
-        loops=[],
-        functions=function_summaries(graph_def),
-    )
+def table_rows(summary: GraphSummary) -> dict[str, TableRows]:
+    """The tables of *summary* by their titles."""
+    tensor_heads = ("tensor", "op", "dtype", "shape")
+    return {
+        "inputs": (tensor_heads, [(t.name, t.op, t.dtype, t.shape) for t in summary.inputs]),
+        "outputs": (tensor_heads, [(t.name, t.op, t.dtype, t.shape) for t in summary.outputs]),
+        "ops": (("op", "nodes"), list(summary.op_counts.items())),
+        "unknown ops": (("op", "nodes"), [(op, summary.op_counts.get(op, 0)) for op in summary.unknown_ops]),
+        "devices": (("device", "nodes"), [(name or "(any)", count) for name, count in summary.device_counts.items()]),
+        "loops": (
+            ("loop", "variables", "parallel iterations"),
+            [(loop.name, loop.loop_variables, loop.parallel_iterations or "") for loop in summary.loops],
+        ),
+        "functions": (("function", "nodes"), [(each.name, each.node_count) for each in summary.functions]),
+        "passes": (("pass", "nodes", "changes", "such as"), [_pass_row(each) for each in summary.passes]),
+    }
 
 
 def output_nodes(nodes: Iterable[Node]) -> list[Node]:
@@ -93,34 +146,41 @@ def output_nodes(nodes: Iterable[Node]) -> list[Node]:
     return [node for node in nodes if id(node) not in consumed and node.op not in PLACEHOLDERS]
 
 
-def function_summaries(graph_def: GraphDef) -> list[FunctionSummary]:
-    """The functions that the graph carries."""
-    functions = graph_def.library.function if graph_def.library else ()
-    return [FunctionSummary(f.signature.name, len(f.node_def)) for f in functions]
+def _pass_row(each: PassSummary) -> Sequence[str]:
+    changes = (("+", each.added), ("-", each.removed), ("~", each.changed))
+    return (
+        f"{each.name} on {each.device[-5:]}" if each.device else each.name,
+        f"{each.nodes_before:,} -> {each.nodes_after:,}",
+        " ".join(f"{sign}{count:,}" for sign, count in changes if count),
+        " ".join(each.examples),
+    )
 
 
-def _tensors(node: Node) -> list[TensorSummary]:
-    return [TensorSummary(t.name, node.op, t.dtype.name, str(t.shape)) for t in node.outputs]
+def _tensors(node: ShownNode) -> list[TensorSummary]:
+    """The outputs of *node*; the node alone where it has none, or they are not known."""
+    tensors = [TensorSummary(f"{node.name}:{i}", node.op, *output) for i, output in enumerate(node.outputs)]
+    return tensors or [TensorSummary(node.name, node.op)]
 
 
-def _operation(node: Node) -> TensorSummary:
-    return TensorSummary(node.name, node.op)
-
-
-def _frames(nodes: Iterable[Node]) -> list[LoopSummary]:
+def _frames(nodes: Iterable[ShownNode]) -> list[LoopSummary]:
     variables: Counter[str] = Counter()
-    parallel: dict[str, int] = {}
+    parallel: dict[str, int | None] = {}
     for node in nodes:
         if node.op in {"Enter", "RefEnter"}:
-            name = _as_text(node.attrs["frame_name"])
-            variables[name] += not node.attrs["is_constant"]
-            parallel[name] = node.attrs["parallel_iterations"]
+            name = _as_text(node.attrs.get("frame_name", ""))
+            variables[name] += not node.attrs.get("is_constant")
+            parallel[name] = _as_int(node.attrs.get("parallel_iterations"))
     return [LoopSummary(name, variables[name], parallel[name]) for name in parallel]
 
 
-def _functional_loop(node: Node) -> LoopSummary:
-    return LoopSummary(node.name, len(node.inputs), node.attrs.get("parallel_iterations"))
+def _functional_loop(node: ShownNode) -> LoopSummary:
+    num_variables = sum(source.slot >= 0 for source in node.inputs)
+    return LoopSummary(node.name, num_variables, _as_int(node.attrs.get("parallel_iterations")))
 
 
 def _as_text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _as_int(value: Any) -> int | None:
+    return value if isinstance(value, int) else None

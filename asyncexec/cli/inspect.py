@@ -1,136 +1,104 @@
-"""``asyncexec inspect``: what is in a graph, as tables, and with ``--html`` as a page with a picture."""
+"""``asyncexec inspect``: what is in a graph, as tables, as JSON, and with ``--html`` as a page with a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import json
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-import asyncexec as ax
-from asyncexec.cli.graph_layout import PictureNode, lay_out
 from asyncexec.cli.graph_page import graph_page
-from asyncexec.cli.graph_summary import GraphSummary, TensorSummary, summarize, summarize_unread
-from asyncexec.cli.reporting import DebugOption, check_folder, failure_panel, failures_reported
-from asyncexec.framework.errors import OpError
+from asyncexec.cli.graph_source import InspectedGraph, import_modules, read_graph
+from asyncexec.cli.graph_summary import GraphSummary, summarize, table_rows
+from asyncexec.cli.reporting import (
+    DebugOption,
+    check_folder,
+    error_lines,
+    failures_reported,
+    output_console,
+    plain,
+    print_table,
+)
 from asyncexec.framework.lazy_module import LazyModule
-
-if TYPE_CHECKING:
-    from asyncexec.framework.graph_def import GraphDef
-    from asyncexec.framework.step_stats import PassStats
 
 _pass_table = LazyModule("asyncexec.cli.pass_table")
 
-MOST_ROWS = 30
-MOST_EXAMPLES = 3
-
 
 def inspect(
-    graph_path: Annotated[
-        Path, typer.Argument(metavar="GRAPH", exists=True, help="A GraphDef: .pb (binary), .pbtxt or .json.")
+    graph: Annotated[
+        str,
+        typer.Argument(
+            metavar="GRAPH",
+            help="A GraphDef: .pb (binary), .pbtxt or .json; - for one from standard input; or MODULE:GRAPH, a Graph "
+            "of a Python module, which is imported.",
+        ),
     ],
     html: Annotated[
         Path | None,
         typer.Option(metavar="OUT.html", dir_okay=False, help="Where to write a page with a picture of the graph."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all of it as JSON (schemas/graph_summary.schema.json).")
+    ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import", metavar="MODULE", help="A Python module to import for its ops.  May be given many times."
+        ),
     ] = None,
     passes: Annotated[
         bool, typer.Option("--passes", help="Show what each graph pass makes of it, from all inputs to all outputs.")
     ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show the ops, devices, inputs, outputs, loops and functions of a graph."""
+    """Show the ops, devices, inputs, outputs, loops and functions of a graph.
+
+    A graph with ops that are not registered is shown, too, without dtypes and shapes; one that cannot be imported for
+    another reason, and exit code 1 says so.
+    """
     check_folder(html, "--html")
     with failures_reported(debug) as console:
         with console.status("loading the graph"):
-            graph_def = ax.load_graph_def(graph_path)
-            summary = read_summary(graph_def, console)
+            import_modules(modules or ())
+            inspected = read_graph(graph)
+        summary = summary_of(graph, inspected, with_passes=passes)
         if html is not None:
-            page = graph_page(graph_path.name, summary, lay_out(picture_nodes(graph_def)))
-            html.write_text(page, encoding="utf-8")
-        stats = _pass_table.pass_stats(graph_def) if passes else []
-    print_summary(summary)
-    print_passes(stats)
+            html.write_text(graph_page(os.path.basename(graph), inspected.nodes, summary), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(summary), indent=2))
+    else:
+        print_summary(summary)
+    if inspected.unknown_ops and not as_json:
+        console.print(plain(f"not registered here: {', '.join(inspected.unknown_ops)} (--import MODULE defines ops)"))
+    if inspected.error is not None:
+        console.print(plain("\n".join(error_lines(inspected.error))), soft_wrap=True)
+        raise typer.Exit(1)
 
 
-def read_summary(graph_def: GraphDef, console: Console) -> GraphSummary:
-    """The summary of the graph, or of what can be told of it if it does not import; then *console* says why."""
-    graph = ax.Graph()
-    try:
-        with graph:
-            ax.import_graph_def(graph_def, name="")
-    except OpError as error:
-        console.print(failure_panel(error))
-        return summarize_unread(graph_def)
-    return summarize(graph, graph_def)
-
-
-def picture_nodes(graph_def: GraphDef) -> list[PictureNode]:
-    """The nodes of *graph_def* with the names of the nodes that they take from."""
-    return [
-        PictureNode(
-            node.name,
-            node.op,
-            [text.partition(":")[0] for text in node.input if not text.startswith("^")],
-            [text[1:] for text in node.input if text.startswith("^")],
+def summary_of(source: str, inspected: InspectedGraph, *, with_passes: bool) -> GraphSummary:
+    """What there is to be said of *inspected*; errors of passes as of a session."""
+    stats = []
+    if with_passes and inspected.graph is not None:
+        graph_def = inspected.graph_def
+        stats = _pass_table.pass_summaries(
+            inspected.graph if graph_def is None else _pass_table.graph_to_optimize(graph_def)
         )
-        for node in graph_def.node
-    ]
+    problem = None
+    if inspected.unknown_ops:
+        problem = f"not registered here: {', '.join(inspected.unknown_ops)}"
+    elif inspected.error is not None:
+        problem = "\n".join(error_lines(inspected.error))
+    return summarize(source, inspected.nodes, inspected.functions, inspected.unknown_ops, problem, stats)
 
 
 def print_summary(summary: GraphSummary) -> None:
     """Print the tables of *summary*, each shortened to its first rows."""
-    console = Console()
+    console = output_console()
     console.print(f"{summary.node_count:,} nodes")
-    tensor_heads = ("tensor", "op", "dtype", "shape")
-    print_table(console, "inputs", tensor_heads, map(tensor_row, summary.inputs))
-    print_table(console, "outputs", tensor_heads, map(tensor_row, summary.outputs))
-    print_table(console, "ops", ("op", "nodes"), count_rows(summary.op_counts))
-    print_table(console, "devices", ("device", "nodes"), count_rows(summary.device_counts))
-    loops = ([loop.name, str(loop.loop_variables), str(loop.parallel_iterations or "")] for loop in summary.loops)
-    print_table(console, "loops", ("loop", "variables", "parallel iterations"), loops)
-    print_table(console, "functions", ("function", "nodes"), ([f.name, str(f.node_count)] for f in summary.functions))
-
-
-def print_passes(stats: Sequence[PassStats]) -> None:
-    """Print what each pass has changed."""
-    heads = ("pass", "nodes", "changes", "such as")
-    rows = (
-        [
-            f"{each.name} on {each.device[-5:]}" if each.device else each.name,
-            f"{each.num_nodes_before:,} -> {each.num_nodes_after:,}",
-            " ".join(
-                f"{sign}{count:,}"
-                for sign, count in (("+", each.num_added), ("-", each.num_removed), ("~", each.num_changed))
-                if count
-            ),
-            " ".join(each.examples[:MOST_EXAMPLES]),
-        ]
-        for each in stats
-    )
-    print_table(Console(), "passes", heads, rows)
-
-
-def tensor_row(tensor: TensorSummary) -> Sequence[str]:
-    return tensor.name, tensor.op, tensor.dtype, tensor.shape
-
-
-def count_rows(counts: Mapping[str, int]) -> Iterable[Sequence[str]]:
-    return ((name or "(any)", f"{count:,}") for name, count in counts.items())
-
-
-def print_table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """One table under its title; nothing if there are no rows."""
-    rows = list(rows)
-    if not rows:
-        return
-    table = Table(*heads, box=None, pad_edge=False, header_style="dim")
-    for row in rows[:MOST_ROWS]:
-        table.add_row(*map(Text, row))
-    console.print(f"\n[bold]{title}[/bold] ({len(rows)})")
-    console.print(table)
-    if len(rows) > MOST_ROWS:
-        console.print(f"[dim]and {len(rows) - MOST_ROWS} more[/dim]")
+    for title, (heads, rows) in table_rows(summary).items():
+        if rows:
+            console.print(f"\n[bold]{title}[/bold] ({len(rows):,})")
+            print_table(console, heads, rows)

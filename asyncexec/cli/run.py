@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 import asyncexec as ax
 from asyncexec.cli.feeds import feed_value, parse_device_count, parse_feeds
 from asyncexec.cli.graph_summary import output_nodes
-from asyncexec.cli.reporting import DebugOption, check_folder, failures_reported
-from asyncexec.framework.chrome_trace import write_chrome_trace
+from asyncexec.cli.reporting import (
+    MOST_ROWS,
+    DebugOption,
+    check_folder,
+    failures_reported,
+    output_console,
+    print_table,
+)
 from asyncexec.framework.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
     from asyncexec.graph.graph import Graph
     from asyncexec.graph.node import Tensor
+
+LONGEST_VALUE: Final = 1_000  # characters of a value that is printed
 
 
 def run(
@@ -77,11 +82,10 @@ def run(
         with console.status("running"):
             values = execute(graph, names, feeds, target or (), devices, metadata, is_traced=trace is not None)
         if trace is not None:
-            write_chrome_trace(metadata.step_stats, trace)
+            metadata.save_trace(trace)
         if output is not None:
             store(output, dict(zip(names, values, strict=True)))
-        dtypes = ["" if value is None else dtype_name(graph, n) for n, value in zip(names, values, strict=True)]
-    Console().print(result_table(names, dtypes, values))
+    print_results(graph, names, values)
 
 
 def load_graph(path: Path) -> Graph:
@@ -96,11 +100,6 @@ def load_graph(path: Path) -> Graph:
 def tensor_name(graph: Graph, name: str) -> str:
     """The tensor that *name* means: itself, or the first output of the operation of that name."""
     return name if ":" in name or not graph.operation(name).outputs else f"{name}:0"
-
-
-def dtype_name(graph: Graph, name: str) -> str:
-    """The dtype of the tensor of that name, of what it refers to if it is a reference."""
-    return graph.tensor(name).dtype.base_dtype.name
 
 
 def execute(
@@ -158,16 +157,27 @@ def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
     return array.astype("S")
 
 
-def result_table(names: Sequence[str], dtypes: Sequence[str], values: Sequence[Any]) -> Table:
-    """What was fetched: name, dtype, shape and value, large values shortened."""
+def print_results(graph: Graph, names: Sequence[str], values: Sequence[Any]) -> None:
+    """Print what was fetched: name, dtype, shape and value; the first rows, and large values shortened."""
+    shown = zip(names[:MOST_ROWS], values[:MOST_ROWS], strict=True)
+    rows = [_result_row(graph, name, value) for name, value in shown]
+    print_table(output_console(), ("tensor", "dtype", "shape", "value"), rows, len(names) - len(rows))
+
+
+def _result_row(graph: Graph, name: str, value: Any) -> tuple[str, str, str, str]:
     import numpy as np
 
-    table = Table("tensor", "dtype", "shape", "value", box=None, pad_edge=False)
-    for name, dtype, value in zip(names, dtypes, values, strict=True):
-        if value is None:
-            table.add_row(name, "", "", "ran")
-            continue
-        array = np.asarray(value)
-        text = np.array2string(array, threshold=20, edgeitems=2, precision=6) if array.ndim else str(value)
-        table.add_row(name, dtype, str(list(array.shape)), Text(text))
-    return table
+    if value is None:
+        return name, "", "", "ran"
+    array = np.asarray(value, object if isinstance(value, bytes) else None)
+    if array.ndim:
+        text = np.array2string(array, threshold=20, edgeitems=2, precision=6)
+    else:
+        text = str(value[:LONGEST_VALUE] if isinstance(value, (bytes, str)) else value)
+    # Of a reference, the dtype of what it refers to.
+    return name, graph.tensor(name).dtype.base_dtype.name, str(list(array.shape)), shortened(text)
+
+
+def shortened(text: str) -> str:
+    """The beginning of *text*."""
+    return text if len(text) < LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 import asyncexec as ax
 from asyncexec.cli.app import app
+from asyncexec.cli.reporting import MOST_ROWS
 from asyncexec.graph.graph_text import parse_graph_text
 
 ROOT = Path(__file__).parents[2]
@@ -136,51 +138,58 @@ def test_a_file_that_is_no_graph_exits_with_1(tmp_path: Path) -> None:
         assert "Error" in result.stderr
 
 
-def test_inspect_tells_ops_inputs_outputs_and_devices(graph_path: Path) -> None:
-    result = invoke("inspect", graph_path)
-    assert result.exit_code == 0, result.output
-    assert "7 nodes" in result.stdout or "8 nodes" in result.stdout
-    for expected in ("inputs (2)", "outputs (3)", "MatMul", "x:0", "float32", "y:0", "(any)"):
-        assert expected in result.stdout
-
-
-def test_inspect_shows_what_passes_make_of_the_graph(tmp_path: Path) -> None:
-    text = "x: Placeholder[float32, []]\na: Neg(x) @ /gpu:0\nb: Neg(x) @ /gpu:0\nend: Sub(a, b)\nlog: NoOp(^end)"
-    path = tmp_path / "graph.json"
-    ax.save_graph_def(parse_graph_text(text), path)
-    result = invoke("inspect", path, "--passes")
-    assert result.exit_code == 0, result.output
-    rows = [line.split() for line in result.stdout.splitlines()]
-    merging = next(row for row in rows if row[:1] == ["merge_common_subexpressions"])
-    assert merging[1:] == ["4", "->", "3", "-1", "~1", "-b", "~end"]
-    assert ["prune", "5", "->", "4"] in rows
-    assert "passes" not in invoke("inspect", path).stdout
-
-
-def test_inspect_writes_a_page(graph_path: Path, tmp_path: Path) -> None:
-    page = tmp_path / "graph.html"
-    result = invoke("inspect", graph_path, "--html", page)
-    assert result.exit_code == 0, result.output
-    assert "<svg" in page.read_text(encoding="utf-8")
-    assert "MatMul" in page.read_text(encoding="utf-8")
-
-
-def test_inspect_tells_what_it_can_of_a_graph_that_does_not_import(tmp_path: Path) -> None:
-    path = tmp_path / "graph.json"
-    path.write_text('{"node": [{"name": "a", "op": "NoSuchOpXyz"}]}')
-    result = invoke("inspect", path, "--html", tmp_path / "graph.html")
-    assert result.exit_code == 0
-    assert "NoSuchOpXyz" in result.stderr
-    assert "1 nodes" in result.stdout
-    assert "NoSuchOpXyz" in (tmp_path / "graph.html").read_text(encoding="utf-8")
-
-
 def test_schemas_in_the_tree_are_current(tmp_path: Path) -> None:
     result = invoke("schema", tmp_path)
     assert result.exit_code == 0, result.output
     written = {path.name: json.loads(path.read_text()) for path in tmp_path.glob("*.schema.json")}
     kept = {path.name: json.loads(path.read_text()) for path in (ROOT / "schemas").glob("*.schema.json")}
     assert written == kept
+
+
+def test_many_outputs_are_shown_as_their_first_rows(tmp_path: Path) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        for i in range(200):
+            ax.add(x, float(i), name=f"y{i}")
+    path = tmp_path / "graph.json"
+    ax.save_graph_def(graph.as_graph_def(), path)
+    result = invoke("run", path, "--feed", "x=0.5", "--output", tmp_path / "out.npz")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == f"... and {200 - MOST_ROWS} more"
+    assert "y3:0" in result.stdout
+    assert "3.5" in result.stdout
+    with np.load(tmp_path / "out.npz") as stored:
+        assert stored["y199:0"] == 199.5
+
+
+def test_long_values_are_shortened(tmp_path: Path) -> None:
+    graph = tmp_path / "graph.json"
+    text = "s: Placeholder[string, []]\nsame: Identity(s)\nx: Placeholder[float32, ?]\nall: Identity(x)"
+    ax.save_graph_def(parse_graph_text(text), graph)
+    np.save(tmp_path / "x.npy", np.ones((1000, 1000), np.float32))
+    result = invoke("run", graph, "--feed", f"s={'long' * 1000}", "--feed", f"x=@{tmp_path}/x.npy")
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) < 1200
+    assert "[1000, 1000]" in result.stdout
+
+
+def test_what_a_stranger_wrote_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    graph = tmp_path / "graph.json"
+    ax.save_graph_def(parse_graph_text("s: Placeholder[string, []]\nsame: Identity(s)"), graph)
+    result = invoke("run", graph, "--feed", "s=\x1b]0;title\x07 [bold]", "--fetch", "same")
+    assert "\x1b" not in result.stdout
+    assert "[bold]" in result.stdout
+
+
+def test_the_shell_completes_verbs_and_options() -> None:
+    def completed(words: str, position: int) -> str:
+        told = {"_ASYNCEXEC_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(position)}
+        command = [sys.executable, "-m", "asyncexec.cli.main"]
+        environment = {**os.environ, **told}
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, env=environment).stdout
+
+    assert completed("asyncexec ins", 1).split() == ["inspect"]
+    assert {"--html", "--json", "--import"} <= set(completed("asyncexec inspect --", 2).split())
 
 
 def test_help_and_version() -> None:

@@ -60,14 +60,24 @@ def test_misuse_exits_with_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, ["demo", *arguments]).exit_code == 2
 
 
-@pytest.mark.parametrize("module", ["httpx", "PIL", "starlette", "uvicorn", "tensorboard"])
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("httpx", "httpx"),
+        ("PIL", "pillow"),
+        ("starlette", "starlette"),
+        ("uvicorn", "uvicorn"),
+        ("google.protobuf", "protobuf"),
+    ],
+)
 def test_a_missing_library_exits_with_1_and_the_command_that_installs_it(
-    module: str, monkeypatch: pytest.MonkeyPatch
+    module: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_module, "is_installed", lambda name: name != module)
     monkeypatch.setitem(sys.modules, module, None)
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 1
+    assert f"{package} is needed" in result.stderr
     assert 'pip install "asyncexec[demo]"' in result.stderr
 
 
