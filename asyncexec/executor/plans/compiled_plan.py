@@ -73,18 +73,20 @@ class CompiledPlan:
         self, code: Code, slice_ns: int, holds: LoopHolds, pool: WorkerPool, *, is_region: bool = False
     ) -> None:
         self._code = code
-        self.pool = pool
-        self.function = code.function
+        self.pool: WorkerPool = pool
+        self.function: Callable[..., Any] = code.function
         self._called = code.quick or code.function
         self._num_tries = _NUM_TRIES
         self._is_region = is_region
         self._slice_ns = slice_ns
-        self.holds = holds
-        self.num_feeds, self.num_fetches = code.num_inputs, code.num_outputs
-        self.is_plain = not code.is_generator
-        self.is_quick = True
+        self.holds: LoopHolds = holds
+        self.num_feeds: int = code.num_inputs
+        self.num_fetches: int = code.num_outputs
+        self.is_plain: bool = not code.is_generator
+        self.is_quick: bool = True
         self._cost_ns = self._sampled_at_ns = 0
-        self._now_ns = self.clock = holds.clock.now_ns
+        self._now_ns = holds.clock.now_ns
+        self.clock: Callable[[], int] = self._now_ns
         self._slow_ns = holds.costs.expensive_ns
         self.enter: Callable[..., Any] = call_among_kernels if code.is_foreign else _quiet_context().run
         weakref.finalize(self, _forget_source, [function.co_filename for function in code.lines])

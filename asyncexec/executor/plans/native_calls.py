@@ -44,7 +44,7 @@ class NativeCounter:
     __slots__ = ("__weakref__", "_left", "_num_given", "_tries", "part", "types")
 
     def __init__(self, part: NativePart) -> None:
-        self.part = part
+        self.part: NativePart = part
         self.types: tuple[ScalarType, ...] = ()  # of its arguments, once it has been called often
         self._left = HOT_WORK
         self._tries = 0
@@ -82,7 +82,8 @@ class NativeCompiler:
     """
 
     def __init__(self) -> None:
-        self.num_compiled = self.num_freed = 0
+        self.num_compiled: int = 0
+        self.num_freed: int = 0
         self._wanted: deque[weakref.ref[NativeCounter]] = deque()
         self._unused: deque[Any] = deque()  # engines of functions that are gone
         self._lock = threading.Lock()

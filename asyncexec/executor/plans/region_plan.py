@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
@@ -33,7 +33,7 @@ class RegionPlan:
     def __init__(
         self, executor: GeneralExecutor | PartitionedExecutor, plans: Iterable[CompiledPlan | TiledPlan]
     ) -> None:
-        self.executor = executor
+        self.executor: GeneralExecutor | PartitionedExecutor = executor
         self._plans = tuple(plans)
 
     @property
@@ -76,8 +76,8 @@ class Rebinder:
         self._items = items
         self._plans = plans
         self._is_same_graph = is_same_graph
-        self.protects_inputs = not is_same_graph
-        self.constant = binder.constant
+        self.protects_inputs: bool = not is_same_graph
+        self.constant: Callable[[Node], Any] = binder.constant
 
     def bind(self, node: Node, fed: Container[tuple[Node, int]] = ()) -> BoundKernel:
         """The kernel of *node*."""

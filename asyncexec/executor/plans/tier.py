@@ -2,16 +2,21 @@
 
 The general executor runs the first steps, and measures the kernels.  Then what is cheap is compiled, the whole
 signature or what lies between the nodes that await something or run on worker threads; and after many runs of that it
-is compiled again, of a graph that has been optimized.  Either is done in pieces behind the runs, which take no longer
-than the run itself has, or a slice.  A compiled plan that turns out to hold the event loop is dropped, and the general
-executor, which can tell by which node, has its steps again.
+is compiled again, of a graph that has been optimized.  Either is done in slices, one behind each run and others in
+later turns of the event loop, which take no longer in all than the runs have.  A compiled plan that turns out to hold
+the event loop is dropped, and the general executor, which can tell by which node, has its steps again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import warnings
+from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from typing import Final, TypeAlias
+from weakref import WeakKeyDictionary, ref
 
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.region_plan import RegionPlan
@@ -43,6 +48,12 @@ class Tier:
     """
 
     __slots__ = (
+        "__weakref__",
+        "_budget_ns",
+        "_has_turn",
+        "_late_ns",
+        "_lock",
+        "_loop",
         "_make",
         "_make_better",
         "_now_ns",
@@ -62,6 +73,11 @@ class Tier:
         self._num_left = OPTIMIZE_AFTER  # compiled runs before the graph is optimized
         self._warm_up = WARM_UP
         self._stage: Stage[AnyPlan | None] | None = None
+        self._budget_ns = 0  # for how long it may go on compiling
+        self._late_ns = 0  # for how long it has, in later turns, while the next run may have been under way
+        self._loop: ref[asyncio.AbstractEventLoop] | None = None  # in which it was last told of a run
+        self._has_turn = False  # whether there is a later turn of that loop to come
+        self._lock = threading.Lock()  # for when the session goes to the loop of another thread
         self.compiled: AnyPlan | None = None
         self.plain: CompiledPlan | None = None
 
@@ -98,11 +114,11 @@ class Tier:
             self._wait_longer()
             return
         self.plain = None  # from here on runs are timed
-        if elapsed_ns and self._go_on(self._make_better, elapsed_ns):
-            self._num_left = _NEVER
+        if elapsed_ns:
+            self._go_on(self._make_better, elapsed_ns)
 
     def note_run(self, elapsed_ns: int, num_runs: int = 1) -> None:
-        """Take note of runs by the general executor, and go on compiling for as long as they took, or for a slice.
+        """Take note of runs by the general executor, and go on compiling for as long as they took.
 
         Nothing is awaited: a run that has its results is neither cancelled nor late for what comes behind it.
         """
@@ -111,22 +127,42 @@ class Tier:
         self._num_runs += num_runs
         if self._make is None or self._num_runs < self._warm_up:
             return
-        if self._go_on(self._make, elapsed_ns) and self.compiled is None:
-            self._wait_longer()
+        self._go_on(self._make, elapsed_ns)
 
-    def _go_on(self, make: Compile | None, elapsed_ns: int) -> bool:
-        """Go on with what *make* does; whether it has come to its end."""
-        plan = self.compiled
-        now = self._now_ns()
-        end = now + min(elapsed_ns, SLICE_NS)
+    def _go_on(self, make: Compile | None, elapsed_ns: int) -> None:
+        """Go on with what *make* does: for a slice now, and for the rest of *elapsed_ns* in later turns of the loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None or self._loop() is not loop:
+            self._loop, self._has_turn = ref(loop), False
+        self._budget_ns += max(elapsed_ns - self._late_ns, 0)
+        self._late_ns = 0
+        self._advance(loop, make)
+
+    def _advance(self, loop: asyncio.AbstractEventLoop, make: Compile | None = None) -> None:
+        """Go on for a slice with what was begun, or with what *make* does, and later if there is time left."""
+        if self._lock.acquire(blocking=False):  # else a turn of the loop that the session had is not over
+            try:
+                self._advance_alone(loop, make)
+            finally:
+                self._lock.release()
+
+    def _advance_alone(self, loop: asyncio.AbstractEventLoop, make: Compile | None) -> None:
+        before = plan = self.compiled
+        began = now = self._now_ns()
+        end = began + min(self._budget_ns, SLICE_NS)
         try:
             if self._stage is None and make is not None:
                 self._stage = make()
-            while self._stage is not None and now < end:
-                next(self._stage)
+            stage = self._stage
+            while stage is not None and now < end:
+                next(stage)
                 now = self._now_ns()
-            if self._stage is not None:
-                return False
+            self._budget_ns = max(self._budget_ns - (now - began), 0)  # however long the last part took
+            if stage is not None:
+                if self._budget_ns > 0 and not self._has_turn:
+                    self._has_turn = True
+                    _wait_for_turn(loop, self)
+                return
         except StopIteration as stop:
             plan = stop.value or plan
         except UnstructuredError:
@@ -134,12 +170,27 @@ class Tier:
         except Exception as error:  # of ours; the general executor will do
             self._make = self._make_better = None
             message = f"a signature could not be compiled, and runs as before: {type(error).__name__}: {error}"
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
         self._take(plan)
-        return True
+        if before is not None:
+            self._num_left = _NEVER
+        elif plan is None:
+            self._wait_longer()
+
+    def advance_later(self) -> None:
+        """Go on compiling in a turn of the event loop of its own, unless the session has another loop by now."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None or self._loop() is not loop:
+            return
+        self._has_turn = False
+        if self._stage is not None:
+            began = self._now_ns()
+            self._advance(loop)
+            self._late_ns += self._now_ns() - began
 
     def _take(self, plan: AnyPlan | None) -> None:
         self._stage = None
+        self._budget_ns = self._late_ns = 0
         self.compiled = plan
         self.plain = plan if isinstance(plan, CompiledPlan) and plan.is_plain else None
         self._num_left = OPTIMIZE_AFTER
@@ -148,3 +199,23 @@ class Tier:
         """Compile only after eight times as many runs."""
         self._num_runs = 0
         self._warm_up = min(8 * self._warm_up, _MAX_WARM_UP)
+
+
+# The tiers that go on compiling in later turns of an event loop, one of them in each.
+_waiting: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, deque[ref[Tier]]]] = WeakKeyDictionary()
+
+
+def _wait_for_turn(loop: asyncio.AbstractEventLoop, tier: Tier) -> None:
+    """Let *tier* go on in a later turn of *loop*, unless it is dropped before: its session is closed, say."""
+    waiting = _waiting.setdefault(loop, deque())
+    waiting.append(ref(tier))
+    if len(waiting) == 1:
+        loop.call_soon(_take_turn, loop, waiting, context=Context())
+
+
+def _take_turn(loop: asyncio.AbstractEventLoop, waiting: deque[ref[Tier]]) -> None:
+    tier = waiting.popleft()()
+    if waiting:
+        loop.call_soon(_take_turn, loop, waiting, context=Context())
+    if tier is not None:
+        tier.advance_later()

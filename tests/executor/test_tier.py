@@ -1,0 +1,179 @@
+"""When a signature is compiled: behind its runs and in later turns of the loop, for no longer than the runs took."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import cast
+
+import pytest
+
+from asyncexec.executor.plans.tier import WARM_UP, AnyPlan, Tier
+from asyncexec.framework.clock import NS_PER_MS, Clock
+from asyncexec.framework.cooperative import Stage
+
+PART_NS = NS_PER_MS // 10  # how long each part of the work takes
+PARTS = 100
+PLAN = cast(AnyPlan, object())
+
+
+class Work:
+    """What compiles something, part by part, and the clock of a world in which nothing else takes time."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.now_ns = 0
+        self.failure = failure
+        self.done = 0
+
+    def compile(self) -> Stage[AnyPlan | None]:
+        for _ in range(PARTS):
+            self.now_ns += PART_NS
+            self.done += 1
+            yield
+        if self.failure is not None:
+            raise self.failure
+        return PLAN
+
+    def tier(self) -> Tier:
+        tier = Tier(self.compile, clock=Clock(now_ns=lambda: self.now_ns))
+        tier._num_runs = WARM_UP
+        return tier
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_long_run_pays_for_all_of_it_slice_by_slice() -> None:
+    work = Work()
+    tier = work.tier()
+    tier.note_run(20 * NS_PER_MS)
+    slices = [work.done]
+    while tier.compiled is None:
+        await turns(1)
+        slices.append(work.done)
+        assert len(slices) < PARTS
+    assert tier.compiled is PLAN
+    assert slices == [*range(10, PARTS, 10), PARTS, PARTS]
+
+
+async def test_short_runs_pay_for_as_long_as_they_took() -> None:
+    work = Work()
+    tier = work.tier()
+    for runs in range(1, 7):
+        tier.note_run(3 * NS_PER_MS // 2)
+        assert work.done == 15 * runs - 5
+        await turns(10)
+        assert work.done == 15 * runs
+        tier.note_run(NS_PER_MS // 2)  # in which half a millisecond of compiling was
+        assert work.done == 15 * runs
+    assert tier.compiled is None
+
+
+async def test_runs_at_once_share_a_turn() -> None:
+    work = Work()
+    tier = work.tier()
+    for _ in range(4):
+        tier.note_run(3 * NS_PER_MS)
+    assert work.done == 40
+    await turns(1)
+    assert work.done == 50
+
+
+async def test_one_signature_goes_on_in_a_turn() -> None:
+    works = [Work() for _ in range(3)]
+    tiers = [work.tier() for work in works]
+    for tier in tiers:
+        tier.note_run(4 * NS_PER_MS)
+    assert [work.done for work in works] == [10, 10, 10]
+    for turn in range(1, 7):
+        await turns(1)
+        assert sum(work.done for work in works) == 30 + 10 * turn
+    assert [work.done for work in works] == [30, 30, 30]
+
+
+async def test_nothing_goes_on_for_a_signature_that_is_gone() -> None:
+    work = Work()
+    tier = work.tier()
+    tier.note_run(20 * NS_PER_MS)
+    del tier
+    await turns(3)
+    assert work.done == 10
+
+
+@pytest.mark.parametrize("turns_before", [0, 1])
+def test_a_loop_that_ends_first_is_not_waited_for(turns_before: int) -> None:
+    work = Work()
+    tier = work.tier()
+
+    async def run(after: int) -> None:
+        tier.note_run(4 * NS_PER_MS)
+        await turns(after)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(run(turns_before))
+    loop.close()
+    asyncio.run(run(20))
+    assert work.done == 70 - 10 * turns_before  # the turns of the first loop are taken for a part of the second run
+
+
+def test_a_turn_of_a_loop_that_the_session_has_left_does_nothing() -> None:
+    work = Work()
+    tier = work.tier()
+
+    async def run() -> None:
+        tier.note_run(4 * NS_PER_MS)
+
+    async def wait() -> None:
+        await turns(5)
+
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    first.run_until_complete(run())
+    second.run_until_complete(run())
+    done = work.done
+    first.run_until_complete(wait())
+    assert work.done == done
+    second.run_until_complete(wait())
+    assert work.done > done
+    first.close()
+    second.close()
+
+
+@pytest.mark.allow_blocking
+def test_two_threads_do_not_go_on_at_once() -> None:
+    """A session that nothing runs in may go to the loop of another thread, while a turn of its own loop is not over."""
+    reached, may_go_on = threading.Event(), threading.Event()
+
+    def stage() -> Stage[AnyPlan | None]:
+        reached.set()
+        assert may_go_on.wait(60)
+        yield
+        return PLAN
+
+    tier = Tier(stage)
+
+    async def run() -> None:
+        tier.note_run(NS_PER_MS, WARM_UP)
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    thread.start()
+    assert reached.wait(60)
+    asyncio.run(run())
+    assert tier.compiled is None
+    may_go_on.set()
+    thread.join()
+    for _ in range(3):
+        asyncio.run(run())
+    assert tier.compiled is PLAN
+
+
+async def test_what_fails_is_told_and_tried_no_more() -> None:
+    work = Work(ValueError("no such thing"))
+    tier = work.tier()
+    tier.note_run(20 * NS_PER_MS)
+    with pytest.warns(RuntimeWarning, match="ValueError: no such thing"):
+        await turns(20)
+    tier.note_run(20 * NS_PER_MS)
+    await turns(20)
+    assert (work.done, tier.compiled) == (PARTS, None)
