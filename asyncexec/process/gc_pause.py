@@ -8,8 +8,8 @@ made old: ``gc.freeze`` puts everything aside, and ``gc.unfreeze`` puts it where
 single object.  What garbage there is among it, of anybody, goes with the next full collection.  On free-threaded builds
 nothing is young or old, and both would walk all objects.
 
-A process that has frozen objects of its own keeps them so.  There only the full collections wait: those of the young,
-a few at a time, make them old as well, at some cost.
+A process that has frozen objects of its own keeps them so.  There, from then on, only the full collections wait: those
+of the young, a few at a time, make them old as well, at some cost.
 
 The collector is paused by a threshold that is never reached, and not by ``gc.disable``: whether it is on is for the
 user to say, also while a pause goes on, and so are thresholds that are set meanwhile.
@@ -84,15 +84,19 @@ def _without_ours() -> list[int]:
 
 def _had_frozen() -> bool:
     """``_has_frozen``, of a second ago at most."""
-    global _looked_at_ns, _saw_frozen
     now = monotonic_ns()
-    if now - _looked_at_ns > NS_PER_S:
-        _looked_at_ns, _saw_frozen = now, _has_frozen()
-    return _saw_frozen
+    return _saw_frozen if now - _looked_at_ns < NS_PER_S else _has_frozen()
 
 
 def _has_frozen() -> bool:
-    return gc.get_freeze_count() >= _FROZEN  # which are counted one by one: milliseconds, where they are many
+    """Whether anybody has frozen objects, now or when it was asked before.
+
+    They are counted one by one, a million in a tenth of a second, so they are counted once; no objects take no time.
+    """
+    global _looked_at_ns, _saw_frozen
+    if not _saw_frozen:
+        _looked_at_ns, _saw_frozen = monotonic_ns(), gc.get_freeze_count() >= _FROZEN
+    return _saw_frozen
 
 
 def _age_many() -> None:

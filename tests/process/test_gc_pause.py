@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from asyncexec.framework.interpreter import IS_FREE_THREADED
+from asyncexec.process import gc_pause
 from asyncexec.process.gc_pause import paused_gc
 
 pytestmark = pytest.mark.usefixtures("nothing_frozen")
@@ -26,8 +27,9 @@ class Thing:
 
 
 @pytest.fixture(autouse=True)
-def collector() -> Iterator[None]:
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A collector that is on, and has little to do; nobody has frozen anything."""
+    monkeypatch.setattr(gc_pause, "_saw_frozen", False)
     was_enabled = gc.isenabled()
     gc.collect()
     assert gc.get_freeze_count() < IMMORTAL

@@ -36,6 +36,7 @@ def all_names() -> None:
 @pytest.fixture(autouse=True)
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(gc_pause, "_looked_at_ns", -2 * NS_PER_S)  # and so it looks anew
+    monkeypatch.setattr(gc_pause, "_saw_frozen", False)
     threshold, was_enabled = gc.get_threshold(), gc.isenabled()
     gc.enable()
     yield
@@ -97,6 +98,22 @@ def test_no_full_collection_begins_where_the_user_has_frozen_objects() -> None:
     assert made
     assert 2 not in begun
     assert gc.get_threshold() == before
+
+
+def test_frozen_objects_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each count walks all of them, a million in a tenth of a second."""
+    counts = []
+
+    def count() -> int:
+        counts.append(1_000_000)
+        return counts[-1]
+
+    monkeypatch.setattr(gc, "get_freeze_count", count)
+    monkeypatch.setattr(gc_pause, "NS_PER_S", 0)
+    for _ in range(3):
+        with paused_gc():
+            make_many()
+    assert len(counts) == 1
 
 
 @pytest.mark.parametrize("was_enabled", [False, True])
