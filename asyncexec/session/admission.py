@@ -31,8 +31,8 @@ class _Visitors:
     __slots__ = ("all_have_left", "count", "wait_queue")
 
     def __init__(self, max_inside: int | None) -> None:
-        self.wait_queue = None if max_inside is None else WaitQueue(max_inside, knows_waiters=False)
-        self.count = 0
+        self.wait_queue: WaitQueue | None = None if max_inside is None else WaitQueue(max_inside, knows_waiters=False)
+        self.count: int = 0
         self.all_have_left: asyncio.Event | None = None
 
     def depart(self) -> None:
@@ -48,9 +48,9 @@ class Admission:
     __slots__ = ("has_slot", "is_over", "visitors")
 
     def __init__(self, visitors: _Visitors, *, has_slot: bool) -> None:
-        self.visitors = visitors
-        self.has_slot = has_slot
-        self.is_over = False
+        self.visitors: _Visitors = visitors
+        self.has_slot: bool = has_slot
+        self.is_over: bool = False
 
 
 # Of the steps that the running code is a part of; they may be over.
@@ -149,6 +149,11 @@ class AdmissionControl:
         self._is_locked = False
 
     @property
+    def is_closed(self) -> bool:
+        """Whether nobody from outside is let in any more."""
+        return self._is_closed
+
+    @property
     def waiting(self) -> int:
         """How many wait in the queue."""
         wait_queue = self._visitors.wait_queue
@@ -179,7 +184,7 @@ class AdmissionControl:
     def check_open(self) -> None:
         """Raise CancelledError if nobody is let in any more."""
         if self._is_locked or (self._is_closed and not self.is_inside):
-            raise CancelledError("Session has been closed.")
+            raise CancelledError("Session has been closed.", hint="call it inside of the session's 'async with' block")
 
     @tells(lambda _: "it waited to be let in: max_concurrent_steps were under way")
     async def enter(self) -> Admission:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from asyncexec.executor.diagnostics.cost_model import CostModel
 from asyncexec.executor.diagnostics.step_counts import StepCounts
-from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
 from asyncexec.framework.cooperative import outlast, run_in_slices
-from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError, OpError
+from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.lazy_module import LazyModule
+from asyncexec.framework.node_times import NodeTimes
 from asyncexec.framework.resource_mgr import ResourceMgr
-from asyncexec.framework.step_stats import RunMetadata, begin_trace, end_trace
+from asyncexec.framework.spans import Hook, Spans
+from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.frontend.graph_io import import_into
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
@@ -31,31 +32,30 @@ from asyncexec.session.call_arguments import (
     feed_tensors,
     target_nodes,
 )
-from asyncexec.session.compiled_calls import NotCalledError, call_plan
+from asyncexec.session.compiled_calls import NotCalledError
 from asyncexec.session.deadline import within
 from asyncexec.session.executor_cache import ExecutorCache
-from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_in_slices, explained
+from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_in_slices
 from asyncexec.session.fetch_mapper import FetchMapper, read_fetches, structure_key
+from asyncexec.session.fetch_types import Feeds, Fetches, typed_make_callable, typed_map, typed_run, typed_stream
 from asyncexec.session.function_runtime import SessionFunctionRuntime
 from asyncexec.session.graph_execution_state import GraphExecutionState
 from asyncexec.session.large_feeds import LargeFeedError
-from asyncexec.session.run_metadata import fill_metadata
 from asyncexec.session.session_config import RunOptions, SessionConfig
 from asyncexec.session.session_loop import SessionLoop
+from asyncexec.session.shown import ShownSession
 from asyncexec.session.statistics import SessionStatistics, statistics_of
+from asyncexec.session.step_runner import StepRunner
 from asyncexec.session.steps_under_way import StepsUnderWay
 
 if TYPE_CHECKING:
     from asyncexec.session.partial_run import PartialRun
     from asyncexec.session.stream_plan import StreamHost
-    from asyncexec.session.stream_session import OnError, Stream, StreamMap
+    from asyncexec.session.stream_session import OnError
 
 _partial_run = LazyModule("asyncexec.session.partial_run")
 _stream_plan = LazyModule("asyncexec.session.stream_plan")
 _stream_session = LazyModule("asyncexec.session.stream_session")
-
-Fetches: TypeAlias = Any
-Feeds: TypeAlias = Mapping[Any, Any]  # of tensors and names; the keys of a Mapping are invariant
 
 _DEFAULT_CONFIG: Final = SessionConfig()  # made here: the first takes 15 ms, too long for a loop
 _NO_FEEDS: Final[Feeds] = {}
@@ -63,15 +63,16 @@ _NO_TARGETS: Final[tuple[Node, ...]] = ()
 _TARGETS: Final = object()  # stands between feeds and targets in the key of a signature
 
 
-class Session:
+class Session(ShownSession):
     """Runs *graph*; variables, queues and worker threads live as long as it does.
 
     ``async with ax.Session(graph) as session:`` closes it at the end.  Any number of runs may be under way at once.
 
     Args:
-        graph: the graph to run; nodes added to it later can be run too.
+        graph: the graph to run; nodes added to it later can be run too.  Anything else raises InvalidTypeError.
         config: see SessionConfig.
-        clock, cost_model: what it measures by, and what decides which kernels are cheap enough for the loop.
+        clock, cost_model: measure kernels, and decide which kernels are cheap enough for the event loop.
+        hooks: are told when its steps, streams, items, nodes, retries, batches and cancellations begin and end.
     """
 
     def __init__(
@@ -81,21 +82,24 @@ class Session:
         *,
         clock: Clock = CLOCK,
         cost_model: CostModel | None = None,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         if not isinstance(graph, Graph):
             raise InvalidTypeError(f"a session runs an ax.Graph, not {type(graph).__name__}")
         self.graph = graph
-        self.config = config or _DEFAULT_CONFIG
+        self.config: SessionConfig = config or _DEFAULT_CONFIG
         if self.config.keep_freed_memory:
             keep_freed_memory()
         self._resource_mgr = ResourceMgr()
-        self._state = GraphExecutionState(graph, self.config, self._resource_mgr, clock, cost_model)
-        self._clock = clock
+        self._clock, self._times = clock, NodeTimes()
+        self._spans = Spans(self, (*hooks, self._times) if self.config.node_statistics else hooks, clock)
+        self._state = GraphExecutionState(graph, self.config, self._resource_mgr, clock, cost_model, self._spans)
         self._steps, self._counts = StepsUnderWay(), StepCounts()
         self._admission = AdmissionControl(self.config.max_concurrent_steps, self.config.max_queued_steps)
         self._loop = SessionLoop([self._steps, self._admission, self._state, self._resource_mgr])
         self._cache = ExecutorCache(self._loop, self._admission.check_open)
         self._resource_mgr.functions = SessionFunctionRuntime(graph, self._state, self._loop)
+        self._runner = StepRunner(self._loop, self._steps, self._counts, clock, self._spans, self._check_open)
         # Whether every call goes by admission control; else only those do that have to be prepared.
         self._is_guarded = self.config.max_concurrent_steps is not None or self.config.drain_timeout_s != 0
 
@@ -106,6 +110,7 @@ class Session:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
+    @typed_run
     async def run(
         self,
         fetches: Fetches,
@@ -120,7 +125,7 @@ class Session:
         Args:
             fetches: a tensor, an operation (gives None), a name, or a nest of lists, tuples, named tuples, dicts and
                 dataclasses of them.
-            feeds: values by tensor or name; what only they need is not run.  Leave arrays alone until this returns.
+            feeds: values by tensor or name.  Do not change their arrays until this returns.
             targets: operations to run without fetching anything.
             options: see RunOptions.
             metadata: filled in place.
@@ -130,15 +135,17 @@ class Session:
             tensors, bytes for 0-d strings, Python objects.
 
         Raises:
-            OpError: the first failure of the step; it names the node.  The rest of the step has been ended by then, and
-                the session stays usable.
+            OpError: the first failure of the step; it names the node.  The rest of the step has ended by then, and the
+                session stays usable.
             asyncio.CancelledError: the caller was cancelled.
         """
         timeout_s = self.config.timeout
         if options is not None:
             timeout_s = checked_options(options).timeout or timeout_s
         run = self._run(fetches, feeds, targets, options, metadata)
-        return await (run if timeout_s is None else within(timeout_s, run))
+        if timeout_s is not None:
+            run = within(timeout_s, run)
+        return await (self._spans.observed(run) if self._spans.hooks else run)
 
     async def _run(
         self,
@@ -167,15 +174,10 @@ class Session:
             )
         if prepared.tier.plain is not None and metadata is None and (options is None or not options.trace):
             try:
-                return self._call(prepared, values, options)
+                return self._runner.call(prepared, values, options)
             except (LargeFeedError, NotCalledError):
                 pass
-        return await self._run_step(prepared, values, options, metadata)
-
-    def _call(self, prepared: ExecutorsAndKeys, values: Collection[Any], options: RunOptions | None = None) -> Any:
-        if asyncio.get_running_loop() is not self._loop.current:
-            self._loop.enter()
-        return call_plan(prepared, values, self._counts, options)
+        return await self._runner.run(prepared, values, options, metadata)
 
     async def _run_admitted(
         self,
@@ -194,16 +196,23 @@ class Session:
             prepared = known
             if isinstance(prepared, FetchMapper):
                 prepared = await self._prepare(key, prepared, feed_keys, targets)
-            return await self._run_step(prepared, values, options, metadata)
+            return await self._runner.run(prepared, values, options, metadata)
         finally:
             self._admission.leave(admission)
 
+    @typed_make_callable
     def make_callable(
-        self, fetches: Fetches, feed_list: Sequence[Tensor | str] = (), targets: Iterable[Node | Tensor | str] = ()
+        self,
+        fetches: Fetches,
+        feed_list: Sequence[Tensor | str] = (),
+        targets: Iterable[Node | Tensor | str] = (),
+        *,
+        metadata: RunMetadata | None = None,
     ) -> Callable[..., Awaitable[Any]]:
-        """An async function of the values of *feed_list* that gives the values of *fetches*.
+        """An async function that takes the values of *feed_list* and returns the values of *fetches*.
 
-        The quickest way to run one signature many times.  Errors as of run().
+        It is the quickest way to run one signature many times.  Errors are those of run().  With *metadata*, each call
+        is traced, and fills it anew.
         """
         self._check_open()
         wanted = as_tuple(targets)
@@ -212,22 +221,26 @@ class Session:
         feed_tensors(self.graph, feed_keys)
         target_nodes(self.graph, wanted)
         key = (structure_key(fetches), *feed_keys, _TARGETS, *wanted)
+        traced = () if metadata is None else (RunOptions(trace=True), metadata)
 
         async def run(*values: Any) -> Any:
             if len(values) != len(feed_keys):
                 raise InvalidArgumentError(f"this callable takes {len(feed_keys)} values, not {len(values)}")
             prepared = self._cache.get(key)
             if prepared is None or self._is_guarded:
-                return await self._run_admitted(key, prepared or mapper, feed_keys, wanted, values)
-            if prepared.tier.plain is not None:
+                return await self._run_admitted(key, prepared or mapper, feed_keys, wanted, values, *traced)
+            if prepared.tier.plain is not None and not traced:
                 try:
-                    return self._call(prepared, values)
+                    return self._runner.call(prepared, values)
                 except (LargeFeedError, NotCalledError):
                     pass
-            return await self._run_step(prepared, values)
+            return await self._runner.run(prepared, values, *traced)
 
-        timeout_s = self.config.timeout
-        return run if timeout_s is None else lambda *values: within(timeout_s, run(*values))
+        call: Callable[..., Coroutine[Any, Any, Any]] = run
+        timeout_s, spans = self.config.timeout, self._spans
+        if timeout_s is not None:
+            call = lambda *values: within(timeout_s, run(*values))  # noqa: E731
+        return (lambda *values: spans.observed(call(*values))) if spans.hooks else call
 
     @contextlib.asynccontextmanager
     async def partial_run(
@@ -237,20 +250,20 @@ class Session:
         *,
         targets: Iterable[Node | Tensor | str] = _NO_TARGETS,
     ) -> AsyncIterator[PartialRun]:
-        """One step that is fed and fetched from bit by bit, in any order; each node runs once.
+        """One step that is fed and fetched bit by bit, in any order; each node runs once.
 
-        ``async with session.partial_run([y, z], [x, w]) as step:``, then ``await step.feed({x: 1})`` and
-        ``await step.fetch(y)``.  Leaving the block ends the step: when all has been fed and fetched, it runs to its
-        end, targets included; else what is still running in it is cancelled.
+        ``async with session.partial_run([y, z], [x, w]) as step:``, then ``await step.feed({x: 1})`` and ``await
+        step.fetch(y)``.  Leaving the block ends the step.  If everything has been fed and fetched, it runs to its end,
+        targets included.  Otherwise the nodes that still run are cancelled.
 
         Args:
-            fetches: what may be fetched, as run() takes it.
+            fetches: the tensors that may be fetched, as run() takes them.
             feeds: the tensors that may be fed.
             targets: operations to run as soon as their inputs are there.
 
         Raises:
-            OpError: the step failed, and nobody has been told of it before.  Errors of feeding and fetching: see
-                PartialRun.
+            OpError: the step failed, and no feed or fetch has raised this error before.  PartialRun tells the errors of
+                feeding and fetching.
         """
         self._check_open()
         mapper, feed_keys, wanted = FetchMapper(self.graph, fetches), as_feed_keys(feeds), as_tuple(targets)
@@ -260,7 +273,7 @@ class Session:
         admission = await self._admission.enter()
         try:
             prepared = self._cache.get(key) or await self._prepare(key, mapper, feed_keys, wanted)
-            step: PartialRun = _partial_run.PartialRun(self.graph, prepared, mapper.tensors, self._steps.discard)
+            step: PartialRun = _partial_run.PartialRun(self.graph, prepared, self._spans, self._steps.discard)
             self._steps.add(step.scope)
             async with step:
                 yield step
@@ -273,10 +286,10 @@ class Session:
             self._admission.leave(admission)
 
     async def extend(self, graph_def: GraphDef) -> None:
-        """Add the nodes of *graph_def* to the session's graph; its inputs may name nodes that are there already.
+        """Add the nodes of *graph_def* to the session's graph; their inputs may name existing nodes.
 
         Raises:
-            OpError: as of ``ax.import_graph_def``; the graph is then as it was.
+            OpError: as of ``ax.import_graph_def``; the graph is then unchanged.
         """
         self._check_open()
         self._loop.enter()
@@ -289,20 +302,29 @@ class Session:
         """The names of the session's devices."""
         return [device.name for device in self._state.devices]
 
+    @typed_stream
     def stream(
-        self, fetches: Fetches, *, window: int = 32, ordered: bool = True, on_error: OnError = "raise"
-    ) -> Stream:
+        self,
+        fetches: Fetches,
+        *,
+        window: int = 32,
+        ordered: bool = True,
+        on_error: OnError = "raise",
+        metadata: RunMetadata | None = None,
+    ) -> Any:
         """A stream of items, each a run of *fetches* with feeds of its own: ``async with session.stream(y) as stream``.
 
         Args:
-            fetches: as run() takes it, for every item; what only sources (``ax.source``) feed needs no ``send``.
-            window: items at most between their being sent and their result being taken.
+            fetches: the fetches of every item, as run() takes them.  Sources (``ax.source``) need no ``send``.
+            window: the largest number of items that have been sent and whose results have not been taken.
             ordered: whether results come in the order of the items, or as they complete.
-            on_error: an item's error, which names its number, ends the stream ("raise") or is its output ("yield").
+            on_error: whether an item's error, which names its number, ends the stream ("raise") or is its result
+                ("yield").
+            metadata: if given, all items are traced, and its ``step_stats`` has the executions of all of them.
         """
-        stream: Stream = _stream_session.Stream(self._stream_host(), fetches, window, ordered, on_error)
-        return stream
+        return _stream_session.Stream(self._stream_host(), fetches, window, ordered, on_error, metadata)
 
+    @typed_map
     def map(
         self,
         fetches: Fetches,
@@ -311,20 +333,20 @@ class Session:
         window: int = 32,
         ordered: bool = True,
         on_error: OnError = "raise",
-    ) -> StreamMap:
+        metadata: RunMetadata | None = None,
+    ) -> Any:
         """The results of *fetches* for each of *items*, feeds as run() takes them: ``async for y in session.map(...)``.
 
-        Items are drawn as there is room in the window; what *items* raises comes out behind the results of the items
-        before.  All feed the same tensors.  The rest is as in stream().
+        Items are drawn when there is room in the window.  An exception of *items* is raised after the results of the
+        items before it.  All items feed the same tensors.  The other arguments are those of stream().
         """
-        mapped: StreamMap = _stream_session.StreamMap(self._stream_host(), fetches, items, window, ordered, on_error)
-        return mapped
+        return _stream_session.StreamMap(self._stream_host(), fetches, items, window, ordered, on_error, metadata)
 
     def _stream_host(self) -> StreamHost:
         self._check_open()
 
         async def prepare(key: Any, mapper: FetchMapper, feed_keys: Sequence[Any]) -> ExecutorsAndKeys:
-            return self._cache.get(key) or await self._prepare(key, mapper, feed_keys, _NO_TARGETS)
+            return self._cache.get(key) or await self._prepare(key, mapper, feed_keys, _NO_TARGETS, is_shared=False)
 
         host: StreamHost = _stream_plan.StreamHost(
             graph=self.graph,
@@ -338,18 +360,19 @@ class Session:
             source_grace_s=self.config.async_grace_s,
             holds=self._state.holds,
             counts=self._counts,
+            spans=self._spans,
         )
         return host
 
     def statistics(self) -> SessionStatistics:
-        """How the session is doing just now."""
-        return statistics_of(self._steps, self._admission, self._counts, self._cache, self._state)
+        """The state of the session now."""
+        return statistics_of(self._steps, self._admission, self._counts, self._cache, self._state, self._times)
 
     async def close(self) -> None:
         """End the steps under way, the worker threads and all resources.
 
-        No call is let in any more.  Those that were have ``SessionConfig.drain_timeout_s`` to come to their end; then
-        their callers get CancelledError.  While another event loop uses the session: FailedPreconditionError.
+        New calls are refused.  Running and waiting calls have ``SessionConfig.drain_timeout_s`` to end; then their
+        callers get CancelledError.  FailedPreconditionError if another event loop uses the session.
         """
         self._loop.enter()
         self._is_guarded = True
@@ -390,60 +413,15 @@ class Session:
         self._admission.check_open()
 
     async def _prepare(
-        self, key: Any, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Iterable[Any]
+        self,
+        key: Any,
+        mapper: FetchMapper,
+        feed_keys: Sequence[Any],
+        targets: Iterable[Any],
+        *,
+        is_shared: bool = True,
     ) -> ExecutorsAndKeys:
         """The executor of a signature, built now if nobody has; callers that come meanwhile wait."""
         signature = mapper, feed_keys, as_tuple(targets)
-        return await self._cache.get_or_build(key, lambda: build_in_slices(self._state, self.graph, *signature))
-
-    async def _run_step(
-        self,
-        prepared: ExecutorsAndKeys,
-        values: Sequence[Any],
-        options: RunOptions | None = None,
-        metadata: RunMetadata | None = None,
-    ) -> Any:
-        has_large_feeds = False
-        try:
-            feeds = prepared.convert(values)
-        except LargeFeedError:
-            has_large_feeds = True
-            feeds = await run_in_slices(prepared.convert_large(tuple(values)), self._clock)
-            self._check_open()  # close() may have come meanwhile
-        plan = prepared.tier.for_large_feeds if has_large_feeds else prepared.tier.compiled
-        collector = token = step = None
-        if options is not None and options.trace:
-            collector, plan = StepStatsCollector(self._clock), None
-            token = begin_trace(collector)
-        began_ns = self._clock.now_ns()
-        try:
-            try:
-                step = prepared.executor.start(feeds, collector) if plan is None else plan.start(feeds)
-                if step._loop is not self._loop.current:
-                    self._loop.enter()
-                if has_large_feeds:
-                    step.be_careful()
-                if prepared.awaits:  # where tasks are eager, a kernel may close the session before it awaits anything
-                    await self._steps.run(step, has_begun=False)
-                elif not step.run_inline():
-                    await self._steps.run(step)
-            finally:
-                if token is not None:
-                    end_trace(token)
-                if metadata is not None:
-                    await fill_metadata(metadata, prepared.graph, collector, options, self._loop, self._clock)
-        except OpError as error:
-            self._counts.failed += 1
-            raise explained(error, prepared) from error.__cause__
-        except BaseException:
-            self._counts.failed += 1
-            if step is not None:
-                step.undo()  # cancelled while the metadata are filled
-            raise
-        self._counts.completed += 1
-        values = step.fetched()
-        if plan is None:
-            prepared.tier.note_run(self._clock.now_ns() - began_ns)
-        else:
-            prepared.tier.note_compiled_run(plan, self._clock.now_ns() - began_ns)
-        return prepared.result(values, options)
+        shared = self._cache.by_content if is_shared else None
+        return await self._cache.get_or_build(key, lambda: build_in_slices(self._state, self.graph, *signature, shared))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.under_way import tells
@@ -24,6 +25,8 @@ class ExecutorCache(dict[Any, ExecutorsAndKeys]):
 
     def __init__(self, loop: SessionLoop, check_open: Callable[[], None]) -> None:
         super().__init__()
+        # By what they feed, fetch and run, in whatever order and by whatever names.
+        self.by_content: WeakValueDictionary[Any, ExecutorsAndKeys] = WeakValueDictionary()
         self._loop = loop
         self._check_open = check_open
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, MutableMapping, Sequence
+from dataclasses import dataclass, fields, replace
+from operator import itemgetter
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.executor.plans.tier import Tier
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, OpError
@@ -22,19 +24,21 @@ from asyncexec.session.graph_execution_state import AnyExecutor, GraphExecutionS
 from asyncexec.session.large_feeds import LargeFeedError
 from asyncexec.session.outgoing import Giver, giver, may_be_scalar, python_scalar
 from asyncexec.session.session_config import RunOptions
+from asyncexec.session.text_fetches import text_fetches
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ExecutorsAndKeys:
     """One signature, ready to be run.
 
     Attributes:
         graph: what was made of it, stage by stage.
-        feeds: the tensors fed, in the order of the values.
+        feeds: the tensors fed, in the order of the values; fetches: those fetched, in the order of a step's values.
         converters: one for each feed.
         guarded: the same, for values that do not take long.
         executor: runs the steps.
         awaits: whether it has async kernels.
+        tells_step: whether kernels may ask which step they are called for: users' functions, and what calls graphs.
         givers: by the positions of fetches, what makes the caller's value of what travels along edges.
         scalars: positions of fetches that may be numpy scalars, or text.
         python_scalars: whether a caller who does not say gets Python values for these.
@@ -44,10 +48,12 @@ class ExecutorsAndKeys:
 
     graph: PreparedGraph
     feeds: tuple[Tensor, ...]
+    fetches: tuple[Tensor, ...]
     converters: tuple[Converter, ...]
     guarded: tuple[Converter, ...]
     executor: AnyExecutor
     awaits: bool
+    tells_step: bool
     givers: tuple[tuple[int, Giver], ...]
     scalars: tuple[int, ...]
     python_scalars: bool
@@ -106,15 +112,80 @@ class ExecutorsAndKeys:
         return converted
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Permuted(ExecutorsAndKeys):
+    """A signature that feeds and fetches what *base* does, in another order; ``build`` sees to that of the fetches.
+
+    Attributes:
+        order: for each feed of *base*, its position among the values that are given.
+    """
+
+    base: ExecutorsAndKeys
+    order: Callable[[Sequence[Any]], Sequence[Any]]
+
+    def convert(self, values: Collection[Any]) -> list[Any]:
+        return self.base.convert(self.order(list(values)))
+
+    def convert_large(self, values: Sequence[Any]) -> Stage[list[Any]]:
+        return self.base.convert_large(self.order(values))
+
+    @classmethod
+    def of(cls, base: ExecutorsAndKeys, feeds: Sequence[Tensor], mapper: FetchMapper) -> ExecutorsAndKeys:
+        """The signature of *feeds*, and of what *mapper* has read."""
+        build = mapper.build
+        fetch_order = _positions(mapper.tensors, base.fetches)
+        if fetch_order != sorted(fetch_order):
+            in_order = itemgetter(*fetch_order)
+            build = lambda values: mapper.build(in_order(values))  # noqa: E731
+        feed_order = _positions(base.feeds, feeds)
+        if feed_order == sorted(feed_order):
+            return replace(base, build=build)
+        known = {field.name: getattr(base, field.name) for field in fields(base)}
+        return cls(**{**known, "build": build}, base=base, order=itemgetter(*feed_order))
+
+
+def _positions(tensors: Sequence[Tensor], among: Sequence[Tensor]) -> list[int]:
+    """Where each of *tensors* stands *among* others."""
+    places = {_content_key(tensor): i for i, tensor in enumerate(among)}
+    return [places[_content_key(tensor)] for tensor in tensors]
+
+
+def _content_key(tensor: Tensor) -> tuple[Node, int]:
+    return tensor.op, tensor.index
+
+
 def build_executors(
-    state: GraphExecutionState, graph: Graph, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Sequence[Any]
+    state: GraphExecutionState,
+    graph: Graph,
+    mapper: FetchMapper,
+    feed_keys: Sequence[Any],
+    targets: Sequence[Any],
+    shared: MutableMapping[Any, ExecutorsAndKeys] | None = None,
 ) -> Stage[ExecutorsAndKeys]:
     """What a session of *graph* keeps for the signature of what *mapper* has read, feeds and targets, as a stage.
+
+    One that is in *shared*, in whatever order, and by whatever names, is not made again.
 
     Errors as of feed_tensors, target_nodes and GraphExecutionState.prepare.
     """
     feeds = yield from feed_tensors_stage(graph, feed_keys)
     nodes = yield from target_nodes_stage(graph, targets)
+    content = None
+    if shared is not None and len(feeds) + len(mapper.tensors) + len(mapper.targets) + len(nodes) <= PART:
+        tensors = [frozenset(map(_content_key, each)) for each in (feeds, mapper.tensors)]
+        content = (*tensors, frozenset([*mapper.targets, *nodes]))
+        found = shared.get(content)
+        if found is not None:
+            return Permuted.of(found, feeds, mapper)
+    made = yield from _make_executors(state, mapper, feeds, nodes)
+    if shared is not None and content is not None:
+        shared[content] = made
+    return made
+
+
+def _make_executors(
+    state: GraphExecutionState, mapper: FetchMapper, feeds: tuple[Tensor, ...], nodes: Sequence[Node]
+) -> Stage[ExecutorsAndKeys]:
     fetches = tuple(mapper.tensors)
     prepared = yield from state.prepare(feeds, fetches, [*mapper.targets, *nodes])
     converters: list[Converter] = []
@@ -128,16 +199,22 @@ def build_executors(
     for part in in_parts(feeds):
         fed.update([(tensor.op, tensor.index) for tensor in part])
         yield
+    text = yield from text_fetches(fetches)
     givers: list[tuple[int, Giver]] = []
     scalars: list[int] = []
     for position, tensor in enumerate(fetches):
         is_reference = state.brings_references and tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed
-        give = giver(tensor, is_reference=is_reference)
+        give = giver(tensor, is_reference=is_reference, is_text=(tensor.op, tensor.index) in text)
         if give is not None:
             givers.append((position, give))
         if may_be_scalar(tensor):
             scalars.append(position)
         if not position % STRIDE:
+            yield
+    tells_step = prepared.executor.awaits
+    for partition in prepared.partitions.values():
+        for some in in_parts(partition.graph.nodes):
+            tells_step = tells_step or any(map(is_user_function, some))
             yield
     tier = Tier(None)
     if state.may_compile and prepared.whole is not None:
@@ -148,10 +225,12 @@ def build_executors(
     return ExecutorsAndKeys(
         prepared,
         feeds,
+        fetches,
         tuple(converters),
         tuple(guarded),
         prepared.executor,
         prepared.executor.awaits,
+        tells_step,
         tuple(givers),
         tuple(scalars),
         state.python_scalars,
@@ -161,11 +240,16 @@ def build_executors(
 
 
 async def build_in_slices(
-    state: GraphExecutionState, graph: Graph, mapper: FetchMapper, feed_keys: Sequence[Any], targets: Sequence[Any]
+    state: GraphExecutionState,
+    graph: Graph,
+    mapper: FetchMapper,
+    feed_keys: Sequence[Any],
+    targets: Sequence[Any],
+    shared: MutableMapping[Any, ExecutorsAndKeys] | None,
 ) -> ExecutorsAndKeys:
     """What ``build_executors`` gives; others have the loop meanwhile."""
     with paused_gc():
-        stage = build_executors(state, graph, mapper, feed_keys, targets)
+        stage = build_executors(state, graph, mapper, feed_keys, targets, shared)
         return await run_in_slices(stage, state.holds.clock)
 
 

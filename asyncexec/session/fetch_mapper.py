@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -58,16 +59,22 @@ class FetchMapper:
     def _read(self, fetches: Any) -> Stage[None]:
         (part,) = yield from self._map_all([fetches], lambda _: "fetches")
         self.build = itemgetter(part) if isinstance(part, int) else part
+        if isinstance(fetches, str) and self.targets and _is_run_for_its_value(self.targets[0]):
+            value = self.targets[0].outputs[0].name
+            warnings.warn(
+                f"run({fetches!r}) runs the operation and gives None, as in TensorFlow; for its value write {value!r}",
+                stacklevel=2,
+            )
 
     def _map_all(self, nests: Iterable[Any], where: Callable[[int], str]) -> Stage[list[_Part]]:
         """Each of *nests*; errors tell *where* it is, by its number."""
         parts: list[_Part] = []
         for i, fetches in enumerate(nests):
+            if i and not i % STRIDE:  # a nest of a few is read at once: calls are let in as they come
+                yield
             parts.append(
                 self._map_leaf(fetches) if isinstance(fetches, _LEAVES) else (yield from self._map(fetches, where(i)))
             )
-            if not i % STRIDE:
-                yield
         return parts
 
     def _map(self, fetches: Any, where: str) -> Stage[Build]:
@@ -100,6 +107,13 @@ class FetchMapper:
         if found.op.op in SESSION_HANDLES:
             return lambda values: kept(values[position])
         return position
+
+
+def _is_run_for_its_value(node: Node) -> bool:
+    """Whether a run of *node* does nothing but give its only output."""
+    properties = node.properties
+    changes = properties.op_def.is_stateful or any(dtype.is_ref for dtype in properties.input_dtypes)
+    return len(properties.output_dtypes) == 1 and not changes
 
 
 def _gathered(parts: Sequence[_Part]) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -145,7 +159,10 @@ def element(graph: Graph, given: Any, role: str) -> Tensor | Node:
         given = given.fetched_tensor()
     if isinstance(given, (Tensor, Node)):
         if given.graph is not graph:
-            raise InvalidArgumentError(f"{role} {given.name!r} is not of this session's graph")
+            raise InvalidArgumentError(
+                f"{role} {given.name!r} is not of this session's graph",
+                hint="make a session of its own graph",
+            )
         return given
     raise InvalidTypeError(f"{role} {given!r} is neither a tensor, an operation nor a name")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from asyncexec.session.fetch_mapper import element
 from asyncexec.session.large_feeds import MAX_BYTES, LargeFeedError, convert_in_pieces, is_large
 
 Converter: TypeAlias = Callable[[Any], Any]
+
+_LARGEST_FLOAT32: Final = float(np.finfo(np.float32).max)
 
 
 def feed_converter(tensor: Tensor, *, is_guarded: bool = False) -> Converter:
@@ -166,6 +168,22 @@ def _objects_in_slices(tensor: Tensor, value: Any) -> Stage[Any]:
     return converted
 
 
+def _from_python(dtype: DType) -> tuple[type | None, Converter]:
+    """A Python type, and what makes a scalar of *dtype* of it, or raises ValueError or OverflowError."""
+    if dtype is types.string:
+        return str, str.encode
+    if dtype is types.float32:
+        return float, _as_float32
+    kinds = {"i": int, "u": int, "b": bool, "f": float if dtype is types.float64 else None}
+    return kinds.get(dtype.as_numpy_dtype.kind), dtype.as_numpy_dtype.type
+
+
+def _as_float32(value: float) -> Any:
+    if abs(value) > _LARGEST_FLOAT32:  # numpy would warn
+        raise OverflowError
+    return np.float32(value)
+
+
 def _kept_tensor(tensor: Tensor, handle: TensorHandle) -> Any:
     """What the session keeps under *handle*, for feeding *tensor*."""
     wanted, kept = tensor.dtype.base_dtype, handle.tensor_dtype
@@ -183,19 +201,22 @@ def _kept_tensor(tensor: Tensor, handle: TensorHandle) -> Any:
 class SlowConverter:
     """Makes any value one for *tensor*, whose dtype is not opaque, and checks it in full."""
 
-    __slots__ = ("_python_type", "_scalar_type", "_shape", "_tensor", "dtype")
+    __slots__ = ("_from_python", "_python_type", "_shape", "_tensor", "dtype")
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
         self._shape = tensor.op.output_shapes[tensor.index]
         self.dtype = dtype = tensor.dtype.base_dtype
         # The usual Python value of a scalar placeholder needs no more than a call.
-        self._scalar_type: Any = dtype.as_numpy_dtype.type
-        self._python_type = float if dtype.is_floating and self._shape.dims == () else None
+        python_type, self._from_python = _from_python(dtype)
+        self._python_type = python_type if self._shape.dims == () else None
 
     def __call__(self, value: Any) -> Any:
         if type(value) is self._python_type:
-            return self._scalar_type(value)
+            try:
+                return self._from_python(value)
+            except (ValueError, OverflowError):
+                pass  # told in full below
         tensor = self._tensor
         _checked_object(tensor, value)
         value = self.as_numpy(value)
@@ -248,7 +269,7 @@ class _GuardedConverter(SlowConverter):
 
     def __call__(self, value: Any) -> Any:
         if type(value) is self._python_type:
-            return self._scalar_type(value)
+            return super().__call__(value)
         value = self.as_numpy(value)
         if is_large(value, self.dtype):
             raise LargeFeedError

@@ -63,7 +63,7 @@ class _Function:
 
     def __init__(self, runtime: SessionFunctionRuntime, call: FunctionCall) -> None:
         self._runtime = runtime
-        self.call = call
+        self.call: FunctionCall = call
         self.prepared: PreparedGraph | None = None
 
     async def compile(self) -> None:

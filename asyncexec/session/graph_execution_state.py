@@ -30,6 +30,7 @@ from asyncexec.framework.cooperative import STRIDE, Stage, outlast
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.framework.spans import Spans
 from asyncexec.framework.step_stats import PassStats
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
@@ -113,18 +114,19 @@ class GraphExecutionState:
         resource_mgr: ResourceMgr,
         clock: Clock = CLOCK,
         costs: CostModel | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self._executor_type = executor_types.lookup(config.executor_type or DEFAULT_EXECUTOR_TYPE)
-        self.devices = DeviceSet(create_devices(DeviceOptions(config.device_count)))
+        self.devices: DeviceSet = DeviceSet(create_devices(DeviceOptions(config.device_count)))
         grace = Grace(config.worker_grace_s, config.async_grace_s, config.cancel_grace_s)
-        self.pools = {
+        self.pools: dict[str, WorkerPool] = {
             device.name: _worker_pool(device.num_workers or config.num_worker_threads, grace, clock)
             for device in self.devices
         }
         calls = {name: WorkerCalls(pool) for name, pool in self.pools.items()}
         resource_mgr.lookup_or_create(dict, "_session", "worker_calls", lambda: calls)
         slow_ms = config.slow_inline_ms
-        self.holds = LoopHolds(None if slow_ms is None else int(slow_ms * NS_PER_MS), clock, costs)
+        self.holds: LoopHolds = LoopHolds(None if slow_ms is None else int(slow_ms * NS_PER_MS), clock, costs)
         self.processes = resource_mgr.processes = ProcessPool(config.num_processes, grace)
         rules = PlacementRules(
             self.devices,
@@ -132,21 +134,25 @@ class GraphExecutionState:
             log_placement=config.log_device_placement,
             needs_kernels=False,
         )
-        self.placer = Placer(graph, rules)
+        self.placer: Placer = Placer(graph, rules)
         # Whether signatures are optimized that nobody asks to be, or not to be.
         self.optimizes = False
         self._level = LEVELS[config.optimization]
-        self._binders = {device.name: KernelBinder(resource_mgr, device, debug=config.debug) for device in self.devices}
+        observed = spans if spans is not None and spans.hooks else None
+        self._binders = {
+            device.name: KernelBinder(resource_mgr, device, debug=config.debug, spans=observed)
+            for device in self.devices
+        }
         self._slice_ns = int(config.slice_ms * NS_PER_MS)
         self._schedule_seed = config.schedule_seed
         self._step_ids = itertools.count(1)
         self._debug = config.debug
-        self.python_scalars = config.python_scalars
+        self.python_scalars: bool = config.python_scalars
         self._uses_rendezvous = config.feed_fetch_medium == "rendezvous" or not self._executor_type.is_ours
         self._partition_options = _partition_options(self.devices)
         self._client = self._partition_options.client
         self.devices.client_device = self.devices.by_name(self._client)
-        self.pipeline = Pipeline(
+        self.pipeline: Pipeline = Pipeline(
             graph,
             self.placer,
             self.devices,

@@ -17,12 +17,12 @@ from asyncexec.graph.node import Tensor
 Giver: TypeAlias = Callable[[Any], Any]
 
 
-def giver(tensor: Tensor, *, is_reference: bool) -> Giver | None:
+def giver(tensor: Tensor, *, is_reference: bool, is_text: bool) -> Giver | None:
     """What makes the caller's value of one fetched from *tensor*; None where it is the same."""
     if is_reference:
         return partial(_read, tensor)
-    if tensor.index in tensor.op.properties.registration.text_outputs:
-        return as_text
+    if is_text:
+        return _unshared_text
     return _unshared if not tensor.dtype.is_opaque and tensor.shape.dims != () else None
 
 
@@ -45,6 +45,10 @@ def as_text(value: Any) -> Any:
         except UnicodeDecodeError:
             pass
     return value
+
+
+def _unshared_text(value: Any) -> Any:
+    return _unshared(as_text(value))
 
 
 def _unshared(value: Any) -> Any:

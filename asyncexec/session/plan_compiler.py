@@ -33,7 +33,7 @@ from asyncexec.regions.schedule import schedule
 from asyncexec.regions.source import write_code
 from asyncexec.regions.structure import Bind, find_structure
 
-native_calls = LazyModule("asyncexec.executor.plans.native_calls")
+native_calls: LazyModule = LazyModule("asyncexec.executor.plans.native_calls")
 
 _HARD: Final = (WORKER, ASYNC, SIZED, TRANSFER)
 
@@ -70,7 +70,7 @@ class PlanCompiler:
         self._small: set[str] = set()
         self.items: dict[str, NodeItem] = {}
         self.regions: dict[Node, CompiledPlan | TiledPlan] = {}
-        self.may_give_dead = False
+        self.may_give_dead: bool = False
 
     def read(self, executor: GeneralExecutor | PartitionedExecutor) -> Stage[None]:
         """Learn from *executor* which kernels the nodes have, and where they run; what was read before is forgotten.

@@ -70,7 +70,7 @@ class SessionLoop:
     def __init__(self, parts: Sequence[LoopPart]) -> None:
         self._parts = parts
         self.current: asyncio.AbstractEventLoop | None = None
-        self.build_lock = BuildLock()
+        self.build_lock: BuildLock = BuildLock()
         self.building: dict[Any, asyncio.Event] = {}
 
     @property

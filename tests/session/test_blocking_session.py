@@ -248,7 +248,7 @@ def test_a_forgotten_session_does_not_hold_the_exit_of_the_process(loop: str, ki
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", FORGETFUL, loop, kind]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
-    assert ("unclosed <asyncexec" in done.stderr) == (kind == "idle")
+    assert ("unclosed <ax.BlockingSession" in done.stderr) == (kind == "idle")
     assert "Traceback" not in done.stderr
 
 

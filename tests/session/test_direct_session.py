@@ -346,7 +346,7 @@ async def test_dequeue_that_times_out(timeout: float) -> None:
 @pytest.mark.parametrize("timeout", [1, 1e300, float("inf")])
 async def test_timeout_that_is_not_reached(timeout: float) -> None:
     async with ax.Session(matmul_graph()) as session:
-        assert await session.run("y_neg", options=ax.RunOptions(timeout=timeout)) is None
+        assert await session.run([], targets=["y_neg"], options=ax.RunOptions(timeout=timeout)) == []
         await asyncio.sleep(10)
 
 
@@ -370,11 +370,11 @@ def test_timeout_that_is_none(timeout: Any) -> None:
 
 async def test_closed_session_refuses() -> None:
     session = ax.Session(matmul_graph())
-    assert await session.run("y_neg") is None
+    assert await session.run([], targets=["y_neg"]) == []
     await session.close()
     await session.close()
     for refused in (
-        lambda: session.run("y_neg"),
+        lambda: session.run("y_neg:0"),
         lambda: session.run("y"),
         lambda: session.extend(ax.GraphDef()),
         session.__aenter__,
@@ -493,7 +493,7 @@ async def test_extend_refuses_a_name_that_is_taken(graph_def: ax.GraphDef, messa
         with pytest.raises(ax.errors.OpError, match=message):
             await session.extend(graph_def)
         assert session.graph.num_nodes == before
-        assert await session.run("y_neg") is None
+        assert await session.run([], targets=["y_neg"]) == []
 
 
 async def test_nodes_added_after_the_first_run() -> None:

@@ -147,6 +147,42 @@ REFUSED = [
 ]
 
 
+NUMBERS = [0, 1, -1, 127, -128, 255, 256, 2**31 - 1, 2**31, -(2**31), 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63) - 1]
+SCALARS: list[Any] = [
+    *NUMBERS,
+    True,
+    False,
+    1.5,
+    -0.0,
+    float("nan"),
+    float("inf"),
+    1e38,
+    1e-46,
+    1j,
+    "Zoë",
+    "\ud800",
+    "",
+]
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16", "string"])
+async def test_python_values_of_scalars_are_as_where_any_shape_may_be_fed(dtype: str) -> None:
+    with ax.Graph() as graph:
+        fed = [ax.placeholder(dtype, shape, name="fed") for shape in ([], None)]
+
+    async def outcome(value: Any, x: ax.Tensor) -> tuple[Any, ...]:
+        try:
+            given = await session.run(x, {x: value})
+        except ax.errors.OpError as error:
+            return type(error), str(error).replace("fed_1", "fed")
+        return getattr(given, "dtype", type(given)), repr(given)
+
+    async with ax.Session(graph) as session:
+        for value in SCALARS:
+            scalar, any_shape = [await outcome(value, x) for x in fed]
+            assert scalar == any_shape
+
+
 def shown(value: Any) -> str:
     """A short text of *value* that is the same in every process."""
     return "object" if type(value) is object else ascii(value)[:30]

@@ -79,6 +79,7 @@ def graph() -> ax.Graph:
     return graph
 
 
+@pytest.mark.filterwarnings("ignore:run:UserWarning")
 async def test_single_fetch(graph: ax.Graph) -> None:
     async with ax.Session(graph) as session:
         for fetch in (graph["a:0"], "a:0", Text("a:0"), np.str_("a:0")):
@@ -131,6 +132,30 @@ async def test_kinds_within_are_kept(graph: ax.Graph) -> None:
 async def test_order_of_a_dict_is_kept(graph: ax.Graph) -> None:
     async with ax.Session(graph) as session:
         assert list(await session.run({"z": "a:0", "y": "nothing", "x": "a:0"})) == ["z", "y", "x"]
+
+
+async def test_name_of_an_op_alone_says_what_to_write(graph: ax.Graph) -> None:
+    async with ax.Session(graph) as session:
+        with pytest.warns(UserWarning, match=r"run\('a'\) runs the operation and gives None.* write 'a:0'"):
+            assert await session.run("a") is None
+        assert await session.run("a") is None  # told of once
+        assert await session.run("nothing") is None  # has no value
+        assert await session.run(graph["a"]) is None  # asked for as an operation
+
+
+async def test_op_that_is_run_for_what_it_does_is_fetched_by_its_name() -> None:
+    calls: list[float] = []
+
+    @ax.op(name="ToldOf")
+    def log(x: float) -> float:
+        calls.append(x)
+        return x
+
+    with ax.Graph() as graph:
+        log(ax.constant(1.0))
+    async with ax.Session(graph) as session:
+        assert await session.run("ToldOf") is None
+    assert calls == [1.0]
 
 
 async def test_a_nest_may_change_after_the_run(graph: ax.Graph) -> None:

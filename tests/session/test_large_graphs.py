@@ -198,9 +198,9 @@ async def test_traced_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_metadata, "_MANY", COUNT - 1)
     metadata, options = ax.RunMetadata(), ax.RunOptions(trace=True)
     async with slow_session(built()) as session:
-        await session.run(f"n{COUNT - 1}", {"x:0": 2.0})
-        few, _ = await turns_during(session.run(f"n{COUNT - 1}", {"x:0": 2.0}))
-        many, _ = await turns_during(session.run(f"n{COUNT - 1}", {"x:0": 2.0}, options=options, metadata=metadata))
+        await session.run(f"n{COUNT - 1}:0", {"x:0": 2.0})
+        few, _ = await turns_during(session.run(f"n{COUNT - 1}:0", {"x:0": 2.0}))
+        many, _ = await turns_during(session.run(f"n{COUNT - 1}:0", {"x:0": 2.0}, options=options, metadata=metadata))
     assert many >= few + STRIDES
     (device,) = metadata.step_stats.dev_stats
     assert [stats.node_name for stats in device.node_stats] == [f"n{i}" for i in range(COUNT)]

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.framework.cooperative import STRIDE, run_at_once
+from asyncexec.session.text_fetches import text_fetches
 
 EXECUTORS = ("", "TAGGED_TOKEN", "COMPILED")
 
@@ -39,6 +41,46 @@ async def test_text_of_an_op_annotated_str(executor_type: str) -> None:
         for _ in range(4):
             got = await session.run(fetches, {name: "Zoë"})
             assert typed(got) == [(str, "hello Zoë"), (str, "ZOË"), (bytes, "Zoë".encode()), (bytes, "Zoë".encode())]
+
+
+@pytest.mark.parametrize("executor_type", EXECUTORS)
+async def test_text_stays_text_by_way_of_branches_loops_calls_and_catches(executor_type: str) -> None:
+    @ax.function
+    def greeted(name: ax.Tensor) -> ax.Tensor:
+        return greet(name)
+
+    with ax.Graph() as graph:
+        name = ax.placeholder(ax.string, [], name="name")
+        none = ax.constant("none")
+        known = ax.not_equal(name, "")
+        both = ax.catch(lambda: pair(name), lambda error: [none, none])
+        fetches = [
+            ax.identity(greet(name)),
+            ax.cond(known, lambda: greet(name), lambda: none),
+            ax.while_loop(lambda i, _: i < 2, lambda i, text: (i + 1, greet(text)), (0, name))[1],
+            greeted(name),
+            ax.catch(lambda: greet(name), lambda error: none),
+            ax.cond(known, lambda: ax.catch(lambda: pair(name), lambda error: [none, none])[0], lambda: none),
+            ax.cond(ax.logical_not(known), lambda: both[0], lambda: both[1]),
+            ax.cond(known, lambda: name, lambda: none),
+        ]
+    async with ax.Session(graph, ax.SessionConfig(executor_type=executor_type)) as session:
+        for _ in range(4):
+            text = "hello Zoë"
+            expected = [text, text, f"hello {text}", text, text, "ZOË", "Zoë", "Zoë".encode()]
+            assert typed(await session.run(fetches, {name: "Zoë"})) == typed(expected)
+
+
+async def test_text_is_looked_for_in_slices() -> None:
+    with ax.Graph():
+        plain = ax.placeholder(ax.string, [], name="plain")
+        tensors = [greet(plain), plain]
+        for _ in range(1_000):
+            tensors = [ax.identity(tensor) for tensor in tensors]
+    fetches = [*tensors, plain]
+    text = run_at_once(text_fetches(fetches))
+    assert [(tensor.op, tensor.index) in text for tensor in fetches] == [True, False, False]
+    assert len(list(text_fetches(fetches))) >= 3_000 // STRIDE
 
 
 def scalars() -> tuple[ax.Graph, list[ax.Tensor], list[Any]]:
