@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Sequence
 from enum import IntEnum
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from asyncexec.framework.under_way import NodeUnderWay
@@ -59,17 +59,18 @@ class OpError(Exception):
     """Base of all errors of asyncexec.
 
     Attributes:
-        code: the status code, one per subclass.
+        code: the status code, one for each subclass.
         message: what is wrong, without the node.
-        node: name of the node, or None when no single node is to blame.
-        op: type of that node's op, or None.
-        user_line: ``file:line`` of the caller's code that made the node, where known.
-        hint: what would mend it, or None.
-        iteration: the loops that the node was in and the iteration of each, such as ``"outer 3, inner 0"``.
-        attempts: what each attempt ended with, where the op was tried again.
+        node: the name of the node, or None if the error is not about one node.
+        op: the op type of that node, or None.
+        user_line: ``file:line`` of the caller's code that made the node, if known.
+        hint: how to fix it, or None.
+        iteration: the loops around the node and the iteration of each, such as ``"outer 3, inner 0"``.
+        attempts: how each attempt ended, if the op has retries.
     """
 
     code: ClassVar[Code] = Code.UNKNOWN
+    args: tuple[Any, ...]
     attempts: tuple[str, ...] = ()
     _inner_loops: tuple[str, ...] = ()  # as long as those around them have not been told
 
@@ -186,26 +187,26 @@ class CancelledError(OpError):
 
 
 class UnknownError(OpError):
-    """A kernel raised something that has no status code; the exception is the ``__cause__``."""
+    """A kernel raised an exception without a status code; the exception is the ``__cause__``."""
 
     code = Code.UNKNOWN
 
 
 class InvalidArgumentError(OpError, ValueError):
-    """A graph, a feed, a fetch or an op's input is wrong in itself."""
+    """A graph, a feed, a fetch or an input of an op is wrong."""
 
     code = Code.INVALID_ARGUMENT
 
 
 class InvalidTypeError(InvalidArgumentError, TypeError):
-    """INVALID_ARGUMENT for something of the wrong kind: a feed key that is no tensor, a value of a foreign type."""
+    """INVALID_ARGUMENT for a wrong type: a feed key that is no tensor, different dtypes, a value of a foreign type."""
 
 
 class DeadlineExceededError(OpError, TimeoutError):
-    """The time given was up.
+    """A timeout has passed.
 
     Attributes:
-        under_way: where it is the deadline of a run, the nodes that had begun and not ended (``NodeUnderWay``).
+        under_way: for the deadline of a run, the nodes that had begun and not ended (``NodeUnderWay``).
     """
 
     code = Code.DEADLINE_EXCEEDED
@@ -213,77 +214,77 @@ class DeadlineExceededError(OpError, TimeoutError):
 
 
 class NotFoundError(OpError, LookupError):
-    """A name that does not exist: an op type, a node, a resource, a file."""
+    """Something does not exist: an op type, a node, a resource, a file."""
 
     code = Code.NOT_FOUND
 
 
 class AlreadyExistsError(OpError):
-    """A name that is taken."""
+    """The name is taken."""
 
     code = Code.ALREADY_EXISTS
 
 
 class PermissionDeniedError(OpError, PermissionError):
-    """An op that is off unless the caller allows it by name."""
+    """The caller has not allowed an op that reaches outside the graph, or the system refuses access."""
 
     code = Code.PERMISSION_DENIED
 
 
 class ResourceExhaustedError(OpError):
-    """More memory, steps or slots were asked for than there are."""
+    """There is not enough memory, or a limit of steps, slots or values is reached."""
 
     code = Code.RESOURCE_EXHAUSTED
 
 
 class FailedPreconditionError(OpError):
-    """Something has to be done first: a variable initialized, a session opened, an extra installed."""
+    """Something must be done first: initialize a variable, open a session, install an extra."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class MissingExtraError(FailedPreconditionError, ImportError):
-    """A library of an optional extra is not installed; the message holds the install command."""
+    """A library of an optional extra is not installed; the message has the install command."""
 
 
 class AbortedError(OpError):
-    """The step was aborted by another part of it."""
+    """Another part of the step has aborted it."""
 
     code = Code.ABORTED
 
 
 class OutOfRangeError(OpError, EOFError):
-    """Past the end: of a closed queue, of a stream."""
+    """There are no more elements: the queue is closed, or the stream has ended."""
 
     code = Code.OUT_OF_RANGE
 
 
 class UnimplementedError(OpError, NotImplementedError):
-    """The op or the combination of options exists in TensorFlow and has no kernel here."""
+    """TensorFlow has the op or the combination of options, and asyncexec has no kernel for it."""
 
     code = Code.UNIMPLEMENTED
 
 
 class InternalError(OpError):
-    """A kernel or a stage broke its own promise."""
+    """A kernel or a stage is wrong: its result is not what it declares."""
 
     code = Code.INTERNAL
 
 
 class UnavailableError(OpError):
-    """The service asked is not there now."""
+    """A service is not available now; a later call may succeed."""
 
     code = Code.UNAVAILABLE
 
 
 class DataLossError(OpError):
-    """A file is cut short or is not what it claims to be."""
+    """A file is truncated or malformed."""
 
     code = Code.DATA_LOSS
 
 
 class UnauthenticatedError(OpError):
-    """The caller did not say who it is."""
+    """The caller is not authenticated."""
 
     code = Code.UNAUTHENTICATED
 
@@ -312,7 +313,7 @@ _BY_CODE: dict[Code, type[OpError]] = {
 
 
 def error_class(code: int | Code) -> type[OpError]:
-    """The error class of a status code; ValueError for OK and for numbers that are no code."""
+    """The error class of a status code; raises ValueError for OK and for unknown numbers."""
     status = Code(code)
     if status is Code.OK:
         raise ValueError("OK is not an error")

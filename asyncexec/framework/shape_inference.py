@@ -33,14 +33,14 @@ class InferenceContext:
         constants: Callable[[int], Any] | None = None,
         partial_shapes: Callable[[int], TensorShape] | None = None,
     ) -> None:
-        self.op_def = op_def
-        self.attrs = attrs
-        self.input_shapes = input_shapes
-        self.input_dtypes = input_dtypes
+        self.op_def: OpDef = op_def
+        self.attrs: AttrDict = attrs
+        self.input_shapes: Sequence[TensorShape] = input_shapes
+        self.input_dtypes: Sequence[DType] = input_dtypes
         self._constants = constants
         self._partial_shapes = partial_shapes
         # A result that depends on values cannot be reused for another node with the same shapes and attrs.
-        self.values_were_read = False
+        self.values_were_read: bool = False
 
     @property
     def num_inputs(self) -> int:

@@ -13,9 +13,14 @@ MAX_ELEMENTS: Final = 2**63 - 1
 
 
 class TensorShape:
-    """An immutable shape.  ``dims`` is a tuple of sizes, None where a size is unknown; or None when the rank is.
+    """An immutable shape.  ``dims`` is a tuple of sizes, with None for unknown sizes, or None if the rank is unknown.
 
     ``TensorShape(None)`` is of unknown rank, ``TensorShape([])`` a scalar, ``TensorShape([None, 3])`` two-dimensional.
+
+    >>> ax.TensorShape([None, 3]).merge_with([2, None])
+    TensorShape([2, 3])
+    >>> ax.TensorShape([None, 3]).is_fully_defined
+    False
 
     Raises:
         InvalidArgumentError: a negative size, more than 254 dimensions, or more than 2**63 - 1 elements.
@@ -56,13 +61,13 @@ class TensorShape:
         return count
 
     def as_list(self) -> list[Dim]:
-        """The sizes; InvalidArgumentError when not even the rank is known."""
+        """The sizes; InvalidArgumentError if the rank is unknown."""
         if self.dims is None:
             raise InvalidArgumentError("the rank of this shape is not known")
         return list(self.dims)
 
     def as_tuple(self) -> tuple[int, ...]:
-        """The sizes as integers; InvalidArgumentError when the shape is not fully defined."""
+        """The sizes as integers; InvalidArgumentError if the shape is not fully defined."""
         if self.dims is None or None in self.dims:
             raise InvalidArgumentError(f"the shape {self} is not fully defined")
         return tuple(dim for dim in self.dims if dim is not None)
@@ -86,7 +91,7 @@ class TensorShape:
         return all(want is None or want == got for want, got in zip(dims, shape, strict=True))
 
     def merge_with(self, other: ShapeLike) -> TensorShape:
-        """What is known from either; InvalidArgumentError when they contradict."""
+        """The sizes that are known from either shape; InvalidArgumentError if they contradict."""
         theirs = as_shape(other)
         if self.dims is None:
             return theirs
@@ -97,20 +102,21 @@ class TensorShape:
         return TensorShape(a if a is not None else b for a, b in zip(self.dims, theirs.dims, strict=True))
 
     def most_general(self, other: ShapeLike) -> TensorShape:
-        """What both agree on (unknown wherever they differ)."""
+        """The sizes that both shapes have in common; None where they differ."""
         theirs = as_shape(other)
         if self.dims is None or theirs.dims is None or len(self.dims) != len(theirs.dims):
             return UNKNOWN_SHAPE
         return TensorShape(a if a == b else None for a, b in zip(self.dims, theirs.dims, strict=True))
 
     def concatenate(self, other: ShapeLike) -> TensorShape:
+        """The sizes of this shape followed by those of *other*."""
         theirs = as_shape(other)
         if self.dims is None or theirs.dims is None:
             return UNKNOWN_SHAPE
         return TensorShape(self.dims + theirs.dims)
 
     def with_rank(self, rank: int) -> TensorShape:
-        """This shape, known to be of *rank*; InvalidArgumentError when it is of another."""
+        """This shape, with the known rank *rank*; InvalidArgumentError if it has another rank."""
         if self.dims is None:
             return unknown_shape(rank)
         if len(self.dims) != rank:
@@ -118,11 +124,13 @@ class TensorShape:
         return self
 
     def with_rank_at_least(self, rank: int) -> TensorShape:
+        """This shape; InvalidArgumentError if its rank is known and less than *rank*."""
         if self.dims is not None and len(self.dims) < rank:
             raise InvalidArgumentError(f"Shape must be at least rank {rank} but is rank {len(self.dims)}: {self}")
         return self
 
     def with_rank_at_most(self, rank: int) -> TensorShape:
+        """This shape; InvalidArgumentError if its rank is known and more than *rank*."""
         if self.dims is not None and len(self.dims) > rank:
             raise InvalidArgumentError(f"Shape must be at most rank {rank} but is rank {len(self.dims)}: {self}")
         return self

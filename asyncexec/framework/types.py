@@ -20,11 +20,14 @@ _REF_OFFSET: Final = 100
 
 
 class DType:
-    """One element type.  Instances are unique, so they compare by identity.
+    """An element type.  Instances are unique, so they compare by identity.  ``as_dtype`` raises InvalidTypeError.
+
+    >>> ax.int16.is_integer, ax.int16.itemsize, ax.int16.as_numpy_dtype
+    (True, 2, dtype('int16'))
 
     Attributes:
         name: TensorFlow's Python name, such as ``float32``; a reference type ends in ``_ref``.
-        enum: TensorFlow's number in ``types.proto`` (``object`` has no TensorFlow counterpart and uses 1000).
+        enum: TensorFlow's number in ``types.proto``; 1000 for ``object``, which TensorFlow does not have.
         proto_name: TensorFlow's enum name, such as ``DT_FLOAT``.
         is_ref: whether it is a reference to a variable's buffer.
     """
@@ -32,10 +35,10 @@ class DType:
     __slots__ = ("_base", "_np_name", "_np_dtype", "_ref", "enum", "is_ref", "name", "proto_name")
 
     def __init__(self, name: str, enum: int, proto_name: str, np_name: str | None, base: DType | None = None) -> None:
-        self.name = name
-        self.enum = enum
-        self.proto_name = proto_name
-        self.is_ref = base is not None
+        self.name: str = name
+        self.enum: int = enum
+        self.proto_name: str = proto_name
+        self.is_ref: builtins.bool = base is not None
         self._base = base
         self._np_name = np_name
         self._np_dtype: np.dtype[Any] | None = None
@@ -221,10 +224,13 @@ def _with_ref(dtype: DType, is_ref: Any) -> DType:
 
 
 def as_dtype(value: Any) -> DType:
-    """The DType that *value* means: a DType, TensorFlow's name or enum name or number, a numpy dtype, a Python type.
+    """The DType of *value*: a DType, TensorFlow's name, enum name or number of one, a numpy dtype, or a Python type.
+
+    >>> ax.as_dtype("float32") is ax.as_dtype(np.float32) is ax.float32
+    True
 
     Raises:
-        InvalidTypeError: nothing of that kind is known.
+        InvalidTypeError: *value* is no dtype.
     """
     if isinstance(value, DType):
         return value

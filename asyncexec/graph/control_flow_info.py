@@ -57,8 +57,8 @@ class ControlFlowInfo:
     """
 
     def __init__(self, nodes: Iterable[Node], fed: frozenset[tuple[Node, int]] = frozenset()) -> None:
-        self.root = Frame("")
-        self.frames = [self.root]
+        self.root: Frame = Frame("")
+        self.frames: list[Frame] = [self.root]
         self._fed = fed
         self._frame_of: dict[Node, Frame] = {}
         self._by_name: dict[str, Frame] = {}

@@ -129,7 +129,13 @@ def is_way_out(node: Node, inside: ControlFlowContext) -> bool:
 
 
 def current_graph() -> Graph:
-    """The graph of the innermost ``with graph:``; FailedPreconditionError outside of one."""
+    """The graph of the innermost ``with graph:``; FailedPreconditionError outside.
+
+    >>> graph = ax.Graph()
+    >>> with graph:
+    ...     ax.current_graph() is graph
+    True
+    """
     graph = _current.get()
     if graph is None:
         raise FailedPreconditionError(
@@ -155,7 +161,14 @@ def current_graph_or_none() -> Graph | None:
 
 @contextmanager
 def name_scope(name: str) -> Iterator[str]:
-    """Prefix the names of nodes made inside with ``name/``; the prefix in full is given to ``as``."""
+    """Prefix the names of nodes made inside with ``name/``; ``as`` gives the whole prefix.
+
+    A node made inside raises InvalidArgumentError if *name* is not valid in names of nodes.
+
+    >>> with ax.name_scope("head") as scope:
+    ...     ax.constant(1.0, name="bias").name, scope
+    ('head/bias:0', 'head/')
+    """
     graph = current_graph()
     scope = graph.unique_name(name) + "/"
     graph._name_scopes.append(scope)
@@ -169,8 +182,13 @@ def name_scope(name: str) -> Iterator[str]:
 def device(name: str | None) -> Iterator[None]:
     """Ask for the nodes made inside to run on device *name*, such as ``"/cpu:1"``.
 
-    Parts that *name* leaves open are those of the scope outside; None asks for no device at all.  InvalidArgumentError
-    when *name* is malformed.
+    The outer device scope gives the parts that *name* leaves open.  None asks for no device.  InvalidArgumentError if
+    *name* is malformed.
+
+    >>> with ax.device("/cpu:1"):
+    ...     x = ax.constant([1.0])
+    >>> x.op.device
+    '/device:CPU:1'
     """
     graph = current_graph()
     graph._devices.append("" if name is None else merge_device_names(name, graph.current_device))
@@ -182,9 +200,17 @@ def device(name: str | None) -> Iterator[None]:
 
 @contextmanager
 def control_dependencies(control_inputs: Iterable[Tensor | Node] | None) -> Iterator[None]:
-    """Let the nodes made inside run only after *control_inputs* have.
+    """Let the nodes made inside run only after *control_inputs* have run.
 
-    None lifts all such conditions, those of branches and loops too: what is made inside is outside of them.
+    None lifts all such conditions, and those of branches and loops: the nodes made inside are outside of them.
+    InvalidTypeError if one of *control_inputs* is neither a tensor nor an operation.
+
+    >>> greeting = ax.print_("hello", output_stream="stdout")
+    >>> with ax.control_dependencies([greeting]):
+    ...     x = ax.constant(1)
+    >>> show(x)
+    hello
+    1
     """
     graph = current_graph()
     context = graph.current_control_flow_context
@@ -204,7 +230,17 @@ def control_dependencies(control_inputs: Iterable[Tensor | Node] | None) -> Iter
 
 @contextmanager
 def colocate_with(op: Tensor | Node) -> Iterator[None]:
-    """Place the nodes made inside on the device of *op*, whatever device scopes are around this."""
+    """Place the nodes made inside on the device of *op*; outer device scopes do not count.
+
+    InvalidTypeError if *op* is neither a tensor nor an operation.
+
+    >>> with ax.device("/cpu:1"):
+    ...     x = ax.constant([1.0])
+    >>> with ax.colocate_with(x):
+    ...     y = ax.constant([2.0])
+    >>> y.op.get_attr("_class")
+    (b'loc:@Const',)
+    """
     graph = current_graph()
     graph._colocation.append((as_node(op), *graph.current_colocation))
     graph._devices.append("")

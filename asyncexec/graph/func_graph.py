@@ -11,12 +11,14 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError
+from asyncexec.framework.graph_def import FunctionDef, VersionDef
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 from asyncexec.graph.graph import Graph, properties_of
 from asyncexec.graph.node import Node, NodeProperties, SourceLine, Tensor
 from asyncexec.graph.side_effects import SideEffects
+from asyncexec.graph.traced_functions import TracedFunctions
 
 
 class FuncGraph(Graph):
@@ -35,12 +37,14 @@ class FuncGraph(Graph):
         self.function_name = name
         self.outer = outer
         self.key = key
-        self.functions, self.traced = outer.functions, outer.traced
-        self.versions, self.allowed_ops = outer.versions, outer.allowed_ops
+        self.functions: dict[str, FunctionDef] = outer.functions
+        self.traced: TracedFunctions = outer.traced
+        self.versions: VersionDef = outer.versions
+        self.allowed_ops: frozenset[str] = outer.allowed_ops
         self.args: list[Node] = []
         self.captures: dict[Tensor, Tensor] = {}
         self.control_captures: dict[Node, None] = {}
-        self.side_effects = SideEffects(self)
+        self.side_effects: SideEffects = SideEffects(self)
 
     def can_use(self, graph: Graph) -> bool:
         return graph is self or self.outer.can_use(graph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from asyncexec.framework.errors import (
     AlreadyExistsError,
@@ -13,16 +13,23 @@ from asyncexec.framework.errors import (
     NotFoundError,
     OpError,
 )
-from asyncexec.framework.graph_def import FunctionDef, GraphDef
+from asyncexec.framework.graph_def import FunctionDef, GraphDef, VersionDef
+from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.tensor_id import is_valid_node_name, parse_tensor_name
 from asyncexec.graph.current_graph import GraphContext
-from asyncexec.graph.graph_pictures import to_dot, to_mermaid
+from asyncexec.graph.graph_pictures import DOT, MERMAID, picture
 from asyncexec.graph.graph_to_def import CURRENT_VERSIONS, graph_to_def
 from asyncexec.graph.names import nearest
 from asyncexec.graph.node import Node, NodeProperties, SourceLine, Tensor
 from asyncexec.graph.shape_refiner import ShapeRefiner
 from asyncexec.graph.traced_functions import TracedFunctions
+
+_graph_html = LazyModule("asyncexec.graph.graph_html")
+# What those use who build graphs and run them; the rest is for the stages that work on graphs.
+_PUBLIC: Final = (
+    "as_graph_def find_operation finalize is_finalized names num_nodes operation operations tensor to_dot to_mermaid"
+)
 
 
 class Graph(GraphContext):
@@ -31,7 +38,13 @@ class Graph(GraphContext):
     ``with graph:`` makes it the current graph, to which the functions of the builder add their nodes.  ``graph["y:0"]``
     is a tensor, ``graph["y"]`` the operation (``graph.tensor`` and ``graph.operation`` when the kind must be sure).
 
-    Nodes are only ever added; a session sees those that were there when a signature was first run.
+    Nodes are only added, never removed.  A session sees the nodes that were there when a signature was first run.  A
+    name that is not in the graph raises NotFoundError.
+
+    >>> with ax.Graph() as graph:
+    ...     y = ax.add(ax.placeholder(ax.float32, name="x"), 1.0, name="y")
+    >>> graph["y:0"] is y, graph["y"] is y.op
+    (True, True)
     """
 
     def __init__(self) -> None:
@@ -40,12 +53,12 @@ class Graph(GraphContext):
         self._by_name: dict[str, Node] = {}
         self._names_used: dict[str, int] = {}
         self._is_finalized = False
-        self.refiner = ShapeRefiner()
+        self.refiner: ShapeRefiner = ShapeRefiner()
         # The function library: what was imported, and what was traced here.
         self.functions: dict[str, FunctionDef] = {}
-        self.traced = TracedFunctions()
+        self.traced: TracedFunctions = TracedFunctions()
         # What all that was imported asks for of a reader, and is allowed to reach outside of the graph.
-        self.versions = CURRENT_VERSIONS
+        self.versions: VersionDef = CURRENT_VERSIONS
         self.allowed_ops: frozenset[str] = frozenset()
         # What the frontend keeps of a graph beside its nodes, such as its "variables", in the order they were made.
         self.collections: dict[str, list[Any]] = {}
@@ -77,7 +90,7 @@ class Graph(GraphContext):
         return graph is self
 
     def finalize(self) -> None:
-        """Allow no more nodes: adding one raises FailedPreconditionError."""
+        """Allow no more nodes: adding a node then raises FailedPreconditionError."""
         self._is_finalized = True
 
     def add_node(
@@ -221,7 +234,7 @@ class Graph(GraphContext):
         return True  # even without nodes: "graph or another" would be a trap
 
     def as_graph_def(self) -> GraphDef:
-        """The graph as a GraphDef, which import_graph_def takes back."""
+        """The graph as a GraphDef, which ``ax.import_graph_def`` can read."""
         return graph_to_def(self._nodes, self.functions.values(), self.versions)
 
     def to_mermaid(self, *, max_nodes: int = 1_000) -> str:
@@ -229,11 +242,18 @@ class Graph(GraphContext):
 
         InvalidArgumentError if there are more than *max_nodes*.
         """
-        return to_mermaid(self._nodes, max_nodes)
+        return picture(self._nodes, MERMAID, max_nodes)
 
     def to_dot(self, *, max_nodes: int = 1_000) -> str:
         """The graph as a digraph in DOT, which Graphviz draws; else as of ``to_mermaid``."""
-        return to_dot(self._nodes, max_nodes)
+        return picture(self._nodes, DOT, max_nodes)
+
+    def __dir__(self) -> list[str]:
+        return _PUBLIC.split()
+
+    def _repr_html_(self) -> str:
+        html: str = _graph_html.graph_html(self)
+        return html
 
     def __repr__(self) -> str:
         tail = ", finalized" if self._is_finalized else ""

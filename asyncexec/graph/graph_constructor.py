@@ -54,7 +54,7 @@ from asyncexec.graph.names import nearest
 from asyncexec.graph.node import Node, NodeProperties, SourceLine, Tensor
 from asyncexec.graph.unique_names import unique_names
 
-logger = logging.getLogger("asyncexec")
+logger: Final = logging.getLogger("asyncexec")
 
 NO_VERSIONS: Final = VersionDef.model_construct()
 _WIDE: Final = 64  # outputs that a node may have without being counted

@@ -31,6 +31,9 @@ _PURE_SHAPE_OPS: Final = frozenset(
 )
 
 
+_MAX_TOLD: Final = 4  # shapes in an error
+
+
 class ShapeRefiner:
     """Infers the output shapes of nodes as they are added to a graph."""
 
@@ -59,6 +62,8 @@ class ShapeRefiner:
         try:
             inferred = tuple(properties.registration.shape_function(context))
         except OpError as error:
+            if error.hint is None and 0 < len(shapes) <= _MAX_TOLD:
+                error.hint = f"its inputs are of shapes {', '.join(map(str, shapes))}"
             raise error.locate(node) from None
         except Exception as error:
             raise InvalidArgumentError(f"its output shapes cannot be inferred: {error}", node=node) from error

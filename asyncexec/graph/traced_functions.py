@@ -65,11 +65,13 @@ class TracedFunctions:
         self._counts[name] = (count or 0) + 1
         return candidate
 
-    def add(self, function: TracedFunction, key: Hashable = None) -> None:
-        """Keep *function*, for other calls that have the same *key*, if there is one."""
+    def add(self, function: TracedFunction) -> None:
+        """Keep *function*, which is found by its name from now on."""
         self._by_name[function.name] = function
-        if key is not None:
-            self._by_key.setdefault(key, []).append(function)
+
+    def share(self, function: TracedFunction, key: Hashable) -> None:
+        """Let other calls that have the same *key* use *function*."""
+        self._by_key.setdefault(key, []).append(function)
 
     def find(self, name: str) -> TracedFunction | None:
         """The function *name*, or None when no function of that name was traced here."""

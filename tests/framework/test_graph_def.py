@@ -11,8 +11,7 @@ from google.protobuf import json_format
 from pydantic import ValidationError
 from tensorboard.compat.proto import full_type_pb2, node_def_pb2, types_pb2
 
-import asyncexec as ax
-from asyncexec.cli.schema import PUBLIC_MODELS
+from asyncexec.cli.schema import written_types
 from asyncexec.framework import types
 from asyncexec.framework.graph_def import AttrValue, GraphDef, NodeDef, VersionDef, make_attr
 from asyncexec.framework.schema import schema_file_name, schema_text, write_schemas
@@ -144,7 +143,7 @@ def test_defaults_are_left_out() -> None:
 
 class TestSchemas:
     def test_written_schemas_are_current(self) -> None:
-        models = [getattr(ax, name) for name in PUBLIC_MODELS]
+        models = written_types()
         assert {path.name for path in SCHEMAS.iterdir()} == {schema_file_name(model) for model in models}
         for model in models:
             path = SCHEMAS / schema_file_name(model)
