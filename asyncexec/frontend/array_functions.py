@@ -1,10 +1,11 @@
-"""Functions that make tensors and change their form: fill, reshape, transpose, tile, pad, eye.
+"""Functions that make tensors and change their form: fill, reshape, transpose, tile, pad.
 
 Names and arguments are those of TensorFlow's Python API (``tensorflow/python/ops/array_ops.py``).  A shape or a list
-of sizes is
-a list of ints and integer scalars, or an integer vector; the dtype of the result is that of the input where nothing
-else is
-said.  InvalidArgumentError where shapes are known not to fit while the graph is built, else when it runs.
+of sizes is a list of ints and integer scalars, or an integer vector.  The result has the dtype of the input unless the
+function says otherwise.
+
+Raises:
+    InvalidArgumentError: shapes do not fit: while the graph is built where they are known, else when it runs.
 """
 
 from __future__ import annotations
@@ -36,19 +37,32 @@ _RANGE_DTYPES = (types.int32, types.int64, types.float32, types.float64)
 
 
 def fill(dims: TensorLike, value: TensorLike, name: str | None = None) -> Tensor:
-    """A tensor of shape *dims* with the scalar *value* in every place."""
+    """A tensor of shape *dims* with the scalar *value* in every place.
+
+    >>> show(ax.fill([2, 2], 7))
+    [[7 7]
+     [7 7]]
+    """
     return tensor_op("Fill", [size_vector(dims), value], name)
 
 
 def zeros(shape: TensorLike, dtype: DTypeLike = types.float32, name: str | None = None) -> Tensor:
-    """Zeros of *dtype*: 0, False or the empty string."""
+    """Zeros of *dtype*: 0, False or the empty string.
+
+    >>> show(ax.zeros([3], ax.int32))
+    [0 0 0]
+    """
     wanted = as_dtype(dtype)
     with graph_of((shape,)):
         return fill(shape, as_tensor(_zero(wanted), wanted), name or "zeros")
 
 
 def ones(shape: TensorLike, dtype: DTypeLike = types.float32, name: str | None = None) -> Tensor:
-    """Ones of *dtype*: 1 or True."""
+    """Ones of *dtype*: 1 or True.
+
+    >>> show(ax.ones([3]))
+    [1. 1. 1.]
+    """
     wanted = as_dtype(dtype)
     with graph_of((shape,)):
         return fill(shape, as_tensor(True if wanted is types.bool else 1, wanted), name or "ones")
@@ -61,7 +75,11 @@ def _zero(dtype: DType) -> Any:
 
 
 def zeros_like(input: TensorLike, dtype: DTypeLike = None, name: str | None = None) -> Tensor:  # noqa: A002
-    """Zeros of the shape of *input*, and of its dtype unless *dtype* is given."""
+    """Zeros of the shape of *input*, and of its dtype unless *dtype* is given.
+
+    >>> show(ax.zeros_like([5.0, 6.0]))
+    [0. 0.]
+    """
     (tensor,) = in_graph_of([input])
     if dtype is None or as_dtype(dtype) is dtype_of(tensor):
         return tensor_op("ZerosLike", [tensor], name)
@@ -69,7 +87,11 @@ def zeros_like(input: TensorLike, dtype: DTypeLike = None, name: str | None = No
 
 
 def ones_like(input: TensorLike, dtype: DTypeLike = None, name: str | None = None) -> Tensor:  # noqa: A002
-    """Ones of the shape of *input*, and of its dtype unless *dtype* is given."""
+    """Ones of the shape of *input*, and of its dtype unless *dtype* is given.
+
+    >>> show(ax.ones_like([5, 6]))
+    [1 1]
+    """
     (tensor,) = in_graph_of([input])
     if dtype is None or as_dtype(dtype) is dtype_of(tensor):
         return tensor_op("OnesLike", [tensor], name)
@@ -83,9 +105,12 @@ def range(  # noqa: A001
     dtype: DTypeLike = None,
     name: str | None = None,
 ) -> Tensor:
-    """The numbers from *start* up to, without, *limit* in steps of *delta*; with one argument from 0 up to it.
+    """The numbers from *start* to *limit*, which is excluded, in steps of *delta*; with one argument from 0.
 
     They are of *dtype*, by default the widest of the arguments' (int32, int64, float32, float64).
+
+    >>> show(ax.range(2, 10, 3))
+    [2 5 8]
     """
     start, limit = (0, start) if limit is None else (start, limit)
     with composite(name, "range", [start, limit, delta]) as scope:
@@ -102,17 +127,30 @@ def _widest(dtypes: Sequence[DType]) -> DType:
 
 
 def linspace(start: TensorLike, stop: TensorLike, num: TensorLike, name: str | None = None) -> Tensor:
-    """*num* floats at equal distances, the first *start* and the last *stop*."""
+    """*num* floats at equal distances, the first *start* and the last *stop*.
+
+    >>> show(ax.linspace(0.0, 1.0, 5))
+    [0.   0.25 0.5  0.75 1.  ]
+    """
     return tensor_op("LinSpace", [start, stop, num], name)
 
 
 def reshape(tensor: TensorLike, shape: TensorLike, name: str | None = None) -> Tensor:
-    """The same elements in another shape; one size may be -1, and is then whatever is left."""
+    """The same elements in another shape; one size may be -1, and is computed from the others.
+
+    >>> show(ax.reshape([1, 2, 3, 4], [2, -1]))
+    [[1 2]
+     [3 4]]
+    """
     return tensor_op("Reshape", [tensor, size_vector(shape)], name)
 
 
 def expand_dims(input: TensorLike, axis: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
-    """*input* with a new dimension of size 1 before dimension *axis* (-1: at the end)."""
+    """*input* with a new dimension of size 1 before dimension *axis* (-1: at the end).
+
+    >>> show(ax.expand_dims([1, 2], 0))
+    [[1 2]]
+    """
     return tensor_op("ExpandDims", [input, axis], name)
 
 
@@ -121,7 +159,11 @@ def squeeze(
     axis: int | Sequence[int] | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """*input* without its dimensions of size 1: all of them, or those in *axis*, which must be of size 1."""
+    """*input* without its dimensions of size 1: all of them, or those in *axis*, which must be of size 1.
+
+    >>> show(ax.squeeze([[1, 2]]))
+    [1 2]
+    """
     axes = [axis] if isinstance(axis, int) else list(axis or ())
     return tensor_op("Squeeze", [input], name, squeeze_dims=axes)
 
@@ -129,7 +171,12 @@ def squeeze(
 def transpose(
     a: TensorLike, perm: TensorLike | None = None, conjugate: bool = False, name: str | None = None
 ) -> Tensor:
-    """*a* with its dimensions in the order *perm*, by default reversed; complex numbers conjugated if *conjugate*."""
+    """*a* with its dimensions in the order *perm*, by default reversed; complex numbers conjugated if *conjugate*.
+
+    >>> show(ax.transpose([[1, 2], [3, 4]]))
+    [[1 3]
+     [2 4]]
+    """
     (tensor,) = in_graph_of([a])
     op = "ConjugateTranspose" if conjugate and dtype_of(tensor).is_complex else "Transpose"
     if perm is None:
@@ -146,7 +193,12 @@ def _reversed_dimensions(x: Tensor) -> Any:
 
 
 def matrix_transpose(a: TensorLike, conjugate: bool = False, name: str | None = None) -> Tensor:
-    """*a* with its last two dimensions exchanged; its rank must be known."""
+    """*a* with its last two dimensions exchanged; its rank must be known.
+
+    >>> show(ax.matrix_transpose([[1, 2], [3, 4]]))
+    [[1 3]
+     [2 4]]
+    """
     (tensor,) = in_graph_of([a])
     rank = static_rank(tensor, "matrix_transpose")
     if rank < 2:
@@ -155,22 +207,39 @@ def matrix_transpose(a: TensorLike, conjugate: bool = False, name: str | None = 
 
 
 def tile(input: TensorLike, multiples: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
-    """*input* repeated along each dimension as often as *multiples* says."""
+    """*input* repeated along each dimension as often as *multiples* says.
+
+    >>> show(ax.tile([1, 2], [2]))
+    [1 2 1 2]
+    """
     return tensor_op("Tile", [input, multiples], name)
 
 
 def broadcast_to(input: TensorLike, shape: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
-    """*input* repeated along its missing dimensions and those of size 1 until it has *shape*."""
+    """*input* repeated along its missing dimensions and those of size 1 until it has *shape*.
+
+    >>> show(ax.broadcast_to([1, 2], [2, 2]))
+    [[1 2]
+     [1 2]]
+    """
     return tensor_op("BroadcastTo", [input, size_vector(shape)], name)
 
 
 def reverse(tensor: TensorLike, axis: TensorLike, name: str | None = None) -> Tensor:
-    """*tensor* with the order reversed along the dimensions *axis*, an int or a list of ints."""
+    """*tensor* with the order reversed along the dimensions *axis*, an int or a list of ints.
+
+    >>> show(ax.reverse([1, 2, 3], 0))
+    [3 2 1]
+    """
     return tensor_op("ReverseV2", [tensor, [axis] if isinstance(axis, int) else axis], name)
 
 
 def roll(input: TensorLike, shift: TensorLike, axis: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
-    """*input* moved by *shift* along *axis*; what falls off at one end comes in at the other."""
+    """*input* shifted by *shift* along *axis*; elements that leave at one end enter at the other.
+
+    >>> show(ax.roll([1, 2, 3], 1, 0))
+    [3 1 2]
+    """
     return tensor_op("Roll", [input, shift, axis], name)
 
 
@@ -183,9 +252,12 @@ def pad(
 ) -> Tensor:
     """*tensor* with borders.
 
+    >>> show(ax.pad([1, 2], [[1, 2]]))
+    [0 1 2 0 0]
+
     Args:
         tensor: of n dimensions.
-        paddings: n pairs, how much to add before and after.
+        paddings: n pairs, the elements to add before and after.
         mode: ``CONSTANT``, ``REFLECT`` (mirrored, without the edge) or ``SYMMETRIC`` (mirrored, with it).
         constant_values: the scalar that fills constant borders.
 
@@ -205,7 +277,13 @@ def pad(
 def meshgrid(*args: TensorLike, indexing: str = "xy", name: str | None = None) -> list[Tensor]:
     """The coordinates of a grid with the vectors *args* as axes, one tensor for each.
 
-    With *indexing* ``"xy"`` the first two dimensions are exchanged, as for pictures; with ``"ij"`` they are not.
+    With *indexing* ``"xy"`` the first two dimensions are exchanged, as for images; with ``"ij"`` they are not.
+
+    >>> show(*ax.meshgrid([1, 2], [3, 4]))
+    [[1 2]
+     [1 2]]
+    [[3 3]
+     [4 4]]
     """
     if indexing not in ("xy", "ij"):
         raise InvalidArgumentError(f"indexing is 'xy' or 'ij', not {indexing!r}")
@@ -225,7 +303,14 @@ def meshgrid(*args: TensorLike, indexing: str = "xy", name: str | None = None) -
 def sequence_mask(
     lengths: TensorLike, maxlen: TensorLike | None = None, dtype: DTypeLike = types.bool, name: str | None = None
 ) -> Tensor:
-    """For each of *lengths* a row of *maxlen* (by default the largest length) whose first so many elements are true."""
+    """For each length n in *lengths*, a row whose first n of *maxlen* bools are true.
+
+    *maxlen* is the largest length by default.
+
+    >>> show(ax.sequence_mask([1, 3], 3))
+    [[ True False False]
+     [ True  True  True]]
+    """
     with composite(name, "SequenceMask", [lengths, maxlen]) as scope:
         (counts,) = in_graph_of([lengths])
         if maxlen is None:

@@ -223,8 +223,13 @@ def constant(
 ) -> Tensor:
     """A tensor that always has *value*.
 
+    >>> show(ax.constant([1, 2]), ax.constant(7, ax.float32, [2, 2]))
+    [1 2]
+    [[7. 7.]
+     [7. 7.]]
+
     Args:
-        value: a number, string, nested list, numpy array or scalar (any object under ``ax.object``).
+        value: a number, string, nested list, numpy array or scalar; with dtype ``ax.object`` any Python object.
         dtype: its dtype; by default float32, int32, bool or string for Python values, numpy's for arrays.
         shape: its shape; a single value is repeated to fill it.
         name: the name of the node.

@@ -1,10 +1,11 @@
 """Convolutions and pooling.
 
 Names and arguments are those of ``tf.nn`` (``tensorflow/python/ops/nn_ops.py``).  *strides*, *dilations* and *ksize*
-are one int for
-all spatial dimensions, a list of one for each, or a list for all dimensions of the input; *padding* is ``"SAME"``,
-``"VALID"`` or,
-where the op has it, a list of pairs, one for each dimension.
+are one int for all spatial dimensions, a list of one for each, or a list for all dimensions of the input.  *padding* is
+``"SAME"``, ``"VALID"`` or, where the op has it, a list of pairs, one for each dimension.
+
+Raises:
+    InvalidArgumentError: the rank of the input, the number of channels, the sizes or the padding do not fit.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ def conv2d(
     dilations: Sizes | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The 2-D convolution of pictures [n, h, w, c_in] with *filters* [fh, fw, c_in, c_out]."""
+    """The 2-D convolution of images [n, h, w, c_in] with *filters* [fh, fw, c_in, c_out].
+
+    >>> image = ax.reshape(ax.range(9.0), [1, 3, 3, 1])
+    >>> show(ax.squeeze(ax.conv2d(image, ax.ones([2, 2, 1, 1]), 1, "VALID")))
+    [[ 8. 12.]
+     [20. 24.]]
+    """
     return tensor_op("Conv2D", [input, filters], name, **_options("conv2d", strides, padding, data_format, dilations))
 
 
@@ -42,7 +49,13 @@ def depthwise_conv2d(
     dilations: Sizes | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The 2-D convolution of each channel by itself: *filter* is [fh, fw, c, m], the result has c * m channels."""
+    """The 2-D convolution of each channel by itself.  *filter* is [fh, fw, c, m]; the result has c * m channels.
+
+    >>> image = ax.reshape(ax.range(9.0), [1, 3, 3, 1])
+    >>> show(ax.squeeze(ax.depthwise_conv2d(image, ax.ones([2, 2, 1, 1]), 1, "VALID")))
+    [[ 8. 12.]
+     [20. 24.]]
+    """
     options = _options("depthwise_conv2d", strides, padding, data_format, dilations)
     return tensor_op("DepthwiseConv2dNative", [input, filter], name, **options)
 
@@ -57,7 +70,14 @@ def conv2d_transpose(
     dilations: Sizes | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The gradient of conv2d by its input, which has *output_shape*; *filters* are [fh, fw, c_out, c_in]."""
+    """The gradient of conv2d with respect to its input, of shape *output_shape*; *filters* are [fh, fw, c_out, c_in].
+
+    >>> ones = ax.ones([1, 2, 2, 1])
+    >>> show(ax.squeeze(ax.conv2d_transpose(ones, ax.ones([2, 2, 1, 1]), [1, 3, 3, 1], 1, "VALID")))
+    [[1. 2. 1.]
+     [2. 4. 2.]
+     [1. 2. 1.]]
+    """
     options = _options("conv2d_transpose", strides, padding, data_format, dilations)
     return tensor_op("Conv2DBackpropInput", [output_shape, filters, input], name or "conv2d_transpose", **options)
 
@@ -71,7 +91,11 @@ def conv3d(
     dilations: Sizes | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The 3-D convolution of volumes [n, d, h, w, c_in] with *filters* [fd, fh, fw, c_in, c_out]."""
+    """The 3-D convolution of volumes [n, d, h, w, c_in] with *filters* [fd, fh, fw, c_in, c_out].
+
+    >>> show(ax.squeeze(ax.conv3d(ax.ones([1, 2, 2, 2, 1]), ax.ones([2, 2, 2, 1, 1]), 1, "VALID")))
+    8.0
+    """
     return tensor_op("Conv3D", [input, filters], name, **_options("conv3d", strides, padding, data_format, dilations))
 
 
@@ -83,7 +107,13 @@ def max_pool(
     data_format: str = "NHWC",
     name: str | None = None,
 ) -> Tensor:
-    """The largest value of each window of pictures."""
+    """The largest value of each window of images.
+
+    >>> image = ax.reshape(ax.range(9.0), [1, 3, 3, 1])
+    >>> show(ax.squeeze(ax.max_pool(image, 2, 1, "VALID")))
+    [[4. 5.]
+     [7. 8.]]
+    """
     options = _options("max_pool", strides, padding, data_format, None)
     return tensor_op("MaxPool", [input], name, ksize=_sizes("ksize", ksize, data_format), **options)
 
@@ -96,7 +126,13 @@ def max_pool2d(
     data_format: str = "NHWC",
     name: str | None = None,
 ) -> Tensor:
-    """The largest value of each window of pictures; the same as max_pool."""
+    """The largest value of each window of images; the same as max_pool.
+
+    >>> image = ax.reshape(ax.range(9.0), [1, 3, 3, 1])
+    >>> show(ax.squeeze(ax.max_pool2d(image, 2, 1, "VALID")))
+    [[4. 5.]
+     [7. 8.]]
+    """
     return max_pool(input, ksize, strides, padding, data_format, name)
 
 
@@ -108,7 +144,13 @@ def avg_pool(
     data_format: str = "NHWC",
     name: str | None = None,
 ) -> Tensor:
-    """The mean of each window of pictures; what lies outside of them does not count."""
+    """The mean of each window of images; padding does not count.
+
+    >>> image = ax.reshape(ax.range(9.0), [1, 3, 3, 1])
+    >>> show(ax.squeeze(ax.avg_pool(image, 2, 1, "VALID")))
+    [[2. 3.]
+     [5. 6.]]
+    """
     options = _options("avg_pool", strides, padding, data_format, None)
     return tensor_op("AvgPool", [input], name, ksize=_sizes("ksize", ksize, data_format), **options)
 
@@ -121,7 +163,13 @@ def avg_pool2d(
     data_format: str = "NHWC",
     name: str | None = None,
 ) -> Tensor:
-    """The mean of each window of pictures; the same as avg_pool."""
+    """The mean of each window of images; the same as avg_pool.
+
+    >>> image = ax.reshape(ax.range(9.0), [1, 3, 3, 1])
+    >>> show(ax.squeeze(ax.avg_pool2d(image, 2, 1, "VALID")))
+    [[2. 3.]
+     [5. 6.]]
+    """
     return avg_pool(input, ksize, strides, padding, data_format, name)
 
 

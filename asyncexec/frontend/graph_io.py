@@ -47,21 +47,29 @@ def import_graph_def(
 ) -> list[Any] | None:
     """Add the nodes of *graph_def* to the current graph.
 
+    >>> with ax.Graph() as other:
+    ...     y = ax.add(ax.placeholder(ax.int32, [], name="x"), 1, name="y")
+    >>> (y,) = ax.import_graph_def(other.as_graph_def(), "inner", {"x:0": 41}, return_elements=["y:0"])
+    >>> y.name
+    'inner/y:0'
+    >>> show(y)
+    42
+
     Args:
         graph_def: a GraphDef, such as ``load_graph_def`` gives.
         name: a prefix for the names of its nodes, made unique; none by default.
-        input_map: what stands in for inputs of its nodes: by ``"name:slot"`` a tensor, by ``"^name"`` an operation.
-        control_dependencies: what must run before any of its nodes.
+        input_map: replacements for inputs of its nodes: a tensor for ``"name:slot"``, an operation for ``"^name"``.
+        control_dependencies: tensors and operations that run before all of its nodes.
         return_elements: names in the GraphDef, ``"name:slot"`` of tensors and ``"name"`` of operations.
-        allowed_ops: op types that reach outside of the graph (files, user-defined ops) and may do so.
+        allowed_ops: op types that may reach outside the graph (files, user-defined ops).
 
     Returns:
-        The elements asked for, in that order; None when none were.
+        The elements in *return_elements*, in that order; None without *return_elements*.
 
     Raises:
         NotFoundError: an op type is unknown.
-        PermissionDeniedError: an op type is off and not among *allowed_ops*.
-        InvalidArgumentError: anything else that is wrong with it, naming the node.  The graph is then as it was.
+        PermissionDeniedError: an op type reaches outside the graph, and is not among *allowed_ops*.
+        InvalidArgumentError: anything else is wrong; the error names the node.  The graph is then unchanged.
     """
     graph = current_graph()
     mapped = {key: value if isinstance(value, Node) else as_tensor(value) for key, value in (input_map or {}).items()}

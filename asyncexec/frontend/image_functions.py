@@ -1,6 +1,9 @@
-"""Pictures: changing their size.
+"""Images: change of their size.
 
 Names and arguments are those of ``tf.image`` and ``tf.compat.v1.image`` (``tensorflow/python/ops/image_ops_impl.py``).
+
+Raises:
+    InvalidArgumentError: the method is unknown, or the images have another rank.
 """
 
 from __future__ import annotations
@@ -27,7 +30,12 @@ def resize_bilinear(
     half_pixel_centers: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """Pictures [n, h, w, c] brought to *size*, [height, width], by bilinear interpolation; float32."""
+    """Images [n, h, w, c] resized to *size*, [height, width], by bilinear interpolation; float32.
+
+    >>> image = ax.reshape([1.0, 3.0], [1, 1, 2, 1])
+    >>> show(ax.squeeze(ax.resize_bilinear(image, [1, 4])))
+    [1. 2. 3. 3.]
+    """
     options: dict[str, Any] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
     return tensor_op("ResizeBilinear", [images, size], name, **options)
 
@@ -39,13 +47,22 @@ def resize_nearest_neighbor(
     half_pixel_centers: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """Pictures [n, h, w, c] brought to *size*, [height, width], by the nearest point; of their own dtype."""
+    """Images [n, h, w, c] resized to *size*, [height, width], by the nearest pixel; of the same dtype.
+
+    >>> image = ax.reshape([1.0, 3.0], [1, 1, 2, 1])
+    >>> show(ax.squeeze(ax.resize_nearest_neighbor(image, [1, 4])))
+    [1. 1. 3. 3.]
+    """
     options: dict[str, Any] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
     return tensor_op("ResizeNearestNeighbor", [images, size], name, **options)
 
 
 def resize(images: TensorLike, size: TensorLike, method: str = "bilinear", name: str | None = None) -> Tensor:
-    """Pictures, [n, h, w, c] or one [h, w, c], brought to *size*, with points at the centers of their squares.
+    """Images [n, h, w, c], or one image [h, w, c], resized to *size*; pixel centers are at half coordinates.
+
+    >>> image = ax.reshape([1.0, 2.0], [1, 2, 1])
+    >>> show(ax.squeeze(ax.resize(image, [1, 4], "nearest")))
+    [1. 1. 2. 2.]
 
     Args:
         images: of real numbers.

@@ -1,8 +1,10 @@
 """Functions that take elements out by position, put them in, find and order them.
 
 Names and arguments are those of TensorFlow's Python API (``tensorflow/python/ops/array_ops.py``, ``sort_ops.py``).
-Indices are
-int32 or int64; InvalidArgumentError when the graph runs for one that is out of range.
+Indices are int32 or int64.
+
+Raises:
+    InvalidArgumentError: shapes do not fit; or, when the graph runs, an index is out of range.
 """
 
 from __future__ import annotations
@@ -61,7 +63,12 @@ class ListDiff(NamedTuple):
 
 
 def slice(input_: TensorLike, begin: TensorLike, size: TensorLike, name: str | None = None) -> Tensor:  # noqa: A001
-    """The part of *input_* that starts at *begin* and has *size*; a size of -1 reaches to the end."""
+    """The part of *input_* that starts at *begin* and has *size*; a size of -1 reaches to the end.
+
+    >>> show(ax.slice([[1, 2, 3], [4, 5, 6]], [0, 1], [2, 2]))
+    [[2 3]
+     [5 6]]
+    """
     return tensor_op("Slice", [input_, begin, size], name)
 
 
@@ -77,7 +84,10 @@ def strided_slice(
     shrink_axis_mask: int = 0,
     name: str | None = None,
 ) -> Tensor:
-    """What ``input_[begin:end:strides]`` gives; in the masks bit i is about entry i of *begin*, *end* and *strides*.
+    """The result of ``input_[begin:end:strides]``.  Bit i of a mask is for entry i of *begin*, *end* and *strides*.
+
+    >>> show(ax.strided_slice([1, 2, 3, 4, 5], [0], [5], [2]))
+    [1 3 5]
 
     Args:
         input_: the tensor.
@@ -86,7 +96,7 @@ def strided_slice(
         strides: the steps, by default 1.
         begin_mask: start at the beginning.
         end_mask: go to the end.
-        ellipsis_mask: the entry stands for all dimensions that no other entry is for.
+        ellipsis_mask: the entry stands for all dimensions without an entry of their own.
         new_axis_mask: the entry adds a dimension of size 1.
         shrink_axis_mask: the entry takes one element and drops the dimension.
     """
@@ -112,14 +122,21 @@ def gather(
     batch_dims: int = 0,
     name: str | None = None,
 ) -> Tensor:
-    """The slices of *params* at *indices* along *axis*, by default the first after the *batch_dims* that both share."""
+    """The slices of *params* at *indices* along *axis*, by default the first dimension after *batch_dims* shared ones.
+
+    >>> show(ax.gather([10, 20, 30], [2, 0]))
+    [30 10]
+    """
     return tensor_op("GatherV2", [params, indices, batch_dims if axis is None else axis], name, batch_dims=batch_dims)
 
 
 def gather_nd(params: TensorLike, indices: TensorLike, batch_dims: int = 0, name: str | None = None) -> Tensor:
     """The elements or slices of *params* at the coordinates in the last dimension of *indices*.
 
-    With *batch_dims*, both share so many leading dimensions, whose sizes must then be known.
+    *batch_dims* is the number of leading dimensions that both share; their sizes must be known.
+
+    >>> show(ax.gather_nd([[1, 2], [3, 4]], [[0, 1], [1, 0]]))
+    [2 3]
     """
     if batch_dims == 0:
         return tensor_op("GatherNd", [params, indices], name)
@@ -144,28 +161,44 @@ def _with_batch_indices(indices: Tensor, batch_dims: int) -> Tensor:
 
 
 def scatter_nd(indices: TensorLike, updates: TensorLike, shape: TensorLike, name: str | None = None) -> Tensor:
-    """Zeros of *shape* with *updates* added at *indices*."""
+    """Zeros of *shape* with *updates* added at *indices*.
+
+    >>> show(ax.scatter_nd([[1], [3]], [9, 8], [4]))
+    [0 9 0 8]
+    """
     return tensor_op("ScatterNd", [indices, updates, shape], name)
 
 
 def tensor_scatter_nd_update(
     tensor: TensorLike, indices: TensorLike, updates: TensorLike, name: str | None = None
 ) -> Tensor:
-    """*tensor* with *updates* in place of what was at *indices*."""
+    """*tensor* with the elements at *indices* replaced by *updates*.
+
+    >>> show(ax.tensor_scatter_nd_update([1, 2, 3], [[0], [2]], [10, 20]))
+    [10  2 20]
+    """
     return tensor_op("TensorScatterUpdate", [tensor, indices, updates], name)
 
 
 def tensor_scatter_nd_add(
     tensor: TensorLike, indices: TensorLike, updates: TensorLike, name: str | None = None
 ) -> Tensor:
-    """*tensor* with *updates* added at *indices*."""
+    """*tensor* with *updates* added at *indices*.
+
+    >>> show(ax.tensor_scatter_nd_add([1, 2, 3], [[0], [2]], [10, 20]))
+    [11  2 23]
+    """
     return tensor_op("TensorScatterAdd", [tensor, indices, updates], name)
 
 
 def tensor_scatter_nd_sub(
     tensor: TensorLike, indices: TensorLike, updates: TensorLike, name: str | None = None
 ) -> Tensor:
-    """*tensor* with *updates* subtracted at *indices*."""
+    """*tensor* with *updates* subtracted at *indices*.
+
+    >>> show(ax.tensor_scatter_nd_sub([1, 2, 3], [[0], [2]], [10, 20]))
+    [ -9   2 -17]
+    """
     return tensor_op("TensorScatterSub", [tensor, indices, updates], name)
 
 
@@ -181,6 +214,10 @@ def one_hot(
     """For each index a row of *depth* elements: *on_value* (1) at the index and *off_value* (0) elsewhere.
 
     The new dimension is *axis*, by default the last; the dtype that of the values, else *dtype*, else float32.
+
+    >>> show(ax.one_hot([0, 2], 3))
+    [[1. 0. 0.]
+     [0. 0. 1.]]
     """
     values = [value for value in (on_value, off_value) if value is not None]
     with graph_of((indices, depth, *values)):
@@ -192,7 +229,10 @@ def one_hot(
 
 
 def boolean_mask(tensor: TensorLike, mask: TensorLike, axis: int = 0, name: str | None = None) -> Tensor:
-    """The elements of *tensor* for which *mask*, over the dimensions from *axis* on, holds; these become one dimension.
+    """The elements of *tensor* where *mask* is true.  The dimensions of the mask, from *axis* on, become one.
+
+    >>> show(ax.boolean_mask([1, 2, 3], [True, False, True]))
+    [1 3]
 
     Raises:
         InvalidArgumentError: the mask is a scalar, its rank is not known, or its shape does not fit.
@@ -212,39 +252,72 @@ def boolean_mask(tensor: TensorLike, mask: TensorLike, axis: int = 0, name: str 
 
 
 def unique(x: TensorLike, out_idx: DTypeLike = types.int32, name: str | None = None) -> Unique:
-    """The different values of the vector *x* in order of appearance, and for each element the index of its value."""
+    """The different values of the vector *x* in order of appearance, and for each element the index of its value.
+
+    >>> show(*ax.unique([5, 7, 5]))
+    [5 7]
+    [0 1 0]
+    """
     return Unique(*tensors_op("Unique", [x], name, out_idx=out_idx))
 
 
 def unique_with_counts(x: TensorLike, out_idx: DTypeLike = types.int32, name: str | None = None) -> UniqueWithCounts:
-    """What unique gives, and how often each value occurs."""
+    """The results of unique, and how often each value occurs.
+
+    >>> show(*ax.unique_with_counts([5, 7, 5]))
+    [5 7]
+    [0 1 0]
+    [2 1]
+    """
     return UniqueWithCounts(*tensors_op("UniqueWithCounts", [x], name, out_idx=out_idx))
 
 
 def setdiff1d(x: TensorLike, y: TensorLike, index_dtype: DTypeLike = types.int32, name: str | None = None) -> ListDiff:
-    """The values of the vector *x* that are not in *y*, and where they are in it."""
+    """The values of the vector *x* that are not in *y*, and their indices in *x*.
+
+    >>> show(*ax.setdiff1d([1, 2, 3, 4], [2, 4]))
+    [1 3]
+    [0 2]
+    """
     return ListDiff(*tensors_op("ListDiff", [x, y], name, out_idx=index_dtype))
 
 
 def invert_permutation(x: TensorLike, name: str | None = None) -> Tensor:
-    """The vector y with ``y[x[i]] == i``, for *x* a permutation of 0, 1, ..., n - 1."""
+    """The vector y with ``y[x[i]] == i``, for *x* a permutation of 0, 1, ..., n - 1.
+
+    >>> show(ax.invert_permutation([2, 0, 1]))
+    [1 2 0]
+    """
     return tensor_op("InvertPermutation", [x], name)
 
 
 def top_k(input: TensorLike, k: TensorLike = 1, sorted: bool = True, name: str | None = None) -> TopK:  # noqa: A002
-    """The *k* largest elements along the last dimension, largest first, and their indices (int32)."""
+    """The *k* largest elements along the last dimension, largest first, and their indices (int32).
+
+    >>> show(*ax.top_k([1, 5, 3], 2))
+    [5 3]
+    [1 2]
+    """
     return TopK(*tensors_op("TopKV2", [input, k], name, sorted=sorted))
 
 
 def sort(values: TensorLike, axis: int = -1, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
-    """*values*, real numbers, ordered along *axis*; *direction* is ``ASCENDING`` or ``DESCENDING``."""
+    """*values*, real numbers, ordered along *axis*; *direction* is ``ASCENDING`` or ``DESCENDING``.
+
+    >>> show(ax.sort([30, 10, 20], direction="DESCENDING"))
+    [30 20 10]
+    """
     with composite(name, "sort", [values]) as scope:
         found = _ordered(values, axis, direction)
         return basic.identity(found.values, scope)
 
 
 def argsort(values: TensorLike, axis: int = -1, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
-    """The indices (int32) that order *values* along *axis*; equals keep their order."""
+    """The indices (int32) that sort *values* along *axis*; equal values keep their order.
+
+    >>> show(ax.argsort([30, 10, 20]))
+    [1 2 0]
+    """
     with composite(name, "argsort", [values]) as scope:
         found = _ordered(values, axis, direction)
         return basic.identity(found.indices, scope)

@@ -1,8 +1,11 @@
-"""Functions that join and part tensors: concat, stack, split, partition, blocks.
+"""Functions that join and split tensors: concat, stack, split, partition, blocks.
 
 Names and arguments are those of TensorFlow's Python API (``tensorflow/python/ops/array_ops.py``,
-``data_flow_ops.py``).  What is
-joined must be of one dtype; InvalidArgumentError where shapes do not fit.
+``data_flow_ops.py``).
+
+Raises:
+    InvalidTypeError: the tensors to join have different dtypes.
+    InvalidArgumentError: shapes do not fit.
 """
 
 from __future__ import annotations
@@ -16,18 +19,31 @@ from asyncexec.graph.node import Tensor
 
 
 def concat(values: TensorLike | Sequence[TensorLike], axis: TensorLike, name: str | None = None) -> Tensor:
-    """The tensors *values* one after the other along *axis*; their other sizes are equal."""
+    """The tensors *values* one after the other along *axis*; their other sizes are equal.
+
+    >>> show(ax.concat([[1, 2], [3]], 0))
+    [1 2 3]
+    """
     members = list(values) if isinstance(values, (list, tuple)) else [values]
     return identity(members[0], name) if len(members) == 1 else tensor_op("ConcatV2", [members, axis], name or "concat")
 
 
 def stack(values: Sequence[TensorLike], axis: int = 0, name: str | None = None) -> Tensor:
-    """The tensors *values*, all of one shape, along a new dimension *axis*."""
+    """The tensors *values*, all of one shape, along a new dimension *axis*.
+
+    >>> show(ax.stack([[1, 2], [3, 4]], axis=1))
+    [[1 3]
+     [2 4]]
+    """
     return tensor_op("Pack", [list(values)], name or "stack", axis=axis)
 
 
 def unstack(value: TensorLike, num: int | None = None, axis: int = 0, name: str | None = None) -> list[Tensor]:
     """The parts of *value* along *axis*, each without that dimension.
+
+    >>> show(*ax.unstack([[1, 2], [3, 4]]))
+    [1 2]
+    [3 4]
 
     Raises:
         InvalidArgumentError: the size of that dimension is not known and *num* not given, or they differ.
@@ -53,11 +69,15 @@ def split(
 ) -> list[Tensor]:
     """The parts of *value* along *axis*.
 
+    >>> show(*ax.split([1, 2, 3, 4], 2))
+    [1 2]
+    [3 4]
+
     Args:
         value: the tensor.
         num_or_size_splits: how many equal parts; or a list or vector of their sizes, one of which may be -1.
         axis: the dimension.
-        num: how many sizes there are, where the vector does not tell.
+        num: the number of sizes, if the shape of the vector is unknown.
 
     Raises:
         InvalidArgumentError: the sizes do not add up, or their number is not known.
@@ -84,12 +104,21 @@ def _known_size(x: Tensor, axis: int) -> int | None:
 def dynamic_partition(
     data: TensorLike, partitions: TensorLike, num_partitions: int, name: str | None = None
 ) -> list[Tensor]:
-    """*num_partitions* tensors; row i of *data* is in the one that ``partitions[i]`` (int32) says, in order."""
+    """*num_partitions* tensors; row i of *data* is in tensor ``partitions[i]`` (int32), in order.
+
+    >>> show(*ax.dynamic_partition([1, 2, 3], [1, 0, 1], 2))
+    [2]
+    [1 3]
+    """
     return tensors_op("DynamicPartition", [data, partitions], name, num_partitions=num_partitions)
 
 
 def dynamic_stitch(indices: Sequence[TensorLike], data: Sequence[TensorLike], name: str | None = None) -> Tensor:
-    """One tensor from several: row ``indices[m][i]`` is ``data[m][i]``; of several for one row the last counts."""
+    """One tensor from several: row ``indices[m][i]`` is ``data[m][i]``.  The last one counts if a row occurs twice.
+
+    >>> show(ax.dynamic_stitch([[0, 2], [1]], [[10, 30], [20]]))
+    [10 20 30]
+    """
     return tensor_op("DynamicStitch", [list(indices), list(data)], name)
 
 
@@ -99,7 +128,11 @@ def space_to_depth(
     data_format: str = "NHWC",
     name: str | None = None,
 ) -> Tensor:
-    """Pictures whose blocks of *block_size* x *block_size* points have become channels."""
+    """Images [n, h, w, c]: blocks of *block_size* x *block_size* pixels become channels.
+
+    >>> show(ax.space_to_depth([[[[1], [2]], [[3], [4]]]], 2))
+    [[[[1 2 3 4]]]]
+    """
     return tensor_op("SpaceToDepth", [input], name, block_size=block_size, data_format=data_format)
 
 
@@ -109,7 +142,12 @@ def depth_to_space(
     data_format: str = "NHWC",
     name: str | None = None,
 ) -> Tensor:
-    """Pictures whose channels have become blocks of *block_size* x *block_size* points."""
+    """Images [n, h, w, c]: channels become blocks of *block_size* x *block_size* pixels.
+
+    >>> show(ax.squeeze(ax.depth_to_space([[[[1, 2, 3, 4]]]], 2)))
+    [[1 2]
+     [3 4]]
+    """
     return tensor_op("DepthToSpace", [input], name, block_size=block_size, data_format=data_format)
 
 
@@ -120,5 +158,10 @@ def reverse_sequence(
     batch_axis: int = 0,
     name: str | None = None,
 ) -> Tensor:
-    """*input* with, for each entry of *batch_axis*, its first ``seq_lengths[i]`` elements along *seq_axis* reversed."""
+    """*input* with the first ``seq_lengths[i]`` elements along *seq_axis* reversed, for each entry i of *batch_axis*.
+
+    >>> show(ax.reverse_sequence([[1, 2, 3], [4, 5, 6]], [2, 3], seq_axis=1))
+    [[2 1 3]
+     [6 5 4]]
+    """
     return tensor_op("ReverseSequence", [input, seq_lengths], name, seq_dim=seq_axis, batch_dim=batch_axis)

@@ -1,9 +1,11 @@
 """Linear algebra: products, decompositions, norms, diagonals.
 
 Names and arguments are those of ``tf.linalg`` and ``tf`` (``tensorflow/python/ops/math_ops.py``, ``linalg_ops.py``,
-``special_math_ops.py``).  A matrix stands in the last two dimensions; those before count matrices.
-InvalidArgumentError where
-shapes are known not to fit while the graph is built, else when it runs.
+``special_math_ops.py``).  The last two dimensions are the matrix; the dimensions before them count matrices.
+
+Raises:
+    InvalidArgumentError: shapes do not fit: while the graph is built where they are known, else when it runs.
+    InvalidTypeError: the operands have different dtypes.
 """
 
 from __future__ import annotations
@@ -43,8 +45,11 @@ def matmul(
     adjoint_b: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """The matrix product of *a* and *b*: MatMul for two matrices, else BatchMatMulV2, which broadcasts what is before
-    them.
+    """The matrix product of *a* and *b*; dimensions before the last two are broadcast.
+
+    >>> show(ax.matmul([[1.0, 2.0], [3.0, 4.0]], [[1.0], [1.0]]))
+    [[3.]
+     [7.]]
 
     Args:
         a: [..., m, k], or [..., k, m] with *transpose_a* or *adjoint_a* (conjugated too).
@@ -79,6 +84,9 @@ def _batched_operand(x: Tensor, transpose: bool, adjoint: bool) -> tuple[Tensor,
 def tensordot(a: TensorLike, b: TensorLike, axes: Any, name: str | None = None) -> Tensor:
     """The sum of products of *a* and *b* over pairs of dimensions.
 
+    >>> show(ax.tensordot([1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]], 1))
+    [ 7. 10.]
+
     Args:
         a: a tensor of known rank.
         b: a tensor of known rank.
@@ -110,7 +118,11 @@ def _contracted(axes: Any, rank_x: int, rank_y: int) -> tuple[list[int], list[in
 
 
 def einsum(equation: str, *inputs: TensorLike, name: str | None = None) -> Tensor:
-    """Einstein's summation, such as ``"bij,bjk->bik"``; without an arrow, labels that occur once are kept, in order."""
+    """Einstein's summation, such as ``"bij,bjk->bik"``.  Without an arrow, labels that occur once are kept, in order.
+
+    >>> show(ax.einsum("ij,j->i", [[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]))
+    [21. 43.]
+    """
     return tensor_op("Einsum", [list(inputs)], name, equation=_explicit(equation.replace(" ", "")))
 
 
@@ -129,7 +141,11 @@ def norm(
     keepdims: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """The norm of vectors over *axis*, by default everything: ``"euclidean"``, any positive number, or infinity."""
+    """The norm of vectors over *axis*, by default everything: ``"euclidean"``, any positive number, or infinity.
+
+    >>> show(ax.norm([3.0, 4.0]))
+    5.0
+    """
     with composite(name, "norm", [tensor]) as scope:
         (x,) = in_graph_of([tensor])
         size = unary.abs(x)
@@ -147,40 +163,73 @@ def norm(
 
 
 def cholesky(input: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
-    """The lower triangular L with L L^H = x; x that is not positive definite fails when the graph runs."""
+    """The lower triangular L with L L^H = x.  If x is not positive definite, the run fails.
+
+    >>> show(ax.cholesky([[4.0, 2.0], [2.0, 5.0]]))
+    [[2. 0.]
+     [1. 2.]]
+    """
     return tensor_op("Cholesky", [input], name)
 
 
 def inv(input: TensorLike, adjoint: bool = False, name: str | None = None) -> Tensor:  # noqa: A002
-    """The inverse of square matrices (of their adjoints); one that has none fails when the graph runs."""
+    """The inverse of square matrices, or of their adjoints.  If a matrix has no inverse, the run fails.
+
+    >>> show(ax.inv([[2.0, 0.0], [0.0, 4.0]]))
+    [[0.5  0.  ]
+     [0.   0.25]]
+    """
     return tensor_op("MatrixInverse", [input], name, adjoint=adjoint)
 
 
 def solve(matrix: TensorLike, rhs: TensorLike, adjoint: bool = False, name: str | None = None) -> Tensor:
-    """The x with matrix x = rhs (with the matrix's adjoint if *adjoint*), *rhs* being [..., m, k]."""
+    """The x with matrix x = rhs (with the matrix's adjoint if *adjoint*), *rhs* being [..., m, k].
+
+    >>> show(ax.solve([[2.0, 0.0], [0.0, 4.0]], [[2.0], [8.0]]))
+    [[1.]
+     [2.]]
+    """
     return tensor_op("MatrixSolve", [matrix, rhs], name, adjoint=adjoint)
 
 
 def triangular_solve(
     matrix: TensorLike, rhs: TensorLike, lower: bool = True, adjoint: bool = False, name: str | None = None
 ) -> Tensor:
-    """The x with matrix x = rhs, where only the lower (or upper) triangle of the matrix counts."""
+    """The x with matrix x = rhs, where only the lower (or upper) triangle of the matrix counts.
+
+    >>> show(ax.triangular_solve([[2.0, 0.0], [1.0, 1.0]], [[4.0], [5.0]]))
+    [[2.]
+     [3.]]
+    """
     return tensor_op("MatrixTriangularSolve", [matrix, rhs], name, lower=lower, adjoint=adjoint)
 
 
 def det(input: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
-    """The determinants of square matrices."""
+    """The determinants of square matrices.
+
+    >>> show(ax.det([[2.0, 0.0], [0.0, 3.0]]))
+    6.0
+    """
     return tensor_op("MatrixDeterminant", [input], name)
 
 
 def trace(x: TensorLike, name: str | None = None) -> Tensor:
-    """The sums of the main diagonals."""
+    """The sums of the main diagonals.
+
+    >>> show(ax.trace([[1, 2], [3, 4]]))
+    5
+    """
     with composite(name, "Trace", [x]) as scope:
         return reduce_sum(diag_part(x), [-1], name=scope)
 
 
 def diag(diagonal: TensorLike, name: str | None = None) -> Tensor:
-    """Square matrices with the vectors in the last dimension of *diagonal* as main diagonals, and zeros elsewhere."""
+    """Square matrices with the vectors in the last dimension of *diagonal* as main diagonals, and zeros elsewhere.
+
+    >>> show(ax.diag([1, 2]))
+    [[1 0]
+     [0 2]]
+    """
     (x,) = in_graph_of([diagonal])
     return _diag(x, -1, -1, name)
 
@@ -192,7 +241,11 @@ def _diag(diagonal: Tensor, num_rows: Any, num_cols: Any, name: str | None) -> T
 
 
 def diag_part(input: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
-    """The main diagonals of matrices."""
+    """The main diagonals of matrices.
+
+    >>> show(ax.diag_part([[1, 2], [3, 4]]))
+    [1 4]
+    """
     (x,) = in_graph_of([input])
     with graph_to_use(x):
         return tensor_op("MatrixDiagPartV3", [x, 0, array.zeros([], dtype_of(x))], name)
@@ -204,7 +257,13 @@ def matrix_band_part(
     num_upper: TensorLike,
     name: str | None = None,
 ) -> Tensor:
-    """Matrices with zeros outside of so many diagonals below and above the main one; -1 keeps all of that side."""
+    """Matrices with zeros outside *num_lower* and *num_upper* diagonals beside the main one; -1 keeps all of a side.
+
+    >>> show(ax.matrix_band_part([[1, 2, 3], [4, 5, 6], [7, 8, 9]], 0, -1))
+    [[1 2 3]
+     [0 5 6]
+     [0 0 9]]
+    """
     return tensor_op("MatrixBandPart", [input, num_lower, num_upper], name)
 
 
@@ -215,7 +274,12 @@ def eye(
     dtype: DTypeLike = types.float32,
     name: str | None = None,
 ) -> Tensor:
-    """Identity matrices: ones on the main diagonal and zeros elsewhere, [*batch_shape, num_rows, num_columns]."""
+    """Identity matrices: ones on the main diagonal and zeros elsewhere, one for each place of *batch_shape*.
+
+    >>> show(ax.eye(2))
+    [[1. 0.]
+     [0. 1.]]
+    """
     columns = num_rows if num_columns is None else num_columns
     with graph_of((num_rows, columns, batch_shape)):
         shorter = min(num_rows, columns) if _is_static(num_rows, columns) else math.minimum(num_rows, columns)

@@ -1,6 +1,11 @@
 """Lookup tables with keys and values that do not change.
 
 After ``tensorflow/python/ops/lookup_ops.py``.
+
+Raises:
+    InvalidArgumentError: there are more keys than values, or fewer.
+    InvalidTypeError: a key or value has another dtype.
+    FailedPreconditionError: when the graph runs, the table is not initialized, or a key has two values.
 """
 
 from __future__ import annotations
@@ -16,15 +21,21 @@ TABLE_INITIALIZERS = "table_initializers"  # the key of Graph.collections
 
 
 class StaticHashTable:
-    """A table from *keys* to *values*, vectors of one length, with a default for all other keys.
+    """A table from *keys* to *values*, vectors of the same length, with a default for all other keys.
 
-    Run ``initializer``, or ``tables_initializer``, first.
+    Run its ``initializer``, or ``tables_initializer``, before lookups.
+
+    >>> prices = ax.StaticHashTable(["tea", "bread"], [3, 5], default_value=0)
+    >>> with ax.control_dependencies([prices.initializer]):
+    ...     found = prices.lookup(["bread", "figs"])
+    >>> show(found)
+    [5 0]
 
     Args:
         keys: integers or strings.
         values: numbers, bools or strings.
         default_value: a scalar of the values' dtype.
-        key_dtype, value_dtype: their dtypes, by default those of the vectors.
+        key_dtype, value_dtype: the dtypes, by default those of the vectors.
         name: the name of its node.
     """
 
@@ -43,8 +54,8 @@ class StaticHashTable:
             known, found = as_tensor(keys, key_dtype, "keys"), as_tensor(values, value_dtype, "values")
             self.key_dtype: DType = dtype_of(known)
             self.value_dtype: DType = dtype_of(found)
-            self.default_value = as_tensor(default_value, self.value_dtype, "default_value")
-            self.handle = tensor_op(
+            self.default_value: Tensor = as_tensor(default_value, self.value_dtype, "default_value")
+            self.handle: Tensor = tensor_op(
                 "HashTableV2",
                 (),
                 full_name + "/",
@@ -52,7 +63,7 @@ class StaticHashTable:
                 value_dtype=self.value_dtype,
                 shared_name=full_name,
             )
-            self.initializer = effect_op("InitializeTableV2", [self.handle, known, found], "initialize")
+            self.initializer: Node = effect_op("InitializeTableV2", [self.handle, known, found], "initialize")
         graph.collections.setdefault(TABLE_INITIALIZERS, []).append(self.initializer)
 
     @property
@@ -76,5 +87,12 @@ class StaticHashTable:
 
 
 def tables_initializer(name: str = "init_all_tables") -> Node:
-    """An operation that initializes the lookup tables that the current graph has by now."""
+    """An operation that initializes all lookup tables that the current graph has so far.
+
+    >>> prices = ax.StaticHashTable(["tea", "bread"], [3, 5], default_value=0)
+    >>> with ax.control_dependencies([ax.tables_initializer()]):
+    ...     found = prices.lookup(["tea"])
+    >>> show(found)
+    [3]
+    """
     return group(*current_graph().collections.get(TABLE_INITIALIZERS, ()), name=name)

@@ -1,8 +1,11 @@
 """Neural networks: activations, softmax and losses, normalization.
 
-Names and arguments are those of ``tf.nn`` (``tensorflow/python/ops/nn_ops.py``, ``nn_impl.py``).  The input is of
-floats, and the
-result of its dtype and shape, where nothing else is said.
+Names and arguments are those of ``tf.nn`` (``tensorflow/python/ops/nn_ops.py``, ``nn_impl.py``).  Unless the function
+says otherwise, the input has floats, and the result has its dtype and shape.
+
+Raises:
+    InvalidArgumentError: the op does not take the dtype; shapes do not fit; or, when the graph runs, a label is out of
+        range.
 """
 
 from __future__ import annotations
@@ -25,42 +28,74 @@ _SQRT_2_OVER_PI: Final = 0.7978845608028654
 
 
 def relu(features: TensorLike, name: str | None = None) -> Tensor:
-    """max(x, 0), for real numbers."""
+    """max(x, 0), for real numbers.
+
+    >>> show(ax.relu([-1.0, 2.0]))
+    [0. 2.]
+    """
     return tensor_op("Relu", [features], name)
 
 
 def relu6(features: TensorLike, name: str | None = None) -> Tensor:
-    """min(max(x, 0), 6), for real numbers."""
+    """min(max(x, 0), 6), for real numbers.
+
+    >>> show(ax.relu6([-1.0, 7.0]))
+    [0. 6.]
+    """
     return tensor_op("Relu6", [features], name)
 
 
 def leaky_relu(features: TensorLike, alpha: float = 0.2, name: str | None = None) -> Tensor:
-    """x where it is positive and *alpha* x elsewhere."""
+    """x where it is positive and *alpha* x elsewhere.
+
+    >>> show(ax.leaky_relu([-1.0, 2.0]))
+    [-0.2  2. ]
+    """
     return tensor_op("LeakyRelu", [features], name, alpha=alpha)
 
 
 def elu(features: TensorLike, name: str | None = None) -> Tensor:
-    """x where it is positive and e ** x - 1 elsewhere."""
+    """x where it is positive and e ** x - 1 elsewhere.
+
+    >>> show(ax.elu([-1.0, 2.0]))
+    [-0.6321  2.    ]
+    """
     return tensor_op("Elu", [features], name)
 
 
 def selu(features: TensorLike, name: str | None = None) -> Tensor:
-    """elu scaled so that it keeps mean 0 and variance 1."""
+    """elu scaled so that it keeps mean 0 and variance 1.
+
+    >>> show(ax.selu([-1.0, 1.0]))
+    [-1.1113  1.0507]
+    """
     return tensor_op("Selu", [features], name)
 
 
 def softplus(features: TensorLike, name: str | None = None) -> Tensor:
-    """log(1 + e ** x)."""
+    """log(1 + e ** x).
+
+    >>> show(ax.softplus([0.0, 1.0]))
+    [0.6931 1.3133]
+    """
     return tensor_op("Softplus", [features], name)
 
 
 def softsign(features: TensorLike, name: str | None = None) -> Tensor:
-    """x / (1 + |x|)."""
+    """``x / (1 + |x|)``.
+
+    >>> show(ax.softsign([-1.0, 3.0]))
+    [-0.5   0.75]
+    """
     return tensor_op("Softsign", [features], name)
 
 
 def gelu(features: TensorLike, approximate: bool = False, name: str | None = None) -> Tensor:
-    """x times the probability that a normal variable is below it; by tanh if *approximate*, else by erf."""
+    """x times the probability that a normal variable is below x; with tanh if *approximate*, else with erf.
+
+    >>> show(ax.gelu([-1.0, 1.0]))
+    [-0.1587  0.8413]
+    """
     with composite(name, "Gelu", [features]) as scope:
         (x,) = in_graph_of([features])
         if approximate:
@@ -72,24 +107,40 @@ def gelu(features: TensorLike, approximate: bool = False, name: str | None = Non
 
 
 def silu(features: TensorLike, beta: float = 1.0, name: str | None = None) -> Tensor:
-    """x sigmoid(*beta* x)."""
+    """x sigmoid(*beta* x).
+
+    >>> show(ax.silu([0.0, 1.0]))
+    [0.     0.7311]
+    """
     with composite(name, "silu", [features]) as scope:
         (x,) = in_graph_of([features])
         return math.multiply(x, unary.sigmoid(x if beta == 1.0 else math.multiply(beta, x)), scope)
 
 
 def swish(features: TensorLike, beta: float = 1.0, name: str | None = None) -> Tensor:
-    """x sigmoid(*beta* x); the same as silu."""
+    """x sigmoid(*beta* x); the same as silu.
+
+    >>> show(ax.swish([0.0, 1.0]))
+    [0.     0.7311]
+    """
     return silu(features, beta, name or "swish")
 
 
 def softmax(logits: TensorLike, axis: int = -1, name: str | None = None) -> Tensor:
-    """exp(x) / sum(exp(x)) along *axis*."""
+    """exp(x) / sum(exp(x)) along *axis*.
+
+    >>> show(ax.softmax([0.0, 0.0]))
+    [0.5 0.5]
+    """
     return _along_axis("Softmax", logits, axis, name)
 
 
 def log_softmax(logits: TensorLike, axis: int = -1, name: str | None = None) -> Tensor:
-    """The logarithm of softmax along *axis*."""
+    """The logarithm of softmax along *axis*.
+
+    >>> show(ax.log_softmax([0.0, 0.0]))
+    [-0.6931 -0.6931]
+    """
     return _along_axis("LogSoftmax", logits, axis, name)
 
 
@@ -115,7 +166,11 @@ def _axis_last(x: Tensor, axis: int) -> list[int]:
 def softmax_cross_entropy_with_logits(
     labels: TensorLike, logits: TensorLike, axis: int = -1, name: str | None = None
 ) -> Tensor:
-    """-sum(labels log(softmax(logits))) along *axis*, which the result lacks; *labels* are probabilities."""
+    """-sum(labels log(softmax(logits))) along *axis*; *labels* are probabilities.  The result has no *axis*.
+
+    >>> show(ax.softmax_cross_entropy_with_logits(labels=[[1.0, 0.0]], logits=[[0.0, 0.0]]))
+    [0.6931]
+    """
     with composite(name, "softmax_cross_entropy_with_logits", [labels, logits]) as scope:
         (x,) = in_graph_of([logits])
         (wanted,) = in_graph_of([basic.cast(labels, dtype_of(x))])
@@ -128,7 +183,11 @@ def softmax_cross_entropy_with_logits(
 
 
 def sparse_softmax_cross_entropy_with_logits(labels: TensorLike, logits: TensorLike, name: str | None = None) -> Tensor:
-    """-log(softmax(logits)) at the class that *labels*, int32 or int64 and of one dimension less, says."""
+    """-log(softmax(logits)) at the classes in *labels*, int32 or int64, with one dimension less.
+
+    >>> show(ax.sparse_softmax_cross_entropy_with_logits(labels=[0], logits=[[0.0, 0.0]]))
+    [0.6931]
+    """
     with composite(name, "sparse_softmax_cross_entropy_with_logits", [labels, logits]) as scope:
         wanted, x = in_graph_of([labels, logits])
         return _row_losses(
@@ -150,7 +209,11 @@ def _row_losses(x: Tensor, scope: str, op_of: Callable[[Tensor], tuple[str, list
 
 
 def sigmoid_cross_entropy_with_logits(labels: TensorLike, logits: TensorLike, name: str | None = None) -> Tensor:
-    """-labels log(sigmoid(logits)) - (1 - labels) log(1 - sigmoid(logits)), without overflow."""
+    """-labels log(sigmoid(logits)) - (1 - labels) log(1 - sigmoid(logits)), without overflow.
+
+    >>> show(ax.sigmoid_cross_entropy_with_logits(labels=[1.0, 0.0], logits=[0.0, 0.0]))
+    [0.6931 0.6931]
+    """
     with composite(name, "logistic_loss", [labels, logits]) as scope:
         (x,) = in_graph_of([logits])
         positive = math.maximum(x, 0.0)
@@ -159,12 +222,20 @@ def sigmoid_cross_entropy_with_logits(labels: TensorLike, logits: TensorLike, na
 
 
 def l2_loss(t: TensorLike, name: str | None = None) -> Tensor:
-    """Half the sum of squares, a scalar."""
+    """Half the sum of squares, a scalar.
+
+    >>> show(ax.l2_loss([3.0, 4.0]))
+    12.5
+    """
     return tensor_op("L2Loss", [t], name)
 
 
 def l2_normalize(x: TensorLike, axis: Any = None, epsilon: float = 1e-12, name: str | None = None) -> Tensor:
-    """x divided by its Euclidean norm along *axis* (at least sqrt(*epsilon*))."""
+    """x divided by its Euclidean norm along *axis* (at least sqrt(*epsilon*)).
+
+    >>> show(ax.l2_normalize([3.0, 4.0]))
+    [0.6 0.8]
+    """
     with composite(name, "l2_normalize", [x]) as scope:
         (tensor,) = in_graph_of([x])
         squares = reduce_sum(unary.square(tensor), axis, keepdims=True)
@@ -172,14 +243,22 @@ def l2_normalize(x: TensorLike, axis: Any = None, epsilon: float = 1e-12, name: 
 
 
 def in_top_k(targets: TensorLike, predictions: TensorLike, k: TensorLike, name: str | None = None) -> Tensor:
-    """For each row of *predictions* (float32) whether the class *targets* says is among its *k* largest."""
+    """For each row of *predictions* (float32), whether its target class is among its *k* largest values.
+
+    >>> show(ax.in_top_k([1, 0], [[0.1, 0.9], [0.1, 0.9]], 1))
+    [ True False]
+    """
     with composite(name, "in_top_k", [targets, predictions, k]) as scope:
         (wanted,) = in_graph_of([targets])
         return tensor_op("InTopKV2", [predictions, wanted, basic.cast(k, dtype_of(wanted))], scope)
 
 
 def bias_add(value: TensorLike, bias: TensorLike, data_format: str = "NHWC", name: str | None = None) -> Tensor:
-    """*value* plus the vector *bias* along the channels: the last dimension, or the second with ``"NCHW"``."""
+    """*value* plus the vector *bias* along the channels: the last dimension, or the second with ``"NCHW"``.
+
+    >>> show(ax.bias_add([[1.0, 2.0]], [10.0, 20.0]))
+    [[11. 22.]]
+    """
     layout = "NCHW" if data_format.startswith("NC") else "NHWC"
     return tensor_op("BiasAdd", [value, bias], name, data_format=layout)
 
@@ -193,7 +272,11 @@ def batch_normalization(
     variance_epsilon: float,
     name: str | None = None,
 ) -> Tensor:
-    """(x - mean) / sqrt(variance + variance_epsilon) * scale + offset, all broadcast; no offset or scale where None."""
+    """(x - mean) / sqrt(variance + variance_epsilon) * scale + offset, all broadcast; no offset or scale where None.
+
+    >>> show(ax.batch_normalization([1.0, 3.0], 2.0, 1.0, None, 10.0, 0.0))
+    [-10.  10.]
+    """
     with composite(name, "batchnorm", [x, mean, variance, offset, scale]) as scope:
         (data,) = in_graph_of([x])
         center, spread = (m if holds_tensor(m) else as_tensor(m, dtype_of(data)) for m in (mean, variance))
@@ -215,7 +298,11 @@ def layer_norm(
     epsilon: float = 1e-5,
     name: str | None = None,
 ) -> Tensor:
-    """*x* brought to mean 0 and variance 1 over *axis*, then times *scale* plus *offset*."""
+    """*x* normalized to mean 0 and variance 1 over *axis*, then times *scale* plus *offset*.
+
+    >>> show(ax.layer_norm([[1.0, 3.0]], epsilon=0.0))
+    [[-1.  1.]]
+    """
     with composite(name, "layer_norm", [x, scale, offset]) as scope:
         (data,) = in_graph_of([x])
         mean, variance = moments(data, axis, keepdims=True)

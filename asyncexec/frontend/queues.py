@@ -1,7 +1,12 @@
 """Queues: elements, each of one or several tensors, that runs of a graph hand to one another.
 
-After ``tensorflow/python/ops/data_flow_ops.py``.  An enqueue waits while the queue is full and a dequeue while it holds
-too few; closing it ends the waits: CancelledError for who adds, OutOfRangeError for who takes.
+After ``tensorflow/python/ops/data_flow_ops.py``.  An enqueue waits while the queue is full, and a dequeue waits while
+the queue holds too few elements.
+
+Raises:
+    InvalidArgumentError: when the graph runs, an element does not fit the dtypes or shapes of the queue.
+    CancelledError: when the graph runs, an enqueue finds the queue closed.
+    OutOfRangeError: when the graph runs, a dequeue finds the queue closed and too few elements in it.
 """
 
 from __future__ import annotations
@@ -29,8 +34,8 @@ class QueueBase:
 
     def __init__(self, handle: Tensor, dtypes: Sequence[DType], shapes: Sequence[TensorShape] | None) -> None:
         self.handle = handle
-        self.dtypes = tuple(dtypes)
-        self.shapes = tuple(shapes) if shapes else (UNKNOWN_SHAPE,) * len(self.dtypes)
+        self.dtypes: tuple[DType, ...] = tuple(dtypes)
+        self.shapes: tuple[TensorShape, ...] = tuple(shapes) if shapes else (UNKNOWN_SHAPE,) * len(self.dtypes)
 
     @property
     def name(self) -> str:
@@ -114,13 +119,18 @@ class QueueBase:
 
 
 class FIFOQueue(QueueBase):
-    """A queue that gives elements in the order they came.
+    """A queue that gives elements in the order in which they were added.
+
+    >>> queue = ax.FIFOQueue(10, ax.int32, [[]])
+    >>> with ax.control_dependencies([queue.enqueue_many([3, 1, 2])]):
+    ...     show(queue.dequeue_many(3))
+    [3 1 2]
 
     Args:
-        capacity: how many it holds at most; -1 for no limit.
+        capacity: the largest number of elements; -1 for no limit.
         dtypes: the dtype of each component of an element, or one for all.
         shapes: the shape of each component; needed by dequeue_many.
-        shared_name: the name by which queues of one session are the same.
+        shared_name: queues of one session with the same name are one queue.
         name: the name of its node.
     """
 
@@ -137,7 +147,16 @@ class FIFOQueue(QueueBase):
 
 
 class PaddingFIFOQueue(QueueBase):
-    """A FIFOQueue whose shapes may have sizes that are None: dequeue_many pads with zeros to the largest."""
+    """A FIFOQueue whose shapes may have sizes of None.  dequeue_many pads with zeros to the largest size.
+
+    >>> queue = ax.PaddingFIFOQueue(10, ax.int32, [[None]])
+    >>> with ax.control_dependencies([queue.enqueue([[1]])]):
+    ...     second = queue.enqueue([[2, 3]])
+    >>> with ax.control_dependencies([second]):
+    ...     show(queue.dequeue_many(2))
+    [[1 0]
+     [2 3]]
+    """
 
     def __init__(
         self,
@@ -152,7 +171,13 @@ class PaddingFIFOQueue(QueueBase):
 
 
 class RandomShuffleQueue(QueueBase):
-    """A queue that gives elements in random order and, until it is closed, keeps *min_after_dequeue* to choose from."""
+    """A queue that gives elements in random order.  Until it is closed, it keeps *min_after_dequeue* to choose from.
+
+    >>> queue = ax.RandomShuffleQueue(10, 0, ax.int32, [[]])
+    >>> with ax.control_dependencies([queue.enqueue_many([3, 1, 2])]):
+    ...     show(ax.sort(queue.dequeue_many(3)))
+    [1 2 3]
+    """
 
     def __init__(
         self,
@@ -171,7 +196,14 @@ class RandomShuffleQueue(QueueBase):
 
 
 class PriorityQueue(QueueBase):
-    """A queue that gives the element with the least priority first; the priority is an int64 before the components."""
+    """A queue that gives the element with the smallest number first: an int64 before the components.
+
+    >>> queue = ax.PriorityQueue(10, ax.string, [[]])
+    >>> with ax.control_dependencies([queue.enqueue_many([[2, 1], ["later", "first"]])]):
+    ...     show(*queue.dequeue())
+    1
+    b'first'
+    """
 
     def __init__(
         self,

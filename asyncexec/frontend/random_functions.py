@@ -1,10 +1,13 @@
 """Random numbers.
 
 Names and arguments are those of ``tf.random`` (``tensorflow/python/ops/random_ops.py``, ``stateless_random_ops.py``,
-``tensorflow/python/framework/random_seed.py``).  Without *seed* each session draws other numbers; with it each draws
-the
-same, run after run another.  The ``stateless_...`` functions give the same numbers for the same *seed*, two integers,
-always.
+``tensorflow/python/framework/random_seed.py``).  Without *seed* each session draws other numbers.  With a seed each
+session draws the same series of numbers, one after the other, run after run.  The ``stateless_...`` functions always
+give the same numbers for the same *seed*, two integers.
+
+Raises:
+    InvalidArgumentError: the op does not draw this dtype; or, when the graph runs, a size is negative, or *minval* is
+        not below *maxval*.
 """
 
 from __future__ import annotations
@@ -36,7 +39,12 @@ def random_uniform(
     seed: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Numbers of *shape*, all of [*minval*, *maxval*) equally likely; *maxval* is 1 for floats by default."""
+    """Numbers of *shape*, uniformly distributed in [*minval*, *maxval*); *maxval* is 1 for floats by default.
+
+    >>> dice = ax.random_uniform([100], 1, 7, ax.int32)
+    >>> show(ax.reduce_all((dice >= 1) & (dice <= 6)))
+    True
+    """
     wanted = as_dtype(dtype)
     with composite(name, "random_uniform", [shape, minval, maxval]) as scope:
         low, high = _bounds(minval, maxval, wanted)
@@ -62,7 +70,11 @@ def random_normal(
     seed: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Normally distributed floats of *shape*."""
+    """Normally distributed floats of *shape*.
+
+    >>> show(ax.shape(ax.random_normal([2, 3], seed=7)))
+    [2 3]
+    """
     return _scaled("RandomStandardNormal", "random_normal", [shape], mean, stddev, dtype, name, op_seeds(seed))
 
 
@@ -74,7 +86,11 @@ def truncated_normal(
     seed: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Normally distributed floats of *shape*, none further than two standard deviations from the mean."""
+    """Normally distributed floats of *shape*, all within two standard deviations of the mean.
+
+    >>> show(ax.reduce_all(ax.abs(ax.truncated_normal([100])) <= 2.0))
+    True
+    """
     return _scaled("TruncatedNormal", "truncated_normal", [shape], mean, stddev, dtype, name, op_seeds(seed))
 
 
@@ -95,7 +111,11 @@ def _scaled(
 
 
 def random_shuffle(value: TensorLike, seed: int | None = None, name: str | None = None) -> Tensor:
-    """*value* with its rows in random order."""
+    """*value* with its rows in random order.
+
+    >>> show(ax.sort(ax.random_shuffle([30, 10, 20])))
+    [10 20 30]
+    """
     return tensor_op("RandomShuffle", [value], name, **op_seeds(seed))
 
 
@@ -107,7 +127,12 @@ def stateless_random_uniform(
     dtype: DTypeLike = types.float32,
     name: str | None = None,
 ) -> Tensor:
-    """What random_uniform gives, by *seed* alone."""
+    """Uniformly distributed numbers of *shape*, determined by *seed* alone.
+
+    >>> a, b = (ax.stateless_random_uniform([3], seed=[1, 2]) for _ in "ab")
+    >>> show(ax.equal(a, b))
+    [ True  True  True]
+    """
     wanted = as_dtype(dtype)
     with composite(name, "stateless_random_uniform", [shape, seed, minval, maxval]) as scope:
         low, high = _bounds(minval, maxval, wanted)
@@ -125,7 +150,12 @@ def stateless_random_normal(
     dtype: DTypeLike = types.float32,
     name: str | None = None,
 ) -> Tensor:
-    """What random_normal gives, by *seed* alone."""
+    """Normally distributed floats of *shape*, determined by *seed* alone.
+
+    >>> a, b = (ax.stateless_random_normal([3], seed=[1, 2]) for _ in "ab")
+    >>> show(ax.equal(a, b))
+    [ True  True  True]
+    """
     return _scaled("StatelessRandomNormal", "stateless_random_normal", [shape, seed], mean, stddev, dtype, name, {})
 
 
@@ -137,7 +167,12 @@ def stateless_truncated_normal(
     dtype: DTypeLike = types.float32,
     name: str | None = None,
 ) -> Tensor:
-    """What truncated_normal gives, by *seed* alone."""
+    """Floats of *shape* as of truncated_normal, determined by *seed* alone.
+
+    >>> a, b = (ax.stateless_truncated_normal([3], seed=[1, 2]) for _ in "ab")
+    >>> show(ax.equal(a, b))
+    [ True  True  True]
+    """
     return _scaled(
         "StatelessTruncatedNormal", "stateless_truncated_normal", [shape, seed], mean, stddev, dtype, name, {}
     )

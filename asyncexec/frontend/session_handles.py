@@ -17,14 +17,15 @@ from asyncexec.graph.node import Node, Tensor
 
 
 def get_session_handle(data: Tensor, name: str | None = None) -> Tensor:
-    """A string scalar; fetched, it gives a handle of *data*, which the session keeps from then on::
+    """A string scalar.  Fetching it gives a handle of *data*, and the session keeps the tensor::
 
         handle = await session.run(ax.get_session_handle(y))
         holder, kept = ax.get_session_tensor(handle, ax.float32)
         await session.run(kept * 2, {holder: handle})
 
     The tensor stays until ``delete_session_tensor`` or the end of the session.  A handle that is not fetched, or whose
-    run fails, keeps nothing.  A handle may also be fed, as it is, for any tensor of its dtype.
+    run fails, keeps nothing.  A handle may also be fed for any tensor of its dtype.  InvalidTypeError if *data* is no
+    tensor.
     """
     if not isinstance(data, Tensor):
         raise InvalidTypeError(f"get_session_handle takes a tensor, not {type(data).__name__} {data!r}")
@@ -33,10 +34,10 @@ def get_session_handle(data: Tensor, name: str | None = None) -> Tensor:
 
 
 def get_session_tensor(handle: str | bytes, dtype: DTypeLike, name: str | None = None) -> tuple[Tensor, Tensor]:
-    """A placeholder to feed a handle for, and the tensor of *dtype* that the session keeps under what is fed.
+    """A placeholder for a handle, and the tensor of *dtype* that the session keeps under that handle.
 
-    Both are on the device of *handle*, which is a fetched one or its text.  A run fails with InvalidArgumentError where
-    the session keeps no such tensor, with InternalError where it is of another dtype.
+    Both are on the device of *handle*, a fetched handle or its text.  A run fails with InvalidArgumentError if the
+    session keeps no such tensor, and with InternalError if the tensor has another dtype.
     """
     with device(_device_of(handle)):
         holder = placeholder(types.string)
@@ -44,9 +45,9 @@ def get_session_tensor(handle: str | bytes, dtype: DTypeLike, name: str | None =
 
 
 def delete_session_tensor(handle: str | bytes, name: str | None = None) -> tuple[Tensor, Node]:
-    """A placeholder to feed a handle for, and an operation that lets the session keep its tensor no longer.
+    """A placeholder for a handle, and an operation that removes the tensor of that handle from the session.
 
-    Both are on the device of *handle*.  A run fails with InvalidArgumentError where the session keeps no such tensor.
+    Both are on the device of *handle*.  A run fails with InvalidArgumentError if the session keeps no such tensor.
     """
     with device(_device_of(handle)):
         holder = placeholder(types.string)

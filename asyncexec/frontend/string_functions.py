@@ -1,8 +1,12 @@
 """Functions of strings, element by element.
 
 Names and arguments are those of ``tf.strings`` and ``tf.compat.v1`` (``tensorflow/python/ops/string_ops.py``).  A
-string is a
-sequence of bytes; with *unit* ``"UTF8_CHAR"`` lengths and positions count characters.
+string is a sequence of bytes.  With *unit* ``"UTF8_CHAR"`` lengths and positions count characters.
+
+Raises:
+    InvalidTypeError: an argument has no strings.
+    InvalidArgumentError: when the graph runs, a pattern is malformed, a position is out of range, or a text is no
+        number.
 """
 
 from __future__ import annotations
@@ -36,45 +40,76 @@ def as_string(
 ) -> Tensor:
     """Each element written as text.
 
+    >>> show(ax.as_string([1, 2]))
+    [b'1' b'2']
+
     Args:
         input: numbers, bools or strings.
         precision: digits after the point, of floats.
         scientific: with an exponent, of floats.
         shortest: with an exponent where that is shorter, of floats.
-        width: of at least so many characters.
-        fill: what stands before it up to that width, by default blanks.
+        width: the smallest number of characters.
+        fill: the character that pads the text at its front, by default a blank.
     """
     options: dict[str, Any] = {"precision": precision, "scientific": scientific, "shortest": shortest}
     return tensor_op("AsString", [input], name, width=width, fill=fill, **options)
 
 
 def string_join(inputs: Sequence[TensorLike], separator: str = "", name: str | None = None) -> Tensor:
-    """The strings of several tensors of one shape (or scalars) joined, with *separator* between them."""
+    """The strings of several tensors of one shape (or scalars) joined, with *separator* between them.
+
+    >>> show(ax.string_join([["a", "b"], ["c", "d"]], separator="/"))
+    [b'a/c' b'b/d']
+    """
     return tensor_op("StringJoin", [list(inputs)], name, separator=separator)
 
 
 def string_split(input: TensorLike, sep: TensorLike = "", maxsplit: int = -1, name: str | None = None) -> SplitStrings:  # noqa: A002
-    """The parts of each string of a vector between *sep*, by default white space; at most *maxsplit* times."""
+    """The parts of each string of a vector between *sep*, by default white space; at most *maxsplit* splits.
+
+    >>> show(*ax.string_split(["a b", "c"]))
+    [[0 0]
+     [0 1]
+     [1 0]]
+    [b'a' b'b' b'c']
+    [2 2]
+    """
     return SplitStrings(*tensors_op("StringSplitV2", [input, sep], name, maxsplit=maxsplit))
 
 
 def string_length(input: TensorLike, unit: str = "BYTE", name: str | None = None) -> Tensor:  # noqa: A002
-    """How long each string is, as int32."""
+    """The length of each string, as int32.
+
+    >>> show(ax.string_length(["tea", "bread"]))
+    [3 5]
+    """
     return tensor_op("StringLength", [input], name, unit=unit)
 
 
 def string_lower(input: TensorLike, encoding: str = "", name: str | None = None) -> Tensor:  # noqa: A002
-    """In small letters: ASCII only, or all with *encoding* ``"utf-8"``."""
+    """Each string in lower case: ASCII letters only, or all letters with *encoding* ``"utf-8"``.
+
+    >>> show(ax.string_lower(["TEA"]))
+    [b'tea']
+    """
     return tensor_op("StringLower", [input], name, encoding=encoding)
 
 
 def string_upper(input: TensorLike, encoding: str = "", name: str | None = None) -> Tensor:  # noqa: A002
-    """In capital letters: ASCII only, or all with *encoding* ``"utf-8"``."""
+    """Each string in upper case: ASCII letters only, or all letters with *encoding* ``"utf-8"``.
+
+    >>> show(ax.string_upper(["tea"]))
+    [b'TEA']
+    """
     return tensor_op("StringUpper", [input], name, encoding=encoding)
 
 
 def string_strip(input: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
-    """Without white space at both ends."""
+    """Each string without white space at both ends.
+
+    >>> show(ax.string_strip(["  tea "]))
+    [b'tea']
+    """
     return tensor_op("StringStrip", [input], name)
 
 
@@ -83,7 +118,11 @@ def string_to_number(
     out_type: DTypeLike = types.float32,
     name: str | None = None,
 ) -> Tensor:
-    """The number each string spells, as *out_type*; text that is none fails when the graph runs."""
+    """The number in each string, as *out_type*.  A string that is no number fails the run.
+
+    >>> show(ax.string_to_number(["3.5", "-2"]))
+    [ 3.5 -2. ]
+    """
     return tensor_op("StringToNumber", [input], name, out_type=as_dtype(out_type))
 
 
@@ -94,7 +133,11 @@ def substr(
     unit: str = "BYTE",
     name: str | None = None,
 ) -> Tensor:
-    """*len* bytes or characters of each string from *pos* on (negative: from the end)."""
+    """*len* bytes or characters of each string from *pos* on (negative: from the end).
+
+    >>> show(ax.substr(["bread"], 1, 3))
+    [b'rea']
+    """
     return tensor_op("Substr", [input, pos, len], name, unit=unit)
 
 
@@ -105,24 +148,40 @@ def regex_replace(
     replace_global: bool = True,
     name: str | None = None,
 ) -> Tensor:
-    r"""Each string with what matches *pattern* replaced by *rewrite* (``\1`` is group 1), everywhere or only once."""
+    r"""Each string with the matches of *pattern*, or only the first, replaced by *rewrite* (``\1`` is group 1).
+
+    >>> show(ax.regex_replace(["a-b-c"], "-", "+"))
+    [b'a+b+c']
+    """
     return tensor_op("RegexReplace", [input, pattern, rewrite], name, replace_global=replace_global)
 
 
 def regex_full_match(input: TensorLike, pattern: TensorLike, name: str | None = None) -> Tensor:  # noqa: A002
-    """Whether *pattern* matches the whole of each string, as bool."""
+    """Whether *pattern* matches the whole of each string, as bool.
+
+    >>> show(ax.regex_full_match(["cat", "dog"], "c.*"))
+    [ True False]
+    """
     return tensor_op("RegexFullMatch", [input, pattern], name)
 
 
 def string_to_hash_bucket_fast(input: TensorLike, num_buckets: int, name: str | None = None) -> Tensor:  # noqa: A002
-    """A number below *num_buckets*, int64, that depends on the string alone."""
+    """A number below *num_buckets*, int64, that depends on the string alone.
+
+    >>> show(ax.string_to_hash_bucket_fast(["Hello", "TensorFlow", "2.x"], 3))
+    [0 2 2]
+    """
     return tensor_op("StringToHashBucketFast", [input], name, num_buckets=num_buckets)
 
 
 def reduce_join(
     inputs: TensorLike, axis: Any = None, keepdims: bool = False, separator: str = "", name: str | None = None
 ) -> Tensor:
-    """The strings along *axis*, by default all, joined with *separator* between them."""
+    """The strings along *axis*, by default all, joined with *separator* between them.
+
+    >>> show(ax.reduce_join(["a", "b"], separator="-"))
+    b'a-b'
+    """
     with composite(name, "ReduceJoin", [inputs]) as scope:
         (x,) = in_graph_of([inputs])
         return tensor_op("ReduceJoin", [x, axes_of(x, axis)], scope, keep_dims=keepdims, separator=separator)

@@ -1,7 +1,7 @@
 """``TensorArray``: a row of tensors that a loop reads and writes one by one.
 
-After ``_GraphTensorArray`` in ``tensorflow/python/ops/tensor_array_ops.py``.  A write gives a new TensorArray, that
-with the element written; the flow tensor that each carries puts reads after the writes before them.
+After ``_GraphTensorArray`` in ``tensorflow/python/ops/tensor_array_ops.py``.  A write gives a new TensorArray with the
+element written.  Each TensorArray carries a flow tensor, which puts reads after the writes before them.
 """
 
 from __future__ import annotations
@@ -47,19 +47,28 @@ class _Elements:
 
 
 class TensorArray:
-    """A row of tensors of one dtype; each element is written once and, unless told otherwise, read once.
+    """A row of tensors of one dtype.  Each element is written once and, by default, read once.
+
+    >>> array = ax.TensorArray(ax.int32, 2).write(0, 10).write(1, 20)
+    >>> show(array.stack())
+    [10 20]
 
     Args:
-        dtype: of its elements; under ``ax.object`` they are any Python values.
-        size: how many there are, an int or an int32 scalar tensor.
+        dtype: the dtype of its elements; with ``ax.object`` they are any Python values.
+        size: the number of elements, an int or an int32 scalar tensor.
         dynamic_size: whether a write past the end makes it longer.
-        clear_after_read: whether an element is forgotten once it has been read.
-        element_shape: what is known of the shape of its elements.
-        infer_shape: whether all elements are of one shape, which the first write tells.
-        name: a name for its node.
+        clear_after_read: whether an element is released once it has been read.
+        element_shape: the shape of its elements, as far as it is known.
+        infer_shape: whether all elements have the shape of the first one written.
+        name: the name of its node.
 
-    Methods that write return the TensorArray to go on with.  It can be a variable of a loop, and the result of a
-    branch.
+    Methods that write return a new TensorArray: go on with that one.  It can be a variable of a loop, and the result of
+    a branch.
+
+    Raises:
+        InvalidTypeError: an element has another dtype.
+        InvalidArgumentError: when the graph runs, an index is out of range, is written twice, or is read before it is
+            written or, with *clear_after_read*, twice.
     """
 
     __slots__ = ("_elements", "flow", "handle")
@@ -131,7 +140,7 @@ class TensorArray:
         return value
 
     def write(self, index: TensorLike, value: TensorLike, name: str | None = None) -> TensorArray:
-        """With *value* at *index*."""
+        """The TensorArray with *value* at *index*."""
         with graph_to_use(self.handle):
             element = as_tensor(value, self.dtype)
         self._elements.check(element.shape)
@@ -145,7 +154,7 @@ class TensorArray:
     def gather(self, indices: TensorLike, name: str | None = None) -> Tensor:
         """The elements at *indices*, an int32 vector, along a new first dimension.
 
-        Of no elements whose shape is not known it makes an array without a value, where TensorFlow fails.
+        If there are no elements and their shape is unknown, the result is an empty array; TensorFlow fails.
         """
         shape = SCALAR if self.dtype.is_opaque else self.element_shape
         inputs = [self.handle, indices, self.flow]
@@ -163,13 +172,13 @@ class TensorArray:
         return value
 
     def unstack(self, value: TensorLike, name: str | None = None) -> TensorArray:
-        """With the parts of *value* along its first dimension as elements."""
+        """The TensorArray with the parts of *value* along its first dimension as elements."""
         with composite(name, "TensorArrayUnstack", [self.handle]):
             whole = as_tensor(value, self.dtype)
             return self.scatter(range_of(0, length_of(whole), 1), whole)
 
     def scatter(self, indices: TensorLike, value: TensorLike, name: str | None = None) -> TensorArray:
-        """With the parts of *value* along its first dimension at *indices*, an int32 vector."""
+        """The TensorArray with the parts of *value* along its first dimension at *indices*, an int32 vector."""
         with graph_to_use(self.handle):
             whole = as_tensor(value, self.dtype)
         if whole.shape.rank:
@@ -177,7 +186,7 @@ class TensorArray:
         return self.with_state(tensor_op("TensorArrayScatterV3", [self.handle, indices, whole, self.flow], name))
 
     def split(self, value: TensorLike, lengths: TensorLike, name: str | None = None) -> TensorArray:
-        """With pieces of *value*, of *lengths* along its first dimension, as elements."""
+        """The TensorArray with pieces of *value*, of *lengths* along its first dimension, as elements."""
         self._require_arrays("split")
         with graph_to_use(self.handle):
             whole = as_tensor(value, self.dtype)
@@ -185,15 +194,15 @@ class TensorArray:
         return self.with_state(tensor_op("TensorArraySplitV3", [self.handle, whole, sizes, self.flow], name))
 
     def size(self, name: str | None = None) -> Tensor:
-        """How many elements there are, an int32 scalar."""
+        """The number of elements, an int32 scalar."""
         return tensor_op("TensorArraySizeV3", [self.handle, self.flow], name)
 
     def close(self, name: str | None = None) -> Node:
-        """An operation that lets go of all elements."""
+        """An operation that releases all elements."""
         return effect_op("TensorArrayCloseV3", [self.handle], name)
 
     def identity(self) -> TensorArray:
-        """The same, made anew, so that it waits for the control dependencies of here."""
+        """The same TensorArray as a new node, which waits for the current control dependencies."""
         return self.with_state(identity(self.flow))
 
     def _require_arrays(self, what: str) -> None:

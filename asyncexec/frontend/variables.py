@@ -1,6 +1,9 @@
 """``Variable``: a value that lives as long as the session, over TensorFlow's resource variables.
 
 After ``tensorflow/python/ops/resource_variable_ops.py`` and ``variables.py``.
+
+Raises:
+    FailedPreconditionError: a run reads a variable before its initializer has run.
 """
 
 from __future__ import annotations
@@ -23,14 +26,21 @@ VARIABLES = "variables"  # the key of Graph.collections
 class Variable(TensorSource):
     """A value that a graph can change, kept in the session from run to run.
 
-    It may stand wherever a tensor is taken, and is then read; a reading happens when its node runs, so let it wait by
-    ``control_dependencies`` for the assignments it is to see.  Its ``initializer`` must run first.
+    It can be used wherever a tensor can, and is read there when the node runs.  Use ``control_dependencies`` so that a
+    read comes after the assignments that it must see.  Run the ``initializer`` first.
+
+    >>> count = ax.Variable(40, name="count")
+    >>> with ax.control_dependencies([count.initializer]):
+    ...     added = count.assign_add(2)
+    >>> with ax.control_dependencies([added]):
+    ...     show(count.read_value())
+    42
 
     Args:
-        initial_value: what its initializer assigns: a value, a tensor, or a function that gives one.
-        name: its name; "Variable" by default.
-        dtype: its dtype, by default that of the value.
-        shape: its shape, by default that of the value; sizes may be None to let values of several shapes be assigned.
+        initial_value: the value that the initializer assigns: a value, a tensor, or a function that returns one.
+        name: the name, by default "Variable".
+        dtype: the dtype, by default that of the value.
+        shape: the shape, by default that of the value.  With sizes of None, values of several shapes can be assigned.
 
     Raises:
         InvalidArgumentError: the value does not fit dtype or shape.
@@ -49,7 +59,7 @@ class Variable(TensorSource):
         full_name = graph.unique_name(name or "Variable", mark_as_used=False)
         value = initial_value() if callable(initial_value) else initial_value
         with control_dependencies(None):
-            self.initial_value = as_tensor(value, dtype, f"{name or 'Variable'}/initial_value")
+            self.initial_value: Tensor = as_tensor(value, dtype, f"{name or 'Variable'}/initial_value")
             self._dtype = dtype_of(self.initial_value)
             self._shape = self.initial_value.shape if shape is None else as_shape(shape)
             if not self._shape.is_compatible_with(self.initial_value.shape):
@@ -57,10 +67,10 @@ class Variable(TensorSource):
                     f"an initial value of shape {self.initial_value.shape} does not fit the shape {self._shape}",
                     node=self.initial_value.op,
                 )
-            self.handle = tensor_op(
+            self.handle: Tensor = tensor_op(
                 "VarHandleOp", (), full_name + "/", dtype=self._dtype, shape=self._shape, shared_name=full_name
             )
-            self.initializer = self._update("AssignVariableOp", self.initial_value, f"{full_name}/Assign/")
+            self.initializer: Node = self._update("AssignVariableOp", self.initial_value, f"{full_name}/Assign/")
             self._value = self.read_value(f"{full_name}/Read/")
         graph.collections.setdefault(VARIABLES, []).append(self)
 
@@ -98,15 +108,15 @@ class Variable(TensorSource):
         return tensor_op("VarIsInitializedOp", [self.handle], name)
 
     def assign(self, value: TensorLike, name: str | None = None) -> Node:
-        """An operation that gives it *value*."""
+        """An operation that assigns *value*."""
         return self._update("AssignVariableOp", value, name)
 
     def assign_add(self, delta: TensorLike, name: str | None = None) -> Node:
-        """An operation that adds *delta* to it."""
+        """An operation that adds *delta* to the variable."""
         return self._update("AssignAddVariableOp", delta, name)
 
     def assign_sub(self, delta: TensorLike, name: str | None = None) -> Node:
-        """An operation that subtracts *delta* from it."""
+        """An operation that subtracts *delta* from the variable."""
         return self._update("AssignSubVariableOp", delta, name)
 
     def _update(self, op: str, value: TensorLike, name: str | None) -> Node:
@@ -130,15 +140,32 @@ class Variable(TensorSource):
 
 
 def global_variables() -> list[Variable]:
-    """The variables of the current graph, in the order they were made."""
+    """The variables of the current graph, in the order in which they were made.
+
+    >>> count = ax.Variable(40, name="count")
+    >>> [variable.name for variable in ax.global_variables()]
+    ['count']
+    """
     return list(current_graph().collections.get(VARIABLES, ()))
 
 
 def variables_initializer(var_list: Iterable[Variable], name: str = "init") -> Node:
-    """An operation that initializes *var_list*, all at once."""
+    """An operation that initializes *var_list*, all at once.
+
+    >>> count = ax.Variable(40)
+    >>> with ax.control_dependencies([ax.variables_initializer([count])]):
+    ...     show(count.read_value())
+    40
+    """
     return group(*[variable.initializer for variable in var_list], name=name)
 
 
 def global_variables_initializer(name: str = "init") -> Node:
-    """An operation that initializes the variables that the current graph has by now."""
+    """An operation that initializes all variables that the current graph has so far.
+
+    >>> count = ax.Variable(40)
+    >>> with ax.control_dependencies([ax.global_variables_initializer()]):
+    ...     show(count.read_value())
+    40
+    """
     return variables_initializer(global_variables(), name)
