@@ -201,7 +201,7 @@ def make_decode(op: OpKernelConstruction) -> Kernel:
         raise InvalidArgumentError(f"channels must be 0, 1, 3 or 4, got {op.attr('channels')}")
     if op.attrs.get("ratio", 1) not in (1, 2, 4, 8):
         raise InvalidArgumentError(f"ratio must be 1, 2, 4 or 8, got {op.attr('ratio')}")
-    return ImageReader(require("PIL.Image", extra="demo"), op)
+    return ImageReader(require("PIL.Image", extra="image"), op)
 
 
 def encode_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -240,7 +240,7 @@ def make_encode_png(op: OpKernelConstruction) -> Kernel:
 @register_kernel("EncodeJpeg", kind=KernelKind.EXPENSIVE)
 def make_encode_jpeg(op: OpKernelConstruction) -> Kernel:
     """The kernel of EncodeJpeg."""
-    pillow = require("PIL.Image", extra="demo")
+    pillow = require("PIL.Image", extra="image")
     wanted = {b"": (1, 3), b"grayscale": (1,), b"rgb": (3,)}[op.attr("format")]
     quality = op.attr("quality")
     if not 0 <= quality <= 100:
