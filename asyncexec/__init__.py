@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 # For type checkers; the same names as in the table below.
 # fmt: off
 if TYPE_CHECKING:
+    from asyncexec import hooks as hooks
     from asyncexec.executor.diagnostics.cost_model import CostModel as CostModel
     from asyncexec.executor.types.executor_factory import (
         executor_factory as executor_factory, new_executor as new_executor,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from asyncexec.framework.kernel_warning import KernelWarning as KernelWarning
     from asyncexec.framework.limiter import Limiter as Limiter
     from asyncexec.framework.retry import Retry as Retry
+    from asyncexec.framework.spans import (
+        Hook as Hook, Span as Span, current_session as current_session, current_step as current_step,
+    )
     from asyncexec.framework.step_stats import RunMetadata as RunMetadata, StepStats as StepStats
     from asyncexec.framework.tensor_shape import TensorShape as TensorShape
     from asyncexec.framework.types import (
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
         quint16 as quint16, quint8 as quint8, resource as resource, string as string, uint16 as uint16,
         uint32 as uint32, uint4 as uint4, uint64 as uint64, uint8 as uint8, variant as variant,
     )
+    from asyncexec.framework.under_way import NodeUnderWay as NodeUnderWay
     from asyncexec.frontend import raw_ops as raw_ops
     from asyncexec.frontend.array_functions import (
         broadcast_to as broadcast_to, expand_dims as expand_dims, fill as fill, linspace as linspace,
@@ -169,6 +174,9 @@ if TYPE_CHECKING:
     )
     from asyncexec.graph.graph import Graph as Graph
     from asyncexec.graph.node import Operation as Operation, Tensor as Tensor
+    from asyncexec.importers.run_events import (
+        run_metadata_to_proto as run_metadata_to_proto, save_events as save_events,
+    )
     from asyncexec.importers.saved_model import load_saved_model as load_saved_model
     from asyncexec.importers.tf_graph_def import load_graph_def as load_graph_def, save_graph_def as save_graph_def
     from asyncexec.passes.pass_graph import PassGraph as PassGraph
@@ -184,6 +192,7 @@ if TYPE_CHECKING:
 
 # Public names by module.
 _PUBLIC = {
+    "asyncexec": "hooks",
     "asyncexec.executor.diagnostics.cost_model": "CostModel",
     "asyncexec.executor.types.executor_factory": "executor_factory new_executor",
     "asyncexec.executor.types.executor_params": "ExecutorParams",
@@ -196,6 +205,7 @@ _PUBLIC = {
     "asyncexec.framework.kernel_warning": "KernelWarning",
     "asyncexec.framework.limiter": "Limiter",
     "asyncexec.framework.retry": "Retry",
+    "asyncexec.framework.spans": "Hook Span current_session current_step",
     "asyncexec.framework.step_stats": "RunMetadata StepStats",
     "asyncexec.framework.tensor_shape": "TensorShape",
     "asyncexec.framework.types": (
@@ -203,6 +213,7 @@ _PUBLIC = {
         "int32 int4 int64 int8 object qint16 qint32 qint8 quint16 quint8 resource string uint16 uint32 uint4 uint64 "
         "uint8 variant"
     ),
+    "asyncexec.framework.under_way": "NodeUnderWay",
     "asyncexec.frontend": "raw_ops",
     "asyncexec.frontend.array_functions": (
         "broadcast_to expand_dims fill linspace matrix_transpose meshgrid ones ones_like pad range reshape reverse "
@@ -280,6 +291,7 @@ _PUBLIC = {
     "asyncexec.graph.current_graph": "colocate_with control_dependencies current_graph device name_scope",
     "asyncexec.graph.graph": "Graph",
     "asyncexec.graph.node": "Operation Tensor",
+    "asyncexec.importers.run_events": "run_metadata_to_proto save_events",
     "asyncexec.importers.saved_model": "load_saved_model",
     "asyncexec.importers.tf_graph_def": "load_graph_def save_graph_def",
     "asyncexec.passes.pass_graph": "PassGraph",
@@ -307,8 +319,10 @@ if not TYPE_CHECKING:  # type checkers would take any name for granted
             raise AttributeError(f"module 'asyncexec' has no attribute {name!r}") from None
         # Hundreds of modules make nothing but objects that stay; a collection in between walks them in vain.
         with __import__("asyncexec.process.gc_pause", fromlist=["paused_gc"]).paused_gc():
-            # Unlike import_module, __import__ with a fromlist finds a module in a package too.
-            found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
+            # Unlike import_module, __import__ with a fromlist finds a module in a package too; but not in this one.
+            is_own = module == __name__
+            loaded = __import__(f"{module}.{name}") if is_own else __import__(module, fromlist=[name])
+            found = globals()[name] = getattr(loaded, name)
         return found
 
 

@@ -22,6 +22,8 @@ EXTRAS = {
     "ml_dtypes",
     "tensorboard",
     "google.protobuf",
+    "opentelemetry",
+    "prometheus_client",
     "httpx",
     "PIL",
     "starlette",
@@ -49,6 +51,14 @@ def typed_imports() -> dict[str, str]:
 def test_every_public_name_resolves() -> None:
     assert {name for name in dir(ax) if getattr(ax, name, None) is None} == set()
     assert dir(ax) == sorted(ax._MODULES)
+
+
+def test_a_graph_shows_what_is_public() -> None:
+    graph = ax.Graph()
+    shown = dir(graph)
+    assert {"operations", "tensor", "as_graph_def", "finalize"} <= set(shown)
+    assert not {name for name in shown if name.startswith("_") or not hasattr(graph, name)}
+    assert "refiner" not in shown  # one of those that stages of the executor use
 
 
 def test_a_star_import_leaves_the_builtins_as_they_are() -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
-from asyncexec.compilation.bind_kernel import BoundKernel
-from asyncexec.framework.kernel import CheckedKernel, Kernel, do_nothing, pass_on, switch
+from asyncexec.compilation.bind_kernel import BoundKernel, Transfer
+from asyncexec.framework.kernel import CheckedKernel, Kernel, KernelKind, do_nothing, pass_on, switch
 from asyncexec.graph.control_flow_info import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES
 from asyncexec.graph.node import Node
 
@@ -140,29 +140,36 @@ class NodeItem:
         "value",
     )
 
+    kind: KernelKind
+    is_expensive: bool | None
+    finish: Callable[[Any], Any] | None
+    transfer: Transfer | None
+    gives_new: bool
+    is_undoable: bool
+
     def __init__(
         self, item_id: int, node: Node, bound: BoundKernel, input_start: int, pending_id: int, frame: int
     ) -> None:
-        self.id = item_id
-        self.pending_id = pending_id
-        self.frame = frame
-        self.node = node
+        self.id: int = item_id
+        self.pending_id: int = pending_id
+        self.frame: int = frame
+        self.node: Node = node
         kernel, self.kind, self.is_expensive, self.finish, self.transfer, self.gives_new, self.is_undoable, _ = bound
-        self.is_elementwise = bound.is_elementwise
+        self.is_elementwise: bool = bound.is_elementwise
         self.kernel: Kernel = kernel
         self.check: Callable[..., None] | None = None
         if isinstance(kernel, CheckedKernel):
             self.kernel, self.check = kernel.function, kernel.check
-        self.action = int(_action(node, bound))
-        self.value = kernel() if self.action == Action.CONSTANT else None
-        self.input_start = input_start
-        self.is_merge = node.op in MERGES
-        self.num_merged = len(node.inputs)
-        self.num_inputs = 1 if self.is_merge else len(node.inputs)
-        self.returns_tuple = node.op_def.returns_tuple
-        self.is_relay = False
-        self.is_control_trigger = node.op == "ControlTrigger"
-        self.role = int(_role(node))
+        self.action: int = int(_action(node, bound))
+        self.value: Any | None = kernel() if self.action == Action.CONSTANT else None
+        self.input_start: int = input_start
+        self.is_merge: bool = node.op in MERGES
+        self.num_merged: int = len(node.inputs)
+        self.num_inputs: int = 1 if self.is_merge else len(node.inputs)
+        self.returns_tuple: bool = node.op_def.returns_tuple
+        self.is_relay: bool = False
+        self.is_control_trigger: bool = node.op == "ControlTrigger"
+        self.role: int = int(_role(node))
         self.output_edges: tuple[tuple[EdgeInfo, ...], ...] = ()
         self.control_edges: tuple[int, ...] = ()
         self.guarded: tuple[Node, ...] = ()
@@ -176,7 +183,8 @@ class NodeItem:
     def become_relay(self) -> None:
         """Be no execution of the node, whatever its op."""
         self.is_relay = True
-        self.is_merge = self.is_control_trigger = False
+        self.is_merge = False
+        self.is_control_trigger = False
         self.role = int(Role.NORMAL)
         self.action = int(_ACTIONS[id(self.kernel)])
 

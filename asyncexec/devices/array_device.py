@@ -35,7 +35,7 @@ class ArrayDeviceContext:
     __slots__ = ("library",)
 
     def __init__(self, library: ArrayLibrary) -> None:
-        self.library = library
+        self.library: ArrayLibrary = library
 
     async def copy_in(self, value: Any) -> Any:
         """*value*, a numpy array or scalar, as an array of the library; where it can be without a copy.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-monotonic_ns = time.perf_counter_ns
+monotonic_ns: Final[Callable[[], int]] = time.perf_counter_ns
 NS_PER_S: Final = 1_000_000_000
 NS_PER_MS: Final = 1_000_000
 NS_PER_US: Final = 1_000
@@ -19,11 +19,14 @@ NS_PER_US: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What a session measures by how long kernels run, and when a slice is spent.  What waits, waits by the loop.
+    """Measures how long kernels run, and when a slice is spent.  Timeouts use the time of the event loop instead.
+
+    >>> clock = ax.Clock(now_ns=lambda: 0)
+    >>> session = ax.Session(ax.Graph(), clock=clock)
 
     Attributes:
-        now_ns: gives the time, in nanoseconds since some moment; it never goes back.
-        cpu_ns: gives the processor time that the thread which asks has used, in nanoseconds.
+        now_ns: returns the time in nanoseconds since some moment; it never goes back.
+        cpu_ns: returns the processor time that the calling thread has used, in nanoseconds.
     """
 
     now_ns: Callable[[], int] = monotonic_ns

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ExecutorArgs:
-    """What the executors of one step are given (``Executor::Args`` in TensorFlow).
+    """The arguments of the executors of one step (``Executor::Args`` in TensorFlow).
 
     Attributes:
-        rendezvous: where their Sends and Recvs meet; it is aborted when the step fails.
+        rendezvous: passes values between Sends and Recvs; aborted when the step fails.
         step_id: the number of the step, unique in a session.
-        stats_collector: is told what ran, and when; None where nobody wants to know.
+        stats_collector: records which node ran, and when; None for no records.
         cancellation_manager: cancels the step, and is cancelled when the step fails.
         session_state: keeps tensors under handles; None for that of the session.
-        collective_executor: where collectives meet; it is aborted when the step fails.
+        collective_executor: runs collective ops of several executors together; aborted when the step fails.
         runner: the worker threads for expensive kernels; None for those of the executor, if it has any.
-        sync_on_finish: whether a step ends only when its device has done all work that was given to it.
+        sync_on_finish: whether a step ends only when its device has done all its work.
     """
 
     rendezvous: RendezvousInterface
@@ -47,7 +47,13 @@ class ExecutorArgs:
 
 
 class Executor(ABC):
-    """Runs the steps of one graph, on one device; any number of steps may be under way at once."""
+    """Runs the steps of one graph, on one device; any number of steps may be under way at once.
+
+    Subclasses implement ``run``.  ``ax.executor_factory`` registers them.  Errors of the step come out of ``run``.
+
+    Raises:
+        TypeError: the subclass has no ``run``.
+    """
 
     __slots__ = ()
 

@@ -121,7 +121,13 @@ class ExperimentalDebugInfo(WireModel):
 
 
 class NodeDef(WireModel):
-    """A node: inputs are ``name``, ``name:slot`` and, last, ``^name`` for control edges."""
+    """A node: inputs are ``name``, ``name:slot`` and, last, ``^name`` for control edges.
+
+    pydantic.ValidationError, a ValueError, if a field is unknown or wrong.
+
+    >>> ax.NodeDef(name="y", op="Neg", input=["x:0", "^first"]).input
+    ('x:0', '^first')
+    """
 
     name: str = ""
     op: str = ""
@@ -259,7 +265,15 @@ class GraphDebugInfo(WireModel):
 
 
 class GraphDef(WireModel):
-    """A graph: nodes, functions, and the versions it is for."""
+    """A graph: nodes, functions, and the versions it is for.
+
+    pydantic.ValidationError, a ValueError, if a field is unknown or wrong.
+
+    >>> graph_def = ax.GraphDef(node=[ax.NodeDef(name="n", op="NoOp")])
+    >>> ax.import_graph_def(graph_def)
+    >>> ax.current_graph()["n"].type
+    'NoOp'
+    """
 
     node: tuple[NodeDef, ...] = ()
     library: FunctionDefLibrary | None = None

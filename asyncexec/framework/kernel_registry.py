@@ -121,7 +121,7 @@ def _names(dtypes: Collection[DType]) -> str:
     return ", ".join(sorted(dtype.name for dtype in dtypes))
 
 
-registry = KernelRegistry()
+registry: KernelRegistry = KernelRegistry()
 
 
 def register_kernel(

@@ -7,7 +7,7 @@ import warnings
 
 
 class KernelWarning(RuntimeWarning):
-    """A kernel holds the GIL on a worker thread, does not come back from one, or swallows its cancellation."""
+    """A kernel holds the event loop or the GIL, does not return from a worker thread, or swallows its cancellation."""
 
 
 def warn_of_kernel(message: str) -> None:

@@ -93,7 +93,7 @@ class OpRegistry:
         return dict.fromkeys([*self._loadable, *self._declared, *self._parsed])
 
 
-registry = OpRegistry()
+registry: OpRegistry = OpRegistry()
 
 
 def register_op(

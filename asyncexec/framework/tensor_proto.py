@@ -45,7 +45,8 @@ class ByteBudget:
     __slots__ = ("left", "total")
 
     def __init__(self, total: int = DEFAULT_TENSOR_BYTES) -> None:
-        self.total = self.left = total
+        self.total: int = total
+        self.left: int = total
 
     def take(self, size: int) -> bool:
         """Take *size* bytes, if there are as many left."""

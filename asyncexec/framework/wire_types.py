@@ -40,7 +40,7 @@ class WireModel(BaseModel):
     mappings that nobody will change: equal ones are shared.
     """
 
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True,
         extra="forbid",
         alias_generator=camel_case,
@@ -151,7 +151,7 @@ class WireEnum:
     def __init__(self, what: str, numbers: Mapping[str, int]) -> None:
         self.what = what
         self.numbers = numbers
-        self.names = {number: name for name, number in numbers.items()}
+        self.names: dict[int, str] = {number: name for name, number in numbers.items()}
 
     def read(self, value: Any) -> Any:
         if isinstance(value, DType):

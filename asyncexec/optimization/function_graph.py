@@ -35,7 +35,7 @@ class FunctionGraph:
         self._function = function
         self._op_def = op_def
         self._op_def_of = op_def_of
-        self.attrs = bound_attrs(op_def, attrs)
+        self.attrs: Mapping[str, Any] = bound_attrs(op_def, attrs)
         self._own = {
             name: encode_attr_value(self.attrs[name], attr.kind)
             for name, attr in op_def.attrs.items()
@@ -46,14 +46,14 @@ class FunctionGraph:
         self._num_unwritten = 0  # inputs that come of the names of lists of tensors
         self._slots: dict[str, dict[str, slice]] = {}  # of the output arguments of nodes that were asked for
         placeholders = self._placeholders()
-        self.args = [node_def.name for node_def in placeholders]
+        self.args: list[str] = [node_def.name for node_def in placeholders]
         for node_def in function.node_def:
             if node_def.name in self._bound:
                 raise InvalidArgumentError(
                     f"Duplicated ret name: two nodes are called {node_def.name!r}", node=node_def.name
                 )
             self._bound[node_def.name] = self._bind(node_def)
-        self.node_defs = [*placeholders, *map(self._with_inputs, self._bound.values())]
+        self.node_defs: list[NodeDef] = [*placeholders, *map(self._with_inputs, self._bound.values())]
 
     def graph_def(self) -> GraphDef:
         """The GraphDef, to be imported like any other."""

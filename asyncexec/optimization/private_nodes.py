@@ -49,7 +49,7 @@ class PrivateNodes:
     def __init__(self, graph: Graph, cache: PropertiesCache, fed: set[tuple[Node, int]]) -> None:
         self.nodes: list[Node] = []
         self.wanted: list[Node] = []
-        self.num_stateful = 0
+        self.num_stateful: int = 0
         self._graph = graph
         self._cache = cache
         self.fed = fed

@@ -34,7 +34,7 @@ class LatePass:
     __slots__ = ("__name__", "_module")
 
     def __init__(self, module: str, name: str) -> None:
-        self.__name__ = name
+        self.__name__: str = name
         self._module = LazyModule(f"asyncexec.passes.{module}")
 
     def __call__(self, graph: Any) -> Stage[None]:

@@ -43,12 +43,12 @@ class EditableGraph:
     """
 
     def __init__(self, graph: ClientGraph, owner: Graph, placement: Placement | None = None) -> None:
-        self.feeds = list(graph.feeds)
-        self.fetches = list(graph.fetches)
-        self.targets = list(graph.targets)
+        self.feeds: list[Tensor[Any]] = list(graph.feeds)
+        self.fetches: list[Tensor[Any]] = list(graph.fetches)
+        self.targets: list[Node] = list(graph.targets)
         self.placement = placement
-        self.changes = Changes()
-        self.version = 0  # how often it has been changed, ever
+        self.changes: Changes = Changes()
+        self.version: int = 0  # how often it has been changed, ever
         self._settled: dict[str, int] = {}  # by step, the version that it left
         self._owner = owner
         self._nodes = list(graph.nodes)

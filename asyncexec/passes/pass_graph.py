@@ -23,26 +23,28 @@ from asyncexec.pruning.prune import ClientGraph
 
 
 class PassGraph(EditableGraph):
-    """A graph that passes change; see EditableGraph for what it has besides.
+    """The graph of a signature, as passes see and change it.
+
+    ``for node in graph`` visits each node after its inputs.
 
     Attributes:
-        facts: what is known of nodes by their ops.
+        facts: the known properties of nodes, by their ops.
     """
 
     def __init__(self, graph: ClientGraph, owner: Graph, placement: Placement | None = None) -> None:
         super().__init__(graph, owner, placement)
-        self.facts = FactsCache()
+        self.facts: FactsCache = FactsCache()
         self._refiner = ShapeRefiner()
 
     def node(self, name: str) -> Node:
-        """The node *name*; NotFoundError when there is none."""
+        """The node *name*; NotFoundError if there is none."""
         for node in self._position:
             if node.name == name:
                 return node
         raise NotFoundError(f"there is no node {name!r} in the graph", hint=nearest(name, self._names))
 
     def consumers(self, source: Node | Tensor) -> list[Node]:
-        """The nodes that take *source*; of a node, those that wait for it too."""
+        """The nodes that take *source*; for a node, also those that wait for it."""
         op = source.op if isinstance(source, Tensor) else source
         for node in list(self._dirty):
             self._rewire(node)
@@ -59,7 +61,7 @@ class PassGraph(EditableGraph):
         return list(found)
 
     def device_of(self, node: Node) -> str:
-        """The name of the device that *node* runs on; before placement, what it asks for."""
+        """The name of the device of *node*; before placement, the device that it asks for."""
         return node.device if self.placement is None else self.placement.device_of(node).name
 
     def runs_on_host(self, node: Node) -> bool:
@@ -85,9 +87,9 @@ class PassGraph(EditableGraph):
             inputs: one entry for each input argument of the op: a tensor, or a value that becomes a constant; for an
                 argument that is a list, a list of these.
             attrs: those that follow from the inputs and those with defaults may be left out.
-            name: a number is added where it is taken; by default the op type.
-            like: the new node runs where this one does, and errors name the same line of the user's; by default what
-                the first input comes from.
+            name: the name, by default the op type; a number is added if it is taken.
+            like: the new node runs on the device of this one, and errors name the same line of the user's program; by
+                default the node of the first input.
 
         Raises:
             NotFoundError: there is no such op.
@@ -111,16 +113,16 @@ class PassGraph(EditableGraph):
         return node.outputs[0]
 
     def add_target(self, node: Node) -> None:
-        """Let *node* run whether or not anything takes what it gives."""
+        """Run *node* even if nothing takes its outputs."""
         if node not in self.targets:
             self.targets.append(node)
             self._kept.add(node)
             self._uses[node] += 1
 
     def replace(self, old: Node | Tensor, new: Node | Tensor) -> None:
-        """Let everything that takes *old* take *new*; of a node, what waits for it waits for *new*.
+        """Let the consumers of *old* take *new*; for nodes, the nodes that wait for *old* wait for *new*.
 
-        What is fetched, or a target, is then *new*; but a feed that is fetched comes back as it is.
+        If *old* is fetched or a target, *new* takes its place; but a fetched feed keeps its value.
         """
         if isinstance(old, Tensor):
             self.replace_tensors(old.op, {old.index: new.outputs[0] if isinstance(new, Node) else new})

@@ -126,7 +126,7 @@ class Pipeline:
         self.devices = devices
         self.options = options
         self.registry = registry
-        self.lowering = LowerFunctionalOps(graph)
+        self.lowering: LowerFunctionalOps = LowerFunctionalOps(graph)
 
     def run(
         self,

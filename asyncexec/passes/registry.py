@@ -110,17 +110,17 @@ class PassRegistry:
         return name in self._passes
 
 
-registry = PassRegistry()
+registry: PassRegistry = PassRegistry()
 
 
 def graph_pass(grouping: str | PassGrouping, phase: int = 0, name: str | None = None) -> Callable[[F], F]:
-    """Decorator: the function is a pass, for the sessions of this process whose signatures are prepared from now on.
+    """Decorator: registers a function as a pass.  It applies to signatures that any session prepares from now on.
 
     Args:
         grouping: one of ``"PRE_PLACEMENT"``, ``"POST_PLACEMENT"``, ``"POST_REWRITE_FOR_EXEC"`` and
             ``"POST_PARTITIONING"``; see PassGrouping.
         phase: passes of a grouping run by phase, the lowest first.
-        name: unique among passes; by default that of the function.  It stands in errors and in ``RunMetadata.passes``.
+        name: a unique name for errors and ``RunMetadata.passes``; by default that of the function.
 
     Raises:
         InvalidArgumentError: there is no such grouping, or the phase is no integer.

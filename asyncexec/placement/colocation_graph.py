@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.device import Device
@@ -31,7 +31,7 @@ from asyncexec.placement.node_traits import NodeTraits, NodeTraitsCache, Support
 from asyncexec.placement.placement_errors import cannot_assign, no_kernel, types_do_not_meet
 from asyncexec.placement.placement_rules import PlacementRules
 
-logger = logging.getLogger("asyncexec.placement")
+logger: Final = logging.getLogger("asyncexec.placement")
 
 Devices: TypeAlias = tuple[Device, ...]
 

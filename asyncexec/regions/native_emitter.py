@@ -41,8 +41,8 @@ class Emitter:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.block = "entry"
-        self.cost = 0
+        self.block: str = "entry"
+        self.cost: int = 0
         self._num_names = 0
 
     def name(self, kind: str = "x") -> str:

@@ -43,11 +43,11 @@ class Value:
     __slots__ = ("constant", "depth", "is_number", "is_scalar", "unit")
 
     def __init__(self, unit: Unit | None = None, constant: Any = NOTHING, *, is_scalar: bool = False) -> None:
-        self.unit = unit
-        self.constant = constant
-        self.is_scalar = is_scalar
-        self.is_number = False
-        self.depth = MAX_CONDITIONS
+        self.unit: Unit | None = unit
+        self.constant: Any = constant
+        self.is_scalar: bool = is_scalar
+        self.is_number: bool = False
+        self.depth: int = MAX_CONDITIONS
 
 
 # A predicate, and the side of it that is taken: False or True, or of a switch of several ways a number.
@@ -81,10 +81,10 @@ class Unit:
     __slots__ = ("after", "is_awaited", "liveness", "scope")
 
     def __init__(self, scope: Scope, liveness: Liveness) -> None:
-        self.scope = scope
-        self.liveness = liveness
+        self.scope: Scope = scope
+        self.liveness: Liveness = liveness
         self.after: set[Unit] = set()
-        self.is_awaited = False
+        self.is_awaited: bool = False
         scope.units.append(self)
         self.come_after(*[pred.unit for pred, _ in liveness])
 
@@ -114,13 +114,13 @@ class Call(Unit):
 
     def __init__(self, scope: Scope, liveness: Liveness, node: Node, kernel: Kernel, inputs: list[Value]) -> None:
         super().__init__(scope, liveness)
-        self.node = node
-        self.kernel = kernel
-        self.inputs = inputs
+        self.node: Node = node
+        self.kernel: Kernel = kernel
+        self.inputs: list[Value] = inputs
         self.outputs: list[Value] = []
-        self.returns_tuple = False
+        self.returns_tuple: bool = False
         self.check: Kernel | None = None
-        self.is_foreign = False
+        self.is_foreign: bool = False
         self.ticket: object = None
         self.come_after(*[value.unit for value in inputs])
 
@@ -132,8 +132,8 @@ class Move(Unit):
 
     def __init__(self, scope: Scope, liveness: Liveness, target: Value, source: Value) -> None:
         super().__init__(scope, liveness)
-        self.target = target
-        self.source = source
+        self.target: Value = target
+        self.source: Value = source
         self.come_after(source.unit)
 
 
@@ -158,8 +158,8 @@ class Loop(Unit):
 
     def __init__(self, scope: Scope, name: str) -> None:
         super().__init__(scope, ALWAYS)
-        self.name = name
-        self.body = Scope(self)
+        self.name: str = name
+        self.body: Scope = Scope(self)
         self.carried: list[Carried] = []
         self.condition: Value | None = None
 

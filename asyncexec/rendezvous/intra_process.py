@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
+from typing import Final
 
 import numpy as np
 from anyio import WouldBlock
@@ -33,24 +34,24 @@ from asyncexec.rendezvous.local import LocalRendezvous, Waiter, recv_is_cancelle
 
 
 class Rendezvous(LocalRendezvous):
-    """A table of values by key, where the nodes ``_Send`` and ``_Recv`` of a graph meet others.
+    """A table of values by key, through which ``_Send`` and ``_Recv`` nodes pass values.
 
     ``send(key, value)`` gives a value, and ``value, is_dead, _ = await recv(key)`` takes one; either may come first.
-    What is sent on one key is received in the order of sending, each value once.  A key is anything hashable; that of
-    a node is what ``create_key`` makes of its attrs.
+    Values of one key are received in the order of sending, each once.  A key is any hashable object; ``create_key``
+    makes the key of a node from its attrs.
 
-    A value is a numpy array or scalar, ``bytes`` or, for dtype ``object``, any Python object, and travels as it is: its
-    dtype is that of the node.  One that is in the memory of a device is copied to where the receiver wants it.  A dead
-    value is None, and *is_dead* is True.
+    A value is a numpy array or scalar, ``bytes`` or, for dtype ``object``, any Python object, with the dtype of the
+    node.  A value in the memory of a device is copied to the memory that the receiver wants.  A dead value is None, and
+    *is_dead* is True.
 
-    ``start_abort(error)`` ends the rendezvous: receivers that wait, and all calls that follow, get a copy of *error*,
-    an OpError.  An executor aborts it with the error of its step.  All calls are made in one event loop.
+    ``start_abort(error)`` ends the rendezvous: waiting receivers, and all later calls, get a copy of *error*, an
+    OpError.  An executor aborts it with the error of its step.  Make all calls in one event loop.
     """
 
     __slots__ = ("copying",)
 
-    create_key = staticmethod(create_key)
-    parse_key = staticmethod(parse_key)
+    create_key: Final = staticmethod(create_key)
+    parse_key: Final = staticmethod(parse_key)
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +63,7 @@ class Rendezvous(LocalRendezvous):
         return bool(self.copying)
 
     def recv_nowait(self, key: Hashable, args: RendezvousArgs = NO_ARGS) -> Received:
-        """The next value sent on *key*; ``anyio.WouldBlock`` when there is none yet, or it has to be copied."""
+        """The next value sent on *key*; ``anyio.WouldBlock`` if there is none yet, or if it has to be copied."""
         found = self.peek(key)
         if found is not None and must_be_copied(found, args):
             raise WouldBlock
@@ -85,7 +86,7 @@ class Rendezvous(LocalRendezvous):
         return waiter
 
     async def recv(self, key: Hashable, args: RendezvousArgs = NO_ARGS) -> Received:
-        """The next value sent on *key*, in the memory that *args* asks for; it is copied in the caller's task."""
+        """The next value sent on *key*, in the memory that *args* asks for; the caller's task copies it."""
         found = await super().recv(key, args)
         if not must_be_copied(found, args):
             return found
@@ -96,13 +97,13 @@ class Rendezvous(LocalRendezvous):
             raise
 
     def start_abort(self, error: OpError) -> None:
-        """Wake every waiter with *error*, and refuse what comes later; the copies of ``recv_async`` are cut short."""
+        """Wake every waiter with *error*, refuse later calls, and cancel the copies of ``recv_async``."""
         super().start_abort(error)
         for waiter in self.copying:
             waiter.interrupt()
 
     def statistics(self) -> RendezvousStatistics:
-        """How many values wait to be received, and how many receivers wait for one, or for the copy of one."""
+        """The number of values that wait to be received, and of receivers that wait."""
         local = super().statistics()
         return RendezvousStatistics(local.num_items, local.num_waiters + len(self.copying))
 

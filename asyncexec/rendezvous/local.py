@@ -44,7 +44,7 @@ class Waiter:
     def __init__(self, rendezvous: LocalRendezvous, key: Hashable, done: DoneCallback) -> None:
         self._done = done
         self._rendezvous = rendezvous
-        self.key = key
+        self.key: Hashable = key
 
     def cancel(self) -> bool:
         """Take it out of the table and call back; False when it is no longer there."""
@@ -69,7 +69,7 @@ class AwaitedWaiter:
     __slots__ = ("future", "key")
 
     def __init__(self, key: Hashable) -> None:
-        self.key = key
+        self.key: Hashable = key
         self.future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
 
     def offer(self, item: Received) -> bool:

@@ -173,7 +173,7 @@ class _Builder:
 
     def _value(self, scope: list[Value], kind: Kind) -> ax.Tensor:
         """A value of that kind: from *scope*, the latest first, or a constant."""
-        found = [value.tensor for value in reversed(scope) if value.kind == kind]
+        found: list[ax.Tensor] = [value.tensor for value in reversed(scope) if value.kind == kind]
         position = self._draw(st.integers(0, len(found)))
         if position < len(found):
             return found[position]

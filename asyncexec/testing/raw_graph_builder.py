@@ -90,7 +90,9 @@ class RawGraphBuilder:
         self._lines: list[str] = []
         self._switches: dict[str, Entry] = {}  # as control inputs, which do not tell the sides apart
         self.feeds: dict[str, Any] = {}
-        self.root = Scope([self._fed_number(), self._fed_number()], [self._fed_predicate(), self._fed_predicate()])
+        self.root: Scope = Scope(
+            [self._fed_number(), self._fed_number()], [self._fed_predicate(), self._fed_predicate()]
+        )
         self._one, self._limit = self._node("Const[1]", []), self._node(f"Const[{LIMIT}]", [])
 
     @property

@@ -25,11 +25,18 @@ from contextlib import asynccontextmanager
 
 
 class SequenceBrokenError(RuntimeError):
-    """A step before this one was cancelled while it waited, so its turn can never come."""
+    """A RuntimeError: an earlier step was cancelled while it waited, so the turn of this step can never come."""
 
 
 class Sequencer:
-    """An order of steps over several tasks of one event loop: ``async with sequencer(place):``, from place 0 on."""
+    """An order of steps over several tasks of one event loop: ``async with sequencer(place):``, from place 0 on.
+
+    Each step begins when the step of the place before it has ended.
+
+    Raises:
+        ValueError: a place is negative, or used twice.
+        SequenceBrokenError: an earlier step was cancelled before its turn came.
+    """
 
     def __init__(self) -> None:
         self._may_begin: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)

@@ -39,10 +39,13 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     """An asyncio event loop in virtual time; ``asyncio.Runner(loop_factory=VirtualClockLoop)`` runs on it.
 
     Args:
-        start_s: what ``time()`` says at first.
+        start_s: the value of ``time()`` at first.
         autojump_threshold_s: real seconds to listen for outside events before the clock jumps.
-        waits_for_workers: whether the clock stands still while a call of a session's worker thread is out; False is for
-            tests of what happens when such a call does not come back in time.
+        waits_for_workers: whether the clock stands still while a call runs on a worker thread of a session.  False is
+            for tests of calls that do not come back in time.
+
+    It raises no errors of its own.  A program that waits for something that never happens, with no timer set, waits
+    without end, as on any loop: give such tests a timeout in real time.
     """
 
     def __init__(

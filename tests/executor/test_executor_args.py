@@ -233,6 +233,8 @@ async def test_the_stats_collector_is_told_of_each_node(executor_type: str) -> N
     await ax.new_executor(adder(), executor_type).run(ax.Executor.Args(rendezvous, stats_collector=collector))
     (device,) = run_at_once(collector.step_stats(lambda node: "here")).dev_stats
     assert sorted(node.node_name for node in device.node_stats) == ["_Recv", "_Recv_1", "_Send", "sum"]
+    num_bytes = {node.node_name: sum(each.live_bytes for each in node.memory) for node in device.node_stats}
+    assert num_bytes == {"_Recv": 4, "_Recv_1": 4, "_Send": 0, "sum": 4}
 
 
 @each_type

@@ -20,13 +20,15 @@ _HALF_LIFE_NS: Final = NS_PER_S
 
 
 class CostModel:
-    """Decides by measured runs which sync kernels are cheap enough for the event loop; worker threads run the others.
+    """Measures sync kernels, and decides which are cheap enough for the event loop.  Worker threads run the others.
 
-    A kernel of which nothing is known is called in the loop.  It moves to a worker thread after two runs, not far
-    apart, that took longer than *expensive_ms*, and back to the loop when its runs there have become cheap.
+    An unmeasured kernel runs in the loop.  It moves to a worker thread after two runs, not far apart, that took longer
+    than *expensive_ms*.  It moves back to the loop when its runs on the thread have become cheap.
+
+    >>> session = ax.Session(ax.Graph(), cost_model=ax.CostModel(expensive_ms=2.0))
 
     Args:
-        expensive_ms: how long a cheap kernel may take; ``math.inf`` lets all stay in the loop that begin there.
+        expensive_ms: how long a cheap kernel may take; with ``math.inf`` no kernel moves to a thread.
 
     Raises:
         InvalidArgumentError: *expensive_ms* is not above 0.

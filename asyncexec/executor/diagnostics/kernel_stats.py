@@ -61,13 +61,15 @@ class KernelStats:
         holds: LoopHolds | None = None,
         places: list[int] | None = None,
     ) -> None:
-        self.holds = holds or LoopHolds()
-        self.expensive_ns = self.holds.costs.expensive_ns
-        self.places = run_at_once(first_places(items, has_control_flow=has_control_flow)) if places is None else places
+        self.holds: LoopHolds = holds or LoopHolds()
+        self.expensive_ns: int = self.holds.costs.expensive_ns
+        self.places: list[int] = (
+            run_at_once(first_places(items, has_control_flow=has_control_flow)) if places is None else places
+        )
         self._costs_ns: list[int] = [0] * len(items)
         self._num_awaited: list[int] = [0] * len(items)  # calls of async kernels
         self._sampled_at_ns: list[int] = [0] * len(items)
-        self.items = items
+        self.items: Sequence[NodeItem] = items
         self._ns_per_byte: dict[int, float] = {}  # of those SIZED that have run
         self.not_small: set[int] = set()
 

@@ -43,11 +43,11 @@ class LoopHolds:
     )
 
     def __init__(self, slow_ns: int | None = None, clock: Clock = CLOCK, costs: CostModel | None = None) -> None:
-        self.clock = clock
-        self.costs = costs or CostModel()
+        self.clock: Clock = clock
+        self.costs: CostModel = costs or CostModel()
         self.longest_node: str | None = None
-        self.longest_node_ns = 0
-        self.longest_slice_ns = 0
+        self.longest_node_ns: int = 0
+        self.longest_slice_ns: int = 0
         watch_collections()
         self._is_one_of = False  # whether longest_node names several, of which it was one
         self._slow_ns = slow_ns

@@ -14,5 +14,5 @@ class StepCounts:
     __slots__ = ("completed", "failed")
 
     def __init__(self) -> None:
-        self.completed = 0
-        self.failed = 0
+        self.completed: int = 0
+        self.failed: int = 0

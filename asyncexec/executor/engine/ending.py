@@ -38,7 +38,7 @@ class Ending:
         self._pool = pool
         self._loop = loop
         self._grace: Grace = pool.grace
-        self.grace_period = GracePeriod(loop)
+        self.grace_period: GracePeriod = GracePeriod(loop)
         self._tasks_until_s = None if self._grace.async_s is None else loop.time() + self._grace.async_s
         self._repeats = 0
 

@@ -87,15 +87,15 @@ class PartitionedExecutor:
         debug: bool = False,
         client_keys: ClientKeys | None = None,
     ) -> None:
-        self.is_host = any(isinstance(part.executor, HostExecutor) for part in partitions)
-        self.is_open = make_args is None
+        self.is_host: bool = any(isinstance(part.executor, HostExecutor) for part in partitions)
+        self.is_open: bool = make_args is None
         self._standing = _find_standing([part.executor for part in partitions])
-        self.partitions = partitions
-        self.num_fetches = num_fetches
+        self.partitions: Sequence[PartitionExecutor] = partitions
+        self.num_fetches: int = num_fetches
         self._make_args = make_args
-        self.slice_ns = slice_ns
-        self.debug = debug
-        self.client_keys = client_keys
+        self.slice_ns: int = slice_ns
+        self.debug: bool = debug
+        self.client_keys: ClientKeys | None = client_keys
         self._sent_again = frozenset() if client_keys is None else _fetched_in_loops(partitions)
 
     @property

@@ -214,12 +214,13 @@ class ExecutorState(TransferScope[Entry]):
     def _run_inline(self, entry: Entry, item: NodeItem, inputs: list[Any]) -> None:
         now_ns = self.holds.clock.now_ns
         start = now_ns()
-        self._propagator.propagate_outputs(entry, item.checked_kernel(*inputs), self.ready)
+        outputs = item.checked_kernel(*inputs)
+        self._propagator.propagate_outputs(entry, outputs, self.ready)
         end = now_ns()
         if end - start > self._stats.expensive_ns:
             self._stats.update_inline(item.id, end - start)
         if self._collector is not None and not item.is_relay:
-            self._collector.record(item, start, start, end)
+            self._collector.record(item, start, start, end, outputs=outputs)
 
     def _run_sized(self, entry: Entry, item: NodeItem, inputs: list[Any], size: int) -> None:
         now_ns = self.holds.clock.now_ns
@@ -231,7 +232,7 @@ class ExecutorState(TransferScope[Entry]):
         if end - start > self._stats.expensive_ns:
             self.holds.note(item.node, end - start)
         if self._collector is not None:
-            self._collector.record(item, start, start, end)
+            self._collector.record(item, start, start, end, outputs=outputs)
 
     def _start_awaiting(self, entry: Entry, item: NodeItem, inputs: list[Any], now: int) -> None:
         """Call the kernel of an async node, in a task of the group that *entry* belongs to."""
@@ -277,7 +278,7 @@ class ExecutorState(TransferScope[Entry]):
             return
         self._num_tasks -= 1
         if self._collector is not None:
-            self._collector.record(item, start, start, self.holds.clock.now_ns())
+            self._collector.record(item, start, start, self.holds.clock.now_ns(), outputs=outputs)
         if self._failure is None:
             try:
                 self._propagator.propagate_outputs(entry, outputs, self.ready)

@@ -27,8 +27,8 @@ class Suspended:
     is_relay: Final = True
 
     def __init__(self, value: Any, routes: Sequence[Route]) -> None:
-        self.value = value
-        self.routes = routes
+        self.value: Any = value
+        self.routes: Sequence[Route] = routes
 
 
 class IterationState:
@@ -53,12 +53,12 @@ class IterationState:
     )
 
     def __init__(self, frame: FrameState, number: int) -> None:
-        self.frame = frame
-        self.number = number
+        self.frame: FrameState = frame
+        self.number: int = number
         self.inputs: list[Any] = frame.initial_inputs.copy()
         self.pending: list[int] = frame.initial_pending.copy()
-        self.outstanding_ops = 0
-        self.outstanding_frames = 0
+        self.outstanding_ops: int = 0
+        self.outstanding_frames: int = 0
         self.children: dict[int, FrameState] | None = None
         self.dead_counts: dict[int, int] | None = None
 
@@ -123,19 +123,20 @@ class FrameState:
     )
 
     def __init__(self, index: int, info: FrameInfo, parent_iteration: IterationState | None) -> None:
-        self.index = index
-        self.info = info
-        self.parent_iteration = parent_iteration
-        self.num_pending_inputs = info.input_count
-        self.iteration_count = 0
-        self.initial_inputs, self.initial_pending = info.initial_inputs, info.initial_pending
-        self.iterations = {0: IterationState(self, 0)}
+        self.index: int = index
+        self.info: FrameInfo = info
+        self.parent_iteration: IterationState | None = parent_iteration
+        self.num_pending_inputs: int = info.input_count
+        self.iteration_count: int = 0
+        self.initial_inputs: list[Any] = info.initial_inputs
+        self.initial_pending: list[int] = info.initial_pending
+        self.iterations: dict[int, IterationState] = {0: IterationState(self, 0)}
         self.next_iter_roots: list[tuple[NodeItem, Any]] = []
         self.invariants: list[tuple[Any, Sequence[Route]]] = []
         self.dead_exits: list[NodeItem] = []
-        self.has_lost = False
+        self.has_lost: bool = False
         self.tasks: TaskGroup | None = None
-        self.hashed_id = 0
+        self.hashed_id: int = 0
 
     @property
     def frame_id(self) -> int:

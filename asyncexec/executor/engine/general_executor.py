@@ -45,13 +45,15 @@ class GeneralExecutor:
         holds: LoopHolds | None = None,
         places: list[int] | None = None,
     ) -> None:
-        self.view = view
-        self.stats = KernelStats(view.items, has_control_flow=view.has_control_flow, holds=holds, places=places)
-        self.chains = WorkerChains(view.items)
+        self.view: GraphView = view
+        self.stats: KernelStats = KernelStats(
+            view.items, has_control_flow=view.has_control_flow, holds=holds, places=places
+        )
+        self.chains: WorkerChains = WorkerChains(view.items)
         self._pool = pool
         self._slice_ns = slice_ns
         self._schedule_seed = schedule_seed
-        self.has_run = False
+        self.has_run: bool = False
 
     def start(
         self,

@@ -43,7 +43,7 @@ class GracePeriod:
     def __init__(self, loop: asyncio.AbstractEventLoop, *, is_left: bool = False) -> None:
         self._loop = loop
         self._waits: set[asyncio.Future[None]] = set()
-        self.start_s = None if is_left else loop.time()
+        self.start_s: float | None = None if is_left else loop.time()
         self.left_at_s = loop.time() if is_left else None
 
     @classmethod

@@ -64,7 +64,7 @@ class SimpleExecutorState(ExecutorState[NodeItem]):
             if now - before > expensive_ns:
                 self._stats.update_inline(item.id, now - before)
             if collector is not None and not item.is_relay:
-                collector.record(item, before, before, now)
+                collector.record(item, before, before, now, outputs=outputs)
             if now > end:
                 return now
         return now

@@ -21,10 +21,10 @@ class SimplePropagatorState:
 
     def __init__(self, view: GraphView) -> None:
         self._view = view
-        self.items = view.items
+        self.items: tuple[NodeItem, ...] = view.items
         root = view.frames[0]
-        self.inputs = root.initial_inputs.copy()
-        self.pending = root.initial_pending.copy()
+        self.inputs: list[Any] = root.initial_inputs.copy()
+        self.pending: list[int] = root.initial_pending.copy()
 
     def reset(self) -> None:
         root = self._view.frames[0]

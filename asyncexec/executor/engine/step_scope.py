@@ -21,6 +21,7 @@ from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.derived import is_derived
 from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import CancelledError, InternalError
+from asyncexec.framework.spans import observed_span
 from asyncexec.framework.under_way import NodeUnderWay, frames_of, told_by
 
 MAX_NOTES: Final = 8  # of later failures, at the first
@@ -78,7 +79,7 @@ class StepScope(ABC):
     def __init__(self, slice_ns: int, holds: LoopHolds) -> None:
         self._loop = asyncio.get_running_loop()
         self._slice_ns = slice_ns
-        self.holds = holds
+        self.holds: LoopHolds = holds
         self._failure: BaseException | None = None
         self._later: list[str] | None = None  # what nodes have raised since
         self._grace_period: GracePeriod | None = None  # of a step that ends
@@ -344,7 +345,9 @@ class StepScope(ABC):
             ending.grace_period = grace_period
         for group in self._task_groups():
             grace_period.cover(group.values())
-        await outlast(lambda: not self.is_waiting, self._wait_or_leave)
+        span = observed_span()
+        with contextlib.nullcontext() if span is None else span.cancellation():
+            await outlast(lambda: not self.is_waiting, self._wait_or_leave)
 
     async def _wait_or_leave(self) -> None:
         try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import INLINE, PASSIVE, TRANSFER
+from asyncexec.executor.diagnostics.step_stats_collector import NOT_KNOWN
 from asyncexec.executor.engine.cascade import TaggedNode
 from asyncexec.executor.engine.executor_state import ON_THE_SPOT, ExecutorState, explained
 from asyncexec.executor.engine.frame import IterationState, TaskGroup
@@ -41,10 +42,12 @@ class TaggedExecutorState(ExecutorState[TaggedNode]):
             item, iteration, is_dead = tagged
             place = places[item.id]
             inputs: Sequence[Any] = ()
+            outputs: Any = NOT_KNOWN
             try:
                 if not place and not is_dead:
                     inputs = take_inputs(iteration.inputs, item)
-                    propagate_outputs(tagged, item.kernel(*inputs), ready)
+                    outputs = item.kernel(*inputs)
+                    propagate_outputs(tagged, outputs, ready)
                 elif place == TRANSFER:
                     self._transfer(tagged, item, now, is_dead=is_dead)
                 elif is_dead or place == PASSIVE:
@@ -59,7 +62,7 @@ class TaggedExecutorState(ExecutorState[TaggedNode]):
             if now - before > expensive_ns and place == INLINE:
                 self._stats.update_inline(item.id, now - before)
             if collector is not None and place in ON_THE_SPOT and not (is_dead or item.is_relay):
-                collector.record(item, before, before, now)
+                collector.record(item, before, before, now, outputs=outputs)
             if now > end:
                 return now
         return now

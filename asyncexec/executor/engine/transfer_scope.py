@@ -116,7 +116,7 @@ class TransferScope(StepScope, Generic[Entry]):
             if recv.finish is not None:
                 value = recv.finish(value)
             if self._collector is not None:
-                self._collector.record(recv, scheduled, scheduled, self.holds.clock.now_ns())
+                self._collector.record(recv, scheduled, scheduled, self.holds.clock.now_ns(), outputs=value)
         return value
 
 

@@ -34,7 +34,7 @@ class Record:
     def __init__(
         self, change: Change, item: NodeItem, items: Sequence[NodeItem], iteration: IterationState | None
     ) -> None:
-        self.change = change
+        self.change: Change = change
         self._item = item
         self._items = items
         self._iteration = iteration

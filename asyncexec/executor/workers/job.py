@@ -55,10 +55,10 @@ class Call(CancellableCall):
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), name: str = "") -> None:
         super().__init__(call_around.get())
-        self.context = contextvars.copy_context()
-        self.function = function
-        self.args = args
-        self.name = name
+        self.context: contextvars.Context = contextvars.copy_context()
+        self.function: Callable[..., Any] = function
+        self.args: Sequence[Any] = args
+        self.name: str = name
 
     def receive(self, result: Any) -> bool:
         """Take the *result* of the call before; False where this call is not to be made with it."""
@@ -103,11 +103,11 @@ class Job:
     )
 
     def __init__(self, calls: Sequence[Call], done: Done, loop: asyncio.AbstractEventLoop, share: Share) -> None:
-        self.calls = calls
-        self.running = calls[0]
+        self.calls: Sequence[Call] = calls
+        self.running: Call = calls[0]
         self.outcomes: list[Outcome] = []
-        self.loop = loop
-        self.share = share
+        self.loop: asyncio.AbstractEventLoop = loop
+        self.share: Share = share
         self.done: Done | None = done
         self.on_return: Callable[[], object] | None = None
         self._turn = [None]

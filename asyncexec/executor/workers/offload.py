@@ -48,14 +48,17 @@ _pools: Final[WeakGroup[WorkerPool]] = WeakGroup()
 
 
 class WorkerPool:
-    """Up to *num_threads* threads, started when first needed, for one event loop at a time.
+    """Up to *num_threads* worker threads, started when first needed, for one event loop at a time.
 
     Args:
-        num_threads: how many there can be, by default as many as cores.
-        is_shared: whether the threads are, instead, those that all such pools have in common: as many as cores.
-        grace: how long whoever has to end is waited for.
-        name: what the threads' names begin with.
-        clock: what calls are timed by.
+        num_threads: the largest number of threads, by default the number of cores.
+        is_shared: whether the pool uses the threads that all such pools share, one for each core.
+        grace: the grace periods of calls that must end.
+        name: the prefix of the names of the threads.
+        clock: measures the calls.
+
+    Raises:
+        FailedPreconditionError: a call is submitted while calls of another event loop are under way.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class WorkerPool:
         *,
         is_shared: bool = False,
     ) -> None:
-        self.grace = grace or Grace()
+        self.grace: Grace = grace or Grace()
         self._num_threads = num_threads or num_cores()
         self._is_shared = is_shared
         self._name = name
@@ -92,7 +95,7 @@ class WorkerPool:
         return self._num_threads
 
     def statistics(self) -> PoolStatistics:
-        """How the pool is doing just now."""
+        """The state of the pool now."""
         busy = len(self._left) + sum(len(share.jobs_at_work()) for share in self._shares)
         queued = max(0, self._unfinished - busy - len(self.results))
         threads = sum(len(share.threads.workers) for share in self._shares)
@@ -134,6 +137,7 @@ class WorkerPool:
         if loop is not self._loop:
             self._move_to(loop)
         job = Job(calls, done, loop, share)
+        calls[0].submitted_ns = self._clock.now_ns()
         share.submit(job)
         self._unfinished += 1
         return job
@@ -320,7 +324,7 @@ class WorkerPool:
             )
 
     async def close(self, *, has_grace: bool = True) -> None:
-        """Wait for what was submitted, whoever cancels meanwhile, and end the threads that no other pool uses.
+        """Wait for the submitted calls, and end the threads that no other pool uses.
 
         After the grace period (if it *has_grace*), and for calls that were abandoned before, there is no waiting: such
         a call is left to its thread, which ends with it, and a warning names it.

@@ -19,10 +19,11 @@ from typing import Any, Final
 
 from asyncexec.compilation.graph_view import SINK, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import SIZED, WIDE, WORKER, KernelStats, num_bytes
+from asyncexec.executor.diagnostics.output_sizes import Sizes, sizes_of
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
 from asyncexec.executor.engine.propagator import Entry, Propagator
-from asyncexec.executor.workers.job import Call, Outcome
+from asyncexec.executor.workers.job import HANDED_ON, Call, Outcome
 from asyncexec.framework.kernel import DEAD
 
 # Nodes that go along at most: their outcomes are taken in one go.
@@ -40,24 +41,25 @@ class Link:
     __slots__ = ("fills", "item", "maker", "num_awaited")
 
     def __init__(self, maker: NodeItem, item: NodeItem) -> None:
-        self.maker = maker
-        self.item = item
-        self.fills = tuple(
+        self.maker: NodeItem = maker
+        self.item: NodeItem = item
+        self.fills: tuple[tuple[int, int], ...] = tuple(
             (index, slot - item.input_start) for index, edges in enumerate(maker.output_edges) for slot, _ in edges
         )
-        self.num_awaited = len(self.fills) + len(maker.control_edges)
+        self.num_awaited: int = len(self.fills) + len(maker.control_edges)
 
 
 class NodeCall(Call):
     """The call of a node's kernel in a chain; *link* leads to it, *size* is that of the inputs where it is SIZED."""
 
-    __slots__ = ("item", "link", "size")
+    __slots__ = ("item", "link", "received", "size")
 
     def __init__(self, item: NodeItem, inputs: list[Any], size: int = -1, link: Link | None = None) -> None:
         super().__init__(item.checked_kernel, inputs, item.node.name)
-        self.item = item
-        self.link = link
-        self.size = size
+        self.item: NodeItem = item
+        self.link: Link | None = link
+        self.size: int = size
+        self.received: Sizes = ()  # of what the node before gave
 
     def receive(self, result: Any) -> bool:
         """Take the outputs of the node before; False if one of them is dead.
@@ -68,6 +70,7 @@ class NodeCall(Call):
         inputs, link = self.args, self.link
         assert isinstance(inputs, list)  # nobody has taken them
         assert link is not None  # this is not the first
+        self.received = sizes_of(link.maker.node, result, is_tuple=link.maker.returns_tuple)
         outputs = checked_outputs(link.maker, result) if link.maker.returns_tuple else (result,)
         for index, position in link.fills:
             if outputs[index] is DEAD:
@@ -141,7 +144,7 @@ def note_outcomes(
     collector: StepStatsCollector | None,
 ) -> None:
     """Tell *stats* of those of *calls* that have ended well, *collector* of all; *scheduled* is when the first was."""
-    for call, outcome in zip(calls, outcomes, strict=False):
+    for index, (call, outcome) in enumerate(zip(calls, outcomes, strict=False)):
         if outcome.error is not None:
             if collector is not None:
                 times = scheduled, outcome.start_ns, outcome.end_ns
@@ -153,7 +156,11 @@ def note_outcomes(
         else:
             stats.update(call.item.id, elapsed_ns)
         if collector is not None:
-            collector.record(call.item, scheduled, outcome.start_ns, outcome.end_ns, outcome.thread_id)
+            times = scheduled, outcome.start_ns, outcome.end_ns
+            if outcome.result is HANDED_ON:
+                collector.record(call.item, *times, outcome.thread_id, sizes=calls[index + 1].received)
+            else:
+                collector.record(call.item, *times, outcome.thread_id, outputs=outcome.result)
         scheduled = outcome.end_ns
 
 

@@ -55,7 +55,8 @@ class Worker:
 
     def __init__(self) -> None:
         self.job: Job | None = None
-        self.has_ended = self.is_left = False
+        self.has_ended: bool = False
+        self.is_left: bool = False
         self.thread: threading.Thread | None = None
 
 
@@ -66,8 +67,8 @@ class Share(deque[Job]):
 
     def __init__(self, threads: WorkerThreads, owner: JobOwner) -> None:
         super().__init__()
-        self.threads = threads
-        self.owner = owner
+        self.threads: WorkerThreads = threads
+        self.owner: JobOwner = owner
         self.right_to_queue: list[None] = [None]  # it has one place in the queue at most
 
     def submit(self, job: Job) -> None:
@@ -133,7 +134,7 @@ class WorkerThreads:
     __slots__ = ("_name", "_num_users", "_on_exit", "num_threads", "turns", "under_way", "workers")
 
     def __init__(self, num_threads: int, name: str) -> None:
-        self.num_threads = num_threads
+        self.num_threads: int = num_threads
         self.workers: list[Worker] = []
         self._on_exit: Callable[[], object] = do_nothing
         self._name = name

@@ -85,12 +85,12 @@ class BatchNorm:
 
     def __init__(self, op: OpKernelConstruction) -> None:
         self.epsilon: float = op.attr("epsilon")
-        self.factor = np.float32(op.attr("exponential_avg_factor"))
+        self.factor: np.float32 = np.float32(op.attr("exponential_avg_factor"))
         self.is_training: bool = op.attr("is_training")
-        self.channels_first = is_channels_first(op.attrs)
-        self.dtype = op.output_dtypes[0].as_numpy_dtype
-        self.vector_dtype = op.output_dtypes[1].as_numpy_dtype
-        self.num_outputs = op.num_outputs
+        self.channels_first: bool = is_channels_first(op.attrs)
+        self.dtype: np.dtype[Any] = op.output_dtypes[0].as_numpy_dtype
+        self.vector_dtype: np.dtype[Any] = op.output_dtypes[1].as_numpy_dtype
+        self.num_outputs: int = op.num_outputs
 
     def __call__(self, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> tuple[Any, ...]:
         if x.ndim not in (4, 5):

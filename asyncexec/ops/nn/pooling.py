@@ -52,11 +52,11 @@ class Pooling:
         ksize, strides = list(attrs["ksize"]), list(attrs["strides"])
         channels = 1 if is_channels_first(attrs) else rank + 1
         self._check(ksize, strides, rank)
-        self.depth = ksize[channels]
+        self.depth: Any = ksize[channels]
         if self.depth > 1 or strides[channels] > 1:
             _check_depth_pooling(ksize, strides, channels, average)
         spatial = [size for i, size in enumerate(ksize) if i not in (0, channels)]
-        self.ksize = tuple(int(size) for size in spatial)
+        self.ksize: tuple[int, ...] = tuple(int(size) for size in spatial)
         strides[channels] = 1
         self.windows: Windows = make_windows({**attrs, "strides": strides}, rank)
         for (before, after), size in zip(self.windows.explicit, self.ksize, strict=False):

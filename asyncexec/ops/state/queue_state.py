@@ -42,8 +42,8 @@ class Attempt(ABC):
     takes: ClassVar[bool] = False  # elements out of the queue
 
     def __init__(self, queue: Queue) -> None:
-        self.queue = queue
-        self.is_done = False
+        self.queue: Queue = queue
+        self.is_done: bool = False
         self.error: OpError | None = None
         self.waiter: asyncio.Future[None] | None = None
 
@@ -97,7 +97,7 @@ class Enqueue(Attempt):
         super().__init__(queue)
         self._waiting = deque(elements)
         self._put: list[Entry] = []
-        self.is_done = not elements
+        self.is_done: bool = not elements
 
     def advance(self) -> bool:
         queue = self.queue
@@ -149,7 +149,7 @@ class Dequeue(Attempt):
         self._wanted = wanted
         self._allows_small_batch = allows_small_batch
         self._taken: list[Entry] = []
-        self.is_done = not wanted
+        self.is_done: bool = not wanted
 
     @property
     def elements(self) -> list[Element]:
@@ -214,8 +214,8 @@ class Queue(ABC):
         self.name = name
         self.component_dtypes = component_dtypes
         self.component_shapes = component_shapes
-        self.capacity = UNBOUNDED if capacity < 0 else capacity
-        self.is_closed = False
+        self.capacity: int = UNBOUNDED if capacity < 0 else capacity
+        self.is_closed: bool = False
         self._last_number = 0
         self._enqueues: deque[Attempt] = deque()
         self._dequeues: deque[Attempt] = deque()

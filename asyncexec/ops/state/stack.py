@@ -34,10 +34,10 @@ class Stack:
     __slots__ = ("_lock", "dtype", "elements", "is_closed", "max_size", "name")
 
     def __init__(self, name: str, dtype: DType, max_size: int) -> None:
-        self.name = f"{name}_{next(_numbers)}"
-        self.dtype = dtype
-        self.max_size = max_size
-        self.is_closed = False
+        self.name: str = f"{name}_{next(_numbers)}"
+        self.dtype: DType = dtype
+        self.max_size: int = max_size
+        self.is_closed: bool = False
         self.elements: list[Any] = []
         self._lock = Lock()
 

@@ -29,9 +29,9 @@ class Entry:
     def __init__(self) -> None:
         self.value: Any = None
         self.shape: tuple[int, ...] = ()
-        self.is_written = False
-        self.is_read = False
-        self.is_cleared = False
+        self.is_written: bool = False
+        self.is_read: bool = False
+        self.is_cleared: bool = False
 
 
 class TensorArray:
@@ -72,14 +72,14 @@ class TensorArray:
     ) -> None:
         require_size(size)
         self._lock = Lock()
-        self.name = name
-        self.dtype = dtype
-        self.element_shape = element_shape
-        self.is_dynamic = is_dynamic
-        self.clears_after_read = clears_after_read
-        self.has_identical_shapes = has_identical_shapes
-        self.adds_up = adds_up
-        self.is_closed = False
+        self.name: str = name
+        self.dtype: DType = dtype
+        self.element_shape: TensorShape = element_shape
+        self.is_dynamic: bool = is_dynamic
+        self.clears_after_read: bool = clears_after_read
+        self.has_identical_shapes: bool = has_identical_shapes
+        self.adds_up: bool = adds_up
+        self.is_closed: bool = False
         self.gradients: dict[str, TensorArray] = {}
         # An entry comes to be when it is first touched, so that a size alone takes no memory.
         self._entries: list[Entry | None] = [None] * size

@@ -44,12 +44,12 @@ class Variable:
     __slots__ = ("container", "dtype", "lock", "name", "shape", "value")
 
     def __init__(self, name: str, dtype: DType, shape: TensorShape, container: str = DEFAULT_CONTAINER) -> None:
-        self.name = name
-        self.dtype = dtype
-        self.shape = shape
-        self.container = container
+        self.name: str = name
+        self.dtype: DType = dtype
+        self.shape: TensorShape = shape
+        self.container: str = container
         self.value: Any = None
-        self.lock = RLock()
+        self.lock: RLock = RLock()
 
     @property
     def is_initialized(self) -> bool:
