@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 
 from asyncexec.framework.clock import NS_PER_S, monotonic_ns
 
-WARM_CALLS: Final = 3_000  # or as many as there are in so long
-WARM_NS: Final = 30 * NS_PER_S
+WARM_CALLS: Final = 10_000  # or as many as there are in so long
+WARM_NS: Final = 15 * NS_PER_S
 LEAST_CALLS: Final = 8  # a loop is compiled behind the third or fourth run, however long that takes
 MANY_RUNS_NS: Final = NS_PER_S // 10  # a call that takes so long does very much already
 ROUND_NS: Final = 2_000_000  # a round of a quick contestant takes at least about this
@@ -98,11 +98,11 @@ async def calling(name: str, function: Callable[[], Any]) -> Contestant:
     What runs often enough is measured, compiled, and at last optimized: all that is over after so many calls.
     """
     time_calls = _time_awaited if inspect.iscoroutinefunction(function) else _time_called
-    end, num_calls, once_ns = monotonic_ns() + WARM_NS, 0, 0
-    while num_calls < LEAST_CALLS or (num_calls < WARM_CALLS and once_ns < MANY_RUNS_NS and monotonic_ns() < end):
-        once_ns = await time_calls(function, 1)
+    end, num_calls, quickest_ns = monotonic_ns() + WARM_NS, 0, MANY_RUNS_NS  # one may be long for a full collection
+    while num_calls < LEAST_CALLS or (num_calls < WARM_CALLS and quickest_ns < MANY_RUNS_NS and monotonic_ns() < end):
+        quickest_ns = min(quickest_ns, await time_calls(function, 1))
         num_calls += 1
-    number = max(1, ROUND_NS // max(once_ns, 1))
+    number = max(1, ROUND_NS // max(quickest_ns, 1))
 
     async def time_round() -> float:
         return await time_calls(function, number) / number / NS_PER_S
