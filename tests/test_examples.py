@@ -28,8 +28,8 @@ def started(example: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def output_of(example: str) -> str:
-    with started(example) as program:
+def output_of(example: str, *arguments: str) -> str:
+    with started(example, *arguments) as program:
         output, errors = program.communicate(timeout=60)
     assert program.returncode == 0, errors
     assert errors == ""
@@ -41,7 +41,7 @@ def test_every_example_has_its_line_and_its_test() -> None:
     tests = Path(__file__).read_text(encoding="utf-8")
     for example in EXAMPLES:
         assert f"({example.name})" in readme
-        assert f'output_of("{example.name}")' in tests
+        assert f'output_of("{example.name}"' in tests
         assert 40 <= len(example.read_text(encoding="utf-8").splitlines()) <= 120
 
 
@@ -217,3 +217,45 @@ def test_sensor_stream() -> None:
     assert anomalies == [("150", ""), ("280", ""), ("281", ", ALARM")]  # two of them within 50 messages
     assert re.search(r"^item 200: JSONDecodeError: .*, at read_message$", output, re.MULTILINE)
     assert "400 messages, 3 anomalies, 1 unreadable" in output
+
+
+def test_fastapi_score() -> None:
+    """With a deadline of its own, so that a busy machine is not late; the customer that is slow always is."""
+    regular, new, *failures = output_of("fastapi_score.py", "3").splitlines()
+    assert re.fullmatch(r"regular 200 \{'score': 0\.8\d+, 'reputation': 7\.0\}", regular)
+    assert re.fullmatch(r"new 200 \{'score': 0\.1\d+, 'reputation': 0\.5\}", new)  # the fallback
+    assert failures == [
+        """unknown 404 {'detail': "no customer 'unknown'"}""",
+        "broken 502 {'detail': 'payments failed'}",
+        "slow 504 {'detail': 'too late: orders'}",
+    ]
+
+
+def test_agent_loop() -> None:
+    assert output_of("agent_loop.py").splitlines() == [
+        "Where is it warm? 3 of 5 rounds; it is done",
+        "    3 pages about warm places",
+        "    Accra: 30 degrees",
+        "    failed: LookupError: there is no Atlantis",
+        "    Essen: 30 degrees",
+        "Where is it cold? 1 of 5 rounds; ConnectionError: the model is gone",
+        "    3 pages about cold places",
+        "What is the question? 5 of 5 rounds; no rounds are left",
+        *(f"    3 pages about thought {number}" for number in range(5)),
+    ]
+
+
+def test_sensor_restart() -> None:
+    assert output_of("sensor_restart.py").splitlines() == [
+        "4 windows, then closed at (30, 685.0)",  # the last one is not full
+        "crashed: True",
+        "100 readings, 2295.0 in all; expected 100, 2295.0",
+    ]
+
+
+def test_saved_model_service() -> None:
+    answers, refusal = output_of("saved_model_service.py").splitlines()
+    found = re.fullmatch(r"40 requests, 40 rows in (\d+) batches; digits: \{1\}", answers)
+    assert found is not None
+    assert 2 <= int(found[1]) < 40
+    assert refusal.startswith("400 cannot feed a value of shape [1, 1, 1, 1]")

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.running import STRICT
-from tests.signals import handlers
+from tests.programs import run_program, start_server
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+NEEDS = re.compile(r"# needs (.*)$", re.MULTILINE)  # libraries that a block shows the use of
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> None:
+    start_server()
 
 
 class Block(NamedTuple):
@@ -37,14 +40,13 @@ def blocks() -> list[Block]:
 
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.page.relative_to(ROOT)}:{block.line}")
 def test_every_block_of_python_runs(block: Block, tmp_path: Path) -> None:
+    for module in re.findall(r"\w+", needed[1]) if (needed := NEEDS.match(block.source)) else ():
+        pytest.importorskip(module)
     program = tmp_path / "block.py"
     program.write_text("\n" * (block.line - 1) + block.source, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, *STRICT, str(program)]
-    with handlers():  # for programs that press Ctrl-C
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert_says(done.stdout, block.source)
+    ended = run_program(program)
+    assert ended.code == 0, ended.stderr
+    assert_says(ended.stdout, block.source)
 
 
 def assert_says(stdout: str, source: str) -> None:
@@ -63,6 +65,6 @@ def test_readme_shows_both_commands_and_a_short_example() -> None:
     assert len(example[1].splitlines()) <= 24
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "check-deep", "bench", "clean"])
+@pytest.mark.parametrize("target", ["demo", "test", "docs", "check-deep", "bench", "clean"])
 def test_makefile_has_the_targets_that_are_spoken_of(target: str) -> None:
     assert re.search(rf"^{target}:.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
