@@ -28,7 +28,7 @@ def norm(x: np.ndarray) -> float:
 
 
 print(fetch_weights)
-print("called with plain values it is the function itself:", halve(np.float32(3)))
+print("called with plain values it is the function itself:", halve(np.array([3], np.float32)))
 
 # %% In a graph they add nodes, as the common ops do, which bear the names of TensorFlow's Python API.
 with ax.Graph() as graph:

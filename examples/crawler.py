@@ -31,7 +31,7 @@ def build_graph(web: httpx.AsyncClient) -> ax.Graph:
         return re.findall(r'href="([^"]+)"', response.text)
 
     @ax.op(outputs=[ax.string, ax.string, ax.string])
-    def next_level(known: Any, links: Any, level: Any, found: Any) -> Sequence[Any]:
+    def next_level(known: Any, links: Any, level: Any, found: Any) -> tuple[Any, Any, Any]:
         """Pages and links known by now, and the pages among them that are still to be fetched."""
         here = [page.decode() for page in level]
         pairs = [(page, target) for page, targets in zip(here, found, strict=True) for target in targets]

@@ -31,7 +31,7 @@ def build_graph(database: aiosqlite.Connection, api: httpx.AsyncClient) -> ax.Gr
             raise LookupError(f"there is no order {order_id}")
         return row[0], row[1]
 
-    @ax.op(timeout=0.25, retries=2, limiter=4)
+    @ax.op(timeout=1.5, retries=2, limiter=4)
     async def exchange_rate(currency: str) -> float:
         response = await api.get(f"/rates/{currency}")
         response.raise_for_status()
@@ -60,7 +60,11 @@ async def enrich(session: ax.Session, order_id: int) -> str:
 
 async def answer(calls: Counter[str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """The API: a few milliseconds a call, no answer to the first for GBP, an error on the first for JPY."""
-    head = await reader.readuntil(b"\r\n\r\n")
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, ConnectionError):  # the caller gave up before it had asked
+        writer.close()
+        return
     currency = head.split()[1].decode().rpartition("/")[2]
     calls[currency] += 1
     first = calls[currency] == 1

@@ -6,13 +6,13 @@ is not async, so it uses a BlockingSession.  It needs ``pip install "asyncexec[t
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 
 import asyncexec as ax
 
-DATA = files("asyncexec") / "cli" / "demo_data"
+DATA = Path(ax.__file__).parent / "cli" / "demo_data"
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
 

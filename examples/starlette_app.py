@@ -11,7 +11,7 @@ import asyncio
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.resources import files
+from pathlib import Path
 
 import anyio
 import httpx
@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 import asyncexec as ax
 
-DATA = files("asyncexec") / "cli" / "demo_data"
+DATA = Path(ax.__file__).parent / "cli" / "demo_data"
 
 
 @ax.op(expensive=True, outputs=[ax.float32], shapes=[(8, 8, 1)])
