@@ -18,7 +18,7 @@ PIP_INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN) pip install --quiet
 # is compiled once, also where the environment says that nothing is kept.
 PYTEST := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(RUN) pytest -n auto
 
-.PHONY: help demo test lint format types contract check-deep bench schemas clean
+.PHONY: help demo test docs lint format types contract check-deep bench schemas clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,10 @@ test: $(DEV) ## lint, types, import contract and all tests but the deep ones
 	$(RUN) mypy
 	$(VENV)/bin/lint-imports
 	$(PYTEST) $(PYTEST_ARGS)
+
+docs: $(DEV) ## the documentation as a site, in build/docs; warnings are errors
+	$(RUN) sphinx --fail-on-warning --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
 
 lint: $(DEV) ## ruff, as `make test` runs it
 	$(RUN) ruff check .
@@ -47,8 +51,9 @@ types: $(DEV) ## mypy --strict
 contract: $(DEV) ## imports point only backwards along the way of the data
 	$(VENV)/bin/lint-imports
 
-check-deep: $(ORACLE) ## the long suites: deep, fuzz, and those that ask an installed TensorFlow
-	$(PYTEST) -m "deep or fuzz or oracle or torch" --hypothesis-profile explore --timeout 1800 $(PYTEST_ARGS)
+check-deep: $(ORACLE) ## the long suites: deep, fuzz, and those that ask an installed TensorFlow or a browser
+	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium here, so the tests of the graph page are skipped: apt-get install chromium" >&2
+	$(PYTEST) -m "deep or fuzz or oracle or torch or browser" --hypothesis-profile explore --timeout 1800 $(PYTEST_ARGS)
 
 bench: $(DEV) ## the benchmarks, side by side in one run (with TensorFlow's column after make check-deep)
 	$(RUN) benchmarks $(BENCH_ARGS)
