@@ -23,12 +23,13 @@ Sizes: TypeAlias = Sequence[Size]
 _OBJECT: Final = -1  # of a Python object, which has no bytes that are known
 _NONE: Final = -2  # of a dead output
 # To ask numpy's scalars would take longer than all else that is recorded.
-_SCALAR: Final = ((),)
+SCALAR: Final = ((),)
+SCALAR_TYPES: Final = frozenset(np.sctypeDict.values())
 # TensorFlow names an allocator here.  What kernels allocate besides their outputs is not known.
 _ALLOCATOR: Final = "outputs"
 
 
-def sizes_of(node: Node, outputs: Any, *, is_tuple: bool) -> Sizes:
+def sizes_of(node: Node, outputs: Any, is_tuple: bool) -> Sizes:
     """The sizes of *outputs*, as the kernel of *node* gives them: a tuple of them, or the only one.
 
     They may not be what the op promises: whoever takes them looks at that.
@@ -36,7 +37,7 @@ def sizes_of(node: Node, outputs: Any, *, is_tuple: bool) -> Sizes:
     if type(outputs) is np.ndarray:
         return (outputs.shape,)
     if isinstance(outputs, np.generic):
-        return _SCALAR
+        return SCALAR
     if not is_tuple:
         return (_size(node.outputs[0], outputs),)
     if isinstance(outputs, (tuple, list)):

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 import operator
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from asyncexec.executor.diagnostics.output_sizes import OutputRecords, Sizes, sizes_of, sizes_of_constant
+from asyncexec.executor.diagnostics.output_sizes import (
+    SCALAR,
+    SCALAR_TYPES,
+    OutputRecords,
+    Sizes,
+    sizes_of,
+    sizes_of_constant,
+)
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.error_text import one_line
@@ -46,7 +54,7 @@ LOOP_THREAD: Final = "event loop"  # what the thread that the step belongs to is
 class StepStatsCollector:
     """Live executions of one step, one entry each; times by *clock*, threads by their native ids."""
 
-    __slots__ = ("_clock", "_included", "_loop_thread", "_offset_ns", "_records")
+    __slots__ = ("_clock", "_constants", "_included", "_loop_thread", "_offset_ns", "_records")
 
     def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
@@ -54,11 +62,12 @@ class StepStatsCollector:
         self._loop_thread = threading.get_native_id()
         self._included: list[StepStats] = []
         self._records: list[_Record] = []
+        self._constants: list[tuple[Collection[Node], int]] = []  # with when they were there
 
     @property
     def num_records(self) -> int:
         """How many executions there are."""
-        return len(self._records)
+        return len(self._records) + sum(len(nodes) for nodes, _ in self._constants)
 
     def record(
         self,
@@ -76,17 +85,16 @@ class StepStatsCollector:
         Of the outputs only their *sizes* are kept.
         """
         counts = ended_call() if item.kind is KernelKind.ASYNC else None
+        failure = "" if error is None else _told(error)
         if outputs is not NOT_KNOWN:
-            sizes = sizes_of(item.node, outputs, is_tuple=item.returns_tuple)
-        self._records.append((item.node, scheduled_ns, start_ns, end_ns, thread_id, counts, _told(error), sizes))
-        for node in item.guarded:
-            self._records.append((node, end_ns, end_ns, end_ns, 0, None, "", None))
+            sizes = SCALAR if type(outputs) in SCALAR_TYPES else sizes_of(item.node, outputs, item.returns_tuple)
+        self._records.append((item.node, scheduled_ns, start_ns, end_ns, thread_id, counts, failure, sizes))
+        if item.guarded:
+            self._constants.append((item.guarded, end_ns))
 
-    def record_constants(self, nodes: Iterable[Node]) -> None:
+    def record_constants(self, nodes: Collection[Node]) -> None:
         """Constants whose values were there from the start."""
-        now = self._clock.now_ns()
-        for node in nodes:
-            self._records.append((node, now, now, now, 0, None, "", None))
+        self._constants.append((nodes, self._clock.now_ns()))
 
     def include(self, stats: StepStats) -> None:
         """Let *stats*, of a step that has run for this one and perhaps for others, be a part of it."""
@@ -97,15 +105,16 @@ class StepStatsCollector:
         stats: dict[str, list[NodeExecStats]] = {}
         runs: list[list[_Record]] = []
         outputs = OutputRecords()
-        for start in range(0, len(self._records), _SORTED_AT_ONCE):
-            runs.append(sorted(self._records[start : start + _SORTED_AT_ONCE], key=_started_ns))
+        records = itertools.chain(self._records, self._records_of_constants())
+        while part := sorted(itertools.islice(records, _SORTED_AT_ONCE), key=_started_ns):
+            runs.append(part)
             yield
         for count, record in enumerate(heapq.merge(*runs, key=_started_ns), 1):
             stats.setdefault(device_of(record[0]), []).append(self._node_stats(outputs, *record))
             if not count % STRIDE:
                 yield
-        for part in self._included:
-            for device in part.dev_stats:
+        for included in self._included:
+            for device in included.dev_stats:
                 nodes = stats.setdefault(device.device, [])
                 nodes += device.node_stats
                 nodes.sort(key=_started_nanos)  # two that are in order
@@ -121,6 +130,9 @@ class StepStatsCollector:
                     yield
             found.dev_stats.append(DeviceStepStats(device=name, node_stats=stats[name], thread_names=named))
         return found
+
+    def _records_of_constants(self) -> Iterator[_Record]:
+        return ((node, ns, ns, ns, 0, None, "", None) for nodes, ns in self._constants for node in nodes)
 
     def _node_stats(
         self,
@@ -160,10 +172,8 @@ class StepStatsCollector:
         )
 
 
-def _told(error: BaseException | None) -> str:
+def _told(error: BaseException) -> str:
     """What a trace says of an execution that has ended with *error*."""
-    if error is None:
-        return ""
     if isinstance(error, (asyncio.CancelledError, CancelledError)):
         return "cancelled"
     return one_line(error)
