@@ -12,7 +12,7 @@ from typing import Any
 from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.framework.cancellation import call_around
 from asyncexec.framework.kernel import Change, Kernel, KernelKind
-from asyncexec.framework.spans import InSpan, Span, Spans, running_span
+from asyncexec.framework.spans import Attribute, Span, Spans, running_span
 from asyncexec.framework.step_stats import ended_call
 from asyncexec.graph.node import Node
 
@@ -27,17 +27,16 @@ class Observer:
         self._device = device
         self._spans = spans
 
-    def within(self) -> InSpan:
-        """A context manager: a call is made in it."""
-        span = Span(self._spans, "node", self._name, parent=running_span())
-        span.attributes = {"op": self._op, "device": self._device}
-        return InSpan(self._spans, span)
+    def span(self) -> Span:
+        """A call, which has not begun."""
+        attributes: dict[str, Attribute] = {"op": self._op, "device": self._device}
+        return Span(self._spans, "node", self._name, 0, running_span(), (), attributes)
 
     def sync(self, kernel: Kernel) -> Kernel:
         """*kernel*, a plain function."""
 
         def call(*inputs: Any) -> Any:
-            with self.within() as span:
+            with self.span() as span:
                 around = call_around.get()
                 if around is not None and around.submitted_ns:  # on a worker thread
                     span.add_wait(max(0, span.begin_ns - around.submitted_ns) / 1e9)
@@ -49,12 +48,11 @@ class Observer:
         """*start*, a coroutine function."""
 
         async def call(*inputs: Any) -> Any:
-            with self.within() as span:
+            with self.span() as span:
                 try:
                     return await start(*inputs)
                 finally:
-                    counts = ended_call()
-                    if counts is not None:
+                    if (counts := ended_call()) is not None:
                         span.attributes["attempts"] = counts.attempts
                         span.add_wait(counts.limiter_wait_s)
 
@@ -83,7 +81,7 @@ class _ObservedChange:
         return self._change.takes
 
     def __await__(self) -> Generator[Any, None, Any]:
-        with self._observer.within():
+        with self._observer.span():
             return (yield from self._change.__await__())
 
     def close(self) -> None:

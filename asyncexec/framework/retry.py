@@ -178,9 +178,7 @@ async def _sleep(seconds: float) -> None:
 
 async def _sleep_in_span(node: Span, number: int, text: str, seconds: float) -> None:
     """Wait; the retry after attempt *number* of *node*, which failed as *text* says, is a span."""
-    retry = Span(node.spans, "retry", node.name, number, node)
-    retry.attributes = {"error": text, "wait_s": seconds}
-    with node.spans.within(retry):
+    with Span(node.spans, "retry", node.name, number, node, attributes={"error": text, "wait_s": seconds}):
         await _sleep(seconds)
     node.add_wait(seconds)
 

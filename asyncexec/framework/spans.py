@@ -14,7 +14,7 @@ import logging
 import weakref
 from collections.abc import Coroutine, Sequence
 from contextvars import Context, ContextVar, Token
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from asyncexec.framework.clock import Clock
 from asyncexec.framework.errors import FailedPreconditionError
@@ -53,6 +53,7 @@ class Span:
 
     __slots__ = (
         "__weakref__",
+        "_token",
         "attributes",
         "begin_ns",
         "end_ns",
@@ -72,6 +73,7 @@ class Span:
         number: int = 0,
         parent: Span | None = None,
         links: Sequence[Span] = (),
+        attributes: dict[str, Attribute] | None = None,
     ) -> None:
         self.spans: Spans = spans
         self.kind: SpanKind = kind
@@ -81,7 +83,28 @@ class Span:
         self.links: Sequence[Span] = links
         self.begin_ns: int = 0
         self.end_ns: int = 0
-        self.attributes: dict[str, Attribute] = {}
+        self.attributes: dict[str, Attribute] = {} if attributes is None else attributes
+
+    def __enter__(self) -> Self:
+        """It begins, and what runs from now on is a part of it."""
+        self._token: RunningToken = running.set(self)
+        try:
+            self.spans.begun(self)
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """It has ended."""
+        try:
+            self.spans.end(self, error)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        leave_step(self._token)
+        del self._token  # it holds a context, with all that is in there
 
     @property
     def session(self) -> Session | None:
@@ -99,7 +122,7 @@ class Span:
     @property
     def duration_s(self) -> float:
         """From its begin to its end, or 0.0 as long as it has not ended."""
-        return max(0, self.end_ns - self.begin_ns) / 1e9
+        return (self.end_ns - self.begin_ns) / 1e9 if self.end_ns else 0.0
 
     def add_wait(self, seconds: float) -> None:
         """Count *seconds* among those that the node has waited for its turn."""
@@ -107,9 +130,9 @@ class Span:
         assert isinstance(waited, (int, float))
         self.attributes["waited_s"] = waited + seconds
 
-    def cancellation(self) -> InSpan:
-        """A context manager: what has been cancelled in this step ends in it."""
-        return InSpan(self.spans, Span(self.spans, "cancellation", "cancellation", parent=self))
+    def cancellation(self) -> Span:
+        """What has been cancelled in this step ends in it."""
+        return Span(self.spans, "cancellation", "cancellation", parent=self)
 
     def __repr__(self) -> str:
         number = f" {self.number}" if self.number or self.kind == "item" else ""
@@ -187,25 +210,24 @@ class Spans:
         Where a hook is interrupted (KeyboardInterrupt, SystemExit) it has ended again.
         """
         span.begin_ns = self._clock.now_ns()
-        for count, hook in enumerate(self.hooks, 1):
-            try:
-                hook.begin(span)
-            except Exception as raised:
-                self._tell_of_failure(hook, raised)
-            except BaseException as interrupt:
-                self._end(self.hooks[:count], span, interrupt)
-                raise
+        told = 0
+        try:
+            for hook in self.hooks:
+                told += 1
+                try:
+                    hook.begin(span)
+                except Exception as raised:
+                    self._tell_of_failure(hook, raised)
+        except BaseException as interrupt:
+            self.end(span, interrupt, self.hooks[:told])
+            raise
         return span
 
-    def end(self, span: Span, error: BaseException | None = None) -> None:
-        """*span* has ended."""
-        self._end(self.hooks, span, error)
-
-    def _end(self, hooks: Sequence[Hook], span: Span, error: BaseException | None) -> None:
-        """Tell *hooks* that *span* has ended: all of them, though one is interrupted."""
+    def end(self, span: Span, error: BaseException | None = None, hooks: Sequence[Hook] | None = None) -> None:
+        """*span* has ended: tell *hooks*, by default all, the last one first, though one is interrupted."""
         span.end_ns = self._clock.now_ns()
         interrupt: BaseException | None = None
-        for hook in reversed(hooks):
+        for hook in reversed(self.hooks if hooks is None else hooks):
             try:
                 hook.end(span, error)
             except Exception as raised:
@@ -218,13 +240,9 @@ class Spans:
             finally:
                 del interrupt  # its traceback holds this frame
 
-    def within(self, span: Span) -> InSpan:
-        """A context manager: what runs in it is a part of *span*, which begins and ends with it."""
-        return InSpan(self, span)
-
-    def step(self) -> InSpan:
-        """A context manager: what runs in it is a step."""
-        return InSpan(self, Span(self, "step", "step", next(_NUMBERS), running_span()))
+    def step(self) -> Span:
+        """A step, which has not begun."""
+        return Span(self, "step", "step", next(_NUMBERS), running_span())
 
     async def observed(self, run: Coroutine[Any, Any, T]) -> T:
         """What *run*, a step, gives."""
@@ -255,30 +273,6 @@ class Spans:
         if type(hook) not in self._failed:
             self._failed.add(type(hook))
             _LOGGER.error("hook %r has failed; this is told once", hook, exc_info=error)
-
-
-class InSpan:
-    """See ``Spans.within``."""
-
-    __slots__ = ("_span", "_spans", "_token")
-
-    def __init__(self, spans: Spans, span: Span) -> None:
-        self._spans = spans
-        self._span = span
-
-    def __enter__(self) -> Span:
-        self._token: RunningToken = running.set(self._span)
-        try:
-            return self._spans.begun(self._span)
-        except BaseException:
-            leave_step(self._token)
-            raise
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            self._spans.end(self._span, error)
-        finally:
-            leave_step(self._token)
 
 
 def leave_step(token: RunningToken) -> None:

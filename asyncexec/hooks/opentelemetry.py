@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import CancelledError
@@ -21,14 +21,19 @@ _CURRENT: Final = ("step", "node", "batch")
 _NAME: Final = "asyncexec"
 _KIND: Final = f"{_NAME}.kind"
 _NUMBER: Final = f"{_NAME}.number"
+_USUAL: Final = {"attempts": 1, "waited_s": 0}  # of a node that has ended: what is not told
 
 
-class _Told(NamedTuple):
-    """What stands for a span in OpenTelemetry: its span, a context in which that is current, the token of that."""
+# What stands for a span in OpenTelemetry: its span, a context in which that is current, the token of that.
+_Told: TypeAlias = tuple[Any, Any, Any]
 
-    told: Any
-    context: Any
-    token: Any
+
+class _Keys(dict[str, str]):
+    """Names of attributes, by ours."""
+
+    def __missing__(self, key: str) -> str:
+        name = self[key] = f"{_NAME}.{key}"
+        return name
 
 
 class OpenTelemetry(Hook):
@@ -67,38 +72,40 @@ class OpenTelemetry(Hook):
         self._retries = meter.create_counter(f"{_NAME}.retries", description="attempts that failed and were made again")
         self._rows = meter.create_histogram(f"{_NAME}.batch.rows", description="rows of each batch")
         self._open: dict[Span, _Told] = {}
-        self._keys: dict[str, str] = {}  # names of attributes, by ours
+        self._keys = _Keys()
 
     def begin(self, span: Span) -> None:
-        if span.kind not in self._kinds:
+        kind, name = span.kind, span.name
+        if kind not in self._kinds:
             return
-        kind, keys = span.kind, self._keys
+        keys = self._keys
         attributes: dict[str, Any] = {_KIND: kind}
         for key, value in span.attributes.items():
-            attributes[keys.get(key) or keys.setdefault(key, f"{_NAME}.{key}")] = value
+            attributes[keys[key]] = value
         if span.number or kind == "item":
             attributes[_NUMBER] = span.number
         around = self._nearest(span.parent)
         told = self._tracer.start_span(
-            span.name if span.name != kind else f"{_NAME} {kind}",
-            None if around is None else around.context,
+            name if name != kind else f"{_NAME} {kind}",
+            None if around is None else around[1],
             attributes=attributes,
-            links=[self._trace.Link(each.told.get_span_context()) for each in map(self._nearest, span.links) if each],
+            links=self._links_to(span.links) if span.links else (),
         )
         context = self._trace.set_span_in_context(told)
-        self._open[span] = _Told(told, context, self._context.attach(context) if kind in _CURRENT else None)
+        self._open[span] = told, context, self._context.attach(context) if kind in _CURRENT else None
 
     def end(self, span: Span, error: BaseException | None) -> None:
         self._measure(span, error)
         found = self._open.pop(span, None)
         if found is None:
             return
-        told = found.told
-        if found.token is not None:
-            self._context.detach(found.token)
-        for key in ("attempts", "waited_s"):
-            if key in span.attributes:
-                told.set_attribute(f"{_NAME}.{key}", span.attributes[key])
+        told, _, token = found
+        if token is not None:
+            self._context.detach(token)
+        attributes = span.attributes
+        for key in _USUAL:
+            if key in attributes and attributes[key] != _USUAL[key]:
+                told.set_attribute(self._keys[key], attributes[key])
         if error is not None:
             if _is_cancellation(error):
                 told.set_attribute(f"{_NAME}.cancelled", True)
@@ -115,12 +122,18 @@ class OpenTelemetry(Hook):
             span = span.parent
         return found
 
+    def _links_to(self, spans: Iterable[Span]) -> list[Any]:
+        return [self._trace.Link(each[0].get_span_context()) for each in map(self._nearest, spans) if each]
+
     def _measure(self, span: Span, error: BaseException | None) -> None:
-        if span.kind in self._durations:
-            labels = {"outcome": "ok" if error is None else "cancelled" if _is_cancellation(error) else "error"}
+        histogram = self._durations.get(span.kind)
+        if histogram is not None:
+            labels: dict[str, Any] = {"outcome": "ok"}
+            if error is not None:
+                labels["outcome"] = "cancelled" if _is_cancellation(error) else "error"
             if span.kind == "node":
-                labels |= {"node": span.name, "op": str(span.attributes["op"])}
-            self._durations[span.kind].record(span.duration_s, labels)
+                labels["node"], labels["op"] = span.name, span.attributes["op"]
+            histogram.record(span.duration_s, labels)
         elif span.kind == "retry":
             self._retries.add(1, {"node": span.name})
         elif span.kind == "batch":

@@ -37,7 +37,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.function_runtime import FunctionHandle
 from asyncexec.framework.limiter import check_wait, hold_none
-from asyncexec.framework.spans import Span, observed_span
+from asyncexec.framework.spans import Attribute, Span, observed_span
 from asyncexec.framework.under_way import tells
 from asyncexec.ops.flow.batch_calls import Batch, BatchOptions, Call, GatheredRows
 
@@ -270,9 +270,8 @@ class BatchQueue(ABC):
             await self._compute(batch)
             return
         callers = [span for call in batch.parts if (span := observed_span(call.context)) is not None]
-        span = Span(first.spans, "batch", first.name, parent=first, links=callers)
-        span.attributes = {"rows": batch.size, "calls": len(batch.parts)}
-        with first.spans.within(span):
+        rows: dict[str, Attribute] = {"rows": batch.size, "calls": len(batch.parts)}
+        with Span(first.spans, "batch", first.name, parent=first, links=callers, attributes=rows):
             await self._compute(batch)
 
     def _withdraw(self, call: Call) -> list[asyncio.Task[None]]:
