@@ -16,7 +16,8 @@ from asyncexec.framework.graph_def import AttrValue, GraphDef, NodeDef, make_att
 from asyncexec.framework.tensor_protos import TensorShapeProto
 from asyncexec.framework.types import object as object_dtype
 from asyncexec.framework.wire_types import WireModel
-from asyncexec.importers.proto_messages import message_class, proto_messages
+from asyncexec.importers.message_pool import message_class
+from asyncexec.importers.proto_messages import proto_messages
 
 _OTHER_NAMES: Final[dict[str, type[WireModel]]] = {
     "AttrValue.ListValue": models.ListValue,

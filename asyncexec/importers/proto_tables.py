@@ -1,8 +1,6 @@
-"""What TensorFlow's messages are on the wire: the name, the kind and the number of each field, by message.
+"""What TensorFlow's messages are on the wire, as tables of :mod:`asyncexec.importers.message_pool`.
 
-``name:kind=number`` is a field; ``choice.name`` one of the fields of the oneof *choice*; ``kind*`` a repeated field;
-``key>value`` a map.  A kind is a scalar type of protobuf, a message or an enum.  ``NAME=number`` is a value of an enum.
-Those of DataType and FullTypeId are in :mod:`asyncexec.framework.wire_types`.
+The values of DataType and FullTypeId are in :mod:`asyncexec.framework.wire_types`.
 """
 
 from __future__ import annotations
