@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from asyncexec.cli.graph_nodes import ShownNode
+from asyncexec.graph.graph_ends import PLACEHOLDERS
 
-if TYPE_CHECKING:
-    from asyncexec.graph.node import Node
-
-PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 FUNCTIONAL_LOOPS: Final = frozenset({"While", "StatelessWhile"})
 
 TableRows: TypeAlias = tuple[Sequence[str], Sequence[Sequence[str | int]]]  # heads, and rows
@@ -136,14 +133,6 @@ def table_rows(summary: GraphSummary) -> dict[str, TableRows]:
         "functions": (("function", "nodes"), [(each.name, each.node_count) for each in summary.functions]),
         "passes": (("pass", "nodes", "changes", "such as"), [_pass_row(each) for each in summary.passes]),
     }
-
-
-def output_nodes(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes that no other consumes, neither their values nor their having run; placeholders left out."""
-    nodes = list(nodes)
-    consumed = {id(tensor.op) for node in nodes for tensor in node.inputs}
-    consumed.update(id(control) for node in nodes for control in node.control_inputs)
-    return [node for node in nodes if id(node) not in consumed and node.op not in PLACEHOLDERS]
 
 
 def _pass_row(each: PassSummary) -> Sequence[str]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import asyncexec as ax
-from asyncexec.cli.graph_summary import PLACEHOLDERS, PassSummary, output_nodes
+from asyncexec.cli.graph_summary import PassSummary
 from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.op_registry import registry
 from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.graph.graph_ends import PLACEHOLDERS, output_nodes
 from asyncexec.passes.registry import Level
 from asyncexec.session.graph_execution_state import GraphExecutionState
 

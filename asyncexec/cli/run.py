@@ -10,7 +10,6 @@ import typer
 
 import asyncexec as ax
 from asyncexec.cli.feeds import feed_value, parse_device_count, parse_feeds
-from asyncexec.cli.graph_summary import output_nodes
 from asyncexec.cli.reporting import (
     MOST_ROWS,
     DebugOption,
@@ -20,6 +19,7 @@ from asyncexec.cli.reporting import (
     print_table,
 )
 from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.graph.graph_ends import output_nodes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
