@@ -1,0 +1,205 @@
+"""Tensors on the wire: the datatypes of the Open Inference Protocol, as raw bytes and as JSON.
+
+Raw tensors are in row-major order and little-endian; an element of BYTES is its length, in 4 bytes, and its bytes.
+Whatever a caller says of a size is compared with what has come before memory is taken.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from asyncexec.framework import types
+from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
+from asyncexec.framework.types import DType
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_DTYPES: Final = {
+    "BOOL": types.bool,
+    "UINT8": types.uint8,
+    "UINT16": types.uint16,
+    "UINT32": types.uint32,
+    "UINT64": types.uint64,
+    "INT8": types.int8,
+    "INT16": types.int16,
+    "INT32": types.int32,
+    "INT64": types.int64,
+    "FP16": types.float16,
+    "BF16": types.bfloat16,
+    "FP32": types.float32,
+    "FP64": types.float64,
+    "BYTES": types.string,
+}
+_NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
+_ONLY_RAW: Final = ("FP16", "BF16")
+_LENGTH: Final = struct.Struct("<I")
+_MOST_DIMS: Final = 32
+_MOST_ELEMENTS: Final = 2**40  # more fit into no memory; products stay small integers
+
+
+def datatype_of(dtype: DType) -> str:
+    """The protocol's name of *dtype*; UnimplementedError where it has none."""
+    name = _NAMES.get(dtype.base_dtype)
+    if name is None:
+        raise UnimplementedError(f"values of {dtype.name} cannot be sent to clients")
+    return name
+
+
+def dtype_of(datatype: str, tensor: str) -> DType:
+    """What *datatype*, the protocol's name, means; InvalidArgumentError, for *tensor*, where it means nothing."""
+    dtype = _DTYPES.get(datatype)
+    if dtype is None:
+        raise InvalidArgumentError(f"input '{tensor}' has the unknown data-type '{datatype}'")
+    return dtype
+
+
+def num_elements(shape: Sequence[Any], tensor: str) -> int:
+    """How many elements a tensor of *shape* has; InvalidArgumentError where it is no shape."""
+    if len(shape) > _MOST_DIMS or any(type(size) is not int or size < 0 for size in shape):
+        raise InvalidArgumentError(
+            f"the shape of input '{tensor}' is a list of at most {_MOST_DIMS} sizes, which are integers from 0"
+        )
+    count = 1
+    for size in shape:
+        count *= size or 1  # numpy, too, refuses large sizes beside one of 0
+        if count > _MOST_ELEMENTS:
+            raise InvalidArgumentError(f"the shape of input '{tensor}' is too large")
+    return 0 if 0 in shape else count
+
+
+def from_raw(tensor: str, datatype: str, shape: Sequence[int], data: bytes | memoryview) -> NDArray[Any]:
+    """The array that *data* is; it may be read-only.
+
+    Raises:
+        InvalidArgumentError: the shape or the datatype mean nothing, or *data* has another size.
+    """
+    dtype, count = dtype_of(datatype, tensor), num_elements(shape, tensor)
+    if dtype is types.string:
+        return _strings(tensor, count, data).reshape(shape)
+    np_dtype = dtype.as_numpy_dtype
+    expected = count * np_dtype.itemsize
+    if len(data) != expected:
+        raise InvalidArgumentError(
+            f"input byte size mismatch for input '{tensor}': expected {expected}, got {len(data)}",
+        )
+    array: NDArray[Any] = np.frombuffer(data, np_dtype, count).reshape(shape)
+    if dtype is types.bool and array.view(np.uint8).max(initial=0) > 1:
+        raise InvalidArgumentError(f"input '{tensor}' is BOOL and has bytes other than 0 and 1")
+    return array
+
+
+def _strings(tensor: str, count: int, data: bytes | memoryview) -> NDArray[Any]:
+    if len(data) < count * _LENGTH.size:
+        raise InvalidArgumentError(
+            f"incorrect number of string elements for inference input '{tensor}': expecting {count}, "
+            f"got {len(data)} bytes"
+        )
+    found: list[bytes] = []
+    place, end = 0, len(data)
+    view = memoryview(data)
+    while place < end:
+        start = place + _LENGTH.size
+        if start > end:
+            raise InvalidArgumentError(f"incomplete string length indicator for inference input '{tensor}'")
+        place = start + _LENGTH.unpack_from(view, place)[0]
+        if place > end:
+            raise InvalidArgumentError(f"incomplete string data for inference input '{tensor}'")
+        found.append(bytes(view[start:place]))
+    if len(found) != count:
+        raise InvalidArgumentError(
+            f"unexpected number of string elements {len(found)} for inference input '{tensor}', expecting {count}"
+        )
+    return _objects(found)
+
+
+def to_raw(array: NDArray[Any]) -> bytes:
+    """What from_raw() makes *array* of."""
+    if array.dtype.kind in "OSU":
+        return b"".join(_LENGTH.pack(len(item)) + item for item in map(_as_bytes, array.flat))
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return array.tobytes()
+
+
+def from_json(tensor: str, datatype: str, shape: Sequence[int], data: Any) -> NDArray[Any]:
+    """The array of *data*: a list of its elements, flat or nested.
+
+    Raises:
+        InvalidArgumentError: the shape or the datatype mean nothing, the elements are of another type, or there are
+            more or fewer of them.
+    """
+    dtype, count = dtype_of(datatype, tensor), num_elements(shape, tensor)
+    if datatype in _ONLY_RAW:
+        raise InvalidArgumentError(f"input '{tensor}' is {datatype}, which is sent as binary data, not as JSON")
+    flat = _flat(tensor, data)
+    if len(flat) != count:
+        raise InvalidArgumentError(f"input '{tensor}' got {len(flat)} elements, expected {count} for {list(shape)}")
+    if dtype is types.string:
+        if not all(isinstance(item, (str, bytes)) for item in flat):
+            raise _mismatch(tensor, datatype)
+        return _objects([_as_bytes(item) for item in flat]).reshape(shape)
+    return _numbers(tensor, datatype, dtype.as_numpy_dtype, flat).reshape(shape)
+
+
+def _flat(tensor: str, data: Any) -> list[Any]:
+    while isinstance(data, list) and data and isinstance(data[0], list):
+        if not all(isinstance(row, list) for row in data):
+            raise InvalidArgumentError(f"input '{tensor}' has lists beside elements in its data")
+        data = [item for row in data for item in row]
+    if not isinstance(data, list):
+        raise InvalidArgumentError(f"input '{tensor}' has no list as its data")
+    return data
+
+
+def _numbers(tensor: str, datatype: str, dtype: np.dtype[Any], flat: list[Any]) -> NDArray[Any]:
+    """*flat* as an array, where nothing is lost by that but the precision of floats."""
+    kinds: set[type] = set(map(type, flat))
+    allowed: dict[str, set[type]] = {"b": {bool}, "f": {int, float}}
+    if not kinds <= allowed.get(dtype.kind, {int}):
+        raise _mismatch(tensor, datatype)
+    if dtype.kind in "iu" and flat:
+        limits = np.iinfo(dtype)
+        if min(flat) < limits.min or max(flat) > limits.max:
+            raise InvalidArgumentError(f"input '{tensor}' has elements that {datatype} cannot hold")
+    try:
+        with np.errstate(over="ignore"):  # a float that is too large is inf, as in JSON of other libraries
+            return np.array(flat, dtype)
+    except OverflowError:
+        raise InvalidArgumentError(f"input '{tensor}' has elements that {datatype} cannot hold") from None
+
+
+def _mismatch(tensor: str, datatype: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"unable to parse data of input '{tensor}': not all elements are {datatype}")
+
+
+def to_json(tensor: str, array: NDArray[Any]) -> Any:
+    """The elements of *array* as a flat list; strings are UTF-8, and what is no number is None.
+
+    Raises:
+        InvalidArgumentError: there are strings that are not UTF-8, or FP16 or BF16: they can be sent as binary data.
+    """
+    if array.dtype.kind in "OSU":
+        try:
+            return [_as_bytes(item).decode() for item in array.flat]
+        except UnicodeDecodeError:
+            raise InvalidArgumentError(f"output '{tensor}' is no text: ask for it as binary data") from None
+    if array.dtype.itemsize == 2 and array.dtype.kind not in "iu":
+        raise InvalidArgumentError(f"output '{tensor}' has 16-bit floats: ask for it as binary data")
+    flat = array.ravel().tolist()
+    return [item if math.isfinite(item) else None for item in flat] if array.dtype.kind == "f" else flat
+
+
+def _objects(items: list[bytes]) -> NDArray[Any]:
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array
+
+
+def _as_bytes(item: Any) -> bytes:
+    return item.encode() if isinstance(item, str) else bytes(item)

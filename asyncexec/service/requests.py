@@ -1,0 +1,63 @@
+"""What a client asks of a model and gets from it, whatever the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from asyncexec.framework.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+US_PER_S = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class InferTensor:
+    """A tensor by the protocol's name of its datatype."""
+
+    datatype: str
+    array: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """One call of a model.
+
+    Attributes:
+        model_name, model_version: of the model; version "" is the newest.
+        id: the caller's name for the call.
+        inputs: tensors by name.
+        outputs: the names of the outputs that are wanted; None for all.
+        parameters: what else the caller says, such as ``timeout`` in microseconds.
+    """
+
+    model_name: str
+    inputs: Mapping[str, InferTensor]
+    outputs: Sequence[str] | None = None
+    model_version: str = ""
+    id: str = ""
+    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long the caller wants to wait; InvalidArgumentError where that is no number of microseconds."""
+        timeout = self.parameters.get("timeout")
+        if timeout is None:
+            return None
+        if isinstance(timeout, bool) or not isinstance(timeout, int) or not 0 <= timeout < 2**63:
+            raise InvalidArgumentError(f"parameter 'timeout' is a number of microseconds, not {timeout!r}")
+        return timeout / US_PER_S or None
+
+
+@dataclass(frozen=True, slots=True)
+class InferResponse:
+    """What a model gave: tensors by the names of outputs, in the order in which they were wanted."""
+
+    model_name: str
+    model_version: str
+    id: str
+    outputs: Mapping[str, InferTensor]
+    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
