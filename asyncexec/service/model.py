@@ -1,0 +1,277 @@
+"""Model: a version of a model that is served, which is a session of its graph with the names that clients know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from asyncexec.framework.clock import CLOCK
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.frontend.basic_functions import placeholder
+from asyncexec.frontend.batch import batch
+from asyncexec.frontend.user_op import op
+from asyncexec.graph.graph import Graph
+from asyncexec.graph.node import Tensor
+from asyncexec.service.model_statistics import ModelStatistics
+from asyncexec.service.requests import US_PER_S, InferRequest, InferResponse, InferTensor
+from asyncexec.service.signature import Signature, TensorSpec
+from asyncexec.session.direct_session import Session
+from asyncexec.session.session_config import RunOptions, SessionConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MOST_WARM: Final = 64 * 2**20  # elements of a tensor that a config asks to be made for warming up
+
+
+class Model:
+    """One version of a model.
+
+    Args:
+        name, version: what clients call it.
+        graph: what it computes.
+        signature: its inputs and outputs.
+        config: its ModelConfig.  ``max_batch_size`` and ``dynamic_batching`` make one run of the rows of many calls,
+            as ``ax.batch`` does; ``default_queue_policy`` says how many calls may wait, and for how long.
+        max_concurrent: the largest number of runs at once; None for as many as come.
+
+    Attributes:
+        statistics: what it has done.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        graph: Graph,
+        signature: Signature,
+        config: Any,
+        *,
+        max_concurrent: int | None = None,
+    ) -> None:
+        self.name: str = name
+        self.version: str = version
+        self.signature: Signature = signature
+        self.config: Any = config
+        self.statistics: ModelStatistics = ModelStatistics()
+        policy = config.dynamic_batching.default_queue_policy
+        self._timeout_s: float | None = policy.default_timeout_microseconds / US_PER_S or None
+        self._allows_override: bool = policy.allow_timeout_override or self._timeout_s is None
+        most_queued = policy.max_queue_size or None
+        count = max_concurrent or sum(max(1, group.count) for group in config.instance_group) or None
+        session_config = SessionConfig(
+            drain_timeout_s=None,
+            max_concurrent_steps=count,
+            max_queued_steps=None if count is None else most_queued,
+            node_statistics=True,
+        )
+        self.session: Session = Session(graph, session_config)
+        self._batches: _Batches | None = None
+        if config.WhichOneof("scheduling_choice") == "dynamic_batching" and config.max_batch_size > 1:
+            self._batches = _Batches(self, count or 1, most_queued)
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """The answer to *request*.
+
+        Raises:
+            InvalidArgumentError: its inputs or outputs are not those of the model.
+            UnavailableError, ResourceExhaustedError: too many calls wait.
+            DeadlineExceededError: it took longer than it or the config allows.
+            OpError: what the graph raises.
+        """
+        begin_ns = CLOCK.now_ns()
+        try:
+            wanted = self._outputs(request.outputs)
+            feeds = self._feeds(request)
+            ready_ns = CLOCK.now_ns()
+            values = await self._run(wanted, feeds, self._deadline_s(request))
+            done_ns = CLOCK.now_ns()
+            outputs = {spec.name: _as_output(spec, value) for spec, value in zip(wanted, values, strict=True)}
+        except asyncio.CancelledError:
+            self.statistics.note_cancelled(CLOCK.now_ns() - begin_ns)
+            raise
+        except BaseException:
+            self.statistics.note_failure(CLOCK.now_ns() - begin_ns)
+            raise
+        rows = self._num_rows(request)
+        self.statistics.note_success(rows, begin_ns, ready_ns, done_ns, CLOCK.now_ns())
+        return InferResponse(self.name, self.version, request.id, outputs)
+
+    @property
+    def num_runs(self) -> int:
+        """How often its graph has run: once for each call, or for each batch."""
+        return self.session.statistics().completed_steps
+
+    @property
+    def num_failures(self) -> int:
+        """The calls that failed or were cancelled."""
+        return self.statistics.fail.count + self.statistics.cancel.count
+
+    async def warm_up(self) -> None:
+        """Run what the config says it should be warmed up by."""
+        for sample in self.config.model_warmup:
+            inputs = {
+                name: InferTensor(self._spec_of(name, "input").datatype, self._sample(name, each, sample.batch_size))
+                for name, each in sample.inputs.items()
+            }
+            for _ in range(max(1, sample.count)):
+                feeds = self._feeds(InferRequest(self.name, inputs))
+                await self._run(list(self.signature.outputs.values()), feeds, None)
+
+    async def close(self) -> None:
+        """Take no more calls, and end when those under way have."""
+        if self._batches is not None:
+            await self._batches.close()
+        await self.session.close()
+
+    async def _run(
+        self, wanted: Sequence[TensorSpec], feeds: Mapping[Tensor[Any], NDArray[Any]], timeout_s: float | None
+    ) -> Sequence[Any]:
+        run: Callable[..., Awaitable[Sequence[Any]]] = self.session.run
+        if self._batches is not None and self._batches.takes(feeds):
+            run, wanted_tensors, feeds = self._batches.run(wanted, feeds)
+        else:
+            wanted_tensors = [spec.tensor for spec in wanted]
+        return await run(wanted_tensors, feeds, options=None if timeout_s is None else RunOptions(timeout=timeout_s))
+
+    def _outputs(self, names: Sequence[str] | None) -> list[TensorSpec]:
+        if not names:
+            return list(self.signature.outputs.values())
+        if len(set(names)) < len(names):
+            raise InvalidArgumentError(f"an output is asked for twice of model '{self.name}': {', '.join(names)}")
+        return [self._spec_of(name, "output") for name in names]
+
+    def _spec_of(self, name: str, role: str) -> TensorSpec:
+        specs = self.signature.inputs if role == "input" else self.signature.outputs
+        spec = specs.get(name)
+        if spec is None:
+            known = ", ".join(specs) or "none"
+            raise InvalidArgumentError(
+                f"unexpected inference {role} '{name}' for model '{self.name}'", hint=f"allowed {role}s are: {known}"
+            )
+        return spec
+
+    def _feeds(self, request: InferRequest) -> dict[Tensor[Any], NDArray[Any]]:
+        """What *request* feeds, checked."""
+        specs, given = self.signature.inputs, request.inputs
+        feeds: dict[Tensor[Any], NDArray[Any]] = {}
+        for name, value in given.items():
+            spec = self._spec_of(name, "input")
+            if value.datatype != spec.datatype:
+                raise InvalidArgumentError(
+                    f"inference input '{name}' data-type is '{value.datatype}', but model '{self.name}' expects "
+                    f"'{spec.datatype}'"
+                )
+            shape = value.array.shape
+            if not spec.takes(shape):
+                expected, got = (",".join(map(str, sizes)) for sizes in (spec.shape or (), shape))
+                raise InvalidArgumentError(
+                    f"unexpected shape for input '{name}' for model '{self.name}'. Expected [{expected}], got [{got}]."
+                )
+            feeds[spec.tensor] = value.array
+        missing = [name for name, spec in specs.items() if name not in given and not spec.is_optional]
+        if missing:
+            raise InvalidArgumentError(
+                f"expected {len(specs)} inputs but got {len(given)} inputs for model '{self.name}'. Got input(s) "
+                f"{list(given)}, but missing required input(s) {missing}. Please provide all required input(s)."
+            )
+        self._check_rows(request)
+        return feeds
+
+    def _check_rows(self, request: InferRequest) -> None:
+        limit = self.config.max_batch_size
+        if limit <= 0:
+            return
+        sizes = {name: value.array.shape[:1] for name, value in request.inputs.items()}
+        if len(set(sizes.values())) > 1:
+            told = ", ".join(f"{name} has {list(size)}" for name, size in sizes.items())
+            raise InvalidArgumentError(f"inputs of model '{self.name}' differ in their batch size: {told}")
+        rows = self._num_rows(request)
+        if rows > limit:
+            raise InvalidArgumentError(
+                f"inference request batch-size must be <= {limit} for '{self.name}', and is {rows}"
+            )
+
+    def _num_rows(self, request: InferRequest) -> int:
+        if self.config.max_batch_size <= 0:
+            return 1
+        return next((value.array.shape[0] for value in request.inputs.values() if value.array.ndim), 1)
+
+    def _deadline_s(self, request: InferRequest) -> float | None:
+        asked = request.timeout_s if self._allows_override else None
+        limits = [limit for limit in (asked, self._timeout_s) if limit is not None]
+        return min(limits, default=None)
+
+    def _sample(self, name: str, each: Any, rows: int) -> NDArray[Any]:
+        shape = [*([max(1, rows)] if self.config.max_batch_size > 0 else []), *each.dims]
+        dtype = self._spec_of(name, "input").tensor.dtype.base_dtype.as_numpy_dtype
+        if min(shape, default=1) < 0 or np.prod([*shape], dtype=object) > _MOST_WARM:
+            raise InvalidArgumentError(f"model '{self.name}' cannot be warmed up with '{name}' of the shape {shape}")
+        if dtype.kind == "O":
+            return np.full(shape, b"", object)
+        return np.zeros(shape, dtype)
+
+
+class _Batches:
+    """One run of a model for the rows of many calls: a graph around its session, whose only op is ``ax.batch``."""
+
+    def __init__(self, model: Model, max_running: int, most_queued: int | None) -> None:
+        config, signature, inner = model.config, model.signature, model.session
+        self._inputs = list(signature.inputs.values())
+        self._outputs = {spec.name: i for i, spec in enumerate(signature.outputs.values())}
+        fetches = [spec.tensor for spec in signature.outputs.values()]
+        tensors = [spec.tensor for spec in self._inputs]
+
+        @op(outputs=[tensor.dtype for tensor in fetches])
+        async def run_model(*values: Any) -> Any:
+            results = await inner.run(fetches, dict(zip(tensors, values, strict=True)))
+            return tuple(results) if len(results) > 1 else results[0]
+
+        preferred = sorted(config.dynamic_batching.preferred_batch_size)
+        most = min(config.max_batch_size, preferred[-1]) if preferred else config.max_batch_size
+
+        @batch(
+            max_size=most,
+            timeout_s=config.dynamic_batching.max_queue_delay_microseconds / US_PER_S,
+            max_queued=most_queued,
+            max_running=max_running,
+        )
+        def rows(*values: Any) -> Any:
+            return run_model(*values)
+
+        with Graph() as graph:
+            self._fed = {
+                spec.tensor: placeholder(spec.tensor.dtype, _sizes(spec), name=f"input_{i}")
+                for i, spec in enumerate(self._inputs)
+            }
+            found = rows(*self._fed.values())
+        self._results = list(found) if isinstance(found, (list, tuple)) else [found]
+        self._session = Session(graph, SessionConfig(drain_timeout_s=None))
+
+    def takes(self, feeds: Mapping[Tensor[Any], Any]) -> bool:
+        """Whether a call that feeds *feeds* can be a part of a batch: it feeds all there is."""
+        return len(feeds) == len(self._inputs)
+
+    def run(self, wanted: Sequence[TensorSpec], feeds: Mapping[Tensor[Any], Any]) -> tuple[Any, Any, Any]:
+        """What runs instead of the model's session, and what is fetched from it and fed."""
+        fetches = [self._results[self._outputs[spec.name]] for spec in wanted]
+        return self._session.run, fetches, {self._fed[tensor]: value for tensor, value in feeds.items()}
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+def _sizes(spec: TensorSpec) -> list[int | None] | None:
+    return None if spec.shape is None else [None, *(None if size < 0 else size for size in spec.shape[1:])]
+
+
+def _as_output(spec: TensorSpec, value: Any) -> InferTensor:
+    if isinstance(value, (bytes, str)):
+        array = np.empty((), object)
+        array[()] = value
+    else:
+        array = np.asarray(value)
+    return InferTensor(spec.datatype, array)

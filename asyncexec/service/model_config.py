@@ -1,0 +1,123 @@
+"""A model's configuration: Triton's ModelConfig, read from text, JSON or a dict, and completed from its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.extras import require
+from asyncexec.importers.files import read_file
+from asyncexec.service.protocol_messages import message
+from asyncexec.service.signature import Signature, TensorSpec
+
+CONFIG_TEXT: Final = "config.pbtxt"
+CONFIG_JSON: Final = "config.json"
+_BACKEND: Final = "asyncexec"
+_UNBUILT: Final = ("sequence_batching", "ensemble_scheduling")
+
+
+def config_in(folder: Path) -> Any:
+    """The ModelConfig in *folder*; an empty one where there is none.
+
+    Raises:
+        InvalidArgumentError: it is no ModelConfig; OSError: it cannot be read.
+    """
+    text, json = folder / CONFIG_TEXT, folder / CONFIG_JSON
+    if text.is_file():
+        return parse_text(read_file(text, "a model configuration"), str(text))
+    if json.is_file():
+        return parse_json(read_file(json, "a model configuration"), str(json))
+    return message("ModelConfig")()
+
+
+def parse_text(data: bytes, source: str) -> Any:
+    """The ModelConfig whose text format *data* is; InvalidArgumentError, naming *source*, where it is none."""
+    text_format = require("google.protobuf.text_format", extra="serve")
+    try:
+        return text_format.Parse(data, message("ModelConfig")())
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"{source} is no model configuration: {error}") from None
+
+
+def parse_json(data: bytes | str, source: str) -> Any:
+    """The same of JSON."""
+    json_format = require("google.protobuf.json_format", extra="serve")
+    try:
+        return json_format.Parse(data, message("ModelConfig")())
+    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgumentError(f"{source} is no model configuration: {error}") from None
+
+
+def config_of(fields: Mapping[str, Any], source: str) -> Any:
+    """The same of a dict."""
+    json_format = require("google.protobuf.json_format", extra="serve")
+    try:
+        return json_format.ParseDict(dict(fields), message("ModelConfig")())
+    except json_format.ParseError as error:
+        raise InvalidArgumentError(f"{source} is no model configuration: {error}") from None
+
+
+def check(config: Any, name: str) -> None:
+    """Raise InvalidArgumentError where *config* is not of the model called *name*, or asks for what cannot be had."""
+    if config.name not in ("", name):
+        raise InvalidArgumentError(
+            f"unexpected directory name '{name}' for model '{config.name}', directory name must equal model name"
+        )
+    if config.max_batch_size < 0:
+        raise InvalidArgumentError(f"'max_batch_size' of model '{name}' is {config.max_batch_size}, less than 0")
+    choice = config.WhichOneof("scheduling_choice")
+    if choice in _UNBUILT:
+        raise InvalidArgumentError(
+            f"model '{name}' asks for {choice}, which is not to be had", hint="put the models into one graph"
+        )
+    if config.model_transaction_policy.decoupled:
+        raise InvalidArgumentError(f"model '{name}' asks for decoupled responses, which are not to be had")
+    default = Path(config.default_model_filename)
+    if default.name != config.default_model_filename:
+        raise InvalidArgumentError(f"'default_model_filename' of model '{name}' is no file's name: {default}")
+
+
+def complete(config: Any, name: str, signature: Signature) -> Any:
+    """*config* with what the graph tells of it."""
+    full = message("ModelConfig")()
+    full.CopyFrom(config)
+    full.name = name
+    full.backend = full.backend or _BACKEND
+    full.platform = full.platform or _BACKEND
+    if full.version_policy.WhichOneof("policy_choice") is None:
+        full.version_policy.latest.num_versions = 1
+    has_batch = full.max_batch_size > 0
+    if not full.input:
+        _describe(full.input, signature.inputs.values(), has_batch=has_batch)
+    if not full.output:
+        _describe(full.output, signature.outputs.values(), has_batch=has_batch)
+    return full
+
+
+def _describe(declared: Any, specs: Iterable[TensorSpec], *, has_batch: bool) -> None:
+    for spec in specs:
+        each = declared.add(name=spec.name, dims=spec.described_shape[1 if has_batch and spec.shape else 0 :])
+        each.data_type = _number(each, spec.datatype)
+        if spec.is_optional:
+            each.optional = True
+
+
+def _number(each: Any, datatype: str) -> int:
+    values = type(each).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_name
+    number: int = values["TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"].number
+    return number
+
+
+def versions_to_serve(config: Any, found: Iterable[int]) -> list[int]:
+    """Those of the versions *found* that the version policy of *config* is for: by default the newest."""
+    known = sorted(found)
+    choice = config.version_policy.WhichOneof("policy_choice")
+    if choice == "all":
+        return known
+    if choice == "specific":
+        wanted = set(config.version_policy.specific.versions)
+        return [version for version in known if version in wanted]
+    count = config.version_policy.latest.num_versions if choice == "latest" else 1
+    return known[-max(1, count) :]

@@ -1,0 +1,149 @@
+"""What a model takes and gives, by the names that its clients know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.graph.graph import Graph
+from asyncexec.graph.graph_ends import PLACEHOLDERS, output_nodes
+from asyncexec.graph.node import Node, Tensor
+from asyncexec.service.datatypes import datatype_of
+
+_ANY: Final = -1  # a size that is not known
+_TYPE: Final = "TYPE_"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor that a client sends or gets.
+
+    Attributes:
+        name: the client's name of it.
+        datatype: the protocol's name of its dtype.
+        shape: its sizes, -1 for one that is not known; None where not even its rank is.
+        tensor: of the graph.
+        is_optional: whether the graph has a value for it where the client sends none.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...] | None
+    tensor: Tensor[Any]
+    is_optional: bool = False
+
+    @property
+    def described_shape(self) -> list[int]:
+        """The shape as metadata tells it, which has no way to say that a rank is not known."""
+        return [_ANY] if self.shape is None else list(self.shape)
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether a value of *shape* fits."""
+        if self.shape is None:
+            return True
+        return len(shape) == len(self.shape) and all(
+            known in (_ANY, size) for known, size in zip(self.shape, shape, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The inputs and outputs of a model by name."""
+
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+
+
+def signature_of(
+    graph: Graph,
+    inputs: Mapping[str, Tensor[Any]] | None = None,
+    outputs: Mapping[str, Tensor[Any]] | None = None,
+    config: Any = None,
+) -> Signature:
+    """What a model of *graph* takes and gives.
+
+    Args:
+        inputs: tensors to feed by name; by default the placeholders, by the names of their nodes.
+        outputs: tensors to fetch by name; by default what nothing consumes.
+        config: the ModelConfig; what it names are the inputs and outputs, with its datatypes and sizes.
+
+    Raises:
+        InvalidArgumentError: the config names what is not there, or has another datatype, or sizes that do not fit;
+            there is nothing to give.
+    """
+    if inputs is None:
+        inputs = {node.name: node.outputs[0] for node in graph.operations if node.op in PLACEHOLDERS}
+    if outputs is None:
+        outputs = dict(_ends(output_nodes(graph.operations)))
+    has_batch = config is not None and config.max_batch_size > 0
+    takes = _specs(graph, inputs, () if config is None else config.input, "input", has_batch=has_batch)
+    gives = _specs(graph, outputs, () if config is None else config.output, "output", has_batch=has_batch)
+    if not gives:
+        raise InvalidArgumentError("the graph gives nothing that can be sent", hint="name outputs in its config")
+    return Signature(takes, gives)
+
+
+def _ends(nodes: Iterable[Node]) -> Iterable[tuple[str, Tensor[Any]]]:
+    for node in nodes:
+        for tensor in node.outputs:
+            yield (node.name if len(node.outputs) == 1 else tensor.name), tensor
+
+
+def _specs(
+    graph: Graph, tensors: Mapping[str, Tensor[Any]], declared: Any, role: str, *, has_batch: bool
+) -> dict[str, TensorSpec]:
+    """The specs of what is *declared* in a config; where nothing is, of all *tensors* that can be sent."""
+    if not declared:
+        return dict(_sendable(tensors))
+    specs: dict[str, TensorSpec] = {}
+    for each in declared:
+        tensor = tensors.get(each.name)
+        if tensor is None:
+            tensor = _found(graph, each.name, role, tensors)
+        spec = _spec(each.name, tensor)
+        wanted = type(each).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[each.data_type].name
+        wanted = {"TYPE_STRING": "TYPE_BYTES"}.get(wanted, wanted)
+        if wanted not in ("TYPE_INVALID", f"{_TYPE}{spec.datatype}"):
+            raise InvalidArgumentError(f"{role} {each.name!r} is {spec.datatype}, and its config says {wanted}")
+        dims = ([_ANY] if has_batch else []) + list(each.dims)
+        if each.dims and not _fits(tensor.shape, dims):
+            raise InvalidArgumentError(f"{role} {each.name!r} has the shape {tensor.shape}, and its config says {dims}")
+        shape = tuple(dims) if each.dims else spec.shape
+        is_optional = spec.is_optional or (role == "input" and each.optional)
+        specs[each.name] = TensorSpec(each.name, spec.datatype, shape, tensor, is_optional)
+    return specs
+
+
+def _found(graph: Graph, name: str, role: str, tensors: Mapping[str, Tensor[Any]]) -> Tensor[Any]:
+    try:
+        return graph.tensor(name if ":" in name else f"{name}:0")
+    except (LookupError, ValueError):
+        known = ", ".join(sorted(tensors))
+        raise InvalidArgumentError(f"unexpected inference {role} {name!r}, allowed {role}s are: {known}") from None
+
+
+def _sendable(tensors: Mapping[str, Tensor[Any]]) -> Iterable[tuple[str, TensorSpec]]:
+    for name, tensor in tensors.items():
+        try:
+            yield name, _spec(name, tensor)
+        except UnimplementedError:
+            if tensor.op.op == "Placeholder":
+                raise
+            # of a resource, say: nobody needs it to call the model
+
+
+def _spec(name: str, tensor: Tensor[Any]) -> TensorSpec:
+    shape = tensor.shape.dims
+    known = None if shape is None else tuple(_ANY if size is None else size for size in shape)
+    return TensorSpec(name, datatype_of(tensor.dtype), known, tensor, tensor.op.op == "PlaceholderWithDefault")
+
+
+def _fits(shape: TensorShape, dims: list[int]) -> bool:
+    if shape.dims is None:
+        return True
+    return len(shape.dims) == len(dims) and all(
+        size is None or wanted in (_ANY, size) for size, wanted in zip(shape.dims, dims, strict=True)
+    )
