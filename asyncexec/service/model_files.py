@@ -1,0 +1,153 @@
+"""Models in files: ``NAME/config.pbtxt`` (or ``.json``) and ``NAME/VERSION/model.pb``, as in Triton's repositories."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from asyncexec.framework.errors import InvalidArgumentError, NotFoundError
+from asyncexec.frontend.graph_io import import_graph_def
+from asyncexec.graph.graph import Graph
+from asyncexec.graph.node import Tensor
+from asyncexec.importers.saved_model import SignatureDef, load_saved_model
+from asyncexec.importers.tf_graph_def import load_graph_def
+from asyncexec.service.model_config import check, complete, config_in, versions_to_serve
+from asyncexec.service.signature import Signature, signature_of
+
+_SAVED_MODEL: Final = "model.savedmodel"
+_GRAPHS: Final = (_SAVED_MODEL, "model.pb", "model.pbtxt", "model.json")
+_PYTHON: Final = "graph.py"
+_SIGNATURE: Final = "serving_default"
+_MOST_DIGITS: Final = 18  # of a version
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A graph that is to be served.
+
+    >>> with ax.Graph() as graph:
+    ...     x = ax.placeholder(ax.float32, [None], name="x")
+    ...     y = ax.multiply(x, 2.0, name="y")
+    >>> source = ax.service.ModelSource(graph, outputs={"doubled": y}, config={"max_batch_size": 8})
+
+    Attributes:
+        graph: what it computes.
+        inputs: the tensors that clients send, by name; by default the placeholders of the graph.
+        outputs: the tensors that clients get, by name; by default what nothing in the graph consumes.
+        config: the fields of a ModelConfig, such as ``max_batch_size`` and ``dynamic_batching``.
+    """
+
+    graph: Graph
+    inputs: Mapping[str, Tensor[Any]] | None = None
+    outputs: Mapping[str, Tensor[Any]] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadModel:
+    """A version of a model that has been read."""
+
+    version: str
+    graph: Graph
+    signature: Signature
+    config: Any
+
+    @classmethod
+    def of(cls, name: str, version: str, source: ModelSource, config: Any) -> ReadModel:
+        """The model called *name* of *source*; InvalidArgumentError where *config* does not fit."""
+        check(config, name)
+        signature = signature_of(source.graph, source.inputs, source.outputs, config)
+        return cls(version, source.graph, signature, complete(config, name, signature))
+
+
+def model_folders(repository: Path) -> dict[str, Path]:
+    """The folders of models in *repository*, by name; OSError where it cannot be read."""
+    return {path.name: path for path in sorted(repository.iterdir()) if path.is_dir() and path.name[0] not in "._"}
+
+
+def read_model(folder: Path, config: Any = None, *, allow_python: bool) -> Iterator[ReadModel | tuple[str, Exception]]:
+    """The versions of the model in *folder* that are to be served, or why one cannot be.
+
+    Args:
+        config: its ModelConfig; by default that of the folder.
+        allow_python: whether ``graph.py``, code of whoever runs the service, may be run.
+
+    Raises:
+        InvalidArgumentError, NotFoundError: it has no version, or its configuration is wrong.
+    """
+    if config is None:
+        config = config_in(folder)
+    check(config, folder.name)
+    found = {int(path.name): path for path in folder.iterdir() if _is_version(path)}
+    versions = versions_to_serve(config, found)
+    if not versions:
+        raise NotFoundError(f"at least one version must be available under the version policy of '{folder.name}'")
+    for version in versions:
+        try:
+            source = _source_in(found[version], config.default_model_filename, allow_python=allow_python)
+            yield ReadModel.of(folder.name, str(version), source, config)
+        except Exception as error:  # of a graph.py it may be any
+            yield str(version), error
+
+
+def fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """What changes when a file in *folder* does."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        try:
+            status = path.stat()
+        except OSError:  # it has just gone
+            continue
+        found.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def _is_version(path: Path) -> bool:
+    name = path.name
+    return path.is_dir() and name.isascii() and name.isdigit() and name[0] != "0" and len(name) <= _MOST_DIGITS
+
+
+def _source_in(folder: Path, default: str, *, allow_python: bool) -> ModelSource:
+    names = (default,) if default else (*_GRAPHS, _PYTHON)
+    path = next((folder / name for name in names if (folder / name).exists()), None)
+    if path is None:
+        raise NotFoundError(f"there is no {' or '.join(names)} in {folder}")
+    if path.suffix == ".py":
+        if not allow_python:
+            raise InvalidArgumentError(f"{path} is Python code", hint="--allow-python lets the service run it")
+        return _python_source(path)
+    if path.is_dir():
+        return _saved_source(path)
+    graph = Graph()
+    with graph:
+        import_graph_def(load_graph_def(path))
+    return ModelSource(graph)
+
+
+def _saved_source(path: Path) -> ModelSource:
+    saved = load_saved_model(path)
+    graph = Graph()
+    with graph:
+        import_graph_def(saved.graph_def)
+    signatures = saved.signatures
+    chosen: SignatureDef | None = signatures.get(_SIGNATURE)
+    if chosen is None:
+        chosen = next(iter(signatures.values()), None)
+    if chosen is None:
+        return ModelSource(graph)
+    takes = {key: graph.tensor(info.name) for key, info in chosen.inputs.items()}
+    return ModelSource(graph, takes, {key: graph.tensor(info.name) for key, info in chosen.outputs.items()})
+
+
+def _python_source(path: Path) -> ModelSource:
+    """What ``model`` in *path* is, a ModelSource, or ``graph``, a Graph."""
+    names = runpy.run_path(str(path))
+    source = names.get("model", names.get("graph"))
+    if isinstance(source, Graph):
+        return ModelSource(source)
+    if not isinstance(source, ModelSource):
+        raise InvalidArgumentError(f"{path} has no 'model', a ModelSource, and no 'graph', a Graph")
+    return source

@@ -1,0 +1,304 @@
+"""ModelRepository: the models that are served, by name and version.
+
+Reading a model takes as long as its file is large, so it is done on a thread; its session belongs to the event loop.
+A new version takes the place of the one before when it is ready, and what that one was called for goes on to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from asyncexec.framework.error_text import one_line
+from asyncexec.framework.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    OpError,
+    UnavailableError,
+    UnimplementedError,
+)
+from asyncexec.graph.graph import Graph
+from asyncexec.service.model import Model
+from asyncexec.service.model_config import config_of, parse_json
+from asyncexec.service.model_files import ModelSource, ReadModel, fingerprint, model_folders, read_model
+
+Control: TypeAlias = Literal["none", "explicit", "poll"]
+Parameter: TypeAlias = str | bytes | bool | int
+
+READY, LOADING, UNLOADING, UNAVAILABLE = "READY", "LOADING", "UNLOADING", "UNAVAILABLE"
+_UNLOADED: Final = "unloaded"
+_LOGGER: Final = logging.getLogger("asyncexec.service")
+
+
+class ModelState(NamedTuple):
+    """What is known of a version of a model: READY, LOADING, UNLOADING or UNAVAILABLE, and why; or "", never loaded."""
+
+    name: str
+    version: str
+    state: str
+    reason: str
+
+
+class ModelRepository:
+    """The models that are served.
+
+    Args:
+        folder: where models are, as in Triton's repositories; None for no other than *sources*.
+        sources: models that are there from the start, by name.
+        control: what is loaded: "none", all that is in *folder* at the start; "explicit", what is asked for; "poll",
+            what is in *folder*, again when its files change.
+        load_at_start: the names of models to load at the start under "explicit".
+        poll_s: how often files are looked at.
+        allow_python: whether a ``graph.py`` in *folder*, code of whoever runs the service, may be run.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        sources: Mapping[str, ModelSource | Graph] | None = None,
+        *,
+        control: Control = "none",
+        load_at_start: tuple[str, ...] = (),
+        poll_s: float = 15.0,
+        allow_python: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._sources = dict(sources or {})
+        self._control: Control = control
+        self._load_at_start = load_at_start
+        self._poll_s = poll_s
+        self._allows_python = allow_python
+        self._models: dict[str, dict[str, Model]] = {}  # the oldest version first
+        self._folders: dict[str, Path] = {}
+        self._states: dict[str, dict[str, ModelState]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._prints: dict[str, Any] = {}
+        self._polling: asyncio.Task[None] | None = None
+        self._has_started = False
+
+    async def start(self) -> None:
+        """Load what is there from the start.  A model that cannot be loaded is not ready, and the others are.
+
+        Raises:
+            NotFoundError: there is no such folder.
+        """
+        for name, source in self._sources.items():
+            try:
+                given = source if isinstance(source, ModelSource) else ModelSource(source)
+                read = ReadModel.of(name, "1", given, config_of(given.config, f"the config of {name!r}"))
+                await self._serve(name, [read])
+            except OpError as error:
+                self._note(name, "1", UNAVAILABLE, one_line(error))
+        if self._folder is not None:
+            await self.refresh()
+            for name in self._load_at_start if self._control == "explicit" else list(self._folders):
+                await self._try(self._load(name))
+        self._has_started = True
+        if self._control == "poll":
+            self._polling = self._begin(self._poll())
+
+    def stop_being_ready(self) -> None:
+        """Say that nothing is ready, so that callers go elsewhere; calls are answered until close()."""
+        self._has_started = False
+
+    async def close(self) -> None:
+        """Serve nothing more; ends when the calls under way have."""
+        self._has_started = False
+        if self._polling is not None:
+            self._polling.cancel()
+        for name in list(self._models):
+            self._retire(name)
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def model(self, name: str, version: str = "") -> Model:
+        """The model called *name*; the newest version of it, if none is given.
+
+        Raises:
+            NotFoundError: "Request for unknown model: ..."; UnavailableError: it is not ready.
+        """
+        versions = self._models.get(name, {})
+        found = versions.get(version) if version else next(reversed(versions.values()), None)
+        if found is not None:
+            return found
+        known = self._states.get(name, {})
+        if not known:
+            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+        if version and version not in known:
+            raise NotFoundError(f"Request for unknown model: '{name}' version {version} is not found")
+        told = f" version {version}" if version else ""
+        raise UnavailableError(f"Request for unknown model: '{name}'{told} is not at ready state")
+
+    def versions(self, name: str) -> list[str]:
+        """The versions of *name* that are ready, the oldest first; NotFoundError as of model()."""
+        self.model(name)
+        return list(self._models[name])
+
+    def models(self) -> list[Model]:
+        """All that are ready."""
+        return [model for versions in self._models.values() for model in versions.values()]
+
+    def is_model_ready(self, name: str, version: str = "") -> bool:
+        """Whether the model can be called; False for an unknown one."""
+        versions = self._models.get(name, {})
+        return version in versions if version else bool(versions)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all models that are to be served are."""
+        states = (state for versions in self._states.values() for state in versions.values())
+        return self._has_started and not any(
+            state.state == LOADING or (state.state == UNAVAILABLE and state.reason != _UNLOADED) for state in states
+        )
+
+    def index(self, *, is_ready: bool = False) -> list[ModelState]:
+        """What is known of all models, or of those that are ready."""
+        states = [state for name in sorted(self._states) for state in self._states[name].values()]
+        if is_ready:
+            return [state for state in states if state.state == READY]
+        unknown = sorted(set(self._folders) - set(self._states))
+        return [*states, *(ModelState(name, "", "", "") for name in unknown)]
+
+    async def refresh(self) -> None:
+        """Look which models are in the folder now; those that nobody has loaded are in the index, too."""
+        if self._folder is not None:
+            self._folders = await asyncio.to_thread(_folders_in, self._folder)
+
+    async def load(self, name: str, parameters: Mapping[str, Parameter] | None = None) -> None:
+        """Load *name*, or load it anew; ``config`` of *parameters* is a ModelConfig as JSON.
+
+        Raises:
+            InvalidArgumentError: it cannot be loaded; UnimplementedError: models are not loaded on demand here.
+        """
+        self._check_explicit()
+        given = dict(parameters or {})
+        config = given.pop("config", None)
+        if given:
+            raise UnimplementedError(f"parameters {sorted(given)} of a load are not to be had, only 'config'")
+        if config is not None and not isinstance(config, (str, bytes)):
+            raise InvalidArgumentError("parameter 'config' of a load is JSON as a string")
+        read = None if config is None else parse_json(config, f"the config of '{name}'")
+        await self._finished(self._load(name, read))
+
+    async def unload(self, name: str) -> None:
+        """Serve *name* no more; what it has been called for goes on.
+
+        Raises:
+            UnimplementedError: models are not unloaded on demand here.
+        """
+        self._check_explicit()
+        if name not in self._states:
+            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+        self._retire(name)
+
+    def _check_explicit(self) -> None:
+        if self._control != "explicit" or self._folder is None:
+            raise UnimplementedError(
+                "explicit model load / unload is not allowed", hint="start with --model-control explicit"
+            )
+
+    async def _try(self, load: Coroutine[Any, Any, None]) -> None:
+        try:
+            await load
+        except OpError as error:
+            _LOGGER.error("%s", error)
+
+    async def _load(self, name: str, config: Any = None) -> None:
+        """Load *name* of the folder; while it is loaded, nobody else loads it."""
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            await self.refresh()
+            folder = self._folders.get(name)
+            if folder is None:
+                raise InvalidArgumentError(f"failed to load '{name}', failed to poll from model repository")
+            self._prints[name] = await asyncio.to_thread(fingerprint, folder)
+            if name not in self._models:
+                self._states[name] = {"": ModelState(name, "", LOADING, "")}
+            try:
+                versions = await asyncio.to_thread(self._read, folder, config)
+            except (OpError, OSError) as error:
+                raise self._refused(name, "", error) from error
+            ready = [each for each in versions if isinstance(each, ReadModel)]
+            failed = [each for each in versions if not isinstance(each, ReadModel)]
+            if ready:
+                await self._serve(name, ready)
+            else:
+                self._states.pop(name, None)
+            refused = [self._refused(name, version, reason) for version, reason in failed]
+            if not ready:
+                raise refused[-1]
+
+    def _read(self, folder: Path, config: Any) -> list[ReadModel | tuple[str, Exception]]:
+        return list(read_model(folder, config, allow_python=self._allows_python))
+
+    def _refused(self, name: str, version: str, error: Exception) -> InvalidArgumentError:
+        """What the caller gets where a version cannot be loaded; one that was loaded before is served on."""
+        reason = one_line(error)
+        if name not in self._models or version not in self._models[name]:
+            self._states.get(name, {}).pop("", None)
+            self._note(name, version, UNAVAILABLE, reason)
+        return InvalidArgumentError(f"failed to load '{name}', {reason}")
+
+    async def _serve(self, name: str, versions: list[ReadModel]) -> None:
+        """Let *versions* be those of *name*, when they are ready."""
+        made: dict[str, Model] = {}
+        try:
+            for read in versions:
+                model = Model(name, read.version, read.graph, read.signature, read.config)
+                made[read.version] = model
+                await model.warm_up()
+        except BaseException:
+            for model in made.values():
+                self._begin(model.close())
+            raise
+        self._retire(name)
+        self._models[name] = made
+        self._states[name] = {version: ModelState(name, version, READY, "") for version in made}
+
+    def _retire(self, name: str) -> None:
+        """Serve the versions of *name* no more, and close them when the calls under way have ended."""
+        for version, model in self._models.pop(name, {}).items():
+            self._note(name, version, UNLOADING, "")
+            self._begin(self._close(model))
+
+    async def _close(self, model: Model) -> None:
+        await model.close()
+        state = self._states[model.name].get(model.version)
+        if state is not None and state.state == UNLOADING:
+            self._note(model.name, model.version, UNAVAILABLE, _UNLOADED)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_s)
+            await self.refresh()
+            folders = self._folders
+            for name in [name for name in self._states if name not in folders and name not in self._sources]:
+                self._retire(name)
+                self._states.pop(name)
+                self._prints.pop(name, None)
+            for name, folder in folders.items():
+                if await asyncio.to_thread(fingerprint, folder) != self._prints.get(name):
+                    await self._try(self._load(name))
+
+    def _note(self, name: str, version: str, state: str, reason: str) -> None:
+        self._states.setdefault(name, {})[version] = ModelState(name, version, state, reason)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _finished(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for *work*, which goes on though the caller leaves."""
+        await asyncio.shield(self._begin(work))
+
+
+def _folders_in(folder: Path) -> dict[str, Path]:
+    try:
+        return model_folders(folder)
+    except OSError as error:
+        raise NotFoundError(f"there is no folder of models {folder}: {error.strerror}") from None
