@@ -1,0 +1,131 @@
+"""Bodies of HTTP requests and responses: limited, compressed, and worked on outside the event loop where large."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final, TypeVar
+
+import anyio.to_thread
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from asyncexec.framework.errors import InvalidArgumentError
+
+T = TypeVar("T")
+
+_LARGE_BYTES: Final = 64 * 2**10  # handling more takes long enough for other calls to notice
+_WORTH_COMPRESSING_BYTES: Final = 2**10
+_FAST: Final = 1  # zlib's level
+_MOST_DIGITS: Final = 18
+_CODINGS: Final = ("gzip", "deflate")
+_GZIP_BITS, _ZLIB_BITS, _RAW_BITS = zlib.MAX_WBITS + 16, zlib.MAX_WBITS, -zlib.MAX_WBITS
+
+
+async def off_loop(num_bytes: int, work: Callable[[], T]) -> T:
+    """What *work* returns; a worker thread runs it where *num_bytes* make it long."""
+    return work() if num_bytes <= _LARGE_BYTES else await anyio.to_thread.run_sync(work)
+
+
+async def read_body(request: Request, max_bytes: int, timeout_s: float) -> bytes:
+    """The body of *request*, decompressed.
+
+    Raises:
+        HTTPException: 408, it has not come within *timeout_s*; 413, it has more than *max_bytes*, compressed or not;
+            415, its coding is not known.
+        InvalidArgumentError: it is not what its coding says.
+    """
+    coding = request.headers.get("content-encoding", "").strip().lower() or "identity"
+    if coding not in (*_CODINGS, "identity"):
+        raise HTTPException(415, f"content-encoding '{coding}' is not known", {"Accept-Encoding": ", ".join(_CODINGS)})
+    try:
+        async with asyncio.timeout(timeout_s):
+            body = await _received(request, max_bytes)
+    except TimeoutError:
+        raise HTTPException(408, f"the body has not come within {timeout_s:g} s", {"Connection": "close"}) from None
+    if coding == "identity":
+        return body
+    # A thread even where it is small: what it becomes may be 1000 times as large.
+    return await anyio.to_thread.run_sync(_decompressed, body, coding, max_bytes)
+
+
+async def _received(request: Request, max_bytes: int) -> bytes:
+    told = request.headers.get("content-length", "")
+    if told.isdecimal() and (len(told) > _MOST_DIGITS or int(told) > max_bytes):
+        raise _too_large(max_bytes)
+    chunks: list[bytes] = []
+    size = 0
+    async with aclosing(request.stream()) as stream:
+        async for chunk in stream:
+            size += len(chunk)
+            if size > max_bytes:
+                raise _too_large(max_bytes)
+            chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(max_bytes: int) -> HTTPException:
+    # The connection is closed: what the client still sends is not read.
+    return HTTPException(413, f"the body of a request has at most {max_bytes} bytes", {"Connection": "close"})
+
+
+def _decompressed(body: bytes, coding: str, max_bytes: int) -> bytes:
+    bits = _GZIP_BITS
+    if coding == "deflate":
+        bits = _ZLIB_BITS if _has_zlib_header(body) else _RAW_BITS  # clients send one or the other
+    stream = zlib.decompressobj(bits)
+    try:
+        content = stream.decompress(body, max_bytes + 1)
+    except zlib.error as error:
+        raise InvalidArgumentError(f"the body is not {coding}: {error}") from None
+    if len(content) > max_bytes:
+        raise _too_large(max_bytes)
+    if not stream.eof:
+        raise InvalidArgumentError(f"the body ends before its {coding} does")
+    if stream.unused_data:  # a second member, say: reading very many empty ones would take quadratic time
+        raise InvalidArgumentError(f"{len(stream.unused_data)} bytes follow the {coding} of the body")
+    return content
+
+
+def _has_zlib_header(body: bytes) -> bool:
+    return len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
+
+
+async def compress(response: Response, accept_encoding: str) -> None:
+    """Compress the body of *response* where the client accepts that and it is worth it."""
+    content = bytes(response.body)
+    if not accept_encoding or len(content) <= _WORTH_COMPRESSING_BYTES:
+        return
+    coding = _accepted(accept_encoding)
+    if coding is None:
+        return
+    response.body = await off_loop(len(content), lambda: _compressed(content, coding))
+    response.headers["content-encoding"] = coding
+    response.headers["content-length"] = str(len(response.body))
+
+
+def _compressed(content: bytes, coding: str) -> bytes:
+    return gzip.compress(content, _FAST, mtime=0) if coding == "gzip" else zlib.compress(content, _FAST)
+
+
+def _accepted(accept_encoding: str) -> str | None:
+    """The coding to answer with, if any."""
+    weights: dict[str, float] = {}
+    for part in accept_encoding.split(","):
+        coding, _, parameter = part.partition(";")
+        weights[coding.strip().lower()] = _weight(parameter.strip().lower())
+    any_other = weights.get("*", 0.0)
+    return next((coding for coding in _CODINGS if weights.get(coding, any_other) > 0), None)
+
+
+def _weight(parameter: str) -> float:
+    if not parameter:
+        return 1.0
+    try:
+        return float(parameter.removeprefix("q="))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,63 @@
+"""What an HTTP client is told of an error: a status, and ``{"error": text}``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from asyncexec.framework.errors import Code, OpError
+
+CLIENT_CLOSED_REQUEST: Final = 499  # nginx's number for a client that has gone; nobody sees it but the log
+
+_LOG: Final = logging.getLogger("asyncexec.service")
+_STATUSES: Final = {
+    Code.CANCELLED: CLIENT_CLOSED_REQUEST,
+    Code.INVALID_ARGUMENT: 400,
+    Code.DEADLINE_EXCEEDED: 504,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 400,
+    Code.PERMISSION_DENIED: 403,
+    Code.RESOURCE_EXHAUSTED: 503,
+    Code.FAILED_PRECONDITION: 400,
+    Code.UNIMPLEMENTED: 501,
+    Code.UNAVAILABLE: 503,
+    Code.UNAUTHENTICATED: 401,
+}
+_UNAVAILABLE: Final = 503
+_INTERNAL: Final = 500
+_MOST_CHARACTERS: Final = 2048  # of an error's text, which may repeat what the client sent
+_NODE_LINES: Final = 3  # of an error at a node: what is wrong, the node, and where it was made
+
+
+def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """*content* as JSON."""
+    return Response(orjson.dumps(content), status, headers, "application/json")
+
+
+def error_response(error: Exception) -> Response:
+    """What tells the client of *error*; one that is not for clients is logged, and its text is not sent."""
+    if isinstance(error, OpError):
+        status = _STATUSES.get(error.code, _INTERNAL)
+        return _response(status, _text_of(error), {"Retry-After": "1"} if status == _UNAVAILABLE else None)
+    if isinstance(error, HTTPException):
+        return _response(error.status_code, error.detail, dict(error.headers or {}))
+    if isinstance(error, ClientDisconnect):
+        return _response(CLIENT_CLOSED_REQUEST, "the client has gone")
+    _LOG.exception("an HTTP request failed", exc_info=error)
+    return _response(_INTERNAL, "internal error")
+
+
+def _response(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    text = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+    return json_response({"error": text.encode(errors="replace").decode()}, status, headers)
+
+
+def _text_of(error: OpError) -> str:
+    if error.node is not None:
+        return "\n".join(str(error).splitlines()[:_NODE_LINES])
+    return f"{error.message}; {error.hint}" if error.hint else error.message

@@ -1,0 +1,237 @@
+"""The HTTP front of a repository of models: the Open Inference Protocol and Triton's extensions of it.
+
+The routes read raw bytes and ignore the type of the content: clients send none, or application/octet-stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive
+
+from asyncexec.framework.errors import CancelledError, InvalidArgumentError
+from asyncexec.service.http_body import compress, off_loop, read_body
+from asyncexec.service.http_codec import (
+    HEADER_LENGTH,
+    decode_generate,
+    decode_infer,
+    encode_generate,
+    encode_infer,
+    json_object,
+    optional,
+)
+from asyncexec.service.http_errors import error_response, json_response
+from asyncexec.service.http_metadata import config_as_json, model_metadata, model_statistics, server_metadata
+from asyncexec.service.model import Model
+from asyncexec.service.repository import ModelRepository
+from asyncexec.service.requests import InferRequest, InferResponse
+
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
+
+MAX_BODY_BYTES: Final = 64 * 2**20
+BODY_TIMEOUT_S: Final = 60.0
+
+_OK, _UNAVAILABLE = 200, 503
+
+
+def http_app(
+    repository: ModelRepository, max_body_bytes: int = MAX_BODY_BYTES, body_timeout_s: float = BODY_TIMEOUT_S
+) -> Starlette:
+    """An ASGI app that serves the models of *repository*.
+
+    It takes bodies of *max_body_bytes*, decompressed, that come within *body_timeout_s*.
+    """
+
+    async def refused(_: Request, error: Exception) -> Response:
+        return error_response(error)
+
+    app = Starlette(
+        routes=list(_Front(repository, max_body_bytes, body_timeout_s).routes()),
+        exception_handlers={HTTPException: refused},
+    )
+    app.router.redirect_slashes = False  # a client would not follow, and finds no error in the answer
+    return app
+
+
+class _Front:
+    def __init__(self, repository: ModelRepository, max_body_bytes: int, body_timeout_s: float) -> None:
+        self._repository = repository
+        self._max_body_bytes = max_body_bytes
+        self._body_timeout_s = body_timeout_s
+
+    def routes(self) -> Iterator[Route]:
+        of_models = {
+            ("POST", "/infer"): self._infer,
+            ("POST", "/generate"): self._generate,
+            ("POST", "/generate_stream"): self._generate_stream,
+            ("GET", ""): self._metadata,
+            ("GET", "/ready"): self._model_ready,
+            ("GET", "/config"): self._config,
+            ("GET", "/stats"): self._stats,
+        }
+        others = {
+            ("GET", "/v2"): self._server,
+            ("GET", "/v2/health/live"): self._live,
+            ("GET", "/v2/health/ready"): self._ready,
+            ("GET", "/v2/models/stats"): self._all_stats,
+            ("POST", "/v2/repository/index"): self._index,
+            ("POST", "/v2/repository/models/{name}/load"): self._load,
+            ("POST", "/v2/repository/models/{name}/unload"): self._unload,
+        }
+        # In this order: "stats" is no name of a model.
+        for (method, path), handler in others.items():
+            yield Route(path, _answering(handler), methods=[method])
+        for prefix in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+            for (method, path), handler in of_models.items():
+                yield Route(prefix + path, _answering(handler), methods=[method])
+
+    async def _server(self, _: Request) -> Response:
+        return json_response(server_metadata())
+
+    async def _live(self, _: Request) -> Response:
+        return json_response({"live": True})
+
+    async def _ready(self, _: Request) -> Response:
+        is_ready = self._repository.is_ready
+        return json_response({"ready": is_ready}, _OK if is_ready else _UNAVAILABLE)
+
+    async def _model_ready(self, request: Request) -> Response:
+        name, version = _asked(request)
+        is_ready = self._repository.is_model_ready(name, version)
+        return json_response({"name": name, "ready": is_ready}, _OK if is_ready else _UNAVAILABLE)
+
+    async def _metadata(self, request: Request) -> Response:
+        model = self._model(request)
+        return json_response(model_metadata(model, self._repository.versions(model.name)))
+
+    async def _config(self, request: Request) -> Response:
+        return json_response(config_as_json(self._model(request).config))
+
+    async def _stats(self, request: Request) -> Response:
+        name, version = _asked(request)
+        versions = [version] if version else self._repository.versions(name)
+        models = [self._repository.model(name, each) for each in versions]
+        return json_response({"model_stats": [model_statistics(model) for model in models]})
+
+    async def _all_stats(self, _: Request) -> Response:
+        return json_response({"model_stats": [model_statistics(model) for model in self._repository.models()]})
+
+    async def _index(self, request: Request) -> Response:
+        is_ready = optional(await self._document(request), "ready", bool) or False
+        await self._repository.refresh()
+        states = self._repository.index(is_ready=is_ready)
+        return json_response([{key: value for key, value in state._asdict().items() if value} for state in states])
+
+    async def _load(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        parameters: dict[str, Any] = optional(await self._document(request), "parameters", dict) or {}
+        values = {key: _load_parameter(key, value) for key, value in parameters.items()}
+        await self._repository.load(name, values)
+        return json_response({"name": name, "load": True})
+
+    async def _unload(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        await self._document(request)
+        await self._repository.unload(name)
+        return json_response({"name": name, "unload": True})
+
+    async def _infer(self, request: Request) -> Response:
+        self._model(request)  # an unknown one is refused before its inputs are read
+        body = await self._body(request)
+        model, version, length = self._model(request), _asked(request)[1], request.headers.get(HEADER_LENGTH)
+        call = await off_loop(len(body), lambda: decode_infer(model, version, body, length))
+        response = await _unless_disconnected(request.receive, model.infer(call.request))
+        encoded = await off_loop(_num_bytes(response), lambda: encode_infer(call, response))
+        if encoded.header_length is None:
+            return Response(encoded.content, media_type="application/json")
+        headers = {HEADER_LENGTH: str(encoded.header_length)}
+        return Response(encoded.content, headers=headers, media_type="application/octet-stream")
+
+    async def _generate(self, request: Request) -> Response:
+        return Response(await self._generated(request), media_type="application/json")
+
+    async def _generate_stream(self, request: Request) -> Response:
+        content = await self._generated(request)
+        return Response(b"data: %b\n\n" % content, media_type="text/event-stream")
+
+    async def _generated(self, request: Request) -> bytes:
+        self._model(request)
+        body = await self._body(request)
+        model, version = self._model(request), _asked(request)[1]
+        call: InferRequest = await off_loop(len(body), lambda: decode_generate(model, version, body))
+        response = await _unless_disconnected(request.receive, model.infer(call))
+        return await off_loop(_num_bytes(response), lambda: encode_generate(response))
+
+    def _model(self, request: Request) -> Model:
+        return self._repository.model(*_asked(request))
+
+    async def _body(self, request: Request) -> bytes:
+        return await read_body(request, self._max_body_bytes, self._body_timeout_s)
+
+    async def _document(self, request: Request) -> dict[str, Any]:
+        """The body of *request*, an object; {} where there is none."""
+        body = await self._body(request)
+        return await off_loop(len(body), lambda: json_object(body)) if body else {}
+
+
+def _answering(handler: Handler) -> Handler:
+    """*handler*, which answers errors too."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            response = await handler(request)
+            await compress(response, request.headers.get("accept-encoding", ""))
+        except Exception as error:
+            return error_response(error)
+        return response
+
+    return answer
+
+
+def _asked(request: Request) -> tuple[str, str]:
+    """The name and version of the model that *request* names."""
+    return request.path_params["name"], request.path_params.get("version", "")
+
+
+def _num_bytes(response: InferResponse) -> int:
+    return sum(tensor.array.nbytes for tensor in response.outputs.values())
+
+
+def _load_parameter(name: str, value: Any) -> str | bytes | bool | int:
+    if not isinstance(value, (str, bool, int)):
+        raise InvalidArgumentError(f"'parameters.{name}' is not a string, a boolean or an integer")
+    if not name.startswith("file:"):
+        return value
+    try:
+        return base64.b64decode(value if isinstance(value, str) else "?", validate=True)
+    except ValueError:  # binascii.Error is one
+        raise InvalidArgumentError(f"'parameters.{name}' is not the content of a file in base64") from None
+
+
+async def _unless_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """What *work* returns; it is cancelled when the client goes."""
+    running, gone = asyncio.create_task(work), asyncio.create_task(_wait_disconnected(receive))
+    try:
+        await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            gone.result()
+            raise CancelledError("the client has gone")
+        return running.result()
+    finally:
+        running.cancel()
+        gone.cancel()
+        await asyncio.gather(running, gone, return_exceptions=True)
+
+
+async def _wait_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
