@@ -1,0 +1,147 @@
+"""Messages of the Open Inference Protocol, as gRPC carries them, to requests of models; and answers to messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from asyncexec.framework import types
+from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
+from asyncexec.service.datatypes import dtype_of, from_raw, num_elements, to_raw
+from asyncexec.service.requests import InferRequest, InferResponse, InferTensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# The field of InferTensorContents that has the elements of a datatype, and the dtype of that field.
+_FIELDS: Final = {
+    "BOOL": ("bool_contents", np.bool_),
+    "INT8": ("int_contents", np.int32),
+    "INT16": ("int_contents", np.int32),
+    "INT32": ("int_contents", np.int32),
+    "INT64": ("int64_contents", np.int64),
+    "UINT8": ("uint_contents", np.uint32),
+    "UINT16": ("uint_contents", np.uint32),
+    "UINT32": ("uint_contents", np.uint32),
+    "UINT64": ("uint64_contents", np.uint64),
+    "FP32": ("fp32_contents", np.float32),
+    "FP64": ("fp64_contents", np.float64),
+    "BYTES": ("bytes_contents", np.object_),
+}
+# Extensions of the protocol that are parameters of a tensor; without them, the answer would be another one.
+_UNSUPPORTED: Final = {
+    "shared_memory_region": "shared memory is not supported: send tensors in the messages",
+    "classification": "classification is not supported: ask for the output as it is",
+}
+_INT64: Final = np.iinfo(np.int64)
+
+
+def request_of(message: Any) -> InferRequest:
+    """What *message*, a ModelInferRequest, asks for.
+
+    Raises:
+        InvalidArgumentError: the data of an input does not fit its datatype and shape; an input is there twice.
+        UnimplementedError: a tensor asks for an extension that is not built.
+    """
+    for tensor in (*message.inputs, *message.outputs):
+        _check_extensions(tensor)
+    raw = message.raw_input_contents
+    if raw and len(raw) != len(message.inputs):
+        raise InvalidArgumentError(
+            f"raw_input_contents has {len(raw)} elements for {len(message.inputs)} inputs: "
+            "give the data of all inputs there, or of none"
+        )
+    inputs: dict[str, InferTensor] = {}
+    for i, tensor in enumerate(message.inputs):
+        if tensor.name in inputs:
+            raise InvalidArgumentError(f"input '{tensor.name}' is given twice")
+        if not raw:
+            array = _from_contents(tensor)
+        elif tensor.HasField("contents"):
+            raise InvalidArgumentError(
+                f"contents field must not be specified when using raw_input_contents for '{tensor.name}'"
+            )
+        else:
+            array = from_raw(tensor.name, tensor.datatype, list(tensor.shape), raw[i])
+        inputs[tensor.name] = InferTensor(tensor.datatype, array)
+    return InferRequest(
+        message.model_name,
+        inputs,
+        [tensor.name for tensor in message.outputs] or None,
+        message.model_version,
+        message.id,
+        parameters_of(message.parameters),
+    )
+
+
+def fill_response(message: Any, response: InferResponse) -> None:
+    """Put *response* into *message*, an empty ModelInferResponse."""
+    message.model_name = response.model_name
+    message.model_version = response.model_version
+    message.id = response.id
+    set_parameters(message.parameters, response.parameters)
+    for name, value in response.outputs.items():
+        message.outputs.add(name=name, datatype=value.datatype, shape=value.array.shape)
+        message.raw_output_contents.append(to_raw(value.array))
+
+
+def parameters_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain values of *parameters*, a map of InferParameter or of ModelRepositoryParameter."""
+    return {name: _plain(name, parameter) for name, parameter in parameters.items()}
+
+
+def set_parameters(parameters: Any, values: Mapping[str, bool | int | float | str]) -> None:
+    """Put *values* into *parameters*, a map of InferParameter."""
+    for name, value in values.items():
+        parameter = parameters[name]
+        if isinstance(value, bool):
+            parameter.bool_param = value
+        elif isinstance(value, str):
+            parameter.string_param = value
+        elif isinstance(value, float):
+            parameter.double_param = value
+        elif value > _INT64.max:
+            parameter.uint64_param = value
+        else:
+            parameter.int64_param = value
+
+
+def _plain(name: str, parameter: Any) -> Any:
+    choice = parameter.WhichOneof("parameter_choice")
+    if choice is None:
+        raise InvalidArgumentError(f"parameter '{name}' has no value")
+    return getattr(parameter, choice)
+
+
+def _check_extensions(tensor: Any) -> None:
+    for name in tensor.parameters:
+        if name in _UNSUPPORTED:
+            raise UnimplementedError(f"'{tensor.name}' has the parameter '{name}': {_UNSUPPORTED[name]}")
+
+
+def _from_contents(tensor: Any) -> NDArray[Any]:
+    """The array of *tensor*, an InferInputTensor, whose elements are in its contents."""
+    name, datatype, shape = tensor.name, tensor.datatype, list(tensor.shape)
+    dtype, count = dtype_of(datatype, name), num_elements(shape, name)
+    if datatype not in _FIELDS:
+        raise InvalidArgumentError(f"input '{name}' is {datatype}, which is sent in raw_input_contents")
+    field, np_dtype = _FIELDS[datatype]
+    others = [each.name for each, _ in tensor.contents.ListFields() if each.name != field]
+    if others:
+        raise InvalidArgumentError(f"input '{name}' is {datatype}: its data belongs into {field}, not into {others[0]}")
+    elements = getattr(tensor.contents, field)
+    if len(elements) != count:
+        raise InvalidArgumentError(f"input '{name}' got {len(elements)} elements, expected {count} for {shape}")
+    if dtype is types.string:
+        array = np.empty(count, np.object_)
+        array[:] = elements
+        return array.reshape(shape)
+    array = np.array(elements, np_dtype)
+    narrow = dtype.as_numpy_dtype
+    if narrow.itemsize < array.dtype.itemsize:
+        limits = np.iinfo(narrow)
+        if array.min(initial=0) < limits.min or array.max(initial=0) > limits.max:
+            raise InvalidArgumentError(f"input '{name}' has elements that {datatype} cannot hold")
+    return array.astype(narrow, copy=False).reshape(shape)

@@ -1,0 +1,48 @@
+"""What grpc keeps as long as anything of it is in use, which is none of a test's business."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+
+from tests.conftest import open_files
+
+
+@pytest.fixture(scope="module")
+def grpc_library() -> Iterator[None]:
+    """A thread that polls, and files, are there for all tests of the module."""
+    with asyncio.Runner() as runner, grpc.insecure_channel("127.0.0.1:1"):
+        runner.run(_start_grpc())
+        yield
+        grpc.aio.shutdown_grpc_aio()
+
+
+async def _start_grpc() -> None:
+    grpc.aio.init_grpc_aio()
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        with pytest.raises(grpc.aio.AioRpcError):  # there is no such call
+            await channel.unary_unary("/none/None")(b"")
+    await server.stop(None)
+
+
+@asynccontextmanager
+async def nothing_of_grpc_left() -> AsyncIterator[None]:
+    """Waits at the end for what grpc's threads and tasks close by themselves.
+
+    The end of a call is known to the client before the server's task for it has ended.
+    """
+    tasks, files = asyncio.all_tasks(), open_files()
+    yield
+    for _ in range(1000):
+        gc.collect(0)
+        if not (asyncio.all_tasks() - tasks or open_files() - files):
+            return
+        await asyncio.sleep(0.005)
