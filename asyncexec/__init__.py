@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 # For type checkers; the same names as in the table below.
 # fmt: off
 if TYPE_CHECKING:
-    from asyncexec import hooks as hooks
+    from asyncexec import hooks as hooks, service as service
     from asyncexec.executor.diagnostics.cost_model import CostModel as CostModel
     from asyncexec.executor.types.executor_factory import (
         executor_factory as executor_factory, new_executor as new_executor,
@@ -192,7 +192,7 @@ if TYPE_CHECKING:
 
 # Public names by module.
 _PUBLIC = {
-    "asyncexec": "hooks",
+    "asyncexec": "hooks service",
     "asyncexec.executor.diagnostics.cost_model": "CostModel",
     "asyncexec.executor.types.executor_factory": "executor_factory new_executor",
     "asyncexec.executor.types.executor_params": "ExecutorParams",

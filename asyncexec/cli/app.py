@@ -11,6 +11,7 @@ from asyncexec.cli.demo import demo
 from asyncexec.cli.inspect import inspect
 from asyncexec.cli.run import run
 from asyncexec.cli.schema import schema
+from asyncexec.cli.serve import serve
 
 app = typer.Typer(
     help="Runs dataflow graphs, TensorFlow's GraphDefs among them, without TensorFlow.",
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(inspect)
+app.command()(serve)
 app.command()(demo)
 app.command()(schema)
 

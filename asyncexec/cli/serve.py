@@ -1,0 +1,139 @@
+"""``asyncexec serve``: serves a folder of models over HTTP and gRPC."""
+
+from __future__ import annotations
+
+import json
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import asyncexec as ax
+from asyncexec.cli.reporting import DebugOption, failures_reported
+from asyncexec.framework.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from asyncexec.service.server import Ports
+
+
+class ModelControl(StrEnum):
+    """What is loaded when."""
+
+    NONE = "none"
+    EXPLICIT = "explicit"
+    POLL = "poll"
+
+
+class LogFormat(StrEnum):
+    """How lines of the log look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def serve(
+    repository: Annotated[
+        Path,
+        typer.Argument(exists=True, file_okay=False, help="A folder of models: NAME/VERSION/model.pb, as Triton's."),
+    ],
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen to.")] = "127.0.0.1",
+    http_port: Annotated[int, typer.Option(min=0, max=65535, help="The port of HTTP; 0 for any.")] = 8000,
+    grpc_port: Annotated[int, typer.Option(min=-1, max=65535, help="The port of gRPC; 0 for any, -1 for none.")] = 8001,
+    model_control: Annotated[
+        ModelControl,
+        typer.Option(
+            help="none: all models, once; explicit: those that are asked for; poll: all, again when they change."
+        ),
+    ] = ModelControl.NONE,
+    load_model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="With explicit control: a model to load at the start.")
+    ] = None,
+    poll_s: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks at the files.")] = 15.0,
+    allow_python: Annotated[
+        bool, typer.Option("--allow-python", help="Run the graph.py of models: it is code of yours.")
+    ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="A file with a bearer token in each line; callers need one."),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A certificate with its chain, in PEM.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Its key, in PEM.")] = None,
+    max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request in MB, decompressed.")] = 64,
+    drain_s: Annotated[float, typer.Option(min=0, help="Seconds that requests have to end after SIGTERM.")] = 30.0,
+    log_format: Annotated[LogFormat, typer.Option(help="How lines of the log look.")] = LogFormat.TEXT,
+    debug: DebugOption = False,
+) -> None:
+    """Serve models to clients of the Open Inference Protocol, such as Triton's and KServe's.
+
+    For example: asyncexec serve models --http-port 8000 --grpc-port 8001
+    """
+    _log_as(log_format)
+    with failures_reported(debug):
+        if (tls_certificate is None) != (tls_key is None):
+            raise InvalidArgumentError("--tls-certificate and --tls-key go together")
+        service = ax.service
+        models = service.ModelRepository(
+            repository,
+            control=model_control.value,
+            load_at_start=tuple(load_model or ()),
+            poll_s=poll_s,
+            allow_python=allow_python,
+        )
+        tls = None
+        if tls_certificate is not None and tls_key is not None:
+            tls = service.Tls(tls_certificate, tls_key)
+        tokens = [] if token_file is None else token_file.read_text(encoding="utf-8").split()
+        if token_file is not None and not tokens:
+            raise InvalidArgumentError(f"there is no token in {token_file}")
+
+        async def main() -> None:
+            await service.serve(
+                models,
+                on_start=lambda ports: _tell(models, ports),
+                host=host,
+                http_port=http_port,
+                grpc_port=None if grpc_port < 0 else grpc_port,
+                tls=tls,
+                tokens=tokens,
+                max_body_bytes=max_body_mb * 2**20,
+                drain_s=drain_s,
+            )
+
+        ax.run(main)
+
+
+def _tell(models: Any, ports: Ports) -> None:
+    """Say what is served where."""
+    for state in models.index():
+        version = f" version {state.version}" if state.version else ""
+        reason = f": {state.reason}" if state.reason else ""
+        typer.echo(f"{state.name}{version} {state.state or 'not loaded'}{reason}")
+    grpc = "" if ports.grpc is None else f", gRPC on {ports.host}:{ports.grpc}"
+    typer.echo(f"HTTP on {ports.host}:{ports.http}{grpc}")
+
+
+class _Json(logging.Formatter):
+    """A line of JSON for each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def _log_as(log_format: LogFormat) -> None:
+    handler = logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(_Json() if log_format is LogFormat.JSON else text)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)

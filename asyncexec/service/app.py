@@ -1,0 +1,148 @@
+"""InferenceApp: the service as an ASGI app."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+from starlette.responses import JSONResponse, Response
+
+from asyncexec.graph.graph import Graph
+from asyncexec.service.http_front import MAX_BODY_BYTES, http_app
+from asyncexec.service.metrics import CONTENT_TYPE, Metrics
+from asyncexec.service.model_files import ModelSource
+from asyncexec.service.repository import ModelRepository
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+_BEARER: Final = b"Bearer "
+_HEALTH: Final = ("/v2/health/live", "/v2/health/ready")
+
+
+class InferenceApp:
+    """Serves *repository* over HTTP, by the Open Inference Protocol.
+
+    It loads its models with the first request, or when it is entered as a context manager; a server that knows ASGI's
+    lifespan does that before.  An app that it is mounted in does not pass its lifespan on: enter it in that one's, so
+    that its sessions end with it.
+
+    Attributes:
+        repository: the models.
+    """
+
+    def __init__(
+        self, repository: ModelRepository, *, tokens: Collection[str] = (), max_body_bytes: int = MAX_BODY_BYTES
+    ) -> None:
+        self.repository: ModelRepository = repository
+        self._tokens = Tokens(tokens)
+        self._routes = http_app(repository, max_body_bytes=max_body_bytes)
+        self._metrics = Metrics(repository)
+        self._starting: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Load the models, if nobody has done so."""
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self.repository.start())
+        await asyncio.shield(self._starting)
+
+    async def close(self) -> None:
+        """Serve nothing more; ends when the calls under way have."""
+        self._starting = None
+        await self.repository.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        await self.start()
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if scope["type"] == "http" and path not in _HEALTH and not self._tokens.allow(_authorization(scope)):
+            response: Response = JSONResponse({"error": "unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})
+            await response(scope, receive, send)
+            return
+        if scope["type"] == "http" and path == "/metrics":
+            await Response(self._metrics.text(), media_type=CONTENT_TYPE)(scope, receive, send)
+            return
+        await self._routes(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Start and close as a server's lifespan says."""
+        while True:
+            message = await receive()
+            starts = message["type"] == "lifespan.startup"
+            try:
+                await (self.start() if starts else self.close())
+            except Exception as error:
+                await send({"type": f"{message['type']}.failed", "message": str(error)})
+                return
+            await send({"type": f"{message['type']}.complete"})
+            if not starts:
+                return
+
+
+class Tokens:
+    """The *tokens* of those who may call; without any, everybody may."""
+
+    def __init__(self, tokens: Collection[str]) -> None:
+        self._tokens = [token.encode() for token in tokens]
+
+    def allow(self, authorization: bytes | None) -> bool:
+        """Whether the value of a caller's Authorization header has one of them; it takes as long for any value."""
+        if not self._tokens:
+            return True
+        given = (authorization or b"").removeprefix(_BEARER)
+        found = [hmac.compare_digest(given, token) for token in self._tokens]
+        return (authorization or b"").startswith(_BEARER) and any(found)
+
+
+def _authorization(scope: Scope) -> bytes | None:
+    return next((value for name, value in scope["headers"] if name == b"authorization"), None)
+
+
+def create_app(
+    models: Mapping[str, Graph | ModelSource] | ModelRepository | str | Path,
+    *,
+    tokens: Collection[str] = (),
+    max_body_bytes: int = MAX_BODY_BYTES,
+) -> InferenceApp:
+    """An ASGI app that serves *models*, for any ASGI server, or to be mounted in FastAPI or Starlette.
+
+    >>> with ax.Graph() as graph:
+    ...     x = ax.placeholder(ax.float32, [None], name="x")
+    ...     y = ax.multiply(x, 2.0, name="y")
+    >>> app = ax.service.create_app({"double": graph})  # uvicorn module:app
+
+    Args:
+        models: graphs by the names of models, or a folder of models.
+        tokens: those of the callers who may do more than ask for its health; without any, everybody may.
+        max_body_bytes: the largest request, also after it has been decompressed.
+
+    Raises:
+        MissingExtraError: ``pip install "asyncexec[serve]"``.
+    """
+    return InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes)
+
+
+def repository_of(models: Mapping[str, Graph | ModelSource] | ModelRepository | str | Path) -> ModelRepository:
+    """The repository of *models*."""
+    if isinstance(models, ModelRepository):
+        return models
+    if isinstance(models, (str, Path)):
+        return ModelRepository(Path(models))
+    return ModelRepository(sources=models)

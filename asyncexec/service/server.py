@@ -1,0 +1,226 @@
+"""``serve``: the service on two ports, HTTP and gRPC, in one event loop; it ends when what it has accepted has."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import uvicorn
+
+from asyncexec.framework.errors import UnavailableError
+from asyncexec.graph.graph import Graph
+from asyncexec.service.app import InferenceApp, Tokens, repository_of
+from asyncexec.service.grpc_front import grpc_handler
+from asyncexec.service.http_front import MAX_BODY_BYTES
+from asyncexec.service.model_files import ModelSource
+from asyncexec.service.protocol_messages import SERVICE
+from asyncexec.service.repository import ModelRepository
+
+_LOGGER: Final = logging.getLogger("asyncexec.service")
+_FREE_CALLS: Final = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady")
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_BACKLOG: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where a service listens."""
+
+    host: str
+    http: int
+    grpc: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The files of a certificate, with what it is signed by, and of its key, in PEM."""
+
+    certificate: Path
+    key: Path
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    models: Mapping[str, Graph | ModelSource] | ModelRepository | str | Path,
+    *,
+    host: str = "127.0.0.1",
+    http_port: int = 8000,
+    grpc_port: int | None = 8001,
+    tls: Tls | None = None,
+    tokens: Collection[str] = (),
+    max_body_bytes: int = MAX_BODY_BYTES,
+    drain_s: float = 30.0,
+) -> AsyncIterator[Ports]:
+    """Serve *models* while the block runs.  At its end, no new request is taken, and those under way are answered.
+
+    Args:
+        http_port, grpc_port: 0 for any that is free; grpc_port None for HTTP alone.
+        tls: the certificate of both ports; without one, they speak in clear text.
+        drain_s: how long requests have to end.
+
+    Raises:
+        UnavailableError: a port is taken.
+        NotFoundError: there is no such folder.
+    """
+    app = InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes)
+    listening = _listen(host, http_port)
+    try:
+        remote, grpc_bound = None, None
+        if grpc_port is not None:
+            remote, grpc_bound = _grpc_server(app.repository, host, grpc_port, tls, tokens, max_body_bytes)
+        await app.start()
+    except BaseException:
+        listening.close()
+        await app.close()
+        raise
+    http = _HttpServer(_http_config(app, tls, drain_s))
+    task = asyncio.create_task(http.serve([listening]))
+    try:
+        if remote is not None:
+            await remote.start()
+        yield Ports(host, listening.getsockname()[1], grpc_bound)
+    finally:
+        app.repository.stop_being_ready()
+        http.should_exit = True
+        ends: list[Awaitable[Any]] = [task]
+        if remote is not None:
+            ends.append(remote.stop(drain_s))
+        await asyncio.gather(*ends)
+        await app.close()
+
+
+async def serve(
+    models: Mapping[str, Graph | ModelSource] | ModelRepository | str | Path,
+    *,
+    on_start: Callable[[Ports], None] | None = None,
+    **options: Any,
+) -> None:
+    """Serve *models* until the process gets SIGTERM or SIGINT; *options* are those of ``serving``.
+
+    Args:
+        on_start: called with the ports, once they are listened to.
+    """
+    ended = asyncio.Event()
+    with _signals(ended):
+        async with serving(models, **options) as ports:
+            if on_start is not None:
+                on_start(ports)
+            await ended.wait()
+
+
+@contextlib.contextmanager
+def _signals(ended: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, ended.set)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+class _HttpServer(uvicorn.Server):
+    """A server that leaves signals to the process."""
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        return contextlib.nullcontext()
+
+
+def _http_config(app: InferenceApp, tls: Tls | None, drain_s: float) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(drain_s)),
+        ssl_certfile=None if tls is None else str(tls.certificate),
+        ssl_keyfile=None if tls is None else str(tls.key),
+        ssl_version=ssl.PROTOCOL_TLS_SERVER,
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listening = socket.socket(family, kind, proto)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        raise UnavailableError(f"cannot listen to {host}:{port}: {error.strerror}") from None
+    return listening
+
+
+def _grpc_server(
+    repository: ModelRepository, host: str, port: int, tls: Tls | None, tokens: Collection[str], max_bytes: int
+) -> tuple[Any, int]:
+    server = grpc.aio.server(
+        interceptors=[_Authorized(Tokens(tokens))] if tokens else [],
+        options=[
+            ("grpc.max_receive_message_length", max_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),
+        ],
+    )
+    server.add_generic_rpc_handlers((grpc_handler(repository),))
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        if tls is None:
+            bound = server.add_insecure_port(address)
+        else:
+            pair = tls.key.read_bytes(), tls.certificate.read_bytes()
+            bound = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+    except RuntimeError:
+        bound = 0
+    if not bound:
+        raise UnavailableError(f"cannot listen to {address}")
+    return server, bound
+
+
+class _Authorized(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Lets those call who have a token; anybody may ask whether the service is live and ready."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        if details.method in _FREE_CALLS:
+            return await continuation(details)
+        given = next((value for key, value in details.invocation_metadata if key == "authorization"), None)
+        if self._tokens.allow(None if given is None else given.encode()):
+            return await continuation(details)
+        handler = await continuation(details)
+        return None if handler is None else _refusing(handler)
+
+
+def _refusing(handler: Any) -> Any:
+    """The same kind of call as *handler*, refused."""
+
+    async def refuse(request: Any, context: Any) -> Any:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "unauthorized")
+
+    async def refuse_stream(requests: Any, context: Any) -> AsyncIterator[Any]:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "unauthorized")
+        yield None
+
+    make = grpc.stream_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
+    return make(
+        refuse_stream if handler.response_streaming else refuse,
+        handler.request_deserializer,
+        handler.response_serializer,
+    )

@@ -1,0 +1,160 @@
+"""The service on its ports: both protocols beside each other, tokens, TLS, metrics, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+import asyncexec as ax
+from asyncexec.service.app import create_app
+from asyncexec.service.protocol_messages import SERVICE, message
+from asyncexec.service.server import Ports, serve, serving
+from tests.service.conftest import nothing_of_grpc_left
+from tests.service.models import rows, sums, write_model
+from tests.service.test_model import waiting
+
+# uvicorn closes its sockets in the loop
+pytestmark = [pytest.mark.allow_blocking, pytest.mark.usefixtures("grpc_library")]
+
+FREE: dict[str, Any] = {"http_port": 0, "grpc_port": 0}
+INPUTS = [
+    {"name": name, "datatype": "FP32", "shape": [1, 3], "data": rows(5 - 3 * i).array.ravel().tolist()}
+    for i, name in enumerate(("x", "y"))
+]
+
+
+def url(ports: Ports) -> str:
+    return f"http://127.0.0.1:{ports.http}"
+
+
+async def call(ports: Ports, name: str, request: Any, answer: str, **options: Any) -> Any:
+    """What the gRPC call *name* gives."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{ports.grpc}") as channel:
+        made = channel.unary_unary(
+            f"/{SERVICE}/{name}",
+            request_serializer=lambda each: each.SerializeToString(),
+            response_deserializer=message(answer).FromString,
+        )
+        return await made(request, **options)
+
+
+async def test_both_protocols_serve_the_same_models() -> None:
+    async with (
+        nothing_of_grpc_left(),
+        serving({"m": sums()}, **FREE) as ports,
+        httpx.AsyncClient() as client,
+    ):
+        answer = await client.post(f"{url(ports)}/v2/models/m/infer", json={"inputs": INPUTS})
+        assert [each["data"] for each in answer.json()["outputs"]] == [[7.0] * 3, [3.0] * 3]
+        ready = await call(ports, "ModelReady", message("ModelReadyRequest")(name="m"), "ModelReadyResponse")
+        assert ready.ready
+        metrics = (await client.get(f"{url(ports)}/metrics")).text
+    assert 'nv_inference_request_success{model="m",version="1"} 1.0' in metrics
+    assert 'nv_inference_count{model="m",version="1"} 1.0' in metrics
+    assert 'asyncexec_running_steps{model="m",version="1"} 0.0' in metrics
+
+
+async def test_tokens_are_asked_for_on_both_ports() -> None:
+    options: dict[str, Any] = {"http_port": 0, "grpc_port": 0, "tokens": ["first", "second"]}
+    async with (
+        nothing_of_grpc_left(),
+        serving({"m": sums()}, **options) as ports,
+        httpx.AsyncClient(base_url=url(ports)) as client,
+    ):
+        for path in ("/v2/health/live", "/v2/health/ready"):
+            assert (await client.get(path)).status_code == 200
+        for path in ("/v2", "/v2/models/m", "/metrics", "/", "/v2/health/live/x"):
+            refused = await client.get(path)
+            assert (refused.status_code, refused.json()) == (401, {"error": "unauthorized"})
+        for header in ("second", "Bearer", "Bearer third", "Basic second", "Bearer secondx"):
+            assert (await client.get("/v2", headers={"Authorization": header})).status_code == 401
+        assert (await client.get("/v2", headers={"Authorization": "Bearer second"})).status_code == 200
+        live = message("ServerLiveRequest")()
+        assert (await call(ports, "ServerLive", live, "ServerLiveResponse")).live
+        asked = message("ServerMetadataRequest")()
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call(ports, "ServerMetadata", asked, "ServerMetadataResponse")
+        assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        metadata = [("authorization", "Bearer first")]
+        assert (await call(ports, "ServerMetadata", asked, "ServerMetadataResponse", metadata=metadata)).name
+
+
+async def test_requests_under_way_are_answered_at_the_end() -> None:
+    begun, released = asyncio.Event(), asyncio.Event()
+    inputs = [{"name": "x", "datatype": "FP64", "shape": [], "data": [1.5]}]
+    async with httpx.AsyncClient() as client:
+        async with nothing_of_grpc_left(), serving({"m": waiting(begun, released)}, **FREE) as ports:
+            asked = asyncio.create_task(client.post(f"{url(ports)}/v2/models/m/infer", json={"inputs": inputs}))
+            await begun.wait()
+            asyncio.get_running_loop().call_soon(released.set)
+        answer = await asked
+        assert answer.json()["outputs"][0]["data"] == [1.5]
+        with pytest.raises(httpx.ConnectError):
+            await client.get(f"{url(ports)}/v2")
+
+
+async def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with nothing_of_grpc_left():
+            with pytest.raises(ax.errors.UnavailableError, match=f"cannot listen to 127.0.0.1:{port}"):
+                await serve({"m": sums()}, http_port=port, grpc_port=None)
+            with pytest.raises(ax.errors.UnavailableError, match=f"cannot listen to 127.0.0.1:{port}"):
+                await serve({"m": sums()}, http_port=0, grpc_port=port)
+
+
+async def test_an_app_loads_its_models_with_the_first_request() -> None:
+    app = create_app({"m": sums()})
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        answers = await asyncio.gather(*[client.get("/v2/models/m/ready") for _ in range(5)])
+    assert {answer.status_code for answer in answers} == {200}
+    await app.close()
+
+
+async def test_an_app_in_another_one() -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    async with create_app({"m": sums()}, tokens=["t"]) as service:
+        outer = Starlette(routes=[Mount("/models", service)])
+        headers = {"Authorization": "Bearer t"}
+        transport = httpx.ASGITransport(outer)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test/models", headers=headers) as client:
+            answer = await client.post("/v2/models/m/infer", json={"inputs": INPUTS})
+            assert answer.json()["outputs"][1]["data"] == [3.0] * 3
+            assert b"nv_inference_count" in (await client.get("/metrics")).content
+
+
+def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
+    write_model(tmp_path / "m", sums())
+    command = [
+        sys.executable,
+        "-m",
+        "asyncexec.cli.main",
+        "serve",
+        str(tmp_path),
+        "--http-port",
+        "0",
+        "--grpc-port",
+        "0",
+    ]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "m version 1 READY\n"
+        where = process.stdout.readline()
+        port = int(where.split(",")[0].rpartition(":")[2])
+        answer = httpx.post(f"http://127.0.0.1:{port}/v2/models/m/infer", json={"inputs": INPUTS})
+        assert answer.json()["outputs"][0]["data"] == [7.0] * 3
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
