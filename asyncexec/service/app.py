@@ -59,7 +59,9 @@ class InferenceApp:
         """Load the models, if nobody has done so."""
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self.repository.start())
-        await asyncio.shield(self._starting)
+        if not self._starting.done():
+            await asyncio.shield(self._starting)
+        self._starting.result()
 
     async def close(self) -> None:
         """Serve nothing more; ends when the calls under way have."""
@@ -70,7 +72,8 @@ class InferenceApp:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
-        await self.start()
+        if self._starting is None or not self._starting.done():
+            await self.start()
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if scope["type"] == "http" and path not in _HEALTH and not self._tokens.allow(_authorization(scope)):
             response: Response = JSONResponse({"error": "unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})

@@ -6,12 +6,11 @@ import asyncio
 import gzip
 import zlib
 from collections.abc import Callable
-from contextlib import aclosing
 from typing import Final, TypeVar
 
 import anyio.to_thread
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from asyncexec.framework.errors import InvalidArgumentError
@@ -59,13 +58,17 @@ async def _received(request: Request, max_bytes: int) -> bytes:
         raise _too_large(max_bytes)
     chunks: list[bytes] = []
     size = 0
-    async with aclosing(request.stream()) as stream:
-        async for chunk in stream:
-            size += len(chunk)
-            if size > max_bytes:
-                raise _too_large(max_bytes)
-            chunks.append(chunk)
-    return b"".join(chunks)
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _too_large(max_bytes: int) -> HTTPException:

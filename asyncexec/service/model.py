@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.framework.clock import CLOCK
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.frontend.basic_functions import placeholder
@@ -57,18 +58,20 @@ class Model:
         self.signature: Signature = signature
         self.config: Any = config
         self.statistics: ModelStatistics = ModelStatistics()
+        self._most_rows: int = config.max_batch_size
         policy = config.dynamic_batching.default_queue_policy
         self._timeout_s: float | None = policy.default_timeout_microseconds / US_PER_S or None
         self._allows_override: bool = policy.allow_timeout_override or self._timeout_s is None
         most_queued = policy.max_queue_size or None
         count = max_concurrent or sum(max(1, group.count) for group in config.instance_group) or None
         session_config = SessionConfig(
-            drain_timeout_s=None,
             max_concurrent_steps=count,
             max_queued_steps=None if count is None else most_queued,
-            node_statistics=True,
+            node_statistics=any(map(is_user_function, graph.operations)),  # nobody's op is timed where there is none
         )
         self.session: Session = Session(graph, session_config)
+        self._num_calls = 0  # under way; a session that counts them itself takes longer for each
+        self._has_ended: asyncio.Event | None = None
         self._batches: _Batches | None = None
         if config.WhichOneof("scheduling_choice") == "dynamic_batching" and config.max_batch_size > 1:
             self._batches = _Batches(self, count or 1, most_queued)
@@ -83,6 +86,7 @@ class Model:
             OpError: what the graph raises.
         """
         begin_ns = CLOCK.now_ns()
+        self._num_calls += 1
         try:
             wanted = self._outputs(request.outputs)
             feeds = self._feeds(request)
@@ -96,6 +100,10 @@ class Model:
         except BaseException:
             self.statistics.note_failure(CLOCK.now_ns() - begin_ns)
             raise
+        finally:
+            self._num_calls -= 1
+            if self._has_ended is not None and not self._num_calls:
+                self._has_ended.set()
         rows = self._num_rows(request)
         self.statistics.note_success(rows, begin_ns, ready_ns, done_ns, CLOCK.now_ns())
         return InferResponse(self.name, self.version, request.id, outputs)
@@ -123,6 +131,9 @@ class Model:
 
     async def close(self) -> None:
         """Take no more calls, and end when those under way have."""
+        if self._num_calls:
+            self._has_ended = asyncio.Event()
+            await self._has_ended.wait()
         if self._batches is not None:
             await self._batches.close()
         await self.session.close()
@@ -182,7 +193,7 @@ class Model:
         return feeds
 
     def _check_rows(self, request: InferRequest) -> None:
-        limit = self.config.max_batch_size
+        limit = self._most_rows
         if limit <= 0:
             return
         sizes = {name: value.array.shape[:1] for name, value in request.inputs.items()}
@@ -196,7 +207,7 @@ class Model:
             )
 
     def _num_rows(self, request: InferRequest) -> int:
-        if self.config.max_batch_size <= 0:
+        if self._most_rows <= 0:
             return 1
         return next((value.array.shape[0] for value in request.inputs.values() if value.array.ndim), 1)
 
@@ -249,7 +260,7 @@ class _Batches:
             }
             found = rows(*self._fed.values())
         self._results = list(found) if isinstance(found, (list, tuple)) else [found]
-        self._session = Session(graph, SessionConfig(drain_timeout_s=None))
+        self._session = Session(graph)
 
     def takes(self, feeds: Mapping[Tensor[Any], Any]) -> bool:
         """Whether a call that feeds *feeds* can be a part of a batch: it feeds all there is."""

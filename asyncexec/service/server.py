@@ -145,6 +145,7 @@ def _http_config(app: InferenceApp, tls: Tls | None, drain_s: float) -> uvicorn.
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=max(1, round(drain_s)),
         ssl_certfile=None if tls is None else str(tls.certificate),
         ssl_keyfile=None if tls is None else str(tls.key),
