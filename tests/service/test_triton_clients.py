@@ -1,0 +1,80 @@
+"""Triton's own clients, unchanged, against the service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncexec as ax
+from asyncexec.service.repository import ModelRepository
+from asyncexec.service.server import serving
+from tests.service.conftest import nothing_of_grpc_left
+from tests.service.models import sums, write_model
+
+pytest.importorskip("tritonclient")
+pytestmark = [pytest.mark.clients, pytest.mark.allow_blocking, pytest.mark.usefixtures("grpc_library")]
+
+SLOW = """
+import asyncio
+import asyncexec as ax
+@ax.op
+async def wait_long(x: float) -> float:
+    await asyncio.sleep(600)
+    return x
+with ax.Graph() as graph:
+    x = ax.placeholder(ax.float32, [None, 3], name="x")
+    with ax.control_dependencies([wait_long(1.0)]):
+        ax.identity(x, name="y")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with ax.Graph() as words:
+        ax.identity(ax.placeholder(ax.string, [None], name="x"), name="y")
+    write_model(tmp_path / "sums", sums())
+    write_model(tmp_path / "words", words)
+    (tmp_path / "slow" / "1").mkdir(parents=True)
+    (tmp_path / "slow" / "1" / "graph.py").write_text(SLOW, encoding="utf-8")
+    return tmp_path
+
+
+def ask(kind: str, port: int | None) -> Any:
+    """What the client called *kind* gets from the service on *port*."""
+    command = [sys.executable, "-m", "tests.service.triton_client", kind, str(port)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("kind", ["http", "http_aio", "grpc", "grpc_aio"])
+async def test_a_client_of_triton(kind: str, folder: Path) -> None:
+    names = ("slow", "sums", "words")
+    repository = ModelRepository(folder, control="explicit", load_at_start=names, allow_python=True)
+    async with nothing_of_grpc_left(), serving(repository, http_port=0, grpc_port=0) as ports:
+        found = await asyncio.to_thread(ask, kind, ports.http if kind.startswith("http") else ports.grpc)
+        assert repository.model("slow").session.statistics().running_steps == 0  # its deadline has ended it
+    assert (found["live"], found["ready"], found["model_ready"]) == (True, True, [True, False])
+    assert found["whole"] == {"sum": [[6.0] * 3] * 2, "diff": [[4.0] * 3] * 2}
+    assert found["one"] == [[[4.0] * 3] * 2, True]
+    assert found["words"] == ["a", "", "ä"]
+    expected = [
+        "Request for unknown model: 'none' is not found",
+        "Request for unknown model: 'sums' version 9 is not found",
+        "expected 2 inputs but got 1 inputs for model 'sums'",
+        "inference input 'y' data-type is 'BYTES', but model 'sums' expects 'FP32'",
+        "took more than its timeout" if kind.startswith("http") else "Deadline Exceeded",
+        "failed to load 'none', failed to poll from model repository",
+    ]
+    for text, told in zip(expected, found["refused"], strict=True):
+        assert text in told
+    assert (found["unloaded"], found["loaded"]) == (False, True)
+    assert all("sums" in text for text in found["texts"].values())
+    if kind.startswith("grpc"):
+        assert found["stream"] == [i * 5 + 1.0 for i in range(10)]
