@@ -1,4 +1,4 @@
-"""What Triton's own client gets, as JSON: ``python -m tests.service.triton_client http|http_aio|grpc|grpc_aio PORT``."""
+"""What Triton's own client gets, as JSON: ``python -m tests.service.triton_client http|grpc[_aio] PORT``."""
 
 from __future__ import annotations
 
