@@ -99,7 +99,7 @@ def decode_tensor(proto: TensorProto, *, byte_budget: int | ByteBudget = DEFAULT
         UnimplementedError: more dimensions than numpy has.
     """
     dtype = dtype_of_enum(proto.dtype)
-    field = _VALUE_FIELDS.get(dtype)
+    field = VALUE_FIELDS.get(dtype)
     if field is None:
         raise InvalidArgumentError(f"a tensor of dtype {dtype.name} has no value that can be read")
     shape = _known_shape(proto)
@@ -258,7 +258,7 @@ _FIELDS_OF: Final = {
     "float8_val": (types.float8_e5m2, types.float8_e4m3fn),
     "string_val": (types.string,),
 }
-_VALUE_FIELDS: Final = {dtype: field for field, dtypes in _FIELDS_OF.items() for dtype in dtypes}
+VALUE_FIELDS: Final = {dtype: field for field, dtypes in _FIELDS_OF.items() for dtype in dtypes}
 _SPECIAL_READERS: Final[dict[str, Callable[[Any, DType], np.ndarray]]] = {
     "int_val": _read_int,
     "half_val": _read_half,
@@ -285,7 +285,7 @@ def encode_tensor(value: Any, dtype: DType | None = None) -> TensorProto:
         InvalidArgumentError: it is of another dtype than *dtype*, or of one that has no wire form.
     """
     array, dtype = _as_array(value, dtype)
-    field = _VALUE_FIELDS.get(dtype)
+    field = VALUE_FIELDS.get(dtype)
     if field is None:
         raise InvalidArgumentError(f"a value of dtype {dtype.name} has no wire form")
     fields = TensorProto.field_defaults()
@@ -313,7 +313,7 @@ def _as_array(value: Any, dtype: DType | None) -> tuple[np.ndarray, DType]:
         return array, types.string
     if dtype is None:
         dtype = as_dtype(array.dtype) if is_numpy else _dtype_of_python(array)
-    if dtype not in _VALUE_FIELDS:
+    if dtype not in VALUE_FIELDS:
         return array, dtype
     return _converted(value, array, dtype, is_numpy), dtype
 
@@ -346,7 +346,7 @@ def _kinds_for(dtype: DType) -> str:
 
 
 def _one_value(array: np.ndarray, dtype: DType) -> Any:
-    match _VALUE_FIELDS[dtype]:
+    match VALUE_FIELDS[dtype]:
         case "half_val":
             return tuple(array.view(np.uint16).tolist())
         case "scomplex_val" | "dcomplex_val":

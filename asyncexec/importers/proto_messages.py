@@ -30,7 +30,7 @@ _FILES: Final = {
     "events": ProtoFile(proto_tables.EVENTS, ("graph",)),
 }
 # Enums whose values stand in no table: the numbers of their values, by name.
-_LARGE_ENUMS: Final[dict[str, dict[str, int]]] = {
+LARGE_ENUMS: Final[dict[str, dict[str, int]]] = {
     "DataType": {name: number for name, number in DATA_TYPES.numbers.items() if number != object_dtype.enum},
     "FullTypeId": dict(FULL_TYPES.numbers),
 }
@@ -41,7 +41,7 @@ class ProtoMessages(MessagePool):
 
     def __init__(self, *, packed: bool) -> None:
         packing = ("NodeDef", "string>AttrValue", "bytes*") if packed else None
-        super().__init__(_PACKAGE, _FILES, enums=_LARGE_ENUMS, replaced=packing, extra="tf")
+        super().__init__(_PACKAGE, _FILES, enums=LARGE_ENUMS, replaced=packing, extra="tf")
 
     @property
     def graph_def(self) -> Any:

@@ -121,7 +121,7 @@ def _strings(tensor: str, count: int, data: bytes | memoryview) -> NDArray[Any]:
 def to_raw(array: NDArray[Any]) -> bytes:
     """What from_raw() makes *array* of."""
     if array.dtype.kind in "OSU":
-        return b"".join(_LENGTH.pack(len(item)) + item for item in map(_as_bytes, array.flat))
+        return b"".join(_LENGTH.pack(len(item)) + item for item in map(as_bytes, array.flat))
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
     return array.tobytes()
@@ -143,7 +143,7 @@ def from_json(tensor: str, datatype: str, shape: Sequence[int], data: Any) -> ND
     if dtype is types.string:
         if not all(isinstance(item, (str, bytes)) for item in flat):
             raise _mismatch(tensor, datatype)
-        return _objects([_as_bytes(item) for item in flat]).reshape(shape)
+        return _objects([as_bytes(item) for item in flat]).reshape(shape)
     return _numbers(tensor, datatype, dtype.as_numpy_dtype, flat).reshape(shape)
 
 
@@ -186,7 +186,7 @@ def to_json(tensor: str, array: NDArray[Any]) -> Any:
     """
     if array.dtype.kind in "OSU":
         try:
-            return [_as_bytes(item).decode() for item in array.flat]
+            return [as_bytes(item).decode() for item in array.flat]
         except UnicodeDecodeError:
             raise InvalidArgumentError(f"output '{tensor}' is no text: ask for it as binary data") from None
     if array.dtype.itemsize == 2 and array.dtype.kind not in "iu":
@@ -201,5 +201,6 @@ def _objects(items: list[bytes]) -> NDArray[Any]:
     return array
 
 
-def _as_bytes(item: Any) -> bytes:
+def as_bytes(item: Any) -> bytes:
+    """The bytes of *item*, an element of a tensor of strings."""
     return item.encode() if isinstance(item, str) else bytes(item)

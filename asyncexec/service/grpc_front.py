@@ -1,8 +1,5 @@
 """The gRPC front: the calls of ``inference.GRPCInferenceService`` as handlers for a server of ``grpc.aio``.
 
-A call takes a message and gives a message; what it raises becomes a status.  Messages are read and written here and
-not by grpc, so that what is no message is an error of the caller like any other.
-
 Requests of one stream run at once and are answered in their order.  grpc.aio cancels the task of a call whose client
 has gone or whose deadline has passed; that task owns all others of a stream.
 """
@@ -10,14 +7,13 @@ has gone or whose deadline has passed; that task owns all others of a stream.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn
 
 import grpc
-from google.protobuf.message import DecodeError
 
-from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError, UnimplementedError
+from asyncexec.framework.errors import UnimplementedError
+from asyncexec.service.grpc_calls import Call, Context, Failure, outcome, unary
 from asyncexec.service.grpc_codec import fill_response, parameters_of, request_of, set_parameters
 from asyncexec.service.model import Model
 from asyncexec.service.model_statistics import Duration
@@ -26,27 +22,15 @@ from asyncexec.service.repository import ModelRepository
 from asyncexec.service.server_info import EXTENSIONS, NAME, VERSION
 from asyncexec.service.signature import TensorSpec
 
-_Call: TypeAlias = Callable[[Any], Awaitable[Any]]  # a request to a response, both messages
-
 _MOST_WAITING: Final = 16  # requests of a stream that are read and not answered
-_MOST_DETAILS: Final = 2000  # bytes; details travel in headers, of which peers take 8 kB
 _WANTS_FINAL: Final = "triton_enable_empty_final_response"
 _IS_FINAL: Final = "triton_final_response"
-_LOGGER: Final = logging.getLogger("asyncexec.service")
-
-
-class _Context(Protocol):
-    """What is used of grpc.aio's context of a call."""
-
-    async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn: ...
-    async def read(self) -> Any: ...
-    async def write(self, message: bytes) -> None: ...
 
 
 def grpc_handler(repository: ModelRepository) -> grpc.GenericRpcHandler:
     """What answers the calls of the service on a ``grpc.aio`` server, from the models of *repository*."""
     calls = _Calls(repository)
-    unary: dict[str, _Call] = {
+    calls_of_one: dict[str, Call] = {
         "ServerLive": calls.server_live,
         "ServerReady": calls.server_ready,
         "ModelReady": calls.model_ready,
@@ -67,75 +51,21 @@ def grpc_handler(repository: ModelRepository) -> grpc.GenericRpcHandler:
         "TraceSetting": calls.trace_setting,
         "LogSettings": calls.log_settings,
     }
-    handlers = {name: grpc.unary_unary_rpc_method_handler(_unary(name, call)) for name, call in unary.items()}
+    handlers = {name: unary(message(f"{name}Request"), call) for name, call in calls_of_one.items()}
     stream = _Stream(calls.model_stream_infer)
     handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(stream.handle)
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 
-class _Failure(NamedTuple):
-    """How a call failed: what its caller is told."""
-
-    status: grpc.StatusCode
-    details: str
-
-
-async def _outcome(call: _Call, request: Any, data: bytes) -> bytes | _Failure:
-    """What *call* answers to *request*, an empty message that *data* is read into."""
-    try:
-        try:
-            request.ParseFromString(data)
-        except DecodeError:
-            raise InvalidArgumentError(f"the request is no {request.DESCRIPTOR.name}") from None
-        response = await call(request)
-        answer: bytes = response.SerializeToString()
-        return answer
-    except OpError as error:
-        return _failure_of(error)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        # The model's own code raised it.  grpc takes it for a cancellation by the client, and would send no status.
-        return _Failure(grpc.StatusCode.CANCELLED, "the model cancelled the call")
-    except Exception:
-        _LOGGER.exception("a call with %s failed", request.DESCRIPTOR.name)
-        return _Failure(grpc.StatusCode.INTERNAL, "internal error")
-
-
-def _failure_of(error: OpError) -> _Failure:
-    if error.node is not None:
-        details = "\n".join(str(error).splitlines()[:3])
-    else:
-        details = error.message if error.hint is None else f"{error.message}; {error.hint}"
-    details = details.encode(errors="replace")[:_MOST_DETAILS].decode(errors="ignore")
-    if isinstance(error, ResourceExhaustedError):
-        return _Failure(grpc.StatusCode.UNAVAILABLE, details)
-    return _Failure(grpc.StatusCode[error.code.name], details)
-
-
-def _unary(name: str, call: _Call) -> Callable[[bytes, Any], Awaitable[bytes]]:
-    """The handler of the call *name*, which takes one message."""
-    request_class = message(f"{name}Request")
-
-    async def handle(data: bytes, context: _Context) -> bytes:
-        answer = await _outcome(call, request_class(), data)
-        if isinstance(answer, _Failure):
-            await context.abort(answer.status, answer.details)
-        return answer
-
-    return handle
-
-
 class _Stream:
     """The handler of a stream of ModelInferRequest, each of which gets one ModelStreamInferResponse."""
 
-    def __init__(self, call: _Call) -> None:
+    def __init__(self, call: Call) -> None:
         self._call = call
         self._request_class = message("ModelInferRequest")
         self._response_class = message("ModelStreamInferResponse")
 
-    async def handle(self, _requests: object, context: _Context) -> None:
+    async def handle(self, _requests: object, context: Context) -> None:
         """Read from *context* and write to it until the client sends no more and has all answers."""
         answers: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
         room = asyncio.Semaphore(_MOST_WAITING)
@@ -160,8 +90,8 @@ class _Stream:
 
     async def _answer(self, data: bytes) -> bytes:
         request = self._request_class()
-        answer = await _outcome(self._call, request, data)
-        if not isinstance(answer, _Failure):
+        answer = await outcome(self._call, request, data)
+        if not isinstance(answer, Failure):
             return answer
         response = self._response_class(error_message=answer.details)
         response.infer_response.id = request.id

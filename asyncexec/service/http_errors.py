@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -15,7 +16,7 @@ from asyncexec.framework.errors import Code, OpError
 CLIENT_CLOSED_REQUEST: Final = 499  # nginx's number for a client that has gone; nobody sees it but the log
 
 _LOG: Final = logging.getLogger("asyncexec.service")
-_STATUSES: Final = {
+STATUSES: Final[Mapping[Code, int]] = {
     Code.CANCELLED: CLIENT_CLOSED_REQUEST,
     Code.INVALID_ARGUMENT: 400,
     Code.DEADLINE_EXCEEDED: 504,
@@ -28,7 +29,7 @@ _STATUSES: Final = {
     Code.UNAVAILABLE: 503,
     Code.UNAUTHENTICATED: 401,
 }
-_UNAVAILABLE: Final = 503
+_RETRIED: Final = (429, 503)
 _INTERNAL: Final = 500
 _MOST_CHARACTERS: Final = 2048  # of an error's text, which may repeat what the client sent
 _NODE_LINES: Final = 3  # of an error at a node: what is wrong, the node, and where it was made
@@ -39,11 +40,11 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
     return Response(orjson.dumps(content), status, headers, "application/json")
 
 
-def error_response(error: Exception) -> Response:
+def error_response(error: Exception, statuses: Mapping[Code, int] = STATUSES) -> Response:
     """What tells the client of *error*; one that is not for clients is logged, and its text is not sent."""
     if isinstance(error, OpError):
-        status = _STATUSES.get(error.code, _INTERNAL)
-        return _response(status, _text_of(error), {"Retry-After": "1"} if status == _UNAVAILABLE else None)
+        status = statuses.get(error.code, _INTERNAL)
+        return _response(status, _text_of(error), {"Retry-After": "1"} if status in _RETRIED else None)
     if isinstance(error, HTTPException):
         return _response(error.status_code, error.detail, dict(error.headers or {}))
     if isinstance(error, ClientDisconnect):

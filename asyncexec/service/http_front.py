@@ -5,20 +5,19 @@ The routes read raw bytes and ignore the type of the content: clients send none,
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive
 
-from asyncexec.framework.errors import CancelledError, InvalidArgumentError
-from asyncexec.service.http_body import compress, off_loop, read_body
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.service.http_body import off_loop, read_body
+from asyncexec.service.http_calls import answering, unless_disconnected
 from asyncexec.service.http_codec import (
     HEADER_LENGTH,
     decode_generate,
@@ -32,10 +31,8 @@ from asyncexec.service.http_errors import error_response, json_response
 from asyncexec.service.http_metadata import config_as_json, model_metadata, model_statistics, server_metadata
 from asyncexec.service.model import Model
 from asyncexec.service.repository import ModelRepository
-from asyncexec.service.requests import InferRequest, InferResponse
-
-T = TypeVar("T")
-Handler = Callable[[Request], Awaitable[Response]]
+from asyncexec.service.requests import InferRequest
+from asyncexec.service.serving_rest import serving_routes
 
 MAX_BODY_BYTES: Final = 64 * 2**20
 BODY_TIMEOUT_S: Final = 60.0
@@ -55,8 +52,9 @@ def http_app(
     async def refused(_: Request, error: Exception) -> Response:
         return error_response(error)
 
+    inference = _Front(repository, max_body_bytes, body_timeout_s).routes()
     app = Starlette(
-        routes=list(_Front(repository, max_body_bytes, body_timeout_s).routes()),
+        routes=[*inference, *serving_routes(repository, max_body_bytes, body_timeout_s)],
         exception_handlers={HTTPException: refused},
     )
     app.router.redirect_slashes = False  # a client would not follow, and finds no error in the answer
@@ -88,16 +86,17 @@ class _Front:
             ("POST", "/v2/repository/models/{name}/load"): self._load,
             ("POST", "/v2/repository/models/{name}/unload"): self._unload,
         }
+
         def of(method: str) -> Iterator[Route]:
             for prefix in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
                 for (each, path), handler in of_models.items():
                     if each == method:
-                        yield Route(prefix + path, _answering(handler), methods=[method])
+                        yield Route(prefix + path, answering(handler), methods=[method])
 
         # In this order: inference is what is asked for most, and "stats" is no name of a model.
         yield from of("POST")
         for (method, path), handler in others.items():
-            yield Route(path, _answering(handler), methods=[method])
+            yield Route(path, answering(handler), methods=[method])
         yield from of("GET")
 
     async def _server(self, _: Request) -> Response:
@@ -155,8 +154,8 @@ class _Front:
         body = await self._body(request)
         model, version, length = self._model(request), _asked(request)[1], request.headers.get(HEADER_LENGTH)
         call = await off_loop(len(body), lambda: decode_infer(model, version, body, length))
-        response = await _unless_disconnected(request.receive, model.infer(call.request))
-        encoded = await off_loop(_num_bytes(response), lambda: encode_infer(call, response))
+        response = await unless_disconnected(request.receive, model.infer(call.request))
+        encoded = await off_loop(response.num_bytes, lambda: encode_infer(call, response))
         if encoded.header_length is None:
             return Response(encoded.content, media_type="application/json")
         headers = {HEADER_LENGTH: str(encoded.header_length)}
@@ -174,8 +173,8 @@ class _Front:
         body = await self._body(request)
         model, version = self._model(request), _asked(request)[1]
         call: InferRequest = await off_loop(len(body), lambda: decode_generate(model, version, body))
-        response = await _unless_disconnected(request.receive, model.infer(call))
-        return await off_loop(_num_bytes(response), lambda: encode_generate(response))
+        response = await unless_disconnected(request.receive, model.infer(call))
+        return await off_loop(response.num_bytes, lambda: encode_generate(response))
 
     def _model(self, request: Request) -> Model:
         return self._repository.model(*_asked(request))
@@ -189,27 +188,9 @@ class _Front:
         return await off_loop(len(body), lambda: json_object(body)) if body else {}
 
 
-def _answering(handler: Handler) -> Handler:
-    """*handler*, which answers errors too."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            response = await handler(request)
-            await compress(response, request.headers.get("accept-encoding", ""))
-        except Exception as error:
-            return error_response(error)
-        return response
-
-    return answer
-
-
 def _asked(request: Request) -> tuple[str, str]:
     """The name and version of the model that *request* names."""
     return request.path_params["name"], request.path_params.get("version", "")
-
-
-def _num_bytes(response: InferResponse) -> int:
-    return sum(tensor.array.nbytes for tensor in response.outputs.values())
 
 
 def _load_parameter(name: str, value: Any) -> str | bytes | bool | int:
@@ -221,56 +202,3 @@ def _load_parameter(name: str, value: Any) -> str | bytes | bool | int:
         return base64.b64decode(value if isinstance(value, str) else "?", validate=True)
     except ValueError:  # binascii.Error is one
         raise InvalidArgumentError(f"'parameters.{name}' is not the content of a file in base64") from None
-
-
-async def _unless_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """What *work* returns; it is cancelled when the client goes."""
-    watch = _Watch(receive)
-    handle = asyncio.get_running_loop().call_later(_WATCHED_AFTER_S, watch.begin)  # what is quicker needs no watch
-    try:
-        return await work
-    except asyncio.CancelledError:
-        watch.raise_for_client()
-        raise
-    finally:
-        handle.cancel()
-        await watch.end()
-
-
-class _Watch:
-    """Cancels the task that made it when the client goes."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._watched = asyncio.current_task()
-        self._watching: asyncio.Task[None] | None = None
-        self._failure: BaseException | None = None
-        self._has_cancelled = False
-
-    def begin(self) -> None:
-        self._watching = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        try:
-            while (await self._receive())["type"] != "http.disconnect":
-                pass
-        except Exception as error:
-            self._failure = error
-        self._has_cancelled = True
-        assert self._watched is not None
-        self._watched.cancel()
-
-    def raise_for_client(self) -> None:
-        """Raise CancelledError, or why the connection broke, if the task was cancelled for that."""
-        if not self._has_cancelled:
-            return
-        assert self._watched is not None
-        if self._watched.uncancel():
-            return  # somebody else has cancelled it, too
-        raise self._failure or CancelledError("the client has gone")
-
-    async def end(self) -> None:
-        """Watch no more."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,15 +12,14 @@ from asyncexec.framework.errors import InvalidArgumentError, NotFoundError
 from asyncexec.frontend.graph_io import import_graph_def
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
-from asyncexec.importers.saved_model import SignatureDef, load_saved_model
+from asyncexec.importers.saved_model import load_saved_model
 from asyncexec.importers.tf_graph_def import load_graph_def
 from asyncexec.service.model_config import check, complete, config_in, versions_to_serve
-from asyncexec.service.signature import Signature, signature_of
+from asyncexec.service.signature import DEFAULT_SIGNATURE, PREDICT, Signature, signature_of
 
 _SAVED_MODEL: Final = "model.savedmodel"
 _GRAPHS: Final = (_SAVED_MODEL, "model.pb", "model.pbtxt", "model.json")
 _PYTHON: Final = "graph.py"
-_SIGNATURE: Final = "serving_default"
 _MOST_DIGITS: Final = 18  # of a version
 
 
@@ -38,12 +37,15 @@ class ModelSource:
         inputs: the tensors that clients send, by name; by default the placeholders of the graph.
         outputs: the tensors that clients get, by name; by default what nothing in the graph consumes.
         config: the fields of a ModelConfig, such as ``max_batch_size`` and ``dynamic_batching``.
+        signature_name, method_name: what clients of TensorFlow Serving are told of the inputs and outputs.
     """
 
     graph: Graph
     inputs: Mapping[str, Tensor[Any]] | None = None
     outputs: Mapping[str, Tensor[Any]] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    signature_name: str = DEFAULT_SIGNATURE
+    method_name: str = PREDICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class ReadModel:
     def of(cls, name: str, version: str, source: ModelSource, config: Any) -> ReadModel:
         """The model called *name* of *source*; InvalidArgumentError where *config* does not fit."""
         check(config, name)
-        signature = signature_of(source.graph, source.inputs, source.outputs, config)
+        found = signature_of(source.graph, source.inputs, source.outputs, config)
+        signature = replace(found, name=source.signature_name, method_name=source.method_name)
         return cls(version, source.graph, signature, complete(config, name, signature))
 
 
@@ -133,13 +136,17 @@ def _saved_source(path: Path) -> ModelSource:
     with graph:
         import_graph_def(saved.graph_def)
     signatures = saved.signatures
-    chosen: SignatureDef | None = signatures.get(_SIGNATURE)
-    if chosen is None:
-        chosen = next(iter(signatures.values()), None)
-    if chosen is None:
+    if not signatures:
         return ModelSource(graph)
-    takes = {key: graph.tensor(info.name) for key, info in chosen.inputs.items()}
-    return ModelSource(graph, takes, {key: graph.tensor(info.name) for key, info in chosen.outputs.items()})
+    name = DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in signatures else next(iter(signatures))
+    chosen = signatures[name]
+    return ModelSource(
+        graph,
+        {key: graph.tensor(info.name) for key, info in chosen.inputs.items()},
+        {key: graph.tensor(info.name) for key, info in chosen.outputs.items()},
+        signature_name=name,
+        method_name=chosen.method_name,
+    )
 
 
 def _python_source(path: Path) -> ModelSource:

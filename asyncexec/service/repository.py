@@ -29,7 +29,7 @@ Control: TypeAlias = Literal["none", "explicit", "poll"]
 Parameter: TypeAlias = str | bytes | bool | int
 
 READY, LOADING, UNLOADING, UNAVAILABLE = "READY", "LOADING", "UNLOADING", "UNAVAILABLE"
-_UNLOADED: Final = "unloaded"
+UNLOADED: Final = "unloaded"
 _LOGGER: Final = logging.getLogger("asyncexec.service")
 
 
@@ -152,7 +152,7 @@ class ModelRepository:
         """Whether all models that are to be served are."""
         states = (state for versions in self._states.values() for state in versions.values())
         return self._has_started and not any(
-            state.state == LOADING or (state.state == UNAVAILABLE and state.reason != _UNLOADED) for state in states
+            state.state == LOADING or (state.state == UNAVAILABLE and state.reason != UNLOADED) for state in states
         )
 
     def index(self, *, is_ready: bool = False) -> list[ModelState]:
@@ -268,7 +268,7 @@ class ModelRepository:
         await model.close()
         state = self._states[model.name].get(model.version)
         if state is not None and state.state == UNLOADING:
-            self._note(model.name, model.version, UNAVAILABLE, _UNLOADED)
+            self._note(model.name, model.version, UNAVAILABLE, UNLOADED)
 
     async def _poll(self) -> None:
         while True:

@@ -61,3 +61,8 @@ class InferResponse:
     id: str
     outputs: Mapping[str, InferTensor]
     parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of all tensors."""
+        return sum(tensor.array.nbytes for tensor in self.outputs.values())

@@ -13,6 +13,9 @@ from asyncexec.graph.graph_ends import PLACEHOLDERS, output_nodes
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.service.datatypes import datatype_of
 
+DEFAULT_SIGNATURE: Final = "serving_default"
+PREDICT: Final = "tensorflow/serving/predict"
+
 _ANY: Final = -1  # a size that is not known
 _TYPE: Final = "TYPE_"
 
@@ -51,10 +54,17 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The inputs and outputs of a model by name."""
+    """The inputs and outputs of a model by name.
+
+    Attributes:
+        name: what clients of TensorFlow Serving call it.
+        method_name: what kind of signature it is to them.
+    """
 
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
+    name: str = DEFAULT_SIGNATURE
+    method_name: str = PREDICT
 
 
 def signature_of(
