@@ -64,6 +64,12 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Its key, in PEM.")] = None,
     max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request in MB, decompressed.")] = 64,
     drain_s: Annotated[float, typer.Option(min=0, help="Seconds that requests have to end after SIGTERM.")] = 30.0,
+    tensorflow_master: Annotated[
+        bool, typer.Option("--tensorflow-master", help="Over gRPC, run the graphs of TensorFlow's own clients.")
+    ] = False,
+    tensorflow_master_files: Annotated[
+        bool, typer.Option("--tensorflow-master-files", help="Let these graphs read and write files.")
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="How lines of the log look.")] = LogFormat.TEXT,
     debug: DebugOption = False,
 ) -> None:
@@ -75,6 +81,8 @@ def serve(
     with failures_reported(debug):
         if (tls_certificate is None) != (tls_key is None):
             raise InvalidArgumentError("--tls-certificate and --tls-key go together")
+        if tensorflow_master and grpc_port < 0:
+            raise InvalidArgumentError("--tensorflow-master needs a port of gRPC")
         service = ax.service
         models = service.ModelRepository(
             repository,
@@ -101,6 +109,8 @@ def serve(
                 tokens=tokens,
                 max_body_bytes=max_body_mb * 2**20,
                 drain_s=drain_s,
+                tensorflow_master=tensorflow_master,
+                tensorflow_master_files=tensorflow_master_files,
             )
 
         ax.run(main)

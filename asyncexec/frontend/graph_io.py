@@ -85,7 +85,7 @@ def import_graph_def(
     )
 
 
-def import_into(graph: Graph, graph_def: GraphDef) -> Stage[None]:
+def import_into(graph: Graph, graph_def: GraphDef, allowed_ops: Collection[str] = ()) -> Stage[None]:
     """A stage that adds the nodes of *graph_def* to *graph*; inputs that it does not define are nodes of the graph."""
     source_line = caller_line()
     own: set[str] = set()
@@ -104,4 +104,6 @@ def import_into(graph: Graph, graph_def: GraphDef) -> Stage[None]:
                 outside[text] = source if tensor_id.slot == CONTROL_SLOT else graph.tensor(str(tensor_id))
         if not count % STRIDE:
             yield
-    yield from graph_import.import_stage(graph, graph_def, input_map=outside, source_line=source_line)
+    yield from graph_import.import_stage(
+        graph, graph_def, input_map=outside, allowed_ops=allowed_ops, source_line=source_line
+    )

@@ -21,9 +21,12 @@ from asyncexec.graph.graph import Graph
 from asyncexec.service.app import InferenceApp, Tokens, repository_of
 from asyncexec.service.grpc_front import grpc_handler
 from asyncexec.service.http_front import MAX_BODY_BYTES
+from asyncexec.service.master_front import master_handler
+from asyncexec.service.master_sessions import MasterSessions
 from asyncexec.service.model_files import ModelSource
 from asyncexec.service.protocol_messages import SERVICE
 from asyncexec.service.repository import ModelRepository
+from asyncexec.service.serving_grpc import serving_grpc_handlers
 
 _LOGGER: Final = logging.getLogger("asyncexec.service")
 _FREE_CALLS: Final = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady")
@@ -59,6 +62,8 @@ async def serving(
     tokens: Collection[str] = (),
     max_body_bytes: int = MAX_BODY_BYTES,
     drain_s: float = 30.0,
+    tensorflow_master: bool = False,
+    tensorflow_master_files: bool = False,
 ) -> AsyncIterator[Ports]:
     """Serve *models* while the block runs.  At its end, no new request is taken, and those under way are answered.
 
@@ -66,17 +71,22 @@ async def serving(
         http_port, grpc_port: 0 for any that is free; grpc_port None for HTTP alone.
         tls: the certificate of both ports; without one, they speak in clear text.
         drain_s: how long requests have to end.
+        tensorflow_master: over gRPC, run the graphs of ``tf.compat.v1.Session`` (``tensorflow.MasterService``).
+        tensorflow_master_files: those graphs may read and write files.
 
     Raises:
         UnavailableError: a port is taken.
         NotFoundError: there is no such folder.
     """
     app = InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes)
+    masters = MasterSessions(allows_files=tensorflow_master_files)
     listening = _listen(host, http_port)
     try:
         remote, grpc_bound = None, None
         if grpc_port is not None:
             remote, grpc_bound = _grpc_server(app.repository, host, grpc_port, tls, tokens, max_body_bytes)
+            if tensorflow_master:
+                remote.add_generic_rpc_handlers((master_handler(masters),))
         await app.start()
     except BaseException:
         listening.close()
@@ -95,6 +105,7 @@ async def serving(
         if remote is not None:
             ends.append(remote.stop(drain_s))
         await asyncio.gather(*ends)
+        await masters.close()
         await app.close()
 
 
@@ -178,7 +189,7 @@ def _grpc_server(
             ("grpc.so_reuseport", 0),
         ],
     )
-    server.add_generic_rpc_handlers((grpc_handler(repository),))
+    server.add_generic_rpc_handlers((grpc_handler(repository), *serving_grpc_handlers(repository)))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         if tls is None:

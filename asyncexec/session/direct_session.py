@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from asyncexec.executor.diagnostics.cost_model import CostModel
@@ -285,8 +285,12 @@ class Session(ShownSession):
         finally:
             self._admission.leave(admission)
 
-    async def extend(self, graph_def: GraphDef) -> None:
+    async def extend(self, graph_def: GraphDef, *, allowed_ops: Collection[str] = ()) -> None:
         """Add the nodes of *graph_def* to the session's graph; their inputs may name existing nodes.
+
+        Args:
+            graph_def: the nodes and functions to add.
+            allowed_ops: op types that may reach outside the graph (files, user-defined ops).
 
         Raises:
             OpError: as of ``ax.import_graph_def``; the graph is then unchanged.
@@ -296,7 +300,7 @@ class Session(ShownSession):
         async with self._loop.build_lock:
             self._check_open()
             with paused_gc():
-                await run_in_slices(import_into(self.graph, graph_def), self._clock)
+                await run_in_slices(import_into(self.graph, graph_def, allowed_ops), self._clock)
 
     def list_devices(self) -> list[str]:
         """The names of the session's devices."""

@@ -75,6 +75,11 @@ class PartialRun:
         self._driver: asyncio.Task[None] | None = None
         self._on_end = on_end
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the step has failed; then nothing can be fed or fetched any more."""
+        return self._failure is not None
+
     async def feed(self, feeds: Mapping[Any, Any]) -> None:
         """Feed *feeds*: values by tensor or name, as ``Session.run`` takes them.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from asyncexec.executor.diagnostics.cost_model import CostModel
@@ -173,9 +174,9 @@ class BlockingSession:
         call = self._session.make_callable(fetches, feed_list, targets)
         return lambda *values: self._open_thread().call(call, *values)
 
-    def extend(self, graph_def: GraphDef) -> None:
+    def extend(self, graph_def: GraphDef, *, allowed_ops: Collection[str] = ()) -> None:
         """``Session.extend``; waits until it is done."""
-        self._open_thread().call(self._session.extend, graph_def)
+        self._open_thread().call(partial(self._session.extend, allowed_ops=allowed_ops), graph_def)
 
     def close(self) -> None:
         """``Session.close``; waits until it is done.  The thread of the event loop ends.

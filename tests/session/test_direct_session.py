@@ -38,6 +38,7 @@ Not here
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -494,6 +495,17 @@ async def test_extend_refuses_a_name_that_is_taken(graph_def: ax.GraphDef, messa
             await session.extend(graph_def)
         assert session.graph.num_nodes == before
         assert await session.run([], targets=["y_neg"]) == []
+
+
+async def test_extend_with_ops_that_reach_outside(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"read")
+    with ax.Graph() as graph:
+        ax.raw_ops.ReadFile(filename=bytes(tmp_path / "text"), name="read")
+    async with ax.Session(ax.Graph()) as session:
+        with pytest.raises(ax.errors.PermissionDeniedError, match="ReadFile"):
+            await session.extend(graph.as_graph_def())
+        await session.extend(graph.as_graph_def(), allowed_ops=["ReadFile"])
+        assert await session.run("read:0") == b"read"
 
 
 async def test_nodes_added_after_the_first_run() -> None:

@@ -151,6 +151,15 @@ register_op(
     is_stateful=True,
     touches_outside=True,
 )
+# All of them but for the Python functions.
+FILE_OPS: Final = frozenset(
+    {
+        *("ReadFile", "WriteFile", "MatchingFiles"),
+        *("InitializeTableFromTextFile", "InitializeTableFromTextFileV2"),
+        *(*_READERS, *[f"{name}V2" for name in _READERS], "ReaderRead", "ReaderReadV2"),
+        *("Save", "SaveV2", "Restore", "RestoreV2", "MergeV2Checkpoints"),
+    }
+)
 
 
 def _as_op_error(error: OSError) -> OpError:
