@@ -72,8 +72,8 @@ async def _received(request: Request, max_bytes: int) -> bytes:
 
 
 def _too_large(max_bytes: int) -> HTTPException:
-    # The connection is closed: what the client still sends is not read.
-    return HTTPException(413, f"the body of a request has at most {max_bytes} bytes", {"Connection": "close"})
+    # What the client still sends is read and dropped: it would not see the answer if the connection were closed.
+    return HTTPException(413, f"the body of a request has at most {max_bytes} bytes")
 
 
 def _decompressed(body: bytes, coding: str, max_bytes: int) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +15,7 @@ from asyncexec.service.http_body import compress
 from asyncexec.service.http_errors import error_response
 
 T = TypeVar("T")
+_WATCHED_AFTER_S: Final = 0.005
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -34,19 +35,52 @@ def answering(handler: Handler, respond: Callable[[Exception], Response] = error
 
 async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """What *work* returns; it is cancelled when the client goes."""
-    running, gone = asyncio.create_task(work), asyncio.create_task(_wait_disconnected(receive))
+    watch = _Watch(receive)
+    handle = asyncio.get_running_loop().call_later(_WATCHED_AFTER_S, watch.begin)  # what is quicker needs no watch
     try:
-        await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not running.done():
-            gone.result()
-            raise CancelledError("the client has gone")
-        return running.result()
+        return await work
+    except asyncio.CancelledError:
+        watch.raise_for_client()
+        raise
     finally:
-        running.cancel()
-        gone.cancel()
-        await asyncio.gather(running, gone, return_exceptions=True)
+        handle.cancel()
+        await watch.end()
 
 
-async def _wait_disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class _Watch:
+    """Cancels the task that made it when the client goes."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._watched = asyncio.current_task()
+        self._watching: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._has_cancelled = False
+
+    def begin(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        try:
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+        except Exception as error:
+            self._failure = error
+        self._has_cancelled = True
+        assert self._watched is not None
+        self._watched.cancel()
+
+    def raise_for_client(self) -> None:
+        """Raise CancelledError, or why the connection broke, if the task was cancelled for that."""
+        if not self._has_cancelled:
+            return
+        assert self._watched is not None
+        if self._watched.uncancel():
+            return  # somebody else has cancelled it, too
+        raise self._failure or CancelledError("the client has gone")
+
+    async def end(self) -> None:
+        """Watch no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)

@@ -38,7 +38,6 @@ MAX_BODY_BYTES: Final = 64 * 2**20
 BODY_TIMEOUT_S: Final = 60.0
 
 _OK, _UNAVAILABLE = 200, 503
-_WATCHED_AFTER_S: Final = 0.005
 
 
 def http_app(
@@ -153,8 +152,9 @@ class _Front:
         self._model(request)  # an unknown one is refused before its inputs are read
         body = await self._body(request)
         model, version, length = self._model(request), _asked(request)[1], request.headers.get(HEADER_LENGTH)
-        call = await off_loop(len(body), lambda: decode_infer(model, version, body, length))
-        response = await unless_disconnected(request.receive, model.infer(call.request))
+        with model.held():
+            call = await off_loop(len(body), lambda: decode_infer(model, version, body, length))
+            response = await unless_disconnected(request.receive, model.infer(call.request))
         encoded = await off_loop(response.num_bytes, lambda: encode_infer(call, response))
         if encoded.header_length is None:
             return Response(encoded.content, media_type="application/json")
@@ -172,8 +172,9 @@ class _Front:
         self._model(request)
         body = await self._body(request)
         model, version = self._model(request), _asked(request)[1]
-        call: InferRequest = await off_loop(len(body), lambda: decode_generate(model, version, body))
-        response = await unless_disconnected(request.receive, model.infer(call))
+        with model.held():
+            call: InferRequest = await off_loop(len(body), lambda: decode_generate(model, version, body))
+            response = await unless_disconnected(request.receive, model.infer(call))
         return await off_loop(response.num_bytes, lambda: encode_generate(response))
 
     def _model(self, request: Request) -> Model:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,7 +26,8 @@ from asyncexec.session.session_config import RunOptions, SessionConfig
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MOST_WARM: Final = 64 * 2**20  # elements of a tensor that a config asks to be made for warming up
+_ASYNC_GRACE_S: Final = 5.0  # for what goes on though it has been cancelled, when the service ends
+_MOST_WARM: Final = 2**20  # elements of a tensor that a config asks to be made for warming up
 
 
 class Model:
@@ -65,6 +67,7 @@ class Model:
         most_queued = policy.max_queue_size or None
         count = max_concurrent or sum(max(1, group.count) for group in config.instance_group) or None
         session_config = SessionConfig(
+            async_grace_s=_ASYNC_GRACE_S,
             max_concurrent_steps=count,
             max_queued_steps=None if count is None else most_queued,
             node_statistics=any(map(is_user_function, graph.operations)),  # nobody's op is timed where there is none
@@ -86,7 +89,7 @@ class Model:
             OpError: what the graph raises.
         """
         begin_ns = CLOCK.now_ns()
-        self._num_calls += 1
+        self._hold()
         try:
             wanted = self._outputs(request.outputs)
             feeds = self._feeds(request)
@@ -101,12 +104,27 @@ class Model:
             self.statistics.note_failure(CLOCK.now_ns() - begin_ns)
             raise
         finally:
-            self._num_calls -= 1
-            if self._has_ended is not None and not self._num_calls:
-                self._has_ended.set()
+            self._let_go()
         rows = self._num_rows(request)
         self.statistics.note_success(rows, begin_ns, ready_ns, done_ns, CLOCK.now_ns())
         return InferResponse(self.name, self.version, request.id, outputs)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The model is not closed before the block ends: for a caller that has something to do before."""
+        self._hold()
+        try:
+            yield
+        finally:
+            self._let_go()
+
+    def _hold(self) -> None:
+        self._num_calls += 1
+
+    def _let_go(self) -> None:
+        self._num_calls -= 1
+        if self._has_ended is not None and not self._num_calls:
+            self._has_ended.set()
 
     @property
     def num_runs(self) -> int:
@@ -263,8 +281,8 @@ class _Batches:
         self._session = Session(graph)
 
     def takes(self, feeds: Mapping[Tensor[Any], Any]) -> bool:
-        """Whether a call that feeds *feeds* can be a part of a batch: it feeds all there is."""
-        return len(feeds) == len(self._inputs)
+        """Whether a call that feeds *feeds* can be a part of a batch: it feeds all there is, and has rows."""
+        return len(feeds) == len(self._inputs) and all(value.shape[0] for value in feeds.values())
 
     def run(self, wanted: Sequence[TensorSpec], feeds: Mapping[Tensor[Any], Any]) -> tuple[Any, Any, Any]:
         """What runs instead of the model's session, and what is fetched from it and fed."""

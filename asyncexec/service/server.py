@@ -7,20 +7,19 @@ import contextlib
 import logging
 import signal
 import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
-import uvicorn
 
 from asyncexec.framework.errors import UnavailableError
 from asyncexec.graph.graph import Graph
 from asyncexec.service.app import InferenceApp, Tokens, repository_of
 from asyncexec.service.grpc_front import grpc_handler
 from asyncexec.service.http_front import MAX_BODY_BYTES
+from asyncexec.service.http_server import HttpServer
 from asyncexec.service.master_front import master_handler
 from asyncexec.service.master_sessions import MasterSessions
 from asyncexec.service.model_files import ModelSource
@@ -32,6 +31,8 @@ _LOGGER: Final = logging.getLogger("asyncexec.service")
 _FREE_CALLS: Final = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady")
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG: Final = 2048
+_LINGER_S: Final = 0.5
+_MOST_STREAMS: Final = 1000  # of a connection over gRPC
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,14 @@ async def serving(
         NotFoundError: there is no such folder.
     """
     app = InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes)
+    gate = _Gate()
+    interceptors: list[Any] = [gate, _Authorized(Tokens(tokens))] if tokens else [gate]
     masters = MasterSessions(allows_files=tensorflow_master_files)
     listening = _listen(host, http_port)
     try:
         remote, grpc_bound = None, None
         if grpc_port is not None:
-            remote, grpc_bound = _grpc_server(app.repository, host, grpc_port, tls, tokens, max_body_bytes)
+            remote, grpc_bound = _grpc_server(app.repository, host, grpc_port, tls, interceptors, max_body_bytes)
             if tensorflow_master:
                 remote.add_generic_rpc_handlers((master_handler(masters),))
         await app.start()
@@ -92,7 +95,12 @@ async def serving(
         listening.close()
         await app.close()
         raise
-    http = _HttpServer(_http_config(app, tls, drain_s))
+    http = HttpServer(
+        app,
+        certificate=None if tls is None else tls.certificate,
+        key=None if tls is None else tls.key,
+        drain_s=drain_s,
+    )
     task = asyncio.create_task(http.serve([listening]))
     try:
         if remote is not None:
@@ -100,7 +108,7 @@ async def serving(
         yield Ports(host, listening.getsockname()[1], grpc_bound)
     finally:
         app.repository.stop_being_ready()
-        http.should_exit = True
+        await asyncio.gather(http.end(), gate.close())
         ends: list[Awaitable[Any]] = [task]
         if remote is not None:
             ends.append(remote.stop(drain_s))
@@ -120,48 +128,50 @@ async def serve(
     Args:
         on_start: called with the ports, once they are listened to.
     """
-    ended = asyncio.Event()
-    with _signals(ended):
+    is_told, has_started = asyncio.Event(), asyncio.Event()
+
+    async def run() -> None:
         async with serving(models, **options) as ports:
+            has_started.set()
             if on_start is not None:
                 on_start(ports)
-            await ended.wait()
+            await is_told.wait()
+
+    with _signals(is_told):
+        running, telling = asyncio.create_task(run()), asyncio.create_task(is_told.wait())
+        try:
+            await asyncio.wait((running, telling), return_when=asyncio.FIRST_COMPLETED)
+            if not has_started.is_set():
+                running.cancel()  # models that are being loaded are not waited for
+            await running
+        except asyncio.CancelledError:
+            running.cancel()
+            if has_started.is_set() or not is_told.is_set():
+                raise
+        finally:
+            telling.cancel()
+            await asyncio.gather(running, telling, return_exceptions=True)
 
 
 @contextlib.contextmanager
-def _signals(ended: asyncio.Event) -> Iterator[None]:
+def _signals(is_told: asyncio.Event) -> Iterator[None]:
+    """The first signal sets *is_told*; what the next one does is the system's business."""
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, ended.set)
-    try:
-        yield
-    finally:
+
+    def tell() -> None:
+        is_told.set()
+        forget()
+
+    def forget() -> None:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
 
-
-class _HttpServer(uvicorn.Server):
-    """A server that leaves signals to the process."""
-
-    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
-        return contextlib.nullcontext()
-
-
-def _http_config(app: InferenceApp, tls: Tls | None, drain_s: float) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=max(1, round(drain_s)),
-        ssl_certfile=None if tls is None else str(tls.certificate),
-        ssl_keyfile=None if tls is None else str(tls.key),
-        ssl_version=ssl.PROTOCOL_TLS_SERVER,
-    )
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, tell)
+    try:
+        yield
+    finally:
+        forget()
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -179,14 +189,15 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _grpc_server(
-    repository: ModelRepository, host: str, port: int, tls: Tls | None, tokens: Collection[str], max_bytes: int
+    repository: ModelRepository, host: str, port: int, tls: Tls | None, interceptors: list[Any], max_bytes: int
 ) -> tuple[Any, int]:
     server = grpc.aio.server(
-        interceptors=[_Authorized(Tokens(tokens))] if tokens else [],
+        interceptors=interceptors,
         options=[
             ("grpc.max_receive_message_length", max_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
+            ("grpc.max_concurrent_streams", _MOST_STREAMS),
         ],
     )
     server.add_generic_rpc_handlers((grpc_handler(repository), *serving_grpc_handlers(repository)))
@@ -204,6 +215,27 @@ def _grpc_server(
     return server, bound
 
 
+class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Refuses new calls once it is closed, with the status that lets a client try another server."""
+
+    def __init__(self) -> None:
+        self._is_used = False
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Refuse new calls, and give those who call time to notice: a server that is stopped cancels what comes."""
+        self._is_closed = True
+        if self._is_used:
+            await asyncio.sleep(_LINGER_S)
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        self._is_used = True
+        handler = await continuation(details)
+        if handler is None or not self._is_closed:
+            return handler
+        return _refusing(handler, grpc.StatusCode.UNAVAILABLE, "the service is shutting down")
+
+
 class _Authorized(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Lets those call who have a token; anybody may ask whether the service is live and ready."""
 
@@ -217,17 +249,17 @@ class _Authorized(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         if self._tokens.allow(None if given is None else given.encode()):
             return await continuation(details)
         handler = await continuation(details)
-        return None if handler is None else _refusing(handler)
+        return None if handler is None else _refusing(handler, grpc.StatusCode.UNAUTHENTICATED, "unauthorized")
 
 
-def _refusing(handler: Any) -> Any:
+def _refusing(handler: Any, status: grpc.StatusCode, told: str) -> Any:
     """The same kind of call as *handler*, refused."""
 
     async def refuse(request: Any, context: Any) -> Any:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "unauthorized")
+        await context.abort(status, told)
 
     async def refuse_stream(requests: Any, context: Any) -> AsyncIterator[Any]:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "unauthorized")
+        await context.abort(status, told)
         yield None
 
     make = grpc.stream_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler

@@ -97,8 +97,9 @@ class _Calls:
         self._model(request)  # an unknown one is refused before its inputs are read
         body = await self._body(request)
         model, version = self._model(request), _asked(request)[1]
-        call = await off_loop(len(body), lambda: decode_predict(model, version, body))
-        response = await unless_disconnected(request.receive, model.infer(call.request))
+        with model.held():
+            call = await off_loop(len(body), lambda: decode_predict(model, version, body))
+            response = await unless_disconnected(request.receive, model.infer(call.request))
         return _json(await off_loop(response.num_bytes, lambda: encode_predict(call, response)))
 
     async def classify(self, request: Request) -> Response:

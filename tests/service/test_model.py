@@ -201,3 +201,21 @@ async def test_a_config_names_tensors_of_the_graph() -> None:
     model: Model = model_of(sums(), output=output)
     assert list((await model.infer(InferRequest("m", {"x": rows(1), "y": rows(1)}))).outputs) == ["sum:0"]
     await model.close()
+
+
+async def test_a_model_that_is_held_is_not_closed() -> None:
+    model = model_of(sums())
+    with model.held():
+        closing = asyncio.create_task(model.close())
+        await asyncio.sleep(0)
+        found = await model.infer(InferRequest("m", {"x": rows(5), "y": rows(2)}))
+    await closing
+    assert found.outputs["sum"].array.tolist() == [[7.0] * 3]
+
+
+@pytest.mark.parametrize("scheduling", [{}, {"dynamic_batching": {}}])
+async def test_no_rows_give_no_rows(scheduling: dict[str, Any]) -> None:
+    model = model_of(sums(), max_batch_size=4, **scheduling)
+    found = await model.infer(InferRequest("m", {"x": rows(5, 0), "y": rows(2, 0)}))
+    assert found.outputs["sum"].array.shape == (0, 3)
+    await model.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import httpx
+import numpy as np
 import pytest
 
 import asyncexec as ax
@@ -133,6 +134,106 @@ async def test_an_app_in_another_one() -> None:
             answer = await client.post("/v2/models/m/infer", json={"inputs": INPUTS})
             assert answer.json()["outputs"][1]["data"] == [3.0] * 3
             assert b"nv_inference_count" in (await client.get("/metrics")).content
+
+
+async def told(port: int, *parts: bytes) -> bytes:
+    """What the server answers to *parts*, until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        return await reader.read()
+    except ConnectionError:
+        return b"closed"
+    finally:
+        writer.close()
+
+
+START = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [START, b"a: b\r\n" * 20_000],
+        [START, b"a: " + b"b" * 100_000],
+        [b"GET /" + b"a" * 100_000],
+        [START, *[b"a:\r\n" * 5_000] * 10],
+    ],
+    ids=["many headers", "a long header", "a long path", "many parts"],
+)
+async def test_a_head_without_an_end_is_cut_off(parts: list[bytes]) -> None:
+    async with serving({"m": sums()}, http_port=0, grpc_port=None) as ports:
+        answer = await asyncio.wait_for(told(ports.http, *parts), 20)
+        assert answer == b"closed" or answer.startswith(b"HTTP/1.1 400") or not answer
+        ended = await told(ports.http, START, b"Connection: close\r\n\r\n")
+        assert ended.startswith(b"HTTP/1.1 200")
+
+
+async def test_what_follows_a_body_is_no_header() -> None:
+    head = b"POST /v2/repository/index HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    async with serving({"m": sums()}, http_port=0, grpc_port=None, tokens=["secret"]) as ports:
+        answer = await told(ports.http, head, b"2\r\n{}\r\n0\r\nAuthorization: Bearer secret\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 401")
+
+
+async def test_callers_that_keep_their_connections_are_told_to_close_them() -> None:
+    request = START + b"\r\n"
+    async with serving({"m": sums()}, http_port=0, grpc_port=None) as ports:
+        reader, writer = await asyncio.open_connection("127.0.0.1", ports.http)
+        writer.write(request)
+        assert b"connection: close" not in await reader.readuntil(b"\r\n\r\n")
+        await reader.readuntil(b"}")
+        asyncio.get_running_loop().call_later(0.1, writer.write, request)
+    answer = await reader.read()  # was sent when the service had begun to end
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"connection: close" in answer
+    writer.close()
+
+
+async def test_new_calls_are_refused_at_the_end_so_that_clients_go_elsewhere() -> None:
+    begun, released = asyncio.Event(), asyncio.Event()
+    async with nothing_of_grpc_left():
+        service = serving({"m": waiting(begun, released)}, **FREE)
+        ports = await service.__aenter__()
+        first = message("ModelInferRequest")(model_name="m", raw_input_contents=[np.float64(1.5).tobytes()])
+        first.inputs.add(name="x", datatype="FP64")
+        asked = asyncio.create_task(call(ports, "ModelInfer", first, "ModelInferResponse"))
+        await begun.wait()
+        ending = asyncio.create_task(service.__aexit__(None, None, None))
+        await asyncio.sleep(0)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call(ports, "ServerLive", message("ServerLiveRequest")(), "ServerLiveResponse")
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        released.set()
+        assert (await asked).raw_output_contents == [np.float64(1.5).tobytes()]
+        await ending
+
+
+def test_a_signal_ends_a_service_that_loads(tmp_path: Path) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    slow = (
+        "import time, sys, asyncexec as ax\n"
+        "print('loading', flush=True)\n"
+        "@ax.op\n"
+        "async def wait_long(x: float) -> float:\n"
+        "    import asyncio\n"
+        "    await asyncio.sleep(600)\n"
+        "    return x\n"
+        "with ax.Graph() as graph:\n"
+        "    wait_long(ax.placeholder(ax.float64, [], name='x'), name='y')\n"
+    )
+    (tmp_path / "m" / "1" / "graph.py").write_text(slow)
+    warm_up = 'model_warmup { name: "w" inputs { key: "x" value { data_type: TYPE_FP64 zero_data: true } } }'
+    (tmp_path / "m" / "config.pbtxt").write_text(warm_up)
+    command = [sys.executable, "-m", "asyncexec.cli.main", "serve", str(tmp_path), "--http-port=0", "--grpc-port=0"]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen([*command, "--allow-python"], stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
 
 
 def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
