@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from starlette.responses import JSONResponse, Response
 
+from asyncexec.framework.errors import UnavailableError
 from asyncexec.graph.graph import Graph
 from asyncexec.service.http_front import MAX_BODY_BYTES, http_app
 from asyncexec.service.metrics import CONTENT_TYPE, Metrics
@@ -22,8 +24,9 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
-_BEARER: Final = b"Bearer "
+_BEARER: Final = b"bearer"
 _HEALTH: Final = ("/v2/health/live", "/v2/health/ready")
+_LOGGER: Final = logging.getLogger("asyncexec.service")
 
 
 class InferenceApp:
@@ -56,24 +59,39 @@ class InferenceApp:
         await self.close()
 
     async def start(self) -> None:
-        """Load the models, if nobody has done so."""
-        if self._starting is None:
-            self._starting = asyncio.get_running_loop().create_task(self.repository.start())
-        if not self._starting.done():
-            await asyncio.shield(self._starting)
-        self._starting.result()
+        """Load the models, if nobody has done so, or if that failed.
+
+        Raises:
+            UnavailableError: it was closed meanwhile; NotFoundError: there is no folder of models.
+        """
+        starting = self._starting
+        if starting is None or _has_failed(starting):
+            starting = self._starting = asyncio.get_running_loop().create_task(self.repository.start())
+        if not starting.done():
+            await asyncio.wait([starting])  # it goes on though the caller leaves
+        if starting.cancelled():
+            raise UnavailableError("the service was closed before it had started")
+        starting.result()
 
     async def close(self) -> None:
         """Serve nothing more; ends when the calls under way have."""
-        self._starting = None
+        starting, self._starting = self._starting, None
+        if starting is not None and not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
         await self.repository.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
-        if self._starting is None or not self._starting.done():
-            await self.start()
+        if self._starting is None or not self._starting.done() or _has_failed(self._starting):
+            try:
+                await self.start()
+            except Exception:
+                _LOGGER.exception("the service cannot start")
+                await _refuse(scope, receive, send)
+                return
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if scope["type"] == "http" and path not in _HEALTH and not self._tokens.allow(_authorization(scope)):
             response: Response = JSONResponse({"error": "unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})
@@ -109,9 +127,21 @@ class Tokens:
         """Whether the value of a caller's Authorization header has one of them; it takes as long for any value."""
         if not self._tokens:
             return True
-        given = (authorization or b"").removeprefix(_BEARER)
-        found = [hmac.compare_digest(given, token) for token in self._tokens]
-        return (authorization or b"").startswith(_BEARER) and any(found)
+        scheme, _, given = (authorization or b"").partition(b" ")
+        found = [hmac.compare_digest(given.strip(b" "), token) for token in self._tokens]
+        return scheme.lower() == _BEARER and any(found)
+
+
+def _has_failed(starting: asyncio.Task[None]) -> bool:
+    return starting.done() and (starting.cancelled() or starting.exception() is not None)
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """Tell the client to come again; why the service cannot start stands in the log."""
+    if scope["type"] != "http":
+        raise UnavailableError("the service cannot start")
+    response = JSONResponse({"error": "the service cannot start"}, 503, {"Retry-After": "1"})
+    await response(scope, receive, send)
 
 
 def _authorization(scope: Scope) -> bytes | None:

@@ -41,6 +41,7 @@ _ONLY_RAW: Final = ("FP16", "BF16")
 _LENGTH: Final = struct.Struct("<I")
 _MOST_DIMS: Final = 32
 _MOST_ELEMENTS: Final = 2**40  # more fit into no memory; products stay small integers
+_MOST_STRINGS: Final = 2**22  # each is an object, which takes more time and memory than its bytes do
 
 
 def datatype_of(dtype: DType) -> str:
@@ -73,15 +74,25 @@ def num_elements(shape: Sequence[Any], tensor: str) -> int:
     return 0 if 0 in shape else count
 
 
+def described(datatype: str, shape: Sequence[Any], tensor: str) -> tuple[DType, int]:
+    """The dtype and the number of elements of an input; InvalidArgumentError where there are none or too many."""
+    dtype, count = dtype_of(datatype, tensor), num_elements(shape, tensor)
+    if dtype is types.string and count > _MOST_STRINGS:
+        raise InvalidArgumentError(
+            f"input '{tensor}' is BYTES of {count} elements: a tensor of BYTES has at most {_MOST_STRINGS}"
+        )
+    return dtype, count
+
+
 def from_raw(tensor: str, datatype: str, shape: Sequence[int], data: bytes | memoryview) -> NDArray[Any]:
     """The array that *data* is; it may be read-only.
 
     Raises:
         InvalidArgumentError: the shape or the datatype mean nothing, or *data* has another size.
     """
-    dtype, count = dtype_of(datatype, tensor), num_elements(shape, tensor)
+    dtype, count = described(datatype, shape, tensor)
     if dtype is types.string:
-        return _strings(tensor, count, data).reshape(shape)
+        return _strings(tensor, count, bytes(data)).reshape(shape)
     np_dtype = dtype.as_numpy_dtype
     expected = count * np_dtype.itemsize
     if len(data) != expected:
@@ -94,7 +105,7 @@ def from_raw(tensor: str, datatype: str, shape: Sequence[int], data: bytes | mem
     return array
 
 
-def _strings(tensor: str, count: int, data: bytes | memoryview) -> NDArray[Any]:
+def _strings(tensor: str, count: int, data: bytes) -> NDArray[Any]:
     if len(data) < count * _LENGTH.size:
         raise InvalidArgumentError(
             f"incorrect number of string elements for inference input '{tensor}': expecting {count}, "
@@ -102,18 +113,19 @@ def _strings(tensor: str, count: int, data: bytes | memoryview) -> NDArray[Any]:
         )
     found: list[bytes] = []
     place, end = 0, len(data)
-    view = memoryview(data)
-    while place < end:
-        start = place + _LENGTH.size
+    header, length_of, add = _LENGTH.size, _LENGTH.unpack_from, found.append
+    while place < end and len(found) <= count:
+        start = place + header
         if start > end:
             raise InvalidArgumentError(f"incomplete string length indicator for inference input '{tensor}'")
-        place = start + _LENGTH.unpack_from(view, place)[0]
+        place = start + length_of(data, place)[0]
         if place > end:
             raise InvalidArgumentError(f"incomplete string data for inference input '{tensor}'")
-        found.append(bytes(view[start:place]))
+        add(data[start:place])
     if len(found) != count:
+        number = f"{len(found)} or more" if place < end else len(found)
         raise InvalidArgumentError(
-            f"unexpected number of string elements {len(found)} for inference input '{tensor}', expecting {count}"
+            f"unexpected number of string elements {number} for inference input '{tensor}', expecting {count}"
         )
     return _objects(found)
 
@@ -134,7 +146,7 @@ def from_json(tensor: str, datatype: str, shape: Sequence[int], data: Any) -> ND
         InvalidArgumentError: the shape or the datatype mean nothing, the elements are of another type, or there are
             more or fewer of them.
     """
-    dtype, count = dtype_of(datatype, tensor), num_elements(shape, tensor)
+    dtype, count = described(datatype, shape, tensor)
     if datatype in _ONLY_RAW:
         raise InvalidArgumentError(f"input '{tensor}' is {datatype}, which is sent as binary data, not as JSON")
     flat = _flat(tensor, data)

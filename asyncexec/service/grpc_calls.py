@@ -13,9 +13,12 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 
-from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError
+from asyncexec.framework.errors import Code, InvalidArgumentError, OpError
+from asyncexec.service.client_errors import told_to_client
+from asyncexec.service.http_body import off_loop
 
-Call: TypeAlias = Callable[[Any], Awaitable[Any]]  # a request to a response, both messages
+Call: TypeAlias = Callable[[Any], Awaitable[Any]]  # a decoded request to a response: a message, or the bytes of one
+Decode: TypeAlias = Callable[[Any], Any]  # a message to what a call takes
 
 _MOST_DETAILS: Final = 2000  # bytes; details travel in headers, of which peers take 8 kB
 _LOGGER: Final = logging.getLogger("asyncexec.service")
@@ -36,21 +39,16 @@ class Failure(NamedTuple):
     details: str
 
 
-async def outcome(call: Call, request: Any, data: bytes) -> bytes | Failure:
-    """What *call* answers to *request*, an empty message that *data* is read into."""
+async def outcome(call: Call, request: Any, data: bytes, decode: Decode | None = None) -> bytes | Failure:
+    """What *call* answers to *request*, an empty message that *data* is read into, or to what *decode* makes of it."""
     try:
-        try:
-            request.ParseFromString(data)
-        except DecodeError:
-            raise InvalidArgumentError(f"the request is no {request.DESCRIPTOR.name}") from None
-        response = await call(request)
-        answer: bytes = response.SerializeToString()
+        response = await call(await off_loop(len(data), lambda: _read(request, data, decode)))
+        answer: bytes = response if isinstance(response, bytes) else response.SerializeToString()
         return answer
     except OpError as error:
         return _failure_of(error)
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if _is_cancelled():
             raise
         # The model's own code raised it.  grpc takes it for a cancellation by the client, and would send no status.
         return Failure(grpc.StatusCode.CANCELLED, "the model cancelled the call")
@@ -59,22 +57,31 @@ async def outcome(call: Call, request: Any, data: bytes) -> bytes | Failure:
         return Failure(grpc.StatusCode.INTERNAL, "internal error")
 
 
+def _read(request: Any, data: bytes, decode: Decode | None) -> Any:
+    try:
+        request.ParseFromString(data)
+    except DecodeError:
+        raise InvalidArgumentError(f"the request is no {request.DESCRIPTOR.name}") from None
+    return request if decode is None else decode(request)
+
+
+def _is_cancelled() -> bool:
+    # A function of its own: a frame that an exception of the task knows must not know the task.
+    task = asyncio.current_task()
+    return task is None or bool(task.cancelling())
+
+
 def _failure_of(error: OpError) -> Failure:
-    if error.node is not None:
-        details = "\n".join(str(error).splitlines()[:3])
-    else:
-        details = error.message if error.hint is None else f"{error.message}; {error.hint}"
-    details = details.encode(errors="replace")[:_MOST_DETAILS].decode(errors="ignore")
-    if isinstance(error, ResourceExhaustedError):
-        return Failure(grpc.StatusCode.UNAVAILABLE, details)
-    return Failure(grpc.StatusCode[error.code.name], details)
+    code, text = told_to_client(error)
+    code = Code.UNAVAILABLE if code is Code.RESOURCE_EXHAUSTED else code  # so that clients try again
+    return Failure(grpc.StatusCode[code.name], text.encode(errors="replace")[:_MOST_DETAILS].decode(errors="ignore"))
 
 
-def unary(request_class: Any, call: Call) -> grpc.RpcMethodHandler:
-    """The handler of *call*, which takes one message of *request_class*."""
+def unary(request_class: Any, call: Call, decode: Decode | None = None) -> grpc.RpcMethodHandler:
+    """The handler of *call*, which takes one message of *request_class*, or what *decode* makes of it."""
 
     async def handle(data: bytes, context: Context) -> bytes:
-        answer = await outcome(call, request_class(), data)
+        answer = await outcome(call, request_class(), data, decode)
         if isinstance(answer, Failure):
             await context.abort(answer.status, answer.details)
         return answer

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
-from asyncexec.service.datatypes import dtype_of, from_raw, num_elements, to_raw
+from asyncexec.service.datatypes import described, from_raw, to_raw
 from asyncexec.service.requests import InferRequest, InferResponse, InferTensor
 
 if TYPE_CHECKING:
@@ -36,15 +36,22 @@ _UNSUPPORTED: Final = {
     "classification": "classification is not supported: ask for the output as it is",
 }
 _INT64: Final = np.iinfo(np.int64)
+_MOST_TENSORS: Final = 1000  # inputs of a request, and outputs
+_MOST_PARAMETERS: Final = 10_000
+_MOST_SIZES: Final = 100  # of a shape that are looked at; any shape has fewer
+_PIECE: Final = 2**14  # strings taken at once: nothing else runs in Python meanwhile
 
 
 def request_of(message: Any) -> InferRequest:
     """What *message*, a ModelInferRequest, asks for.
 
     Raises:
-        InvalidArgumentError: the data of an input does not fit its datatype and shape; an input is there twice.
+        InvalidArgumentError: the data of an input does not fit its datatype and shape; an input is there twice; there
+            are too many inputs, outputs or parameters.
         UnimplementedError: a tensor asks for an extension that is not built.
     """
+    check_number("inputs", message.inputs)
+    check_number("outputs", message.outputs)
     for tensor in (*message.inputs, *message.outputs):
         _check_extensions(tensor)
     raw = message.raw_input_contents
@@ -64,7 +71,7 @@ def request_of(message: Any) -> InferRequest:
                 f"contents field must not be specified when using raw_input_contents for '{tensor.name}'"
             )
         else:
-            array = from_raw(tensor.name, tensor.datatype, list(tensor.shape), raw[i])
+            array = from_raw(tensor.name, tensor.datatype, _shape_of(tensor), raw[i])
         inputs[tensor.name] = InferTensor(tensor.datatype, array)
     return InferRequest(
         message.model_name,
@@ -74,6 +81,12 @@ def request_of(message: Any) -> InferRequest:
         message.id,
         parameters_of(message.parameters),
     )
+
+
+def check_number(field: str, tensors: Sized) -> None:
+    """InvalidArgumentError where *field* of a request has too many *tensors*."""
+    if len(tensors) > _MOST_TENSORS:
+        raise InvalidArgumentError(f"the request has {len(tensors)} {field}: at most {_MOST_TENSORS} are taken")
 
 
 def fill_response(message: Any, response: InferResponse) -> None:
@@ -89,6 +102,8 @@ def fill_response(message: Any, response: InferResponse) -> None:
 
 def parameters_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The plain values of *parameters*, a map of InferParameter or of ModelRepositoryParameter."""
+    if len(parameters) > _MOST_PARAMETERS:
+        raise InvalidArgumentError(f"there are {len(parameters)} parameters: at most {_MOST_PARAMETERS} are taken")
     return {name: _plain(name, parameter) for name, parameter in parameters.items()}
 
 
@@ -116,15 +131,19 @@ def _plain(name: str, parameter: Any) -> Any:
 
 
 def _check_extensions(tensor: Any) -> None:
-    for name in tensor.parameters:
-        if name in _UNSUPPORTED:
-            raise UnimplementedError(f"'{tensor.name}' has the parameter '{name}': {_UNSUPPORTED[name]}")
+    for name, told in _UNSUPPORTED.items():
+        if name in tensor.parameters:
+            raise UnimplementedError(f"'{tensor.name}' has the parameter '{name}': {told}")
+
+
+def _shape_of(tensor: Any) -> list[int]:
+    return list(tensor.shape[:_MOST_SIZES])
 
 
 def _from_contents(tensor: Any) -> NDArray[Any]:
     """The array of *tensor*, an InferInputTensor, whose elements are in its contents."""
-    name, datatype, shape = tensor.name, tensor.datatype, list(tensor.shape)
-    dtype, count = dtype_of(datatype, name), num_elements(shape, name)
+    name, datatype, shape = tensor.name, tensor.datatype, _shape_of(tensor)
+    dtype, count = described(datatype, shape, name)
     if datatype not in _FIELDS:
         raise InvalidArgumentError(f"input '{name}' is {datatype}, which is sent in raw_input_contents")
     field, np_dtype = _FIELDS[datatype]
@@ -136,7 +155,8 @@ def _from_contents(tensor: Any) -> NDArray[Any]:
         raise InvalidArgumentError(f"input '{name}' got {len(elements)} elements, expected {count} for {shape}")
     if dtype is types.string:
         array = np.empty(count, np.object_)
-        array[:] = elements
+        for begin in range(0, count, _PIECE):
+            array[begin : begin + _PIECE] = elements[begin : begin + _PIECE]
         return array.reshape(shape)
     array = np.array(elements, np_dtype)
     narrow = dtype.as_numpy_dtype

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from asyncexec.framework.errors import Code, OpError
+from asyncexec.service.client_errors import told_to_client
 
 CLIENT_CLOSED_REQUEST: Final = 499  # nginx's number for a client that has gone; nobody sees it but the log
 
@@ -32,7 +33,6 @@ STATUSES: Final[Mapping[Code, int]] = {
 _RETRIED: Final = (429, 503)
 _INTERNAL: Final = 500
 _MOST_CHARACTERS: Final = 2048  # of an error's text, which may repeat what the client sent
-_NODE_LINES: Final = 3  # of an error at a node: what is wrong, the node, and where it was made
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -43,8 +43,9 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
 def error_response(error: Exception, statuses: Mapping[Code, int] = STATUSES) -> Response:
     """What tells the client of *error*; one that is not for clients is logged, and its text is not sent."""
     if isinstance(error, OpError):
-        status = statuses.get(error.code, _INTERNAL)
-        return _response(status, _text_of(error), {"Retry-After": "1"} if status in _RETRIED else None)
+        code, text = told_to_client(error)
+        status = statuses.get(code, _INTERNAL)
+        return _response(status, text, {"Retry-After": "1"} if status in _RETRIED else None)
     if isinstance(error, HTTPException):
         return _response(error.status_code, error.detail, dict(error.headers or {}))
     if isinstance(error, ClientDisconnect):
@@ -56,9 +57,3 @@ def error_response(error: Exception, statuses: Mapping[Code, int] = STATUSES) ->
 def _response(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
     text = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
     return json_response({"error": text.encode(errors="replace").decode()}, status, headers)
-
-
-def _text_of(error: OpError) -> str:
-    if error.node is not None:
-        return "\n".join(str(error).splitlines()[:_NODE_LINES])
-    return f"{error.message}; {error.hint}" if error.hint else error.message

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,12 @@ CONFIG_TEXT: Final = "config.pbtxt"
 CONFIG_JSON: Final = "config.json"
 _BACKEND: Final = "asyncexec"
 _UNBUILT: Final = ("sequence_batching", "ensemble_scheduling")
+_MOST_QUEUED: Final = 10**6
+_MOST_INSTANCES: Final = 10**4
+_LONGEST_DELAY_US: Final = 10**9  # about a quarter of an hour
+_LONGEST_TIMEOUT_US: Final = 7 * 24 * 3600 * 10**6
+_MOST_WARM_RUNS: Final = 1000
+_MOST_WARM: Final = 64 * 2**20  # elements of the tensors of a sample
 
 
 def config_in(folder: Path) -> Any:
@@ -46,7 +53,7 @@ def parse_json(data: bytes | str, source: str) -> Any:
     json_format = require("google.protobuf.json_format", extra="serve")
     try:
         return json_format.Parse(data, message("ModelConfig")())
-    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+    except (json_format.ParseError, UnicodeError, RecursionError) as error:
         raise InvalidArgumentError(f"{source} is no model configuration: {error}") from None
 
 
@@ -75,8 +82,33 @@ def check(config: Any, name: str) -> None:
     if config.model_transaction_policy.decoupled:
         raise InvalidArgumentError(f"model '{name}' asks for decoupled responses, which are not to be had")
     default = Path(config.default_model_filename)
-    if default.name != config.default_model_filename:
+    if default.name != config.default_model_filename or default.name == "..":
         raise InvalidArgumentError(f"'default_model_filename' of model '{name}' is no file's name: {default}")
+
+    for field, value, least, most in _numbers(config):
+        if not least <= value <= most:
+            raise InvalidArgumentError(f"'{field}' of model '{name}' is {value}, and must be from {least} to {most}")
+
+
+def _numbers(config: Any) -> Iterator[tuple[str, int, int, int]]:
+    """The numbers of *config* by their fields, with the least and the largest that each may be."""
+    batching = config.dynamic_batching
+    for size in batching.preferred_batch_size:
+        yield "dynamic_batching.preferred_batch_size", size, 1, config.max_batch_size
+    delay, policy = "dynamic_batching.max_queue_delay_microseconds", "dynamic_batching.default_queue_policy"
+    yield delay, batching.max_queue_delay_microseconds, 0, _LONGEST_DELAY_US
+    queue = batching.default_queue_policy
+    yield f"{policy}.max_queue_size", queue.max_queue_size, 0, _MOST_QUEUED
+    yield f"{policy}.default_timeout_microseconds", queue.default_timeout_microseconds, 0, _LONGEST_TIMEOUT_US
+    for group in config.instance_group:
+        yield "instance_group.count", group.count, 0, _MOST_INSTANCES
+    yield "model_warmup.count", sum(max(1, sample.count) for sample in config.model_warmup), 0, _MOST_WARM_RUNS
+    for sample in config.model_warmup:
+        rows = max(1, sample.batch_size) if config.max_batch_size > 0 else 1
+        for each in sample.inputs.values():
+            yield "model_warmup.inputs.dims", min(each.dims, default=0), 0, _MOST_WARM
+        elements = sum(rows * math.prod(each.dims) for each in sample.inputs.values())
+        yield "model_warmup.inputs", elements, 0, _MOST_WARM
 
 
 def complete(config: Any, name: str, signature: Signature) -> Any:

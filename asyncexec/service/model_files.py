@@ -66,12 +66,29 @@ class ReadModel:
         return cls(version, source.graph, signature, complete(config, name, signature))
 
 
+@dataclass(frozen=True, slots=True)
+class FailedVersion:
+    """A version of a model that cannot be read, and why."""
+
+    version: str
+    error: BaseException
+
+
 def model_folders(repository: Path) -> dict[str, Path]:
     """The folders of models in *repository*, by name; OSError where it cannot be read."""
-    return {path.name: path for path in sorted(repository.iterdir()) if path.is_dir() and path.name[0] not in "._"}
+    return {path.name: path for path in sorted(repository.iterdir()) if _is_name(path.name) and path.is_dir()}
 
 
-def read_model(folder: Path, config: Any = None, *, allow_python: bool) -> Iterator[ReadModel | tuple[str, Exception]]:
+def _is_name(name: str) -> bool:
+    """Whether a model can have *name*; a name that is not UTF-8 cannot be sent to clients."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return name[0] not in "._"
+
+
+def read_model(folder: Path, config: Any = None, *, allow_python: bool) -> Iterator[ReadModel | FailedVersion]:
     """The versions of the model in *folder* that are to be served, or why one cannot be.
 
     Args:
@@ -89,11 +106,19 @@ def read_model(folder: Path, config: Any = None, *, allow_python: bool) -> Itera
     if not versions:
         raise NotFoundError(f"at least one version must be available under the version policy of '{folder.name}'")
     for version in versions:
-        try:
-            source = _source_in(found[version], config.default_model_filename, allow_python=allow_python)
-            yield ReadModel.of(folder.name, str(version), source, config)
-        except Exception as error:  # of a graph.py it may be any
-            yield str(version), error
+        yield _read_version(folder, version, config, found[version], allow_python=allow_python)
+
+
+def _read_version(
+    folder: Path, version: int, config: Any, path: Path, *, allow_python: bool
+) -> ReadModel | FailedVersion:
+    try:
+        source = _source_in(path, config.default_model_filename, allow_python=allow_python)
+        return ReadModel.of(folder.name, str(version), source, config)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # of a graph.py it may be any, also SystemExit
+        return FailedVersion(str(version), error)
 
 
 def fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
@@ -118,6 +143,7 @@ def _source_in(folder: Path, default: str, *, allow_python: bool) -> ModelSource
     path = next((folder / name for name in names if (folder / name).exists()), None)
     if path is None:
         raise NotFoundError(f"there is no {' or '.join(names)} in {folder}")
+    _check_kinds(path)
     if path.suffix == ".py":
         if not allow_python:
             raise InvalidArgumentError(f"{path} is Python code", hint="--allow-python lets the service run it")
@@ -128,6 +154,13 @@ def _source_in(folder: Path, default: str, *, allow_python: bool) -> ModelSource
     with graph:
         import_graph_def(load_graph_def(path))
     return ModelSource(graph)
+
+
+def _check_kinds(path: Path) -> None:
+    """Raise InvalidArgumentError where *path*, or what is in it, is a pipe, say, which waits for whoever reads it."""
+    for each in (path, *path.rglob("*")):
+        if each.exists() and not (each.is_file() or each.is_dir()):
+            raise InvalidArgumentError(f"{each} is no regular file and no folder")
 
 
 def _saved_source(path: Path) -> ModelSource:

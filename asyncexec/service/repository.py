@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+import os
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
 
 from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import (
@@ -23,13 +25,21 @@ from asyncexec.framework.errors import (
 from asyncexec.graph.graph import Graph
 from asyncexec.service.model import Model
 from asyncexec.service.model_config import config_of, parse_json
-from asyncexec.service.model_files import ModelSource, ReadModel, fingerprint, model_folders, read_model
+from asyncexec.service.model_files import (
+    FailedVersion,
+    ModelSource,
+    ReadModel,
+    fingerprint,
+    model_folders,
+    read_model,
+)
 
 Control: TypeAlias = Literal["none", "explicit", "poll"]
 Parameter: TypeAlias = str | bytes | bool | int
 
 READY, LOADING, UNLOADING, UNAVAILABLE = "READY", "LOADING", "UNLOADING", "UNAVAILABLE"
 UNLOADED: Final = "unloaded"
+_MOST_CONFIG: Final = 2**20  # characters or bytes of a config that a client sends
 _LOGGER: Final = logging.getLogger("asyncexec.service")
 
 
@@ -74,11 +84,12 @@ class ModelRepository:
         self._models: dict[str, dict[str, Model]] = {}  # the oldest version first
         self._folders: dict[str, Path] = {}
         self._states: dict[str, dict[str, ModelState]] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # those in use
+        self._loading: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._prints: dict[str, Any] = {}
-        self._polling: asyncio.Task[None] | None = None
         self._has_started = False
+        self._is_closed = False
 
     async def start(self) -> None:
         """Load what is there from the start.  A model that cannot be loaded is not ready, and the others are.
@@ -86,34 +97,39 @@ class ModelRepository:
         Raises:
             NotFoundError: there is no such folder.
         """
+        self._is_closed = False
+        task = self._begin(self._load_all(), self._loading)
+        try:
+            await self._finished(task)
+        finally:
+            task.cancel()
+
+    async def _load_all(self) -> None:
         for name, source in self._sources.items():
-            try:
-                given = source if isinstance(source, ModelSource) else ModelSource(source)
-                read = ReadModel.of(name, "1", given, config_of(given.config, f"the config of {name!r}"))
-                await self._serve(name, [read])
-            except OpError as error:
-                self._note(name, "1", UNAVAILABLE, one_line(error))
+            await self._try(self._serve(name, [_read_source(name, source)]))
         if self._folder is not None:
-            await self.refresh()
+            self._folders = await asyncio.to_thread(_folders_in, self._folder)
             for name in self._load_at_start if self._control == "explicit" else list(self._folders):
                 await self._try(self._load(name))
         self._has_started = True
         if self._control == "poll":
-            self._polling = self._begin(self._poll())
+            self._begin(self._poll(), self._loading)
 
     def stop_being_ready(self) -> None:
         """Say that nothing is ready, so that callers go elsewhere; calls are answered until close()."""
         self._has_started = False
 
     async def close(self) -> None:
-        """Serve nothing more; ends when the calls under way have."""
-        self._has_started = False
-        if self._polling is not None:
-            self._polling.cancel()
+        """Serve nothing more; loads are cancelled.  Ends when the calls under way have."""
+        self._has_started, self._is_closed = False, True
+        while self._loading:  # first, for a load opens models
+            for task in self._loading:
+                task.cancel()
+            await asyncio.gather(*self._loading, return_exceptions=True)
         for name in list(self._models):
             self._retire(name)
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._closing:
+            await asyncio.gather(*self._closing, return_exceptions=True)
 
     def model(self, name: str, version: str = "") -> Model:
         """The model called *name*; the newest version of it, if none is given.
@@ -164,15 +180,23 @@ class ModelRepository:
         return [*states, *(ModelState(name, "", "", "") for name in unknown)]
 
     async def refresh(self) -> None:
-        """Look which models are in the folder now; those that nobody has loaded are in the index, too."""
+        """Look which models are in the folder now; those that nobody has loaded are in the index, too.
+
+        Raises:
+            NotFoundError: there is no such folder; clients are not told where it was.
+        """
         if self._folder is not None:
-            self._folders = await asyncio.to_thread(_folders_in, self._folder)
+            try:
+                self._folders = await asyncio.to_thread(_folders_in, self._folder)
+            except NotFoundError as error:
+                raise NotFoundError("there is no folder of models") from error
 
     async def load(self, name: str, parameters: Mapping[str, Parameter] | None = None) -> None:
         """Load *name*, or load it anew; ``config`` of *parameters* is a ModelConfig as JSON.
 
         Raises:
             InvalidArgumentError: it cannot be loaded; UnimplementedError: models are not loaded on demand here.
+            UnavailableError: the repository is closed.
         """
         self._check_explicit()
         given = dict(parameters or {})
@@ -181,19 +205,27 @@ class ModelRepository:
             raise UnimplementedError(f"parameters {sorted(given)} of a load are not to be had, only 'config'")
         if config is not None and not isinstance(config, (str, bytes)):
             raise InvalidArgumentError("parameter 'config' of a load is JSON as a string")
-        read = None if config is None else parse_json(config, f"the config of '{name}'")
-        await self._finished(self._load(name, read))
+        if config is not None and len(config) > _MOST_CONFIG:
+            raise InvalidArgumentError(
+                f"parameter 'config' of a load has more than {_MOST_CONFIG} bytes: {len(config)}"
+            )
+        read = None if config is None else await asyncio.to_thread(parse_json, config, f"the config of '{name}'")
+        if self._is_closed:
+            raise UnavailableError(f"'{name}' is not loaded: the repository is closed")
+        await self._finished(self._begin(self._load(name, read), self._loading))
 
     async def unload(self, name: str) -> None:
-        """Serve *name* no more; what it has been called for goes on.
+        """Serve *name* no more; what it has been called for goes on.  It waits for a load of *name*.
 
         Raises:
             UnimplementedError: models are not unloaded on demand here.
         """
         self._check_explicit()
-        if name not in self._states:
-            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
-        self._retire(name)
+        lock = self._lock(name)
+        async with lock:
+            if name not in self._states:
+                raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+            self._retire(name)
 
     def _check_explicit(self) -> None:
         if self._control != "explicit" or self._folder is None:
@@ -208,93 +240,157 @@ class ModelRepository:
             _LOGGER.error("%s", error)
 
     async def _load(self, name: str, config: Any = None) -> None:
-        """Load *name* of the folder; while it is loaded, nobody else loads it."""
-        async with self._locks.setdefault(name, asyncio.Lock()):
-            await self.refresh()
-            folder = self._folders.get(name)
-            if folder is None:
-                raise InvalidArgumentError(f"failed to load '{name}', failed to poll from model repository")
-            self._prints[name] = await asyncio.to_thread(fingerprint, folder)
+        """Load *name* of the folder; while it is loaded, nobody else loads or unloads it."""
+        lock = self._lock(name)
+        async with lock:
+            folder = await self._folder_of(name)
             if name not in self._models:
                 self._states[name] = {"": ModelState(name, "", LOADING, "")}
             try:
+                self._prints[name] = await asyncio.to_thread(fingerprint, folder)
                 versions = await asyncio.to_thread(self._read, folder, config)
-            except (OpError, OSError) as error:
+            except Exception as error:
                 raise self._refused(name, "", error) from error
-            ready = [each for each in versions if isinstance(each, ReadModel)]
-            failed = [each for each in versions if not isinstance(each, ReadModel)]
-            if ready:
-                await self._serve(name, ready)
-            else:
-                self._states.pop(name, None)
-            refused = [self._refused(name, version, reason) for version, reason in failed]
-            if not ready:
-                raise refused[-1]
+            except asyncio.CancelledError:
+                self._note_unserved(name, "", UNLOADED)
+                raise
+            await self._serve(name, versions)
 
-    def _read(self, folder: Path, config: Any) -> list[ReadModel | tuple[str, Exception]]:
+    async def _folder_of(self, name: str) -> Path:
+        told = f"failed to load '{name}', failed to poll from model repository"
+        try:
+            await self.refresh()
+        except NotFoundError as error:
+            raise InvalidArgumentError(told) from error
+        folder = self._folders.get(name)
+        if folder is None:
+            raise InvalidArgumentError(told)
+        return folder
+
+    def _read(self, folder: Path, config: Any) -> list[ReadModel | FailedVersion]:
         return list(read_model(folder, config, allow_python=self._allows_python))
 
-    def _refused(self, name: str, version: str, error: Exception) -> InvalidArgumentError:
-        """What the caller gets where a version cannot be loaded; one that was loaded before is served on."""
-        reason = one_line(error)
-        if name not in self._models or version not in self._models[name]:
-            self._states.get(name, {}).pop("", None)
-            self._note(name, version, UNAVAILABLE, reason)
-        return InvalidArgumentError(f"failed to load '{name}', {reason}")
+    async def _serve(self, name: str, versions: Sequence[ReadModel | FailedVersion]) -> None:
+        """Let *versions* be those of *name*, when they are ready; of one that fails, what was served is served on.
 
-    async def _serve(self, name: str, versions: list[ReadModel]) -> None:
-        """Let *versions* be those of *name*, when they are ready."""
+        Raises:
+            InvalidArgumentError: none of them is ready; all that was served is served on.
+        """
         made: dict[str, Model] = {}
+        failed: dict[str, BaseException] = {}
         try:
-            for read in versions:
-                model = Model(name, read.version, read.graph, read.signature, read.config)
-                made[read.version] = model
-                await model.warm_up()
+            for each in versions:
+                if isinstance(each, FailedVersion):
+                    failed[each.version] = each.error
+                    continue
+                try:
+                    made[each.version] = await self._make(name, each)
+                except Exception as error:
+                    failed[each.version] = error
         except BaseException:
             for model in made.values():
-                self._begin(model.close())
+                self._begin(model.close(), self._closing)
+            self._note_unserved(name, "", UNLOADED)
             raise
-        self._retire(name)
-        self._models[name] = made
-        self._states[name] = {version: ModelState(name, version, READY, "") for version in made}
+        if made:
+            served = self._models.pop(name, {})
+            kept = {version: served.pop(version) for version in failed if version in served}
+            for model in served.values():
+                self._begin(self._close(model), self._closing)
+            self._models[name] = dict(sorted({**made, **kept}.items(), key=lambda item: int(item[0])))
+        self._states[name] = {version: ModelState(name, version, READY, "") for version in self._models.get(name, {})}
+        refused = [self._refused(name, version, error) for version, error in failed.items()]
+        if not made:
+            raise refused[-1] from list(failed.values())[-1]
+        for each_refused in refused:
+            _LOGGER.error("%s", each_refused)
+
+    async def _make(self, name: str, read: ReadModel) -> Model:
+        """The model that was *read*, warmed up."""
+        model = Model(name, read.version, read.graph, read.signature, read.config)
+        try:
+            await model.warm_up()
+        except BaseException:
+            self._begin(model.close(), self._closing)
+            raise
+        return model
+
+    def _refused(self, name: str, version: str, error: BaseException) -> InvalidArgumentError:
+        """What the caller gets where a version cannot be loaded; one that was loaded before is served on."""
+        where = f"{self._folder}{os.sep}"  # on this machine, which is none of a client's business
+        if isinstance(error, OpError):
+            error.message = error.message.replace(where, "")  # before it is shortened
+        reason = one_line(error).replace(where, "")
+        self._note_unserved(name, version, reason)
+        return InvalidArgumentError(f"failed to load '{name}', {reason}")
+
+    def _note_unserved(self, name: str, version: str, reason: str) -> None:
+        """Say why *version* is not served, if it is not; why no version is known, if none is served."""
+        if name in self._models and (not version or version in self._models[name]):
+            return
+        if not version:
+            self._states.pop(name, None)
+        self._note(name, version, UNAVAILABLE, reason)
 
     def _retire(self, name: str) -> None:
         """Serve the versions of *name* no more, and close them when the calls under way have ended."""
         for version, model in self._models.pop(name, {}).items():
             self._note(name, version, UNLOADING, "")
-            self._begin(self._close(model))
+            self._begin(self._close(model), self._closing)
 
     async def _close(self, model: Model) -> None:
         await model.close()
-        state = self._states[model.name].get(model.version)
+        state = self._states.get(model.name, {}).get(model.version)
         if state is not None and state.state == UNLOADING:
             self._note(model.name, model.version, UNAVAILABLE, UNLOADED)
 
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(self._poll_s)
-            await self.refresh()
-            folders = self._folders
-            for name in [name for name in self._states if name not in folders and name not in self._sources]:
-                self._retire(name)
-                self._states.pop(name)
-                self._prints.pop(name, None)
-            for name, folder in folders.items():
-                if await asyncio.to_thread(fingerprint, folder) != self._prints.get(name):
-                    await self._try(self._load(name))
+            try:
+                await self._look_again()
+            except Exception:  # such as a folder that is moved away: what is served is served on
+                _LOGGER.exception("the folder of models cannot be polled")
+
+    async def _look_again(self) -> None:
+        await self.refresh()
+        folders = self._folders
+        for name in [name for name in self._states if name not in folders and name not in self._sources]:
+            self._retire(name)
+            self._states.pop(name)
+            self._prints.pop(name, None)
+        for name, folder in folders.items():
+            if await asyncio.to_thread(fingerprint, folder) != self._prints.get(name):
+                await self._try(self._load(name))
 
     def _note(self, name: str, version: str, state: str, reason: str) -> None:
         self._states.setdefault(name, {})[version] = ModelState(name, version, state, reason)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _lock(self, name: str) -> asyncio.Lock:
+        """Whoever loads or unloads *name* holds it; it is gone when nobody has it."""
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    def _begin(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        among.add(task)
+        task.add_done_callback(among.discard)
         return task
 
-    async def _finished(self, work: Coroutine[Any, Any, None]) -> None:
-        """Wait for *work*, which goes on though the caller leaves."""
-        await asyncio.shield(self._begin(work))
+    async def _finished(self, load: asyncio.Task[None]) -> None:
+        """Wait for *load*, which goes on though the caller leaves; UnavailableError where close() cancels it."""
+        load.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may have left
+        await asyncio.wait([load])
+        if load.cancelled():
+            raise UnavailableError("the repository was closed before models were loaded")
+        load.result()
+
+
+def _read_source(name: str, source: ModelSource | Graph) -> ReadModel | FailedVersion:
+    given = source if isinstance(source, ModelSource) else ModelSource(source)
+    try:
+        return ReadModel.of(name, "1", given, config_of(given.config, f"the config of {name!r}"))
+    except Exception as error:
+        return FailedVersion("1", error)
 
 
 def _folders_in(folder: Path) -> dict[str, Path]:

@@ -12,6 +12,7 @@ from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.tensor_proto import VALUE_FIELDS, ByteBudget, decode_tensor, dtype_of_enum
 from asyncexec.service.datatypes import as_bytes, datatype_of, dtype_of, num_elements
 from asyncexec.service.grpc_calls import unary
+from asyncexec.service.grpc_codec import check_number
 from asyncexec.service.http_body import off_loop
 from asyncexec.service.model import Model
 from asyncexec.service.repository import ModelRepository
@@ -41,7 +42,7 @@ def serving_grpc_handlers(repository: ModelRepository) -> tuple[grpc.GenericRpcH
     """What answers the calls of both services, from the models of *repository*."""
     calls = _Calls(repository)
     predictions = {
-        "Predict": unary(message("PredictRequest"), calls.predict),
+        "Predict": unary(message("PredictRequest"), calls.predict, _with_tensors),
         "Classify": unary(message("ClassificationRequest"), calls.classify),
         "Regress": unary(message("RegressionRequest"), calls.regress),
         "MultiInference": unary(message("MultiInferenceRequest"), calls.multi_inference),
@@ -63,16 +64,12 @@ class _Calls:
     def __init__(self, repository: ModelRepository) -> None:
         self._repository = repository
 
-    async def predict(self, request: Any) -> Any:
+    async def predict(self, asked: tuple[Any, dict[str, InferTensor]]) -> bytes:
+        request, inputs = asked
         model = self._model(request.model_spec)
-        budget = ByteBudget(_SPREAD_BYTES)
-        inputs = {name: _tensor(name, proto, budget) for name, proto in request.inputs.items()}
         call = InferRequest(model.name, inputs, list(request.output_filter) or None, _asked(request.model_spec)[1])
         answer = await model.infer(call)
-        response = message("PredictResponse")()
-        _tell(response.model_spec, model)
-        await off_loop(answer.num_bytes, lambda: _fill(response.outputs, answer))
-        return response
+        return await off_loop(answer.num_bytes, lambda: _encoded(model, answer))
 
     async def classify(self, request: Any) -> Any:
         model = self._model(request.model_spec)
@@ -154,6 +151,14 @@ def _tell(spec: Any, model: Model) -> None:
     spec.version.value = int(model.version)
 
 
+def _with_tensors(request: Any) -> tuple[Any, dict[str, InferTensor]]:
+    """*request*, a PredictRequest, and its inputs."""
+    check_number("inputs", request.inputs)
+    check_number("outputs", request.output_filter)
+    budget = ByteBudget(_SPREAD_BYTES)
+    return request, {name: _tensor(name, proto, budget) for name, proto in request.inputs.items()}
+
+
 def _tensor(name: str, proto: Any, budget: ByteBudget) -> InferTensor:
     """The tensor that *proto*, a TensorProto, is as the input *name*."""
     datatype = datatype_of(dtype_of_enum(proto.dtype))
@@ -162,6 +167,15 @@ def _tensor(name: str, proto: Any, budget: ByteBudget) -> InferTensor:
     if isinstance(value, bytes):
         value = np.array(value, object)
     return InferTensor(datatype, np.asarray(value))
+
+
+def _encoded(model: Model, answer: InferResponse) -> bytes:
+    """*answer*, which *model* gave, as a PredictResponse."""
+    response = message("PredictResponse")()
+    _tell(response.model_spec, model)
+    _fill(response.outputs, answer)
+    encoded: bytes = response.SerializeToString()
+    return encoded
 
 
 def _fill(outputs: Any, answer: InferResponse) -> None:

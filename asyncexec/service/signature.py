@@ -114,7 +114,8 @@ def _specs(
         if tensor is None:
             tensor = _found(graph, each.name, role, tensors)
         spec = _spec(each.name, tensor)
-        wanted = type(each).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[each.data_type].name
+        value = type(each).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number.get(each.data_type)
+        wanted = str(each.data_type) if value is None else value.name
         wanted = {"TYPE_STRING": "TYPE_BYTES"}.get(wanted, wanted)
         if wanted not in ("TYPE_INVALID", f"{_TYPE}{spec.datatype}"):
             raise InvalidArgumentError(f"{role} {each.name!r} is {spec.datatype}, and its config says {wanted}")

@@ -82,8 +82,10 @@ def test_scalars_and_empty_tensors() -> None:
         ("BYTES", [1], b"\x05\0\0\0abc", "incomplete string data"),
         ("BYTES", [2], b"\x01\0\0\0a\x01\0\0", "incomplete string length indicator"),
         ("BYTES", [1], b"\x01\0\0\0a\x01\0\0\0b", "unexpected number of string elements 2"),
-        ("BYTES", [2**30], b"\x01\0\0\0a", "incorrect number of string elements"),
+        ("BYTES", [2**20], b"\x01\0\0\0a", "incorrect number of string elements"),
         ("BYTES", [1], b"\xff\xff\xff\xffa", "incomplete string data"),
+        ("BYTES", [1], b"\0\0\0\0" * 5, "unexpected number of string elements 2 or more"),
+        ("BYTES", [2**11, 2**11 + 1], bytes(2**24 + 2**13), "a tensor of BYTES has at most 4194304"),
     ],
 )
 def test_raw_data_that_is_refused(datatype: str, shape: Any, data: bytes, told: str) -> None:
@@ -110,6 +112,7 @@ def test_raw_data_that_is_refused(datatype: str, shape: Any, data: bytes, told: 
         ("UINT64", [1], [2**64], "cannot hold"),
         ("FP32", [1], [10**400], "cannot hold"),
         ("BYTES", [1], [1], "not all elements are BYTES"),
+        ("BYTES", [2**22 + 1], [], "a tensor of BYTES has at most 4194304"),
         ("INT32", [0], [1], "got 1 elements, expected 0"),
     ],
 )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import struct
+import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import grpc
@@ -16,6 +20,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.errors import Code, error_class
 from asyncexec.framework.kernel import KernelKind
+from asyncexec.service import grpc_front
 from asyncexec.service.datatypes import to_raw
 from asyncexec.service.grpc_codec import parameters_of, set_parameters
 from asyncexec.service.grpc_front import grpc_handler
@@ -495,6 +500,51 @@ async def test_parameters_reach_the_model_and_come_back() -> None:
     assert parameters_of(response.parameters) == given
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"inputs": [{"name": str(i)} for i in range(1001)]}, "the request has 1001 inputs: at most 1000"),
+        ({"outputs": [{"name": "y"}] * 1001}, "the request has 1001 outputs: at most 1000"),
+        ({"parameters": {str(i): {} for i in range(10_001)}}, "there are 10001 parameters: at most 10000"),
+        (
+            {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [2**22 + 1]}]},
+            "a tensor of BYTES has at most 4194304",
+        ),
+    ],
+)
+async def test_requests_of_very_many_parts_are_refused(fields: Any, told: str) -> None:
+    async with serving(Served(model_of(sums()))) as client:
+        status, details = await client.refused("ModelInfer", model_name="m", **fields)
+        assert status is grpc.StatusCode.INVALID_ARGUMENT
+        assert told in details
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_large_messages_are_worked_on_outside_the_loop(monkeypatch: pytest.MonkeyPatch, is_stream: bool) -> None:
+    threads: dict[str, list[bool]] = {"request_of": [], "fill_response": []}
+    loop_thread = threading.get_ident()
+
+    def noted(name: str, work: Callable[..., Any], *args: Any) -> Any:
+        threads[name].append(threading.get_ident() == loop_thread)
+        return work(*args)
+
+    for name in threads:
+        monkeypatch.setattr(grpc_front, name, partial(noted, name, getattr(grpc_front, name)))
+    async with serving(Served(echo(ax.float32))) as client:
+        for count in (4, 2**15):
+            request = infer_request({"x": ("FP32", [count], bytes(4 * count))})
+            if is_stream:
+                stream = client.stream()
+                await stream.write(request.SerializeToString())
+                await stream.done_writing()
+                (answer,) = await rest_of(stream)
+                response = answer.infer_response
+            else:
+                response = await client.begin("ModelInfer", request)
+            assert len(response.raw_output_contents[0]) == 4 * count
+    assert threads == {"request_of": [True, False], "fill_response": [True, False]}
+
+
 # Errors
 
 
@@ -504,31 +554,48 @@ async def test_errors_become_statuses_of_their_name(code: Code) -> None:
         raise error_class(code)("it is so", hint="do this")
 
     async with serving(Served(Stub(infer))) as client:
-        expected = "UNAVAILABLE" if code is Code.RESOURCE_EXHAUSTED else code.name
-        assert await client.refused("ModelInfer", model_name="m") == (grpc.StatusCode[expected], "it is so; do this")
+        expected = (grpc.StatusCode[code.name], "it is so; do this")
+        if code is Code.RESOURCE_EXHAUSTED:  # its hint is for those who configure the server
+            expected = (grpc.StatusCode.UNAVAILABLE, "it is so")
+        assert await client.refused("ModelInfer", model_name="m") == expected
 
 
-async def test_errors_of_nodes_name_the_node() -> None:
+async def test_exceptions_of_the_code_of_a_model_are_not_the_fault_of_the_client() -> None:
+    raised: list[Exception] = [
+        ValueError("no such thing"),
+        KeyError(),
+        ax.errors.InvalidArgumentError("it is not so"),
+        ax.errors.InvalidArgumentError("it cannot be read"),
+    ]
+    raised[3].__cause__ = ValueError("cut short")
+
     def fail(value: Any) -> Any:
-        raise ValueError("no such thing")
+        raise raised[int(value)]
 
     with ax.Graph() as graph:
         x = ax.placeholder(ax.int32, [], name="x")
         ax.identity(raw_op("Fail", fail, dtype=ax.int32)(x, name="f"), name="y")
+    told = []
     async with serving(Served(model_of(graph))) as client:
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await client.begin("ModelInfer", infer_request({"x": ("INT32", [], bytes(4))}))
-        details = raised.value.details()
-        assert "no such thing" in details
-        assert "{{node f}}" in details
+        for number in range(len(raised)):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.begin("ModelInfer", infer_request({"x": ("INT32", [], struct.pack("<i", number))}))
+            told.append((refused.value.code().name, refused.value.details()))
+    place = "\n  [[{{node f}} = Fail]]"
+    assert told == [
+        ("INTERNAL", f"ValueError: no such thing{place}"),
+        ("INTERNAL", f"KeyError{place}"),
+        ("INVALID_ARGUMENT", f"it is not so{place}"),
+        ("INVALID_ARGUMENT", f"it cannot be read{place}"),
+    ]
 
 
-async def test_of_a_long_error_of_a_node_three_lines_are_sent() -> None:
+async def test_of_an_error_of_a_node_the_line_and_the_hint_are_not_sent() -> None:
     async def infer(request: InferRequest) -> InferResponse:
         raise ax.errors.AbortedError("it is so", node="f", op="F", user_line="graph.py:1", hint="do this")
 
     async with serving(Served(Stub(infer))) as client:
-        expected = "it is so\n  [[{{node f}} = F]]\n  made at graph.py:1"
+        expected = "it is so\n  [[{{node f}} = F]]"
         assert await client.refused("ModelInfer", model_name="m") == (grpc.StatusCode.ABORTED, expected)
 
 
@@ -778,6 +845,87 @@ async def test_what_reading_raises_reaches_grpc_as_it_is() -> None:
     handler = grpc_handler(Served()).service(CallDetails(f"/{SERVICE}/ModelStreamInfer"))
     with pytest.raises(ConnectionResetError):
         await handler.stream_stream(None, Broken())
+
+
+class FakeContext:
+    """A stream whose client sends *requests* and reads nothing; *failure* is what a write raises."""
+
+    def __init__(self, requests: Sequence[bytes], failure: Exception | None = None) -> None:
+        self.requests = list(requests)
+        self.failure = failure
+        self.is_read = asyncio.Event()
+
+    async def read(self) -> bytes:
+        if not self.requests:
+            self.is_read.set()
+            await asyncio.Event().wait()
+        return self.requests.pop(0)
+
+    async def write(self, _data: bytes) -> None:
+        await self.is_read.wait()
+        if self.failure is not None:
+            raise self.failure
+        await asyncio.Event().wait()
+
+
+def stream_of(repository: Served, context: FakeContext) -> asyncio.Task[None]:
+    handler = grpc_handler(repository).service(CallDetails(f"/{SERVICE}/ModelStreamInfer"))
+    return asyncio.ensure_future(handler.stream_stream(None, context))
+
+
+@pytest.mark.parametrize("ending", ["cancel", "failure", "client has gone"])
+async def test_a_stream_that_ends_early_needs_no_collection(ending: str) -> None:
+    forever = asyncio.Event()
+
+    async def infer(request: InferRequest) -> InferResponse:
+        if request.id == "waits":
+            await forever.wait()
+        return InferResponse("m", "1", request.id, {})
+
+    failures = {"failure": ConnectionResetError(), "client has gone": grpc.aio.InternalError()}
+    requests = [message("ModelInferRequest")(model_name="m", id=id) for id in ("", "", "waits")]
+    context = FakeContext([request.SerializeToString() for request in requests], failures.get(ending))
+    gc.collect()
+    gc.disable()
+    try:
+        others = asyncio.all_tasks()
+        stream = stream_of(Served(Stub(infer)), context)
+        await asyncio.sleep(0)  # it has begun
+        tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet(asyncio.all_tasks() - others)
+        while not context.is_read.is_set():
+            await asyncio.sleep(0)
+            tasks.update(asyncio.all_tasks() - others)
+        assert len(tasks) == 5
+        if ending == "cancel":
+            stream.cancel()
+        expected = ConnectionResetError if ending == "failure" else asyncio.CancelledError
+        with pytest.raises(expected) as raised:
+            await stream
+        del stream, raised, context, failures
+        await asyncio.sleep(0)
+        assert list(tasks) == []
+    finally:
+        gc.enable()
+
+
+async def test_a_stream_is_read_no_further_while_so_many_bytes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_front, "_MOST_WAITING_BYTES", 1000)
+    gate = Gate()
+    parameters = {"p": {"string_param": "a" * 400}}
+    async with serving(Served(gate.model)) as client:
+        stream = client.stream()
+        for number in range(5):
+            await stream.write(gate.request(number, parameters=parameters).SerializeToString())
+        assert await gate.take(gate.begun, 3) == [0, 1, 2]
+        assert (await client("ServerLive")).live
+        assert gate.begun.empty()
+        gate.open(0)
+        assert (await stream.read()).infer_response.id == "0"
+        assert await gate.take(gate.begun, 1) == [3]
+        assert gate.begun.empty()
+        gate.open(*range(5))
+        await stream.done_writing()
+        assert [answer.infer_response.id for answer in await rest_of(stream)] == ["1", "2", "3", "4"]
 
 
 def tasks_of_the_front() -> list[str]:

@@ -1,0 +1,53 @@
+"""InferenceApp: starting, starting again, closing, and tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+import asyncexec as ax
+from asyncexec.service.app import InferenceApp, Tokens, create_app
+from tests.service.models import sums, write_model
+
+
+async def get(app: InferenceApp, path: str) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
+        return await client.get(path)
+
+
+async def test_what_cannot_start_is_started_again_by_the_next_request(tmp_path: Path) -> None:
+    app = create_app(tmp_path / "models")
+    with pytest.raises(ax.errors.NotFoundError, match="there is no folder of models"):
+        await app.start()
+    response = await get(app, "/v2/models/sum")
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert response.json() == {"error": "the service cannot start"}
+    await asyncio.to_thread(write_model, tmp_path / "models" / "sum", sums())
+    assert (await get(app, "/v2/models/sum")).status_code == 200
+    await app.close()
+
+
+async def test_close_ends_a_start_that_is_under_way(tmp_path: Path) -> None:
+    await asyncio.to_thread(write_model, tmp_path / "sum", sums())
+    for turns in range(1, 6):
+        app = create_app(tmp_path)
+        start = asyncio.create_task(app.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await app.close()
+        with pytest.raises(ax.errors.UnavailableError, match="closed"):
+            await start
+        assert app.repository.models() == []
+
+
+@pytest.mark.parametrize("value", [b"Bearer t", b"bearer t", b"BEARER   t", b"Bearer t "])
+def test_the_scheme_of_a_token_has_no_case(value: bytes) -> None:
+    assert Tokens(["t"]).allow(value)
+
+
+@pytest.mark.parametrize("value", [None, b"", b"t", b"Bearer", b"Bearert", b"Basic t", b"Bearer tt", b"Bearer "])
+def test_what_is_no_token(value: bytes | None) -> None:
+    assert not Tokens(["t"]).allow(value)
