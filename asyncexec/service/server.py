@@ -215,6 +215,10 @@ def _grpc_server(
     return server, bound
 
 
+async def _linger() -> None:
+    await asyncio.sleep(_LINGER_S)
+
+
 class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Refuses new calls once it is closed, with the status that lets a client try another server."""
 
@@ -226,7 +230,7 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         """Refuse new calls, and give those who call time to notice: a server that is stopped cancels what comes."""
         self._is_closed = True
         if self._is_used:
-            await asyncio.sleep(_LINGER_S)
+            await _linger()
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         self._is_used = True

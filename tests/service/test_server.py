@@ -185,15 +185,16 @@ async def test_callers_that_keep_their_connections_are_told_to_close_them() -> N
         writer.write(request)
         assert b"connection: close" not in await reader.readuntil(b"\r\n\r\n")
         await reader.readuntil(b"}")
-        asyncio.get_running_loop().call_later(0.1, writer.write, request)
-    answer = await reader.read()  # was sent when the service had begun to end
+        writer.write(request)  # nobody has read it when the service begins to end
+    answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"connection: close" in answer
     writer.close()
 
 
-async def test_new_calls_are_refused_at_the_end_so_that_clients_go_elsewhere() -> None:
-    begun, released = asyncio.Event(), asyncio.Event()
+async def test_new_calls_are_refused_at_the_end_so_that_clients_go_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, released, refused = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    monkeypatch.setattr("asyncexec.service.server._linger", refused.wait)
     async with nothing_of_grpc_left():
         service = serving({"m": waiting(begun, released)}, **FREE)
         ports = await service.__aenter__()
@@ -206,6 +207,7 @@ async def test_new_calls_are_refused_at_the_end_so_that_clients_go_elsewhere() -
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await call(ports, "ServerLive", message("ServerLiveRequest")(), "ServerLiveResponse")
         assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        refused.set()
         released.set()
         assert (await asked).raw_output_contents == [np.float64(1.5).tobytes()]
         await ending
