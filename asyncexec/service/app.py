@@ -64,14 +64,19 @@ class InferenceApp:
         Raises:
             UnavailableError: it was closed meanwhile; NotFoundError: there is no folder of models.
         """
-        starting = self._starting
-        if starting is None or _has_failed(starting):
-            starting = self._starting = asyncio.get_running_loop().create_task(self.repository.start())
+        starting = self._begin()
         if not starting.done():
             await asyncio.wait([starting])  # it goes on though the caller leaves
         if starting.cancelled():
             raise UnavailableError("the service was closed before it had started")
         starting.result()
+
+    def _begin(self) -> asyncio.Task[None]:
+        """Begin to load the models, if nobody has done so, or if that failed."""
+        if self._starting is None or _has_failed(self._starting):
+            self._starting = asyncio.get_running_loop().create_task(self.repository.start())
+            self._starting.add_done_callback(_has_failed)  # which asks for the exception, if nobody else does
+        return self._starting
 
     async def close(self) -> None:
         """Serve nothing more; ends when the calls under way have."""
@@ -85,6 +90,15 @@ class InferenceApp:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if scope["type"] == "http" and path in _HEALTH:
+            self._begin()  # and answer meanwhile: who loads for long is alive
+            await self._routes(scope, receive, send)
+            return
+        if scope["type"] == "http" and not self._tokens.allow(_authorization(scope)):
+            response: Response = JSONResponse({"error": "unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})
+            await response(scope, receive, send)
+            return
         if self._starting is None or not self._starting.done() or _has_failed(self._starting):
             try:
                 await self.start()
@@ -92,11 +106,6 @@ class InferenceApp:
                 _LOGGER.exception("the service cannot start")
                 await _refuse(scope, receive, send)
                 return
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if scope["type"] == "http" and path not in _HEALTH and not self._tokens.allow(_authorization(scope)):
-            response: Response = JSONResponse({"error": "unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})
-            await response(scope, receive, send)
-            return
         if scope["type"] == "http" and path == "/metrics":
             await Response(self._metrics.text(), media_type=CONTENT_TYPE)(scope, receive, send)
             return

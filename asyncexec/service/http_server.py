@@ -82,7 +82,7 @@ class HttpServer(uvicorn.Server):
         drain_s: how long requests have to end.
     """
 
-    def __init__(self, app: Any, *, certificate: Path | None, key: Path | None, drain_s: float) -> None:
+    def __init__(self, app: Any, certificate: Path | None, key: Path | None, drain_s: float) -> None:
         config = uvicorn.Config(
             app,
             http=BoundedProtocol,

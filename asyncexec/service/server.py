@@ -81,40 +81,34 @@ async def serving(
     """
     app = InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes)
     gate = _Gate()
-    interceptors: list[Any] = [gate, _Authorized(Tokens(tokens))] if tokens else [gate]
-    masters = MasterSessions(allows_files=tensorflow_master_files)
-    listening = _listen(host, http_port)
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        listening = stack.enter_context(contextlib.closing(_listen(host, http_port)))
+        stack.push_async_callback(app.close)
         remote, grpc_bound = None, None
         if grpc_port is not None:
+            interceptors: list[Any] = [gate, _Authorized(Tokens(tokens))] if tokens else [gate]
             remote, grpc_bound = _grpc_server(app.repository, host, grpc_port, tls, interceptors, max_body_bytes)
             if tensorflow_master:
+                masters = MasterSessions(allows_files=tensorflow_master_files)
+                stack.push_async_callback(masters.close)
                 remote.add_generic_rpc_handlers((master_handler(masters),))
-        await app.start()
-    except BaseException:
-        listening.close()
-        await app.close()
-        raise
-    http = HttpServer(
-        app,
-        certificate=None if tls is None else tls.certificate,
-        key=None if tls is None else tls.key,
-        drain_s=drain_s,
-    )
-    task = asyncio.create_task(http.serve([listening]))
-    try:
+        certificate, key = (None, None) if tls is None else (tls.certificate, tls.key)
+        http = HttpServer(app, certificate, key, drain_s)
+        answering = asyncio.create_task(http.serve([listening]))
+        stack.push_async_callback(_end, app, http, answering, gate, remote, drain_s)
+        await app.start()  # health is told meanwhile
         if remote is not None:
             await remote.start()
         yield Ports(host, listening.getsockname()[1], grpc_bound)
-    finally:
-        app.repository.stop_being_ready()
-        await asyncio.gather(http.end(), gate.close())
-        ends: list[Awaitable[Any]] = [task]
-        if remote is not None:
-            ends.append(remote.stop(drain_s))
-        await asyncio.gather(*ends)
-        await masters.close()
-        await app.close()
+
+
+async def _end(
+    app: InferenceApp, http: HttpServer, answering: asyncio.Task[None], gate: _Gate, remote: Any, drain_s: float
+) -> None:
+    """Answer what has been accepted, and nothing more; *remote* is the gRPC server, if there is one."""
+    app.repository.stop_being_ready()
+    await asyncio.gather(http.end(), gate.close())
+    await asyncio.gather(answering, *([] if remote is None else [remote.stop(drain_s)]))
 
 
 async def serve(

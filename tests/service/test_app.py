@@ -10,6 +10,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.service.app import InferenceApp, Tokens, create_app
+from asyncexec.service.repository import ModelRepository
 from tests.service.models import sums, write_model
 
 
@@ -51,3 +52,21 @@ def test_the_scheme_of_a_token_has_no_case(value: bytes) -> None:
 @pytest.mark.parametrize("value", [None, b"", b"t", b"Bearer", b"Bearert", b"Basic t", b"Bearer tt", b"Bearer "])
 def test_what_is_no_token(value: bytes | None) -> None:
     assert not Tokens(["t"]).allow(value)
+
+
+async def test_health_is_told_while_models_are_loaded() -> None:
+    loaded = asyncio.Event()
+
+    class Slow(ModelRepository):
+        async def start(self) -> None:
+            await loaded.wait()
+            await super().start()
+
+    app = create_app(Slow(sources={"m": sums()}), tokens=["t"])
+    assert (await get(app, "/v2/health/live")).json() == {"live": True}
+    assert (await get(app, "/v2/health/ready")).status_code == 503
+    assert (await get(app, "/v2/models/m")).status_code == 401  # and not when they are there
+    loaded.set()
+    await app.start()
+    assert (await get(app, "/v2/health/ready")).json() == {"ready": True}
+    await app.close()
