@@ -48,6 +48,7 @@ class InferenceApp:
         self._routes = http_app(repository, max_body_bytes=max_body_bytes)
         self._metrics = Metrics(repository)
         self._starting: asyncio.Task[None] | None = None
+        self._has_started = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -70,6 +71,7 @@ class InferenceApp:
         if starting.cancelled():
             raise UnavailableError("the service was closed before it had started")
         starting.result()
+        self._has_started = True
 
     def _begin(self) -> asyncio.Task[None]:
         """Begin to load the models, if nobody has done so, or if that failed."""
@@ -80,7 +82,7 @@ class InferenceApp:
 
     async def close(self) -> None:
         """Serve nothing more; ends when the calls under way have."""
-        starting, self._starting = self._starting, None
+        starting, self._starting, self._has_started = self._starting, None, False
         if starting is not None and not starting.done():
             starting.cancel()
             await asyncio.wait([starting])
@@ -95,11 +97,11 @@ class InferenceApp:
             self._begin()  # and answer meanwhile: who loads for long is alive
             await self._routes(scope, receive, send)
             return
-        if scope["type"] == "http" and not self._tokens.allow(_authorization(scope)):
+        if scope["type"] == "http" and self._tokens and not self._tokens.allow(_authorization(scope)):
             response: Response = JSONResponse({"error": "unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})
             await response(scope, receive, send)
             return
-        if self._starting is None or not self._starting.done() or _has_failed(self._starting):
+        if not self._has_started:
             try:
                 await self.start()
             except Exception:
@@ -131,6 +133,9 @@ class Tokens:
 
     def __init__(self, tokens: Collection[str]) -> None:
         self._tokens = [token.encode() for token in tokens]
+
+    def __bool__(self) -> bool:
+        return bool(self._tokens)
 
     def allow(self, authorization: bytes | None) -> bool:
         """Whether the value of a caller's Authorization header has one of them; it takes as long for any value."""

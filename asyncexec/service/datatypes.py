@@ -6,9 +6,8 @@ Whatever a caller says of a size is compared with what has come before memory is
 
 from __future__ import annotations
 
-import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -39,6 +38,8 @@ _DTYPES: Final = {
 _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 _ONLY_RAW: Final = ("FP16", "BF16")
 _LENGTH: Final = struct.Struct("<I")
+_INTEGERS: Final = frozenset[type]({int})
+_TYPES: Final[Mapping[str, frozenset[type]]] = {"b": frozenset({bool}), "f": frozenset({int, float})}
 _MOST_DIMS: Final = 32
 _MOST_ELEMENTS: Final = 2**40  # more fit into no memory; products stay small integers
 _MOST_STRINGS: Final = 2**22  # each is an object, which takes more time and memory than its bytes do
@@ -62,16 +63,25 @@ def dtype_of(datatype: str, tensor: str) -> DType:
 
 def num_elements(shape: Sequence[Any], tensor: str) -> int:
     """How many elements a tensor of *shape* has; InvalidArgumentError where it is no shape."""
-    if len(shape) > _MOST_DIMS or any(type(size) is not int or size < 0 for size in shape):
-        raise InvalidArgumentError(
-            f"the shape of input '{tensor}' is a list of at most {_MOST_DIMS} sizes, which are integers from 0"
-        )
-    count = 1
+    if len(shape) > _MOST_DIMS:
+        raise _no_shape(tensor)
+    count, has_zero = 1, False
     for size in shape:
-        count *= size or 1  # numpy, too, refuses large sizes beside one of 0
+        if type(size) is not int or size < 0:
+            raise _no_shape(tensor)
+        if size:
+            count *= size
+        else:
+            has_zero = True  # numpy, too, refuses large sizes beside one of 0
         if count > _MOST_ELEMENTS:
             raise InvalidArgumentError(f"the shape of input '{tensor}' is too large")
-    return 0 if 0 in shape else count
+    return 0 if has_zero else count
+
+
+def _no_shape(tensor: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"the shape of input '{tensor}' is a list of at most {_MOST_DIMS} sizes, which are integers from 0"
+    )
 
 
 def described(datatype: str, shape: Sequence[Any], tensor: str) -> tuple[DType, int]:
@@ -171,9 +181,7 @@ def _flat(tensor: str, data: Any) -> list[Any]:
 
 def _numbers(tensor: str, datatype: str, dtype: np.dtype[Any], flat: list[Any]) -> NDArray[Any]:
     """*flat* as an array, where nothing is lost by that but the precision of floats."""
-    kinds: set[type] = set(map(type, flat))
-    allowed: dict[str, set[type]] = {"b": {bool}, "f": {int, float}}
-    if not kinds <= allowed.get(dtype.kind, {int}):
+    if not set(map(type, flat)) <= _TYPES.get(dtype.kind, _INTEGERS):
         raise _mismatch(tensor, datatype)
     if dtype.kind in "iu" and flat:
         limits = np.iinfo(dtype)
@@ -191,7 +199,7 @@ def _mismatch(tensor: str, datatype: str) -> InvalidArgumentError:
 
 
 def to_json(tensor: str, array: NDArray[Any]) -> Any:
-    """The elements of *array* as a flat list; strings are UTF-8, and what is no number is None.
+    """The elements of *array* as a flat list; strings are UTF-8, and orjson writes null for what is no number.
 
     Raises:
         InvalidArgumentError: there are strings that are not UTF-8, or FP16 or BF16: they can be sent as binary data.
@@ -203,8 +211,7 @@ def to_json(tensor: str, array: NDArray[Any]) -> Any:
             raise InvalidArgumentError(f"output '{tensor}' is no text: ask for it as binary data") from None
     if array.dtype.itemsize == 2 and array.dtype.kind not in "iu":
         raise InvalidArgumentError(f"output '{tensor}' has 16-bit floats: ask for it as binary data")
-    flat = array.ravel().tolist()
-    return [item if math.isfinite(item) else None for item in flat] if array.dtype.kind == "f" else flat
+    return array.ravel().tolist()
 
 
 def _objects(items: list[bytes]) -> NDArray[Any]:

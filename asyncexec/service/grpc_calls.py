@@ -42,7 +42,7 @@ class Failure(NamedTuple):
 async def outcome(call: Call, request: Any, data: bytes, decode: Decode | None = None) -> bytes | Failure:
     """What *call* answers to *request*, an empty message that *data* is read into, or to what *decode* makes of it."""
     try:
-        response = await call(await off_loop(len(data), lambda: _read(request, data, decode)))
+        response = await call(await off_loop(len(data), _read, request, data, decode))
         answer: bytes = response if isinstance(response, bytes) else response.SerializeToString()
         return answer
     except OpError as error:

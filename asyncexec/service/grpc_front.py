@@ -215,7 +215,7 @@ class _Calls:
 
     async def model_infer(self, request: InferRequest) -> bytes:
         answer = await self._infer(request)
-        return await off_loop(answer.num_bytes, lambda: _encoded(answer))
+        return await off_loop(answer.num_bytes, _encoded, answer)
 
     async def model_stream_infer(self, asked: tuple[InferRequest, bool]) -> bytes:
         request, wants_final = asked

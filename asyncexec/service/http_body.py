@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 import anyio.to_thread
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.service.begun import Begun
 
 T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 _LARGE_BYTES: Final = 64 * 2**10  # handling more takes long enough for other calls to notice
 _WORTH_COMPRESSING_BYTES: Final = 2**10
@@ -25,41 +27,53 @@ _CODINGS: Final = ("gzip", "deflate")
 _GZIP_BITS, _ZLIB_BITS, _RAW_BITS = zlib.MAX_WBITS + 16, zlib.MAX_WBITS, -zlib.MAX_WBITS
 
 
-async def off_loop(num_bytes: int, work: Callable[[], T]) -> T:
-    """What *work* returns; a worker thread runs it where *num_bytes* make it long."""
-    return work() if num_bytes <= _LARGE_BYTES else await anyio.to_thread.run_sync(work)
+async def off_loop(num_bytes: int, work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+    """What *work* returns for *args*; a worker thread runs it where *num_bytes* make it long."""
+    return work(*args) if num_bytes <= _LARGE_BYTES else await anyio.to_thread.run_sync(work, *args)
 
 
-async def read_body(request: Request, max_bytes: int, timeout_s: float) -> bytes:
-    """The body of *request*, decompressed.
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int, timeout_s: float) -> bytes:
+    """The body of a request with these *headers*, decompressed.
 
     Raises:
         HTTPException: 408, it has not come within *timeout_s*; 413, it has more than *max_bytes*, compressed or not;
             415, its coding is not known.
         InvalidArgumentError: it is not what its coding says.
     """
-    coding = request.headers.get("content-encoding", "").strip().lower() or "identity"
-    if coding not in (*_CODINGS, "identity"):
-        raise HTTPException(415, f"content-encoding '{coding}' is not known", {"Accept-Encoding": ", ".join(_CODINGS)})
-    try:
-        async with asyncio.timeout(timeout_s):
-            body = await _received(request, max_bytes)
-    except TimeoutError:
-        raise HTTPException(408, f"the body has not come within {timeout_s:g} s", {"Connection": "close"}) from None
-    if coding == "identity":
+    coding = _coding(headers) if b"content-encoding" in headers else None
+    received = Begun(_received(headers, receive, max_bytes))
+    if received.has_ended:  # it came with the headers
+        body = received.value or b""
+    else:
+        try:
+            async with asyncio.timeout(timeout_s):
+                body = await received
+        except TimeoutError:
+            raise HTTPException(408, f"the body has not come within {timeout_s:g} s", {"Connection": "close"}) from None
+    if coding is None:
         return body
     # A thread even where it is small: what it becomes may be 1000 times as large.
     return await anyio.to_thread.run_sync(_decompressed, body, coding, max_bytes)
 
 
-async def _received(request: Request, max_bytes: int) -> bytes:
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and (len(told) > _MOST_DIGITS or int(told) > max_bytes):
+def _coding(headers: Mapping[bytes, bytes]) -> str | None:
+    coding = headers[b"content-encoding"].decode("latin-1").strip().lower()
+    if coding in _CODINGS:
+        return coding
+    if coding in ("", "identity"):
+        return None
+    raise HTTPException(415, f"content-encoding '{coding}' is not known", {"Accept-Encoding": ", ".join(_CODINGS)})
+
+
+async def _received(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes:
+    told = headers.get(b"content-length", b"")
+    if told.isdigit() and (len(told) > _MOST_DIGITS or int(told) > max_bytes):
         raise _too_large(max_bytes)
     chunks: list[bytes] = []
     size = 0
-    while True:
-        message = await request.receive()
+    has_more = True
+    while has_more:
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk = message.get("body", b"")
@@ -67,8 +81,8 @@ async def _received(request: Request, max_bytes: int) -> bytes:
         if size > max_bytes:
             raise _too_large(max_bytes)
         chunks.append(chunk)
-        if not message.get("more_body"):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        has_more = message.get("more_body", False)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _too_large(max_bytes: int) -> HTTPException:
@@ -98,17 +112,14 @@ def _has_zlib_header(body: bytes) -> bool:
     return len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
 
 
-async def compress(response: Response, accept_encoding: str) -> None:
-    """Compress the body of *response* where the client accepts that and it is worth it."""
-    content = bytes(response.body)
-    if not accept_encoding or len(content) <= _WORTH_COMPRESSING_BYTES:
-        return
-    coding = _accepted(accept_encoding)
+async def compressed(content: bytes, headers: Mapping[bytes, bytes]) -> tuple[bytes, str | None]:
+    """*content*, and how it is coded, for a client that sent *headers*: compressed where it accepts that and gains."""
+    if len(content) <= _WORTH_COMPRESSING_BYTES:
+        return content, None
+    coding = _accepted(headers.get(b"accept-encoding", b"").decode("latin-1"))
     if coding is None:
-        return
-    response.body = await off_loop(len(content), lambda: _compressed(content, coding))
-    response.headers["content-encoding"] = coding
-    response.headers["content-length"] = str(len(response.body))
+        return content, None
+    return await off_loop(len(content), _compressed, content, coding), coding
 
 
 def _compressed(content: bytes, coding: str) -> bytes:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asyncexec.framework.errors import CancelledError
-from asyncexec.service.http_body import compress
+from asyncexec.service.begun import Begun
+from asyncexec.service.http_body import compressed
 from asyncexec.service.http_errors import error_response
 
 T = TypeVar("T")
@@ -19,26 +20,47 @@ _WATCHED_AFTER_S: Final = 0.005
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def answering(handler: Handler, respond: Callable[[Exception], Response] = error_response) -> Handler:
-    """*handler*, which answers errors too, with what *respond* makes of them."""
+def answering(handler: Handler, respond: Callable[[Exception], Response] = error_response) -> ASGIApp:
+    """*handler*, which answers errors too, with what *respond* makes of them, as the endpoint of a route."""
+    return _Answering(handler, respond)
 
-    async def answer(request: Request) -> Response:
+
+class _Answering:
+    """An ASGI app, and no function: those Starlette wraps into some more."""
+
+    __slots__ = ("_handler", "_respond")
+
+    def __init__(self, handler: Handler, respond: Callable[[Exception], Response]) -> None:
+        self._handler = handler
+        self._respond = respond
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
         try:
-            response = await handler(request)
-            await compress(response, request.headers.get("accept-encoding", ""))
+            response = await self._handler(request)
+            await _compress(response, dict(scope["headers"]))
         except Exception as error:
-            return respond(error)
-        return response
+            response = self._respond(error)
+        await response(scope, receive, send)
 
-    return answer
+
+async def _compress(response: Response, headers: Mapping[bytes, bytes]) -> None:
+    response.body, coding = await compressed(bytes(response.body), headers)
+    if coding is not None:
+        response.headers["content-encoding"] = coding
+        response.headers["content-length"] = str(len(response.body))
 
 
 async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """What *work* returns; it is cancelled when the client goes."""
+    begun = Begun(work)
+    if begun.has_ended:
+        value: T = begun.value  # type: ignore[assignment]
+        return value
     watch = _Watch(receive)
     handle = asyncio.get_running_loop().call_later(_WATCHED_AFTER_S, watch.begin)  # what is quicker needs no watch
     try:
-        return await work
+        return await begun
     except asyncio.CancelledError:
         watch.raise_for_client()
         raise

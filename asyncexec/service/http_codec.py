@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import orjson
 
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.service.datatypes import dtype_of, from_json, from_raw, to_json, to_raw
 from asyncexec.service.model import Model
-from asyncexec.service.requests import InferRequest, InferResponse, InferTensor
+from asyncexec.service.requests import NO_PARAMETERS, InferRequest, InferResponse, InferTensor, Parameter
 from asyncexec.service.signature import TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 T = TypeVar("T")
-Parameter = bool | int | float | str
 
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 
-_MOST_DIMS: Final = 32
 _MOST_DIGITS: Final = 18
 _KINDS: Final[Mapping[type, str]] = {
     dict: "an object",
@@ -41,8 +38,7 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class InferCall:
+class InferCall(NamedTuple):
     """What a body asks for.
 
     Attributes:
@@ -53,11 +49,10 @@ class InferCall:
 
     request: InferRequest
     is_binary_by_default: bool = False
-    is_binary: Mapping[str, bool] = field(default_factory=dict)
+    is_binary: Mapping[str, bool] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedResponse:
+class EncodedResponse(NamedTuple):
     """A body, and how long the JSON in it is; None where it is nothing else."""
 
     content: bytes
@@ -76,17 +71,20 @@ def decode_infer(model: Model, version: str, body: bytes, header_length: str | N
     length = _header_length(header_length, len(body))
     if length == 0:
         return _decode_only_input(model, version, body)
-    document = json_object(memoryview(body)[:length])
+    document = json_object(body if length == len(body) else memoryview(body)[:length])
     parameters = _parameters(document, "parameters")
     is_binary_by_default = optional(parameters, "binary_data_output", bool, "parameters") or False
-    wanted = _outputs(optional(document, "outputs", list) or [], is_binary_by_default=is_binary_by_default)
+    if parameters:
+        parameters = {name: value for name, value in parameters.items() if name != "binary_data_output"}
+    outputs = optional(document, "outputs", list)
+    wanted = _outputs(outputs, is_binary_by_default=is_binary_by_default) if outputs else {}
     request = InferRequest(
         model.name,
         _inputs(_required(document, "inputs", list), memoryview(body)[length:]),
         list(wanted) or None,
         version,
         optional(document, "id", str) or "",
-        {name: value for name, value in parameters.items() if name != "binary_data_output"},
+        parameters,
     )
     return InferCall(request, is_binary_by_default, wanted)
 
@@ -144,7 +142,9 @@ def json_object(body: bytes | memoryview) -> dict[str, Any]:
 def optional(owner: Mapping[str, Any], key: str, kind: type[T], where: str = "") -> T | None:
     """What *owner* has at *key*, if anything; InvalidArgumentError, saying *where*, if that is of another kind."""
     value = owner.get(key)
-    return None if value is None else _checked(value, kind, _path(where, key))
+    if value is None or type(value) is kind:
+        return value
+    return _checked(value, kind, _path(where, key))
 
 
 def _about(response: InferResponse) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _inputs(described: Sequence[Any], data: memoryview) -> dict[str, InferTensor
         where = f"inputs[{i}]"
         each = _checked(each, dict, where)
         name = _required(each, "name", str, where)
-        datatype, shape = _required(each, "datatype", str, where), _shape(each, where)
+        datatype, shape = _required(each, "datatype", str, where), _required(each, "shape", list, where)
         size = _binary_data_size(each, where)
         if name in inputs:
             raise InvalidArgumentError(f"input '{name}' is there twice")
@@ -191,14 +191,9 @@ def _inputs(described: Sequence[Any], data: memoryview) -> dict[str, InferTensor
     return inputs
 
 
-def _shape(each: dict[str, Any], where: str) -> list[int]:
-    shape = _required(each, "shape", list, where)
-    if len(shape) > _MOST_DIMS or any(type(size) is not int or size < 0 for size in shape):
-        raise InvalidArgumentError(f"'{where}.shape' is no list of at most {_MOST_DIMS} sizes, integers from 0")
-    return shape
-
-
 def _binary_data_size(each: dict[str, Any], where: str) -> int | None:
+    if each.get("parameters") is None:
+        return None
     parameters = _parameters(each, f"{where}.parameters")
     size = optional(parameters, "binary_data_size", int, f"{where}.parameters")
     if size is not None and each.get("data") is not None:
@@ -222,8 +217,10 @@ def _outputs(described: Sequence[Any], *, is_binary_by_default: bool) -> dict[st
     return outputs
 
 
-def _parameters(owner: dict[str, Any], where: str) -> dict[str, Parameter]:
-    found: dict[str, Any] = optional(owner, "parameters", dict, where.rpartition(".")[0]) or {}
+def _parameters(owner: dict[str, Any], where: str) -> Mapping[str, Parameter]:
+    if owner.get("parameters") is None:
+        return NO_PARAMETERS
+    found: dict[str, Any] = _required(owner, "parameters", dict, where.rpartition(".")[0])
     if "shared_memory_region" in found:
         raise UnimplementedError(f"'{where}' names shared memory, which this server does not use")
     return {name: _parameter(value, f"{where}.{name}") for name, value in found.items()}
@@ -282,10 +279,12 @@ def _aligned(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _required(owner: dict[str, Any], key: str, kind: type[T], where: str = "") -> T:
-    value = optional(owner, key, kind, where)
+    value = owner.get(key)
+    if type(value) is kind:
+        return value
     if value is None:
         raise InvalidArgumentError(f"'{_path(where, key)}' is missing")
-    return value
+    return _checked(value, kind, _path(where, key))
 
 
 def _checked(value: Any, kind: type[T], where: str) -> T:

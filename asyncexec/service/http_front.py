@@ -14,20 +14,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.service.http_body import off_loop, read_body
 from asyncexec.service.http_calls import answering, unless_disconnected
-from asyncexec.service.http_codec import (
-    HEADER_LENGTH,
-    decode_generate,
-    decode_infer,
-    encode_generate,
-    encode_infer,
-    json_object,
-    optional,
-)
+from asyncexec.service.http_codec import decode_generate, encode_generate, json_object, optional
 from asyncexec.service.http_errors import error_response, json_response
+from asyncexec.service.http_infer import InferEndpoint
 from asyncexec.service.http_metadata import config_as_json, model_metadata, model_statistics, server_metadata
 from asyncexec.service.model import Model
 from asyncexec.service.repository import ModelRepository
@@ -38,43 +32,66 @@ MAX_BODY_BYTES: Final = 64 * 2**20
 BODY_TIMEOUT_S: Final = 60.0
 
 _OK, _UNAVAILABLE = 200, 503
+_NAME_AND_CALL: Final = 5  # parts of /v2/models/NAME/infer
+_VERSION_AND_CALL: Final = 7  # of /v2/models/NAME/versions/N/infer
 
 
 def http_app(
     repository: ModelRepository, max_body_bytes: int = MAX_BODY_BYTES, body_timeout_s: float = BODY_TIMEOUT_S
-) -> Starlette:
+) -> ASGIApp:
     """An ASGI app that serves the models of *repository*.
 
     It takes bodies of *max_body_bytes*, decompressed, that come within *body_timeout_s*.
     """
-
-    async def refused(_: Request, error: Exception) -> Response:
-        return error_response(error)
-
-    inference = _Front(repository, max_body_bytes, body_timeout_s).routes()
+    limits = max_body_bytes, body_timeout_s
+    infer = InferEndpoint(repository, *limits)
+    front = _Front(repository, infer, *limits)
     app = Starlette(
-        routes=[*inference, *serving_routes(repository, max_body_bytes, body_timeout_s)],
-        exception_handlers={HTTPException: refused},
+        routes=[*front.routes(), *serving_routes(repository, *limits)], exception_handlers={HTTPException: _refused}
     )
     app.router.redirect_slashes = False  # a client would not follow, and finds no error in the answer
-    return app
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        asked = _asked_to_infer(scope)
+        await (app(scope, receive, send) if asked is None else infer.answer(*asked, scope, receive, send))
+
+    return answer
+
+
+def _asked_to_infer(scope: Scope) -> tuple[str, str] | None:
+    """The name and version of the model in *scope*, if that is the usual request: routes are slower to find it."""
+    if scope["type"] != "http" or scope["method"] != "POST" or scope.get("root_path"):
+        return None
+    parts: list[str] = scope["path"].split("/")
+    if parts[-1] != "infer" or parts[:3] != ["", "v2", "models"] or "" in parts[3:]:
+        return None
+    if len(parts) == _NAME_AND_CALL:
+        return parts[3], ""
+    return (parts[3], parts[5]) if len(parts) == _VERSION_AND_CALL and parts[4] == "versions" else None
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    return error_response(error)
 
 
 class _Front:
-    def __init__(self, repository: ModelRepository, max_body_bytes: int, body_timeout_s: float) -> None:
+    def __init__(
+        self, repository: ModelRepository, infer: InferEndpoint, max_body_bytes: int, body_timeout_s: float
+    ) -> None:
         self._repository = repository
+        self._infer = infer
         self._max_body_bytes = max_body_bytes
         self._body_timeout_s = body_timeout_s
 
     def routes(self) -> Iterator[Route]:
-        of_models = {
+        of_models: dict[tuple[str, str], ASGIApp] = {
             ("POST", "/infer"): self._infer,
-            ("POST", "/generate"): self._generate,
-            ("POST", "/generate_stream"): self._generate_stream,
-            ("GET", ""): self._metadata,
-            ("GET", "/ready"): self._model_ready,
-            ("GET", "/config"): self._config,
-            ("GET", "/stats"): self._stats,
+            ("POST", "/generate"): answering(self._generate),
+            ("POST", "/generate_stream"): answering(self._generate_stream),
+            ("GET", ""): answering(self._metadata),
+            ("GET", "/ready"): answering(self._model_ready),
+            ("GET", "/config"): answering(self._config),
+            ("GET", "/stats"): answering(self._stats),
         }
         others = {
             ("GET", "/v2"): self._server,
@@ -88,11 +105,11 @@ class _Front:
 
         def of(method: str) -> Iterator[Route]:
             for prefix in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
-                for (each, path), handler in of_models.items():
+                for (each, path), endpoint in of_models.items():
                     if each == method:
-                        yield Route(prefix + path, answering(handler), methods=[method])
+                        yield Route(prefix + path, endpoint, methods=[method])
 
-        # In this order: inference is what is asked for most, and "stats" is no name of a model.
+        # In this order: "stats" is no name of a model.
         yield from of("POST")
         for (method, path), handler in others.items():
             yield Route(path, answering(handler), methods=[method])
@@ -148,19 +165,6 @@ class _Front:
         await self._repository.unload(name)
         return json_response({"name": name, "unload": True})
 
-    async def _infer(self, request: Request) -> Response:
-        self._model(request)  # an unknown one is refused before its inputs are read
-        body = await self._body(request)
-        model, version, length = self._model(request), _asked(request)[1], request.headers.get(HEADER_LENGTH)
-        with model.held():
-            call = await off_loop(len(body), lambda: decode_infer(model, version, body, length))
-            response = await unless_disconnected(request.receive, model.infer(call.request))
-        encoded = await off_loop(response.num_bytes, lambda: encode_infer(call, response))
-        if encoded.header_length is None:
-            return Response(encoded.content, media_type="application/json")
-        headers = {HEADER_LENGTH: str(encoded.header_length)}
-        return Response(encoded.content, headers=headers, media_type="application/octet-stream")
-
     async def _generate(self, request: Request) -> Response:
         return Response(await self._generated(request), media_type="application/json")
 
@@ -170,23 +174,25 @@ class _Front:
 
     async def _generated(self, request: Request) -> bytes:
         self._model(request)
-        body = await self._body(request)
+        body = await self._body(request)  # an unknown model is refused before its inputs are read
         model, version = self._model(request), _asked(request)[1]
         with model.held():
-            call: InferRequest = await off_loop(len(body), lambda: decode_generate(model, version, body))
+            call: InferRequest = await off_loop(len(body), decode_generate, model, version, body)
             response = await unless_disconnected(request.receive, model.infer(call))
-        return await off_loop(response.num_bytes, lambda: encode_generate(response))
+        return await off_loop(response.num_bytes, encode_generate, response)
 
     def _model(self, request: Request) -> Model:
         return self._repository.model(*_asked(request))
 
     async def _body(self, request: Request) -> bytes:
-        return await read_body(request, self._max_body_bytes, self._body_timeout_s)
+        return await read_body(
+            dict(request.scope["headers"]), request.receive, self._max_body_bytes, self._body_timeout_s
+        )
 
     async def _document(self, request: Request) -> dict[str, Any]:
         """The body of *request*, an object; {} where there is none."""
         body = await self._body(request)
-        return await off_loop(len(body), lambda: json_object(body)) if body else {}
+        return await off_loop(len(body), json_object, body) if body else {}
 
 
 def _asked(request: Request) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +20,21 @@ _LINGER_S: Final = 0.5  # how long callers that keep their connections have to n
 _LOOK_S: Final = 0.02
 
 
+class _Forgotten(list[tuple[bytes, bytes]]):
+    """Where the headers go that follow a chunked body: nobody is to be told them as if they had come before it."""
+
+    def append(self, header: tuple[bytes, bytes]) -> None:
+        """Forget *header*."""
+
+
+_FORGOTTEN: Final = _Forgotten()
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection.  The head of a request is bounded in size and time, and what follows a body is no header."""
 
-    _head_bytes: int = 0
+    _head_bytes: int = 0  # of a head that is not complete
+    _read_bytes: int = 0  # by the last read
     _is_in_head: bool = True
     _timer: asyncio.TimerHandle | None = None
 
@@ -35,6 +47,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._read_bytes = len(data)
         super().data_received(data)
         if self._is_in_head:
             self._head_bytes += len(data)
@@ -47,18 +60,13 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._is_in_head, self._head_bytes = True, 0
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._is_in_head:
-            return  # of a chunked body's end: nobody is to be told it as if it had come before
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > _MOST_HEAD_BYTES:
-            raise InvalidArgumentError("the headers of a request are too long")
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         self._stop_waiting()
         self._is_in_head, self._head_bytes = False, 0
+        if self._read_bytes > _MOST_HEAD_BYTES and sum(map(len, chain(*self.headers))) > _MOST_HEAD_BYTES:
+            raise InvalidArgumentError("the headers of a request are too long")
         super().on_headers_complete()
+        self.headers = _FORGOTTEN
 
     def _wait_for_head(self) -> None:
         self._timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._head_is_late)

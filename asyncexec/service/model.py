@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -73,6 +73,8 @@ class Model:
             node_statistics=any(map(is_user_function, graph.operations)),  # nobody's op is timed where there is none
         )
         self.session: Session = Session(graph, session_config)
+        self._all_outputs = list(signature.outputs.values())
+        self._held = _Held(self)
         self._num_calls = 0  # under way; a session that counts them itself takes longer for each
         self._has_ended: asyncio.Event | None = None
         self._batches: _Batches | None = None
@@ -89,14 +91,14 @@ class Model:
             OpError: what the graph raises.
         """
         begin_ns = CLOCK.now_ns()
-        self._hold()
+        self._num_calls += 1
         try:
-            wanted = self._outputs(request.outputs)
+            wanted = self._outputs(request.outputs) if request.outputs else self._all_outputs
             feeds = self._feeds(request)
             ready_ns = CLOCK.now_ns()
             values = await self._run(wanted, feeds, self._deadline_s(request))
             done_ns = CLOCK.now_ns()
-            outputs = {spec.name: _as_output(spec, value) for spec, value in zip(wanted, values, strict=True)}
+            outputs = dict(map(_output, wanted, values))
         except asyncio.CancelledError:
             self.statistics.note_cancelled(CLOCK.now_ns() - begin_ns)
             raise
@@ -105,18 +107,13 @@ class Model:
             raise
         finally:
             self._let_go()
-        rows = self._num_rows(request)
+        rows = self._num_rows(request) if self._most_rows > 0 else 1
         self.statistics.note_success(rows, begin_ns, ready_ns, done_ns, CLOCK.now_ns())
         return InferResponse(self.name, self.version, request.id, outputs)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[None]:
         """The model is not closed before the block ends: for a caller that has something to do before."""
-        self._hold()
-        try:
-            yield
-        finally:
-            self._let_go()
+        return self._held
 
     def _hold(self) -> None:
         self._num_calls += 1
@@ -166,9 +163,7 @@ class Model:
             wanted_tensors = [spec.tensor for spec in wanted]
         return await run(wanted_tensors, feeds, options=None if timeout_s is None else RunOptions(timeout=timeout_s))
 
-    def _outputs(self, names: Sequence[str] | None) -> list[TensorSpec]:
-        if not names:
-            return list(self.signature.outputs.values())
+    def _outputs(self, names: Sequence[str]) -> Sequence[TensorSpec]:
         if len(set(names)) < len(names):
             raise InvalidArgumentError(f"an output is asked for twice of model '{self.name}': {', '.join(names)}")
         return [self._spec_of(name, "output") for name in names]
@@ -187,33 +182,37 @@ class Model:
         """What *request* feeds, checked."""
         specs, given = self.signature.inputs, request.inputs
         feeds: dict[Tensor[Any], NDArray[Any]] = {}
-        for name, value in given.items():
-            spec = self._spec_of(name, "input")
-            if value.datatype != spec.datatype:
+        for name, (datatype, array) in given.items():
+            spec = specs.get(name) or self._spec_of(name, "input")
+            if datatype != spec.datatype:
                 raise InvalidArgumentError(
-                    f"inference input '{name}' data-type is '{value.datatype}', but model '{self.name}' expects "
+                    f"inference input '{name}' data-type is '{datatype}', but model '{self.name}' expects "
                     f"'{spec.datatype}'"
                 )
-            shape = value.array.shape
+            shape = array.shape
             if not spec.takes(shape):
                 expected, got = (",".join(map(str, sizes)) for sizes in (spec.shape or (), shape))
                 raise InvalidArgumentError(
                     f"unexpected shape for input '{name}' for model '{self.name}'. Expected [{expected}], got [{got}]."
                 )
-            feeds[spec.tensor] = value.array
+            feeds[spec.tensor] = array
+        if len(given) < len(specs):
+            self._check_missing(given)
+        if self._most_rows > 0:
+            self._check_rows(request)
+        return feeds
+
+    def _check_missing(self, given: Collection[str]) -> None:
+        specs = self.signature.inputs
         missing = [name for name, spec in specs.items() if name not in given and not spec.is_optional]
         if missing:
             raise InvalidArgumentError(
                 f"expected {len(specs)} inputs but got {len(given)} inputs for model '{self.name}'. Got input(s) "
                 f"{list(given)}, but missing required input(s) {missing}. Please provide all required input(s)."
             )
-        self._check_rows(request)
-        return feeds
 
     def _check_rows(self, request: InferRequest) -> None:
         limit = self._most_rows
-        if limit <= 0:
-            return
         sizes = {name: value.array.shape[:1] for name, value in request.inputs.items()}
         if len(set(sizes.values())) > 1:
             told = ", ".join(f"{name} has {list(size)}" for name, size in sizes.items())
@@ -225,14 +224,13 @@ class Model:
             )
 
     def _num_rows(self, request: InferRequest) -> int:
-        if self._most_rows <= 0:
-            return 1
         return next((value.array.shape[0] for value in request.inputs.values() if value.array.ndim), 1)
 
     def _deadline_s(self, request: InferRequest) -> float | None:
-        asked = request.timeout_s if self._allows_override else None
-        limits = [limit for limit in (asked, self._timeout_s) if limit is not None]
-        return min(limits, default=None)
+        asked = request.timeout_s if request.parameters and self._allows_override else None
+        if asked is None or self._timeout_s is None:
+            return asked or self._timeout_s
+        return min(asked, self._timeout_s)
 
     def _sample(self, name: str, each: Any, rows: int) -> NDArray[Any]:
         shape = [*([max(1, rows)] if self.config.max_batch_size > 0 else []), *each.dims]
@@ -242,6 +240,21 @@ class Model:
         if dtype.kind == "O":
             return np.full(shape, b"", object)
         return np.zeros(shape, dtype)
+
+
+class _Held:
+    """Counts those who hold *model*."""
+
+    __slots__ = ("_model",)
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def __enter__(self) -> None:
+        self._model._hold()
+
+    def __exit__(self, *_: object) -> None:
+        self._model._let_go()
 
 
 class _Batches:
@@ -297,10 +310,11 @@ def _sizes(spec: TensorSpec) -> list[int | None] | None:
     return None if spec.shape is None else [None, *(None if size < 0 else size for size in spec.shape[1:])]
 
 
-def _as_output(spec: TensorSpec, value: Any) -> InferTensor:
+def _output(spec: TensorSpec, value: Any) -> tuple[str, InferTensor]:
+    """The name of an output and its tensor."""
     if isinstance(value, (bytes, str)):
         array = np.empty((), object)
         array[()] = value
     else:
         array = np.asarray(value)
-    return InferTensor(spec.datatype, array)
+    return spec.name, InferTensor(spec.datatype, array)

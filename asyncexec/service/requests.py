@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from asyncexec.framework.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-US_PER_S = 1_000_000
+Parameter: TypeAlias = bool | int | float | str
+
+US_PER_S: Final = 1_000_000
+NO_PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class InferTensor:
+class InferTensor(NamedTuple):
     """A tensor by the protocol's name of its datatype."""
 
     datatype: str
     array: NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class InferRequest:
+class InferRequest(NamedTuple):
     """One call of a model.
 
     Attributes:
@@ -39,7 +40,7 @@ class InferRequest:
     outputs: Sequence[str] | None = None
     model_version: str = ""
     id: str = ""
-    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    parameters: Mapping[str, Parameter] = NO_PARAMETERS
 
     @property
     def timeout_s(self) -> float | None:
@@ -52,17 +53,16 @@ class InferRequest:
         return timeout / US_PER_S or None
 
 
-@dataclass(frozen=True, slots=True)
-class InferResponse:
+class InferResponse(NamedTuple):
     """What a model gave: tensors by the names of outputs, in the order in which they were wanted."""
 
     model_name: str
     model_version: str
     id: str
     outputs: Mapping[str, InferTensor]
-    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    parameters: Mapping[str, Parameter] = NO_PARAMETERS
 
     @property
     def num_bytes(self) -> int:
         """The size of all tensors."""
-        return sum(tensor.array.nbytes for tensor in self.outputs.values())
+        return sum([tensor.array.nbytes for tensor in self.outputs.values()])

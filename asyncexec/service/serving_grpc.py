@@ -69,7 +69,7 @@ class _Calls:
         model = self._model(request.model_spec)
         call = InferRequest(model.name, inputs, list(request.output_filter) or None, _asked(request.model_spec)[1])
         answer = await model.infer(call)
-        return await off_loop(answer.num_bytes, lambda: _encoded(model, answer))
+        return await off_loop(answer.num_bytes, _encoded, model, answer)
 
     async def classify(self, request: Any) -> Any:
         model = self._model(request.model_spec)

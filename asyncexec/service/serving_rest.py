@@ -98,9 +98,9 @@ class _Calls:
         body = await self._body(request)
         model, version = self._model(request), _asked(request)[1]
         with model.held():
-            call = await off_loop(len(body), lambda: decode_predict(model, version, body))
+            call = await off_loop(len(body), decode_predict, model, version, body)
             response = await unless_disconnected(request.receive, model.infer(call.request))
-        return _json(await off_loop(response.num_bytes, lambda: encode_predict(call, response)))
+        return _json(await off_loop(response.num_bytes, encode_predict, call, response))
 
     async def classify(self, request: Request) -> Response:
         model, call = await self._examples(request)
@@ -115,7 +115,7 @@ class _Calls:
     async def _examples(self, request: Request) -> tuple[Model, ExamplesCall]:
         self._model(request)
         body = await self._body(request)
-        call = await off_loop(len(body), lambda: decode_examples(body))
+        call = await off_loop(len(body), decode_examples, body)
         model = self._model(request)
         check_signature(model, call.signature_name)
         return model, call
@@ -124,7 +124,9 @@ class _Calls:
         return find_model(self._repository, *_asked(request))
 
     async def _body(self, request: Request) -> bytes:
-        return await read_body(request, self._max_body_bytes, self._body_timeout_s)
+        return await read_body(
+            dict(request.scope["headers"]), request.receive, self._max_body_bytes, self._body_timeout_s
+        )
 
 
 def _json(content: bytes) -> Response:

@@ -45,11 +45,12 @@ class TensorSpec:
 
     def takes(self, shape: tuple[int, ...]) -> bool:
         """Whether a value of *shape* fits."""
-        if self.shape is None:
+        mine = self.shape
+        if mine is None:
             return True
-        return len(shape) == len(self.shape) and all(
-            known in (_ANY, size) for known, size in zip(self.shape, shape, strict=True)
-        )
+        if len(shape) != len(mine):
+            return False
+        return shape == mine or all(known in (size, _ANY) for known, size in zip(mine, shape, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
