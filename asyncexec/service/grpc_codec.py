@@ -10,7 +10,7 @@ import numpy as np
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.service.datatypes import described, from_raw, to_raw
-from asyncexec.service.requests import InferRequest, InferResponse, InferTensor
+from asyncexec.service.requests import NO_PARAMETERS, InferRequest, InferResponse, InferTensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,36 +50,38 @@ def request_of(message: Any) -> InferRequest:
             are too many inputs, outputs or parameters.
         UnimplementedError: a tensor asks for an extension that is not built.
     """
-    check_number("inputs", message.inputs)
-    check_number("outputs", message.outputs)
-    for tensor in (*message.inputs, *message.outputs):
+    tensors, wanted, raw = message.inputs, message.outputs, message.raw_input_contents
+    check_number("inputs", tensors)
+    check_number("outputs", wanted)
+    for tensor in wanted:
         _check_extensions(tensor)
-    raw = message.raw_input_contents
-    if raw and len(raw) != len(message.inputs):
+    if raw and len(raw) != len(tensors):
         raise InvalidArgumentError(
-            f"raw_input_contents has {len(raw)} elements for {len(message.inputs)} inputs: "
+            f"raw_input_contents has {len(raw)} elements for {len(tensors)} inputs: "
             "give the data of all inputs there, or of none"
         )
     inputs: dict[str, InferTensor] = {}
-    for i, tensor in enumerate(message.inputs):
-        if tensor.name in inputs:
-            raise InvalidArgumentError(f"input '{tensor.name}' is given twice")
+    for i, tensor in enumerate(tensors):
+        _check_extensions(tensor)
+        name, datatype = tensor.name, tensor.datatype
+        if name in inputs:
+            raise InvalidArgumentError(f"input '{name}' is given twice")
         if not raw:
             array = _from_contents(tensor)
         elif tensor.HasField("contents"):
             raise InvalidArgumentError(
-                f"contents field must not be specified when using raw_input_contents for '{tensor.name}'"
+                f"contents field must not be specified when using raw_input_contents for '{name}'"
             )
         else:
-            array = from_raw(tensor.name, tensor.datatype, _shape_of(tensor), raw[i])
-        inputs[tensor.name] = InferTensor(tensor.datatype, array)
+            array = from_raw(name, datatype, _shape_of(tensor), raw[i])
+        inputs[name] = InferTensor(datatype, array)
     return InferRequest(
         message.model_name,
         inputs,
-        [tensor.name for tensor in message.outputs] or None,
+        [tensor.name for tensor in wanted] if wanted else None,
         message.model_version,
         message.id,
-        parameters_of(message.parameters),
+        parameters_of(message.parameters) if message.parameters else NO_PARAMETERS,
     )
 
 
@@ -94,7 +96,8 @@ def fill_response(message: Any, response: InferResponse) -> None:
     message.model_name = response.model_name
     message.model_version = response.model_version
     message.id = response.id
-    set_parameters(message.parameters, response.parameters)
+    if response.parameters:
+        set_parameters(message.parameters, response.parameters)
     for name, value in response.outputs.items():
         message.outputs.add(name=name, datatype=value.datatype, shape=value.array.shape)
         message.raw_output_contents.append(to_raw(value.array))
@@ -131,6 +134,8 @@ def _plain(name: str, parameter: Any) -> Any:
 
 
 def _check_extensions(tensor: Any) -> None:
+    if not tensor.parameters:
+        return
     for name, told in _UNSUPPORTED.items():
         if name in tensor.parameters:
             raise UnimplementedError(f"'{tensor.name}' has the parameter '{name}': {told}")

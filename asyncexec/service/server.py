@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from asyncexec.framework.errors import UnavailableError
 from asyncexec.graph.graph import Graph
 from asyncexec.service.app import InferenceApp, Tokens, repository_of
 from asyncexec.service.grpc_front import grpc_handler
+from asyncexec.service.grpc_guard import Guard
 from asyncexec.service.http_front import MAX_BODY_BYTES
 from asyncexec.service.http_server import HttpServer
 from asyncexec.service.master_front import master_handler
@@ -31,7 +32,6 @@ _LOGGER: Final = logging.getLogger("asyncexec.service")
 _FREE_CALLS: Final = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady")
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG: Final = 2048
-_LINGER_S: Final = 0.5
 _MOST_STREAMS: Final = 1000  # of a connection over gRPC
 
 
@@ -80,22 +80,22 @@ async def serving(
         NotFoundError: there is no such folder.
     """
     app = InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes)
-    gate = _Gate()
     async with contextlib.AsyncExitStack() as stack:
         listening = stack.enter_context(contextlib.closing(_listen(host, http_port)))
         stack.push_async_callback(app.close)
-        remote, grpc_bound = None, None
+        remote, grpc_bound, guard = None, None, None
         if grpc_port is not None:
-            interceptors: list[Any] = [gate, _Authorized(Tokens(tokens))] if tokens else [gate]
-            remote, grpc_bound = _grpc_server(app.repository, host, grpc_port, tls, interceptors, max_body_bytes)
+            services = [grpc_handler(app.repository), *serving_grpc_handlers(app.repository)]
             if tensorflow_master:
                 masters = MasterSessions(allows_files=tensorflow_master_files)
                 stack.push_async_callback(masters.close)
-                remote.add_generic_rpc_handlers((master_handler(masters),))
+                services.append(master_handler(masters))
+            guard = Guard(services, Tokens(tokens), _FREE_CALLS)
+            remote, grpc_bound = _grpc_server(guard, host, grpc_port, tls, max_body_bytes)
         certificate, key = (None, None) if tls is None else (tls.certificate, tls.key)
         http = HttpServer(app, certificate, key, drain_s)
         answering = asyncio.create_task(http.serve([listening]))
-        stack.push_async_callback(_end, app, http, answering, gate, remote, drain_s)
+        stack.push_async_callback(_end, app, http, answering, guard, remote, drain_s)
         await app.start()  # health is told meanwhile
         if remote is not None:
             await remote.start()
@@ -103,11 +103,11 @@ async def serving(
 
 
 async def _end(
-    app: InferenceApp, http: HttpServer, answering: asyncio.Task[None], gate: _Gate, remote: Any, drain_s: float
+    app: InferenceApp, http: HttpServer, answering: asyncio.Task[None], guard: Guard | None, remote: Any, drain_s: float
 ) -> None:
     """Answer what has been accepted, and nothing more; *remote* is the gRPC server, if there is one."""
     app.repository.stop_being_ready()
-    await asyncio.gather(http.end(), gate.close())
+    await asyncio.gather(http.end(), *([] if guard is None else [guard.close()]))
     await asyncio.gather(answering, *([] if remote is None else [remote.stop(drain_s)]))
 
 
@@ -182,11 +182,8 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _grpc_server(
-    repository: ModelRepository, host: str, port: int, tls: Tls | None, interceptors: list[Any], max_bytes: int
-) -> tuple[Any, int]:
+def _grpc_server(guard: Guard, host: str, port: int, tls: Tls | None, max_bytes: int) -> tuple[Any, int]:
     server = grpc.aio.server(
-        interceptors=interceptors,
         options=[
             ("grpc.max_receive_message_length", max_bytes),
             ("grpc.max_send_message_length", -1),
@@ -194,7 +191,7 @@ def _grpc_server(
             ("grpc.max_concurrent_streams", _MOST_STREAMS),
         ],
     )
-    server.add_generic_rpc_handlers((grpc_handler(repository), *serving_grpc_handlers(repository)))
+    server.add_generic_rpc_handlers((guard,))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         if tls is None:
@@ -207,62 +204,3 @@ def _grpc_server(
     if not bound:
         raise UnavailableError(f"cannot listen to {address}")
     return server, bound
-
-
-async def _linger() -> None:
-    await asyncio.sleep(_LINGER_S)
-
-
-class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Refuses new calls once it is closed, with the status that lets a client try another server."""
-
-    def __init__(self) -> None:
-        self._is_used = False
-        self._is_closed = False
-
-    async def close(self) -> None:
-        """Refuse new calls, and give those who call time to notice: a server that is stopped cancels what comes."""
-        self._is_closed = True
-        if self._is_used:
-            await _linger()
-
-    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        self._is_used = True
-        handler = await continuation(details)
-        if handler is None or not self._is_closed:
-            return handler
-        return _refusing(handler, grpc.StatusCode.UNAVAILABLE, "the service is shutting down")
-
-
-class _Authorized(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Lets those call who have a token; anybody may ask whether the service is live and ready."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
-
-    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        if details.method in _FREE_CALLS:
-            return await continuation(details)
-        given = next((value for key, value in details.invocation_metadata if key == "authorization"), None)
-        if self._tokens.allow(None if given is None else given.encode()):
-            return await continuation(details)
-        handler = await continuation(details)
-        return None if handler is None else _refusing(handler, grpc.StatusCode.UNAUTHENTICATED, "unauthorized")
-
-
-def _refusing(handler: Any, status: grpc.StatusCode, told: str) -> Any:
-    """The same kind of call as *handler*, refused."""
-
-    async def refuse(request: Any, context: Any) -> Any:
-        await context.abort(status, told)
-
-    async def refuse_stream(requests: Any, context: Any) -> AsyncIterator[Any]:
-        await context.abort(status, told)
-        yield None
-
-    make = grpc.stream_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
-    return make(
-        refuse_stream if handler.response_streaming else refuse,
-        handler.request_deserializer,
-        handler.response_serializer,
-    )

@@ -194,7 +194,7 @@ async def test_callers_that_keep_their_connections_are_told_to_close_them() -> N
 
 async def test_new_calls_are_refused_at_the_end_so_that_clients_go_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, released, refused = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    monkeypatch.setattr("asyncexec.service.server._linger", refused.wait)
+    monkeypatch.setattr("asyncexec.service.grpc_guard._linger", refused.wait)
     async with nothing_of_grpc_left():
         service = serving({"m": waiting(begun, released)}, **FREE)
         ports = await service.__aenter__()
