@@ -171,9 +171,9 @@ def _inputs(described: Sequence[Any], data: memoryview) -> dict[str, InferTensor
     for i, each in enumerate(described):
         where = f"inputs[{i}]"
         each = _checked(each, dict, where)
-        name = _required(each, "name", str, where)
-        datatype, shape = _required(each, "datatype", str, where), _required(each, "shape", list, where)
-        size = _binary_data_size(each, where)
+        name, datatype = _required(each, "name", str, where), _required(each, "datatype", str, where)
+        shape = _required(each, "shape", list, where)
+        size = None if each.get("parameters") is None else _binary_data_size(each, where)
         if name in inputs:
             raise InvalidArgumentError(f"input '{name}' is there twice")
         if size is None:
@@ -192,8 +192,6 @@ def _inputs(described: Sequence[Any], data: memoryview) -> dict[str, InferTensor
 
 
 def _binary_data_size(each: dict[str, Any], where: str) -> int | None:
-    if each.get("parameters") is None:
-        return None
     parameters = _parameters(each, f"{where}.parameters")
     size = optional(parameters, "binary_data_size", int, f"{where}.parameters")
     if size is not None and each.get("data") is not None:
