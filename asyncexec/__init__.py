@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from asyncexec.framework.graph_def import GraphDef as GraphDef, NodeDef as NodeDef
     from asyncexec.framework.kernel_warning import KernelWarning as KernelWarning
     from asyncexec.framework.limiter import Limiter as Limiter
+    from asyncexec.framework.resource_mgr import ResourceMgr as ResourceMgr
     from asyncexec.framework.retry import Retry as Retry
     from asyncexec.framework.spans import (
         Hook as Hook, Span as Span, current_session as current_session, current_step as current_step,
@@ -204,6 +205,7 @@ _PUBLIC = {
     "asyncexec.framework.executor": "Executor",
     "asyncexec.framework.kernel_warning": "KernelWarning",
     "asyncexec.framework.limiter": "Limiter",
+    "asyncexec.framework.resource_mgr": "ResourceMgr",
     "asyncexec.framework.retry": "Retry",
     "asyncexec.framework.spans": "Hook Span current_session current_step",
     "asyncexec.framework.step_stats": "RunMetadata StepStats",

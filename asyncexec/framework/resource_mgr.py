@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from asyncexec.framework.errors import InvalidArgumentError
@@ -17,19 +17,32 @@ class ResourceMgr:
 
     Where there is a session, *processes* makes calls in its worker processes, and *functions* runs functions of its
     graph.
+
+    Where a name is of another kind of resource already, a graph that uses it fails with InvalidArgumentError.
+
+    Args:
+        shared: where resources are that the sessions of one event loop share; they outlive this one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shared: ResourceMgr | None = None) -> None:
+        self._shared = shared
         self.processes: ProcessCalls | None = None
         self.functions: FunctionRuntime | None = None
         self._resources: dict[tuple[str, str], Any] = {}
 
-    def lookup_or_create(self, kind: type[R], container: str, name: str, create: Callable[[], R]) -> R:
+    def lookup_or_create(
+        self, kind: type[R], container: str, name: str, create: Callable[[], R], *, is_shared: bool = False
+    ) -> R:
         """The resource of that name, made by *create* when there is none yet.
+
+        Args:
+            is_shared: whether other sessions mean the same by that name, if they share any.
 
         Raises:
             InvalidArgumentError: there is one, of another kind.
         """
+        if is_shared and self._shared is not None:
+            return self._shared.lookup_or_create(kind, container, name, create)
         key = (container, name)
         found = self._resources.get(key)
         if found is None:
@@ -54,10 +67,10 @@ class ResourceMgr:
         """Forget a resource; whether there was one."""
         return self._resources.pop((container, name), None) is not None
 
-    def close(self) -> None:
-        """Close every resource that has a ``close``, and forget all."""
-        resources, self._resources = list(self._resources.values()), {}
-        for resource in resources:
+    def close(self, containers: Collection[str] | None = None) -> None:
+        """Close every resource that has a ``close``, and forget it: all of them, or those in *containers*."""
+        closed = [key for key in self._resources if containers is None or key[0] in containers]
+        for resource in [self._resources.pop(key) for key in closed]:
             close = getattr(resource, "close", None)
             if close is not None:
                 close()

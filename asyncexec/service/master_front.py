@@ -169,8 +169,8 @@ class _Calls:
             response.local_device.add(name=name, device_type=device_type, incarnation=self._incarnation)
         return response
 
-    async def reset(self, _request: Any) -> Any:
-        await self._sessions.reset()
+    async def reset(self, request: Any) -> Any:
+        await self._sessions.reset(request.container)
         return message("ResetResponse")()
 
     async def make_callable(self, request: Any) -> Any:

@@ -43,7 +43,7 @@ NamedTensorProto name:string=1 tensor:bytes=2
 DeviceAttributes name:string=1 device_type:string=2 memory_limit:int64=4 incarnation:fixed64=6
 ConfigProto
     device_count:string>int32=1 allow_soft_placement:bool=7 graph_options:GraphOptions=10
-    operation_timeout_in_ms:int64=11
+    operation_timeout_in_ms:int64=11 isolate_session_state:bool=15
 GraphOptions optimizer_options:OptimizerOptions=3 place_pruned_graph:bool=6
 OptimizerOptions opt_level:int32=3
 RunOptions trace_level:int32=1 timeout_in_ms:int64=2 output_partition_graphs:bool=5

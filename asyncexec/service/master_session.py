@@ -15,6 +15,7 @@ from asyncexec.framework.errors import (
     PermissionDeniedError,
     ResourceExhaustedError,
 )
+from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.framework.tensor_proto import ByteBudget
 from asyncexec.graph.graph import Graph
@@ -108,6 +109,7 @@ class MasterSession:
 
     Args:
         config: a message ConfigProto.
+        resources: has the variables, and the named queues and tables, of all sessions.
         allowed_ops: op types that reach outside the graph and that its graph may have all the same.
         idle_s: after so many seconds without a call, *on_idle* is called.
 
@@ -118,13 +120,19 @@ class MasterSession:
     """
 
     def __init__(
-        self, config: Any, allowed_ops: frozenset[str], idle_s: float, on_idle: Callable[[MasterSession], None]
+        self,
+        config: Any,
+        resources: ResourceMgr,
+        allowed_ops: frozenset[str],
+        idle_s: float,
+        on_idle: Callable[[MasterSession], None],
     ) -> None:
         self.handle: str = secrets.token_hex(16)
         self.graph_version: int = 0
         self._allowed_ops = allowed_ops
         self._idle_s, self._on_idle = idle_s, on_idle
-        self._session = Session(Graph(), _session_config(config))
+        shared = None if config.isolate_session_state else resources
+        self._session = Session(Graph(), _session_config(config), resources=shared)
         self._extending = asyncio.Lock()
         self._partial_runs: dict[str, _OpenPartialRun] = {}
         self._callables: dict[int, tuple[Signature, Any]] = {}

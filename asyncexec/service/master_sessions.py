@@ -6,11 +6,12 @@ A client that vanishes closes nothing, so a session that nobody has used for lon
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from asyncexec.framework.errors import AbortedError, ResourceExhaustedError, UnavailableError
+from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.ops.io.files import FILE_OPS
 from asyncexec.service.master_session import MasterSession
 
@@ -37,6 +38,7 @@ class MasterSessions:
         self._allowed_ops = FILE_OPS if allows_files else frozenset[str]()
         self._session_idle_s = session_idle_s
         self._max_sessions = max_sessions
+        self._resources = ResourceMgr()
         self._sessions: dict[str, MasterSession] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -55,7 +57,7 @@ class MasterSessions:
             raise UnavailableError("the service is ending")
         if len(self._sessions) >= self._max_sessions:
             raise ResourceExhaustedError(f"there are {self._max_sessions} sessions", hint="close some")
-        session = MasterSession(config, self._allowed_ops, self._session_idle_s, self._drop)
+        session = MasterSession(config, self._resources, self._allowed_ops, self._session_idle_s, self._drop)
         self._sessions[session.handle] = session
         try:
             with session.used():
@@ -86,9 +88,10 @@ class MasterSessions:
         if session is not None:
             await session.close()
 
-    async def reset(self) -> None:
-        """Close all sessions."""
+    async def reset(self, containers: Collection[str] = ()) -> None:
+        """Close all sessions, and drop what they share: in *containers*, or all of it."""
         await asyncio.gather(*map(self.close_session, list(self._sessions)), *self._closing)
+        self._resources.close(containers or None)
 
     async def close(self) -> None:
         """Close all sessions; there are no more then."""

@@ -73,6 +73,8 @@ class Session(ShownSession):
         config: see SessionConfig.
         clock, cost_model: measure kernels, and decide which kernels are cheap enough for the event loop.
         hooks: are told when its steps, streams, items, nodes, retries, batches and cancellations begin and end.
+        resources: has the variables, and the named queues and tables, that sessions of one event loop share by name.
+            They outlive the session; whoever made it closes it.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Session(ShownSession):
         clock: Clock = CLOCK,
         cost_model: CostModel | None = None,
         hooks: Sequence[Hook] = (),
+        resources: ResourceMgr | None = None,
     ) -> None:
         if not isinstance(graph, Graph):
             raise InvalidTypeError(f"a session runs an ax.Graph, not {type(graph).__name__}")
@@ -90,7 +93,7 @@ class Session(ShownSession):
         self.config: SessionConfig = config or _DEFAULT_CONFIG
         if self.config.keep_freed_memory:
             keep_freed_memory()
-        self._resource_mgr = ResourceMgr()
+        self._resource_mgr = ResourceMgr(resources)
         self._clock, self._times = clock, NodeTimes()
         self._spans = Spans(self, (*hooks, self._times) if self.config.node_statistics else hooks, clock)
         self._state = GraphExecutionState(graph, self.config, self._resource_mgr, clock, cost_model, self._spans)

@@ -93,6 +93,26 @@ def variables_and_extension() -> None:
         assert abs(session.run(variable) - 1.0) < 1e-4
 
 
+def shared_state() -> None:
+    variable = v1.get_variable("shared", initializer=1)
+    changed = v1.assign_add(variable, 1)
+    named, own = (tf.queue.FIFOQueue(3, [tf.int32], shared_name=name, name="q") for name in ("q", None))
+    sizes = [named.size(), own.size()]
+    with v1.Session(TARGET) as session:
+        session.run([variable.initializer, named.enqueue(7), own.enqueue(7)])
+        assert session.run(changed) == 2
+        with v1.Session(TARGET) as other:
+            assert other.run([changed, *sizes]) == [3, 1, 0]
+    with v1.Session(TARGET, config=v1.ConfigProto(isolate_session_state=True)) as apart:
+        raises(tf.errors.NotFoundError, lambda: apart.run(changed))
+    with v1.Session(TARGET) as later:
+        assert later.run([changed, *sizes]) == [4, 1, 0]
+    v1.Session.reset(TARGET)
+    with v1.Session(TARGET) as last:
+        raises(tf.errors.NotFoundError, lambda: last.run(changed))
+        assert last.run(sizes) == [0, 0]
+
+
 def functions() -> None:
     @tf.function
     def f(x: Any) -> Any:
@@ -159,7 +179,9 @@ def golden_graphs() -> None:
             arrays = dict(data)
         with v1.Graph().as_default() as graph:
             tf.import_graph_def(v1.GraphDef.FromString((folder / "graph.pb").read_bytes()), name="")
-            with v1.Session(TARGET, config=v1.ConfigProto(**meta["session_config"])) as session:
+            with v1.Session(
+                TARGET, config=v1.ConfigProto(isolate_session_state=True, **meta["session_config"])
+            ) as session:
                 for number, run in enumerate(meta["runs"]):
                     try:
                         golden_run(session, graph, meta, run, arrays)
@@ -207,6 +229,7 @@ CHECKS = (
     strings_and_large_tensors,
     errors,
     variables_and_extension,
+    shared_state,
     functions,
     partial_runs_and_callables,
     timeouts_and_traces,

@@ -166,19 +166,33 @@ async def test_fetches_have_the_order_and_the_names_of_the_request() -> None:
         assert [float(value[0]) for value in (z, y, again, short)] == [3, 2, 3, 2]
 
 
-async def test_variables_are_those_of_their_session() -> None:
-    def counter() -> None:
-        variable = ax.Variable(1, name="v")
-        ax.group(variable.initializer, name="init")
-        with ax.control_dependencies([variable.assign_add(1)]):
-            ax.identity(variable.read_value(), name="next")
+def states() -> None:
+    """A variable, and two queues, of which one has a name that is shared."""
+    variable = ax.Variable(1, name="v")
+    with ax.control_dependencies([variable.assign_add(1)]):
+        ax.identity(variable.read_value(), name="next")
+    named = ax.FIFOQueue(9, [ax.int32], shared_name="q", name="named")
+    own = ax.FIFOQueue(9, [ax.int32], name="own")
+    ax.group(variable.initializer, named.enqueue(7), own.enqueue(7), name="init")
+    ax.stack([named.size(), own.size()], name="sizes")
 
+
+async def test_sessions_share_what_has_a_name_until_a_reset() -> None:
     async with serving() as client:
-        first, second = await client.create(counter), await client.create(counter)
-        for session in (first, second):
-            assert await session.run([], {}, ["init"]) == []
-        assert [await first.run(["next:0"]) for _ in range(2)] == [[2], [3]]
-        assert await second.run(["next:0"]) == [2]
+        first, second = await client.create(states), await client.create(states)
+        assert await first.run([], {}, ["init"]) == []
+        assert [*await first.run(["next:0"]), *await second.run(["next:0"])] == [2, 3]
+        assert [(await each.run(["sizes:0"]))[0].tolist() for each in (first, second)] == [[1, 1], [1, 0]]
+        await client("CloseSession", session_handle=first.handle)
+        assert await second.run(["next:0"]) == [4]
+        apart = await client.create(states, isolate_session_state=True)
+        assert (await apart.refused(["next:0"]))[0] is Code.NOT_FOUND
+        await client("Reset", container=["another"])
+        assert await (await client.create(states)).run(["next:0"]) == [5]
+        await client("Reset")
+        later = await client.create(states)
+        assert (await later.refused(["next:0"]))[0] is Code.NOT_FOUND
+        assert (await later.run(["sizes:0"]))[0].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from asyncexec.framework.shape_inference import InferenceContext, no_outputs, sc
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.ops.state.lookup_table import HashTable, LookupTable, MutableDenseHashTable, MutableHashTable, listed
+from asyncexec.ops.state.variable_state import DEFAULT_CONTAINER
 
 _TABLE: Final = (
     "container: string = ''; shared_name: string = ''; use_node_name_sharing: bool = False; key_dtype: type;"
@@ -103,11 +104,12 @@ register_op(
 def _table_of(construction: OpKernelConstruction, create: Callable[[], LookupTable]) -> LookupTable:
     """The table of this node; InvalidArgumentError when there is one of that name with other dtypes."""
     name = construction.attr("shared_name").decode("utf-8", "replace")
-    container = construction.attr("container").decode("utf-8", "replace")
-    if not name:
-        name = construction.name
-        container += "" if construction.attr("use_node_name_sharing") else "/private table"
-    table = construction.resource_mgr.lookup_or_create(LookupTable, container, name, create)
+    container = construction.attr("container").decode("utf-8", "replace") or DEFAULT_CONTAINER
+    is_shared = bool(name) or construction.attr("use_node_name_sharing")
+    if not is_shared:
+        container += "/private table"
+    name = name or construction.name
+    table = construction.resource_mgr.lookup_or_create(LookupTable, container, name, create, is_shared=is_shared)
     table.check_dtypes(construction.attr("key_dtype"), construction.attr("value_dtype"))
     return table
 

@@ -160,6 +160,7 @@ def _lookup(
         container,
         shared or f"_queue_{construction.name}",
         lambda: create(name, dtypes, shapes, capacity),
+        is_shared=bool(shared),
     )
     _require_same(found, kind, create(name, dtypes, shapes, capacity))
     return lambda: found

@@ -126,7 +126,7 @@ def variable_of(construction: OpKernelConstruction) -> Variable:
     def create() -> Variable:
         return Variable(name, dtype, shape, container)
 
-    found = construction.resource_mgr.lookup_or_create(Variable, container, name, create)
+    found = construction.resource_mgr.lookup_or_create(Variable, container, name, create, is_shared=True)
     found.require_dtype(dtype)
     return found
 
