@@ -78,8 +78,10 @@ class Model:
         self._num_calls = 0  # under way; a session that counts them itself takes longer for each
         self._has_ended: asyncio.Event | None = None
         self._batches: _Batches | None = None
-        if config.WhichOneof("scheduling_choice") == "dynamic_batching" and config.max_batch_size > 1:
-            self._batches = _Batches(self, count or 1, most_queued)
+        batching = self._batching()
+        if batching is not None and config.max_batch_size > 1:
+            inputs, outputs = self._tensors()
+            self._batches = _Batches(self, inputs, outputs, batching, count or 1, most_queued)
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """The answer to *request*.
@@ -96,7 +98,7 @@ class Model:
             wanted = self._outputs(request.outputs) if request.outputs else self._all_outputs
             feeds = self._feeds(request)
             ready_ns = CLOCK.now_ns()
-            values = await self._run(wanted, feeds, self._deadline_s(request))
+            values = await self._values(request, wanted, feeds)
             done_ns = CLOCK.now_ns()
             outputs = dict(map(_output, wanted, values))
         except asyncio.CancelledError:
@@ -141,8 +143,10 @@ class Model:
                 for name, each in sample.inputs.items()
             }
             for _ in range(max(1, sample.count)):
-                feeds = self._feeds(InferRequest(self.name, inputs))
-                await self._run(list(self.signature.outputs.values()), feeds, None)
+                await self._warm(self._feeds(InferRequest(self.name, inputs)))
+
+    async def _warm(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> None:
+        await self._run(list(self.signature.outputs.values()), feeds, None)
 
     async def close(self) -> None:
         """Take no more calls, and end when those under way have."""
@@ -152,6 +156,20 @@ class Model:
         if self._batches is not None:
             await self._batches.close()
         await self.session.close()
+
+    def _batching(self) -> Any:
+        """What the config says of batches; None where each call runs alone."""
+        return self.config.dynamic_batching if self.config.HasField("dynamic_batching") else None
+
+    def _tensors(self) -> tuple[list[TensorSpec], list[TensorSpec]]:
+        """What a run takes and gives."""
+        return list(self.signature.inputs.values()), list(self.signature.outputs.values())
+
+    def _values(
+        self, request: InferRequest, wanted: Sequence[TensorSpec], feeds: Mapping[Tensor[Any], NDArray[Any]]
+    ) -> Awaitable[Sequence[Any]]:
+        """The values of *wanted* for *request*, which feeds *feeds*."""
+        return self._run(wanted, feeds, self._deadline_s(request))
 
     async def _run(
         self, wanted: Sequence[TensorSpec], feeds: Mapping[Tensor[Any], NDArray[Any]], timeout_s: float | None
@@ -260,11 +278,19 @@ class _Held:
 class _Batches:
     """One run of a model for the rows of many calls: a graph around its session, whose only op is ``ax.batch``."""
 
-    def __init__(self, model: Model, max_running: int, most_queued: int | None) -> None:
-        config, signature, inner = model.config, model.signature, model.session
-        self._inputs = list(signature.inputs.values())
-        self._outputs = {spec.name: i for i, spec in enumerate(signature.outputs.values())}
-        fetches = [spec.tensor for spec in signature.outputs.values()]
+    def __init__(
+        self,
+        model: Model,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        batching: Any,
+        max_running: int,
+        most_queued: int | None,
+    ) -> None:
+        config, inner = model.config, model.session
+        self._inputs = inputs
+        self._outputs = {spec.name: i for i, spec in enumerate(outputs)}
+        fetches = [spec.tensor for spec in outputs]
         tensors = [spec.tensor for spec in self._inputs]
 
         @op(outputs=[tensor.dtype for tensor in fetches])
@@ -272,12 +298,12 @@ class _Batches:
             results = await inner.run(fetches, dict(zip(tensors, values, strict=True)))
             return tuple(results) if len(results) > 1 else results[0]
 
-        preferred = sorted(config.dynamic_batching.preferred_batch_size)
+        preferred = sorted(batching.preferred_batch_size)
         most = min(config.max_batch_size, preferred[-1]) if preferred else config.max_batch_size
 
         @batch(
             max_size=most,
-            timeout_s=config.dynamic_batching.max_queue_delay_microseconds / US_PER_S,
+            timeout_s=batching.max_queue_delay_microseconds / US_PER_S,
             max_queued=most_queued,
             max_running=max_running,
         )

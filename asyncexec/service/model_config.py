@@ -16,7 +16,8 @@ from asyncexec.service.signature import Signature, TensorSpec
 CONFIG_TEXT: Final = "config.pbtxt"
 CONFIG_JSON: Final = "config.json"
 _BACKEND: Final = "asyncexec"
-_UNBUILT: Final = ("sequence_batching", "ensemble_scheduling")
+_IDLE_US: Final = 10**6  # of a sequence, unless its model's config says otherwise
+MOST_SEQUENCES: Final = 10**4  # of a model at a time
 _MOST_QUEUED: Final = 10**6
 _MOST_INSTANCES: Final = 10**4
 _LONGEST_DELAY_US: Final = 10**9  # about a quarter of an hour
@@ -74,13 +75,14 @@ def check(config: Any, name: str) -> None:
         )
     if config.max_batch_size < 0:
         raise InvalidArgumentError(f"'max_batch_size' of model '{name}' is {config.max_batch_size}, less than 0")
-    choice = config.WhichOneof("scheduling_choice")
-    if choice in _UNBUILT:
+    if config.HasField("ensemble_scheduling"):
         raise InvalidArgumentError(
-            f"model '{name}' asks for {choice}, which is not to be had", hint="put the models into one graph"
+            f"model '{name}' asks for ensemble_scheduling, which is not to be had", hint="put the models into one graph"
         )
     if config.model_transaction_policy.decoupled:
         raise InvalidArgumentError(f"model '{name}' asks for decoupled responses, which are not to be had")
+    if config.sequence_batching.iterative_sequence:
+        raise InvalidArgumentError(f"model '{name}' asks for iterative_sequence, which is not to be had")
     default = Path(config.default_model_filename)
     if default.name != config.default_model_filename or default.name == "..":
         raise InvalidArgumentError(f"'default_model_filename' of model '{name}' is no file's name: {default}")
@@ -100,6 +102,14 @@ def _numbers(config: Any) -> Iterator[tuple[str, int, int, int]]:
     queue = batching.default_queue_policy
     yield f"{policy}.max_queue_size", queue.max_queue_size, 0, _MOST_QUEUED
     yield f"{policy}.default_timeout_microseconds", queue.default_timeout_microseconds, 0, _LONGEST_TIMEOUT_US
+    sequences, oldest = config.sequence_batching, config.sequence_batching.oldest
+    idle = "sequence_batching.max_sequence_idle_microseconds"
+    yield idle, sequences.max_sequence_idle_microseconds, 0, _LONGEST_TIMEOUT_US
+    yield "sequence_batching.oldest.max_candidate_sequences", oldest.max_candidate_sequences, 0, MOST_SEQUENCES
+    for size in oldest.preferred_batch_size:
+        yield "sequence_batching.oldest.preferred_batch_size", size, 1, config.max_batch_size
+    delay = "sequence_batching.oldest.max_queue_delay_microseconds"
+    yield delay, oldest.max_queue_delay_microseconds, 0, _LONGEST_DELAY_US
     for group in config.instance_group:
         yield "instance_group.count", group.count, 0, _MOST_INSTANCES
     yield "model_warmup.count", sum(max(1, sample.count) for sample in config.model_warmup), 0, _MOST_WARM_RUNS
@@ -120,6 +130,8 @@ def complete(config: Any, name: str, signature: Signature) -> Any:
     full.platform = full.platform or _BACKEND
     if full.version_policy.WhichOneof("policy_choice") is None:
         full.version_policy.latest.num_versions = 1
+    if full.HasField("sequence_batching") and not full.sequence_batching.max_sequence_idle_microseconds:
+        full.sequence_batching.max_sequence_idle_microseconds = _IDLE_US
     has_batch = full.max_batch_size > 0
     if not full.input:
         _describe(full.input, signature.inputs.values(), has_batch=has_batch)

@@ -15,6 +15,7 @@ from asyncexec.graph.node import Tensor
 from asyncexec.importers.saved_model import load_saved_model
 from asyncexec.importers.tf_graph_def import load_graph_def
 from asyncexec.service.model_config import check, complete, config_in, versions_to_serve
+from asyncexec.service.sequence_config import SequenceSpec, sequence_spec
 from asyncexec.service.signature import DEFAULT_SIGNATURE, PREDICT, Signature, signature_of
 
 _SAVED_MODEL: Final = "model.savedmodel"
@@ -56,14 +57,18 @@ class ReadModel:
     graph: Graph
     signature: Signature
     config: Any
+    sequence: SequenceSpec | None = None
 
     @classmethod
-    def of(cls, name: str, version: str, source: ModelSource, config: Any) -> ReadModel:
-        """The model called *name* of *source*; InvalidArgumentError where *config* does not fit."""
+    def of(cls, name: str, version: str, source: ModelSource, config: Any, folder: Path | None = None) -> ReadModel:
+        """The model called *name* of *source*, in *folder*; InvalidArgumentError where *config* does not fit."""
         check(config, name)
-        found = signature_of(source.graph, source.inputs, source.outputs, config)
+        graph = source.graph
+        sequence = sequence_spec(graph, source.inputs or {}, source.outputs or {}, config, folder)
+        hidden = frozenset() if sequence is None else sequence.hidden
+        found = signature_of(graph, source.inputs, source.outputs, config, hidden)
         signature = replace(found, name=source.signature_name, method_name=source.method_name)
-        return cls(version, source.graph, signature, complete(config, name, signature))
+        return cls(version, graph, signature, complete(config, name, signature), sequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,7 @@ def _read_version(
 ) -> ReadModel | FailedVersion:
     try:
         source = _source_in(path, config.default_model_filename, allow_python=allow_python)
-        return ReadModel.of(folder.name, str(version), source, config)
+        return ReadModel.of(folder.name, str(version), source, config, folder)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # of a graph.py it may be any, also SystemExit

@@ -33,6 +33,7 @@ from asyncexec.service.model_files import (
     model_folders,
     read_model,
 )
+from asyncexec.service.model_kinds import make_model
 
 Control: TypeAlias = Literal["none", "explicit", "poll"]
 Parameter: TypeAlias = str | bytes | bool | int
@@ -307,7 +308,7 @@ class ModelRepository:
 
     async def _make(self, name: str, read: ReadModel) -> Model:
         """The model that was *read*, warmed up."""
-        model = Model(name, read.version, read.graph, read.signature, read.config)
+        model = make_model(name, read)
         try:
             await model.warm_up()
         except BaseException:

@@ -6,7 +6,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 NAME: Final = "asyncexec"
-EXTENSIONS: Final = ("binary_tensor_data", "model_configuration", "model_repository", "statistics")
+EXTENSIONS: Final = (
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "sequence",
+    "sequence(string_id)",
+    "statistics",
+)
 HTTP_EXTENSIONS: Final = (*EXTENSIONS, "generate")
 
 

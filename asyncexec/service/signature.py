@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -73,6 +74,7 @@ def signature_of(
     inputs: Mapping[str, Tensor[Any]] | None = None,
     outputs: Mapping[str, Tensor[Any]] | None = None,
     config: Any = None,
+    hidden: AbstractSet[Tensor[Any]] = frozenset(),
 ) -> Signature:
     """What a model of *graph* takes and gives.
 
@@ -80,6 +82,7 @@ def signature_of(
         inputs: tensors to feed by name; by default the placeholders, by the names of their nodes.
         outputs: tensors to fetch by name; by default what nothing consumes.
         config: the ModelConfig; what it names are the inputs and outputs, with its datatypes and sizes.
+        hidden: what clients neither send nor get, unless the config names it as an output.
 
     Raises:
         InvalidArgumentError: the config names what is not there, or has another datatype, or sizes that do not fit;
@@ -89,6 +92,9 @@ def signature_of(
         inputs = {node.name: node.outputs[0] for node in graph.operations if node.op in PLACEHOLDERS}
     if outputs is None:
         outputs = dict(_ends(output_nodes(graph.operations)))
+    inputs = {name: tensor for name, tensor in inputs.items() if tensor not in hidden}
+    if config is None or not config.output:
+        outputs = {name: tensor for name, tensor in outputs.items() if tensor not in hidden}
     has_batch = config is not None and config.max_batch_size > 0
     takes = _specs(graph, inputs, () if config is None else config.input, "input", has_batch=has_batch)
     gives = _specs(graph, outputs, () if config is None else config.output, "output", has_batch=has_batch)
@@ -115,9 +121,7 @@ def _specs(
         if tensor is None:
             tensor = _found(graph, each.name, role, tensors)
         spec = _spec(each.name, tensor)
-        value = type(each).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number.get(each.data_type)
-        wanted = str(each.data_type) if value is None else value.name
-        wanted = {"TYPE_STRING": "TYPE_BYTES"}.get(wanted, wanted)
+        wanted = declared_type(each)
         if wanted not in ("TYPE_INVALID", f"{_TYPE}{spec.datatype}"):
             raise InvalidArgumentError(f"{role} {each.name!r} is {spec.datatype}, and its config says {wanted}")
         dims = ([_ANY] if has_batch else []) + list(each.dims)
@@ -127,6 +131,19 @@ def _specs(
         is_optional = spec.is_optional or (role == "input" and each.optional)
         specs[each.name] = TensorSpec(each.name, spec.datatype, shape, tensor, is_optional)
     return specs
+
+
+def declared_type(each: Any) -> str:
+    """What *each*, a message of a ModelConfig, says of a data type: "TYPE_" and the protocol's name of it."""
+    value = type(each).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number.get(each.data_type)
+    name = str(each.data_type) if value is None else value.name
+    return {"TYPE_STRING": "TYPE_BYTES"}.get(name, name)
+
+
+def spec_of(graph: Graph, name: str, role: str, tensors: Mapping[str, Tensor[Any]]) -> TensorSpec:
+    """The spec of what is called *name* in *tensors* or in *graph*; InvalidArgumentError where nothing is."""
+    tensor = tensors.get(name)
+    return _spec(name, _found(graph, name, role, tensors) if tensor is None else tensor)
 
 
 def _found(graph: Graph, name: str, role: str, tensors: Mapping[str, Tensor[Any]]) -> Tensor[Any]:

@@ -13,6 +13,7 @@ import asyncexec as ax
 from asyncexec.service.model import Model
 from asyncexec.service.model_config import config_of
 from asyncexec.service.model_files import ModelSource, ReadModel
+from asyncexec.service.model_kinds import make_model
 from asyncexec.service.requests import InferTensor
 
 
@@ -30,7 +31,7 @@ def model_of(source: ax.Graph | ModelSource, **config: Any) -> Model:
     """Model "m", of *source*, with the fields of its configuration."""
     given = source if isinstance(source, ModelSource) else ModelSource(source)
     read = ReadModel.of("m", "1", given, config_of(config, "the config of the test"))
-    return Model("m", "1", read.graph, read.signature, read.config)
+    return make_model("m", read)
 
 
 def rows(value: float, count: int = 1, width: int = 3) -> InferTensor:

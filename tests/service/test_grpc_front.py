@@ -272,7 +272,8 @@ async def test_server_metadata() -> None:
     async with serving(Served()) as client:
         told = await client("ServerMetadata")
         assert (told.name, told.version) == ("asyncexec", "0.1.0")
-        assert {*told.extensions} == {"binary_tensor_data", "statistics", "model_repository", "model_configuration"}
+        known = {"binary_tensor_data", "statistics", "model_repository", "model_configuration"}
+        assert {*told.extensions} == {*known, "sequence", "sequence(string_id)"}
 
 
 async def test_model_metadata_and_config() -> None:

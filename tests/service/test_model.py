@@ -185,7 +185,7 @@ async def test_an_input_that_the_graph_has_a_value_for_may_be_left_out() -> None
         ({"input": [{"name": "x", "dims": [4, 4]}]}, "its config says [4, 4]"),
         ({"output": [{"name": "z"}]}, "unexpected inference output 'z', allowed outputs are: diff, sum"),
         ({"max_batch_size": -1}, "is -1, less than 0"),
-        ({"sequence_batching": {}}, "sequence_batching"),
+        ({"sequence_batching": {"iterative_sequence": True}}, "iterative_sequence"),
         ({"name": "other"}, "directory name must equal model name"),
         ({"no_such_field": 1}, "no_such_field"),
     ],

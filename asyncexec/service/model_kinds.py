@@ -1,0 +1,15 @@
+"""Which kind of model a version that has been read is."""
+
+from __future__ import annotations
+
+from asyncexec.service.model import Model
+from asyncexec.service.model_files import ReadModel
+from asyncexec.service.sequence_model import SequenceModel
+
+
+def make_model(name: str, read: ReadModel) -> Model:
+    """The model called *name* that was *read*."""
+    graph, signature, config = read.graph, read.signature, read.config
+    if read.sequence is not None:
+        return SequenceModel(name, read.version, graph, signature, config, read.sequence)
+    return Model(name, read.version, graph, signature, config)
