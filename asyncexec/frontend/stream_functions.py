@@ -140,7 +140,7 @@ class SourceKernel:
 
 
 def source(
-    values: Values[Any] | Callable[[], Values[Any]], dtype: DTypeLike, shape: ShapeLike = None, name: str | None = None
+    values: Values[Any] | Callable[..., Values[Any]], dtype: DTypeLike, shape: ShapeLike = None, name: str | None = None
 ) -> Tensor:
     """A tensor that ``session.stream(fetches)`` draws from *values*, one value for each item.
 

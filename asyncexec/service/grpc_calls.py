@@ -39,25 +39,30 @@ class Failure(NamedTuple):
     details: str
 
 
+CANCELLED: Final = Failure(grpc.StatusCode.CANCELLED, "the model cancelled the call")
+INTERNAL: Final = Failure(grpc.StatusCode.INTERNAL, "internal error")
+
+
 async def outcome(call: Call, request: Any, data: bytes, decode: Decode | None = None) -> bytes | Failure:
     """What *call* answers to *request*, an empty message that *data* is read into, or to what *decode* makes of it."""
     try:
-        response = await call(await off_loop(len(data), _read, request, data, decode))
+        response = await call(await off_loop(len(data), read_message, request, data, decode))
         answer: bytes = response if isinstance(response, bytes) else response.SerializeToString()
         return answer
     except OpError as error:
-        return _failure_of(error)
+        return failure_of(error)
     except asyncio.CancelledError:
-        if _is_cancelled():
+        if is_cancelled():
             raise
         # The model's own code raised it.  grpc takes it for a cancellation by the client, and would send no status.
-        return Failure(grpc.StatusCode.CANCELLED, "the model cancelled the call")
+        return CANCELLED
     except Exception:
         _LOGGER.exception("a call with %s failed", request.DESCRIPTOR.name)
-        return Failure(grpc.StatusCode.INTERNAL, "internal error")
+        return INTERNAL
 
 
-def _read(request: Any, data: bytes, decode: Decode | None) -> Any:
+def read_message(request: Any, data: bytes, decode: Decode | None) -> Any:
+    """*request*, an empty message that *data* is read into, or what *decode* makes of it; InvalidArgumentError."""
     try:
         request.ParseFromString(data)
     except DecodeError:
@@ -65,13 +70,15 @@ def _read(request: Any, data: bytes, decode: Decode | None) -> Any:
     return request if decode is None else decode(request)
 
 
-def _is_cancelled() -> bool:
+def is_cancelled() -> bool:
+    """Whether somebody has cancelled the running task."""
     # A function of its own: a frame that an exception of the task knows must not know the task.
     task = asyncio.current_task()
     return task is None or bool(task.cancelling())
 
 
-def _failure_of(error: OpError) -> Failure:
+def failure_of(error: OpError) -> Failure:
+    """What the caller is told of *error*."""
     code, text = told_to_client(error)
     code = Code.UNAVAILABLE if code is Code.RESOURCE_EXHAUSTED else code  # so that clients try again
     return Failure(grpc.StatusCode[code.name], text.encode(errors="replace")[:_MOST_DETAILS].decode(errors="ignore"))

@@ -1,34 +1,27 @@
 """The gRPC front: the calls of ``inference.GRPCInferenceService`` as handlers for a server of ``grpc.aio``.
 
-Requests of one stream run at once and are answered in their order.  grpc.aio cancels the task of a call whose client
-has gone or whose deadline has passed; that task owns all others of a stream.
+grpc.aio cancels the task of a call whose client has gone or whose deadline has passed.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
 import grpc
 
 from asyncexec.framework.errors import UnimplementedError
-from asyncexec.service.grpc_calls import Call, Context, Failure, outcome, unary
-from asyncexec.service.grpc_codec import fill_response, parameters_of, request_of, set_parameters
+from asyncexec.service.grpc_calls import Call, unary
+from asyncexec.service.grpc_codec import fill_response, parameters_of, request_of
+from asyncexec.service.grpc_stream import StreamHandler
 from asyncexec.service.http_body import off_loop
-from asyncexec.service.model import Model
+from asyncexec.service.model import Model, check_one_response
 from asyncexec.service.model_statistics import Duration
 from asyncexec.service.protocol_messages import SERVICE, message
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import InferRequest, InferResponse
 from asyncexec.service.server_info import EXTENSIONS, NAME, VERSION
 from asyncexec.service.signature import TensorSpec
-
-_MOST_WAITING: Final = 16  # requests of a stream that are read and not answered
-_MOST_WAITING_BYTES: Final = 64 * 10**6  # of them; another is read where they have fewer
-_WANTS_FINAL: Final = "triton_enable_empty_final_response"
-_IS_FINAL: Final = "triton_final_response"
 
 
 def grpc_handler(repository: ModelRepository) -> grpc.GenericRpcHandler:
@@ -56,131 +49,8 @@ def grpc_handler(repository: ModelRepository) -> grpc.GenericRpcHandler:
     }
     handlers = {name: unary(message(f"{name}Request"), call) for name, call in calls_of_one.items()}
     handlers["ModelInfer"] = unary(message("ModelInferRequest"), calls.model_infer, request_of)
-    stream = _Stream(calls.model_stream_infer)
-    handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(stream.handle)
+    handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(StreamHandler(repository).handle)
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
-
-
-class _Stream:
-    """The handler of a stream of ModelInferRequest, each of which gets one ModelStreamInferResponse."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._request_class = message("ModelInferRequest")
-        self._response_class = message("ModelStreamInferResponse")
-
-    async def handle(self, _requests: object, context: Context) -> None:
-        """Read from *context* and write to it until the client sends no more and has all answers."""
-        waiting = _Waiting()
-        reader = asyncio.create_task(self._read(context, waiting))
-        try:
-            while (answer := await waiting.first()) is not None:
-                await context.write(await answer)
-                waiting.remove_first()
-            await reader
-        except grpc.aio.InternalError:  # reading or writing fails where the client has gone
-            raise asyncio.CancelledError from None
-        finally:
-            # What is raised knows this frame: without its tasks, the frame keeps no answers and makes no cycle.
-            answer = None
-            try:
-                await _cancel([reader, *waiting.clear()])
-            finally:
-                del reader
-
-    async def _read(self, context: Context, waiting: _Waiting) -> None:
-        try:
-            while True:
-                await waiting.wait_for_room()
-                data = await context.read()
-                if data is grpc.aio.EOF:
-                    break
-                waiting.add(asyncio.create_task(self._answer(data)), len(data))
-                del data  # another may be long in coming
-        finally:
-            waiting.end()
-
-    async def _answer(self, data: bytes) -> bytes:
-        request = self._request_class()
-        answer = await outcome(self._call, request, data, _stream_request_of)
-        if not isinstance(answer, Failure):
-            return answer
-        response = self._response_class(error_message=answer.details)
-        response.infer_response.id = request.id
-        if _wants_final(request):
-            _mark_final(response)
-        failed: bytes = response.SerializeToString()
-        return failed
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class _Waiting:
-    """The requests of a stream that are read and not answered, in their order."""
-
-    def __init__(self) -> None:
-        self._answers: deque[tuple[asyncio.Task[bytes], int]] = deque()
-        self._num_bytes = 0
-        self._has_ended = False
-        self._change = asyncio.Event()
-
-    def add(self, answer: asyncio.Task[bytes], num_bytes: int) -> None:
-        """Take in the *answer* to a request of *num_bytes*."""
-        self._answers.append((answer, num_bytes))
-        self._num_bytes += num_bytes
-        self._change.set()
-
-    def end(self) -> None:
-        """Take in that no more requests come."""
-        self._has_ended = True
-        self._change.set()
-
-    async def first(self) -> asyncio.Task[bytes] | None:
-        """The answer to the first request that waits; None where there are no more."""
-        while not self._answers:
-            if self._has_ended:
-                return None
-            await self._next_change()
-        return self._answers[0][0]
-
-    def remove_first(self) -> None:
-        """Take in that the first request is answered."""
-        _, num_bytes = self._answers.popleft()
-        self._num_bytes -= num_bytes
-        self._change.set()
-
-    async def wait_for_room(self) -> None:
-        """Wait until another request may be read."""
-        while len(self._answers) >= _MOST_WAITING or self._num_bytes >= _MOST_WAITING_BYTES:
-            await self._next_change()
-
-    async def _next_change(self) -> None:
-        self._change.clear()
-        await self._change.wait()
-
-    def clear(self) -> list[asyncio.Task[bytes]]:
-        """All answers, which are waited for no more."""
-        answers = [answer for answer, _ in self._answers]
-        self._answers.clear()
-        return answers
-
-
-def _stream_request_of(request: Any) -> tuple[InferRequest, bool]:
-    """What *request* asks for, and whether it wants to be told that no answer follows."""
-    return request_of(request), _wants_final(request)
-
-
-def _wants_final(request: Any) -> bool:
-    return _WANTS_FINAL in request.parameters and request.parameters[_WANTS_FINAL].bool_param
-
-
-def _mark_final(response: Any) -> None:
-    """Say in *response*, a ModelStreamInferResponse, that none follows it."""
-    set_parameters(response.infer_response.parameters, {_IS_FINAL: True})
 
 
 class _Calls:
@@ -217,13 +87,10 @@ class _Calls:
         answer = await self._infer(request)
         return await off_loop(answer.num_bytes, _encoded, answer)
 
-    async def model_stream_infer(self, asked: tuple[InferRequest, bool]) -> bytes:
-        request, wants_final = asked
-        answer = await self._infer(request)
-        return await off_loop(answer.num_bytes, lambda: _encoded_in_stream(answer, is_marked=wants_final))
-
     async def _infer(self, request: InferRequest) -> InferResponse:
-        return await self._repository.model(request.model_name, request.model_version).infer(request)
+        model = self._repository.model(request.model_name, request.model_version)
+        check_one_response(model, "ModelInfer RPC")
+        return await model.infer(request)
 
     async def model_statistics(self, request: Any) -> Any:
         response = message("ModelStatisticsResponse")()
@@ -277,16 +144,6 @@ def _encoded(answer: InferResponse) -> bytes:
     """*answer* as a ModelInferResponse."""
     response = message("ModelInferResponse")()
     fill_response(response, answer)
-    encoded: bytes = response.SerializeToString()
-    return encoded
-
-
-def _encoded_in_stream(answer: InferResponse, *, is_marked: bool) -> bytes:
-    """*answer* as a ModelStreamInferResponse, which tells that none follows where it *is_marked* so."""
-    response = message("ModelStreamInferResponse")()
-    fill_response(response.infer_response, answer)
-    if is_marked:
-        _mark_final(response)
     encoded: bytes = response.SerializeToString()
     return encoded
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asyncexec.framework.errors import CancelledError
@@ -45,6 +45,8 @@ class _Answering:
 
 
 async def _compress(response: Response, headers: Mapping[bytes, bytes]) -> None:
+    if isinstance(response, StreamingResponse):
+        return
     response.body, coding = await compressed(bytes(response.body), headers)
     if coding is not None:
         response.headers["content-encoding"] = coding

@@ -21,6 +21,7 @@ from asyncexec.service.http_body import off_loop, read_body
 from asyncexec.service.http_calls import answering, unless_disconnected
 from asyncexec.service.http_codec import decode_generate, encode_generate, json_object, optional
 from asyncexec.service.http_errors import error_response, json_response
+from asyncexec.service.http_events import event_stream
 from asyncexec.service.http_infer import InferEndpoint
 from asyncexec.service.http_metadata import config_as_json, model_metadata, model_statistics, server_metadata
 from asyncexec.service.model import Model
@@ -166,20 +167,23 @@ class _Front:
         return json_response({"name": name, "unload": True})
 
     async def _generate(self, request: Request) -> Response:
-        return Response(await self._generated(request), media_type="application/json")
+        model, body = await self._asked_to_generate(request)
+        with model.held():
+            call = await _generate_call(model, request, body)
+            response = await unless_disconnected(request.receive, model.infer(call))
+        content = await off_loop(response.num_bytes, encode_generate, response)
+        return Response(content, media_type="application/json")
 
     async def _generate_stream(self, request: Request) -> Response:
-        content = await self._generated(request)
-        return Response(b"data: %b\n\n" % content, media_type="text/event-stream")
+        model, body = await self._asked_to_generate(request)
+        with model.held():
+            call = await _generate_call(model, request, body)
+            return await event_stream(model.responses(call), request.receive)
 
-    async def _generated(self, request: Request) -> bytes:
+    async def _asked_to_generate(self, request: Request) -> tuple[Model, bytes]:
         self._model(request)
         body = await self._body(request)  # an unknown model is refused before its inputs are read
-        model, version = self._model(request), _asked(request)[1]
-        with model.held():
-            call: InferRequest = await off_loop(len(body), decode_generate, model, version, body)
-            response = await unless_disconnected(request.receive, model.infer(call))
-        return await off_loop(response.num_bytes, encode_generate, response)
+        return self._model(request), body
 
     def _model(self, request: Request) -> Model:
         return self._repository.model(*_asked(request))
@@ -198,6 +202,10 @@ class _Front:
 def _asked(request: Request) -> tuple[str, str]:
     """The name and version of the model that *request* names."""
     return request.path_params["name"], request.path_params.get("version", "")
+
+
+async def _generate_call(model: Model, request: Request, body: bytes) -> InferRequest:
+    return await off_loop(len(body), decode_generate, model, _asked(request)[1], body)
 
 
 def _load_parameter(name: str, value: Any) -> str | bytes | bool | int:

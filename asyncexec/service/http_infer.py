@@ -11,6 +11,7 @@ from asyncexec.service.http_body import compressed, off_loop, read_body
 from asyncexec.service.http_calls import unless_disconnected
 from asyncexec.service.http_codec import EncodedResponse, decode_infer, encode_infer
 from asyncexec.service.http_errors import error_response
+from asyncexec.service.model import check_one_response
 from asyncexec.service.repository import ModelRepository
 
 _HEADER_LENGTH: Final = b"inference-header-content-length"
@@ -41,6 +42,7 @@ class InferEndpoint:
             self._repository.model(name, version)  # an unknown one is refused before its inputs are read
             body = await read_body(headers, receive, self._max_body_bytes, self._body_timeout_s)
             model = self._repository.model(name, version)
+            check_one_response(model, "HTTP end point")
             length = headers.get(_HEADER_LENGTH)
             with model.held():
                 told = None if length is None else length.decode("latin-1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.framework.clock import CLOCK
-from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.frontend.basic_functions import placeholder
 from asyncexec.frontend.batch import batch
 from asyncexec.frontend.user_op import op
@@ -43,7 +43,10 @@ class Model:
 
     Attributes:
         statistics: what it has done.
+        is_decoupled: whether it may answer a call with none or several responses.
     """
+
+    is_decoupled: bool = False
 
     def __init__(
         self,
@@ -95,12 +98,12 @@ class Model:
         begin_ns = CLOCK.now_ns()
         self._num_calls += 1
         try:
-            wanted = self._outputs(request.outputs) if request.outputs else self._all_outputs
+            wanted = self._outputs(request.outputs)
             feeds = self._feeds(request)
             ready_ns = CLOCK.now_ns()
             values = await self._values(request, wanted, feeds)
             done_ns = CLOCK.now_ns()
-            outputs = dict(map(_output, wanted, values))
+            outputs = {spec.name: as_output(spec, value) for spec, value in zip(wanted, values, strict=True)}
         except asyncio.CancelledError:
             self.statistics.note_cancelled(CLOCK.now_ns() - begin_ns)
             raise
@@ -112,6 +115,10 @@ class Model:
         rows = self._num_rows(request) if self._most_rows > 0 else 1
         self.statistics.note_success(rows, begin_ns, ready_ns, done_ns, CLOCK.now_ns())
         return InferResponse(self.name, self.version, request.id, outputs)
+
+    async def responses(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        """The answers to *request*, as they are ready; errors as of infer().  Close it where it is left early."""
+        yield await self.infer(request)
 
     def held(self) -> AbstractContextManager[None]:
         """The model is not closed before the block ends: for a caller that has something to do before."""
@@ -181,7 +188,9 @@ class Model:
             wanted_tensors = [spec.tensor for spec in wanted]
         return await run(wanted_tensors, feeds, options=None if timeout_s is None else RunOptions(timeout=timeout_s))
 
-    def _outputs(self, names: Sequence[str]) -> Sequence[TensorSpec]:
+    def _outputs(self, names: Sequence[str] | None) -> Sequence[TensorSpec]:
+        if not names:
+            return self._all_outputs
         if len(set(names)) < len(names):
             raise InvalidArgumentError(f"an output is asked for twice of model '{self.name}': {', '.join(names)}")
         return [self._spec_of(name, "output") for name in names]
@@ -275,6 +284,12 @@ class _Held:
         self._model._let_go()
 
 
+def check_one_response(model: Model, protocol: str) -> None:
+    """UnimplementedError where *model* may give another number of responses than the one that *protocol* carries."""
+    if model.is_decoupled:
+        raise UnimplementedError(f"{protocol} doesn't support models with decoupled transaction policy")
+
+
 class _Batches:
     """One run of a model for the rows of many calls: a graph around its session, whose only op is ``ax.batch``."""
 
@@ -336,11 +351,11 @@ def _sizes(spec: TensorSpec) -> list[int | None] | None:
     return None if spec.shape is None else [None, *(None if size < 0 else size for size in spec.shape[1:])]
 
 
-def _output(spec: TensorSpec, value: Any) -> tuple[str, InferTensor]:
-    """The name of an output and its tensor."""
+def as_output(spec: TensorSpec, value: Any) -> InferTensor:
+    """*value*, which a run gave for *spec*."""
     if isinstance(value, (bytes, str)):
         array = np.empty((), object)
         array[()] = value
     else:
         array = np.asarray(value)
-    return spec.name, InferTensor(spec.datatype, array)
+    return InferTensor(spec.datatype, array)

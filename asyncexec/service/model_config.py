@@ -79,8 +79,6 @@ def check(config: Any, name: str) -> None:
         raise InvalidArgumentError(
             f"model '{name}' asks for ensemble_scheduling, which is not to be had", hint="put the models into one graph"
         )
-    if config.model_transaction_policy.decoupled:
-        raise InvalidArgumentError(f"model '{name}' asks for decoupled responses, which are not to be had")
     if config.sequence_batching.iterative_sequence:
         raise InvalidArgumentError(f"model '{name}' asks for iterative_sequence, which is not to be had")
     default = Path(config.default_model_filename)

@@ -14,6 +14,7 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
 from asyncexec.importers.saved_model import load_saved_model
 from asyncexec.importers.tf_graph_def import load_graph_def
+from asyncexec.service.decoupled_model import sources_of
 from asyncexec.service.model_config import check, complete, config_in, versions_to_serve
 from asyncexec.service.sequence_config import SequenceSpec, sequence_spec
 from asyncexec.service.signature import DEFAULT_SIGNATURE, PREDICT, Signature, signature_of
@@ -58,6 +59,7 @@ class ReadModel:
     signature: Signature
     config: Any
     sequence: SequenceSpec | None = None
+    sources: tuple[Tensor[Any], ...] = ()
 
     @classmethod
     def of(cls, name: str, version: str, source: ModelSource, config: Any, folder: Path | None = None) -> ReadModel:
@@ -68,7 +70,12 @@ class ReadModel:
         hidden = frozenset() if sequence is None else sequence.hidden
         found = signature_of(graph, source.inputs, source.outputs, config, hidden)
         signature = replace(found, name=source.signature_name, method_name=source.method_name)
-        return cls(version, graph, signature, complete(config, name, signature), sequence)
+        full, sources = complete(config, name, signature), sources_of(graph, signature)
+        if sources:
+            if sequence is not None:
+                raise InvalidArgumentError(f"model '{name}' has sources, so there are no sequences of its calls")
+            full.model_transaction_policy.decoupled = True
+        return cls(version, graph, signature, full, sequence, sources)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class SequenceModel(Model):
     ) -> None:
         self._spec = spec
         super().__init__(name, version, graph, signature, config)
+        self.is_decoupled = config.model_transaction_policy.decoupled
         batching = config.sequence_batching
         candidates = batching.oldest.max_candidate_sequences or None
         self._sequences = Sequences(name, batching.max_sequence_idle_microseconds / US_PER_S, candidates)

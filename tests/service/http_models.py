@@ -12,6 +12,7 @@ import asyncexec as ax
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from asyncexec.service.model import Model
 from asyncexec.service.model_files import ModelSource, ReadModel
+from asyncexec.service.model_kinds import make_model
 from asyncexec.service.protocol_messages import message
 from asyncexec.service.repository import ModelRepository, ModelState
 
@@ -19,8 +20,7 @@ from asyncexec.service.repository import ModelRepository, ModelState
 def made(name: str, graph: ax.Graph, version: str = "1", **config: Any) -> Model:
     """The model called *name* of *graph*, with the fields of its configuration."""
     parsed = json_format.ParseDict(config, message("ModelConfig")())
-    read = ReadModel.of(name, version, ModelSource(graph), parsed)
-    return Model(name, version, graph, read.signature, read.config)
+    return make_model(name, ReadModel.of(name, version, ModelSource(graph), parsed))
 
 
 def unary(dtype: Any, shape: Any, function: Callable[..., Any]) -> ax.Graph:

@@ -8,7 +8,7 @@ import logging
 import struct
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.errors import Code, error_class
 from asyncexec.framework.kernel import KernelKind
-from asyncexec.service import grpc_front
+from asyncexec.service import exchange, grpc_front, grpc_stream
 from asyncexec.service.datatypes import to_raw
 from asyncexec.service.grpc_codec import parameters_of, set_parameters
 from asyncexec.service.grpc_front import grpc_handler
@@ -106,10 +106,14 @@ class Stub:
     """What stands for a model, and calls *infer*."""
 
     version = "1"
+    is_decoupled = False
 
     def __init__(self, infer: Callable[[InferRequest], Awaitable[InferResponse]], name: str = "m") -> None:
         self.name = name
         self.infer = infer
+
+    async def responses(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        yield await self.infer(request)
 
     async def close(self) -> None:
         pass
@@ -529,8 +533,9 @@ async def test_large_messages_are_worked_on_outside_the_loop(monkeypatch: pytest
         threads[name].append(threading.get_ident() == loop_thread)
         return work(*args)
 
+    module = grpc_stream if is_stream else grpc_front
     for name in threads:
-        monkeypatch.setattr(grpc_front, name, partial(noted, name, getattr(grpc_front, name)))
+        monkeypatch.setattr(module, name, partial(noted, name, getattr(module, name)))
     async with serving(Served(echo(ax.float32))) as client:
         for count in (4, 2**15):
             request = infer_request({"x": ("FP32", [count], bytes(4 * count))})
@@ -753,7 +758,7 @@ async def test_an_error_of_one_request_does_not_end_the_stream() -> None:
             "",
         ]
         marked = [parameters_of(answer.infer_response.parameters) for answer in answers]
-        assert marked == [{}, {"triton_final_response": True}, {}, {}, {"triton_final_response": True}, {}]
+        assert marked == [{"triton_final_response": True}] * 6
 
 
 async def test_a_stream_is_read_no_further_while_so_many_wait() -> None:
@@ -910,7 +915,7 @@ async def test_a_stream_that_ends_early_needs_no_collection(ending: str) -> None
 
 
 async def test_a_stream_is_read_no_further_while_so_many_bytes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_front, "_MOST_WAITING_BYTES", 1000)
+    monkeypatch.setattr(exchange, "_MOST_WAITING_BYTES", 1000)
     gate = Gate()
     parameters = {"p": {"string_param": "a" * 400}}
     async with serving(Served(gate.model)) as client:
@@ -932,4 +937,4 @@ async def test_a_stream_is_read_no_further_while_so_many_bytes_wait(monkeypatch:
 def tasks_of_the_front() -> list[str]:
     """The tasks that the handler of a stream has made."""
     coroutines = [task.get_coro() for task in asyncio.all_tasks()]
-    return [name for each in coroutines if (name := getattr(each, "__qualname__", "")).startswith("_Stream.")]
+    return [name for each in coroutines if (name := getattr(each, "__qualname__", "")).startswith("Exchange.")]
