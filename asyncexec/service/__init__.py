@@ -33,7 +33,7 @@ _MODULES = {
     "serving": "server",
 }
 __all__ = ["InferenceApp", "ModelRepository", "ModelSource", "Ports", "Tls", "create_app", "serve", "serving"]
-_EXTRA = ("grpc", "orjson", "prometheus_client", "starlette", "uvicorn")
+_EXTRA = ("grpc", "orjson", "prometheus_client", "starlette", "uvicorn", "websockets")
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from asyncexec.framework.errors import UnavailableError
 from asyncexec.graph.graph import Graph
 from asyncexec.service.http_front import MAX_BODY_BYTES, http_app
+from asyncexec.service.http_websocket import WebSockets, deny
 from asyncexec.service.metrics import CONTENT_TYPE, Metrics
 from asyncexec.service.model_files import ModelSource
 from asyncexec.service.repository import ModelRepository
@@ -45,7 +46,8 @@ class InferenceApp:
     ) -> None:
         self.repository: ModelRepository = repository
         self._tokens = Tokens(tokens)
-        self._routes = http_app(repository, max_body_bytes=max_body_bytes)
+        self._sockets = WebSockets(repository, max_body_bytes)
+        self._routes = http_app(repository, max_body_bytes=max_body_bytes, sockets=self._sockets)
         self._metrics = Metrics(repository)
         self._starting: asyncio.Task[None] | None = None
         self._has_started = False
@@ -88,6 +90,10 @@ class InferenceApp:
             await asyncio.wait([starting])
         await self.repository.close()
 
+    async def end_streams(self, timeout_s: float) -> None:
+        """Close the WebSockets when what they ask for is answered, or *timeout_s* are over, and open no more."""
+        await self._sockets.end(timeout_s)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
@@ -97,9 +103,9 @@ class InferenceApp:
             self._begin()  # and answer meanwhile: who loads for long is alive
             await self._routes(scope, receive, send)
             return
-        if scope["type"] == "http" and self._tokens and not self._tokens.allow(_authorization(scope)):
+        if self._tokens and not self._tokens.allow(_authorization(scope)):
             response: Response = JSONResponse({"error": "unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})
-            await response(scope, receive, send)
+            await deny(response, scope, receive, send)
             return
         if not self._has_started:
             try:
@@ -152,10 +158,8 @@ def _has_failed(starting: asyncio.Task[None]) -> bool:
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     """Tell the client to come again; why the service cannot start stands in the log."""
-    if scope["type"] != "http":
-        raise UnavailableError("the service cannot start")
     response = JSONResponse({"error": "the service cannot start"}, 503, {"Retry-After": "1"})
-    await response(scope, receive, send)
+    await deny(response, scope, receive, send)
 
 
 def _authorization(scope: Scope) -> bytes | None:

@@ -155,6 +155,13 @@ class Exchange(Generic[T]):
         return tasks
 
 
+def is_cancelled() -> bool:
+    """Whether somebody has cancelled the running task."""
+    # A function of its own: a frame that an exception of the task knows must not know the task.
+    task = asyncio.current_task()
+    return task is None or bool(task.cancelling())
+
+
 def _this_task() -> Any:
     # A function of its own: a frame that an exception of the task knows must not know the task.
     return asyncio.current_task()

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from asyncexec.framework.errors import Code, InvalidArgumentError, OpError
 from asyncexec.service.client_errors import told_to_client
+from asyncexec.service.exchange import is_cancelled
 from asyncexec.service.http_body import off_loop
 
 Call: TypeAlias = Callable[[Any], Awaitable[Any]]  # a decoded request to a response: a message, or the bytes of one
@@ -68,13 +69,6 @@ def read_message(request: Any, data: bytes, decode: Decode | None) -> Any:
     except DecodeError:
         raise InvalidArgumentError(f"the request is no {request.DESCRIPTOR.name}") from None
     return request if decode is None else decode(request)
-
-
-def is_cancelled() -> bool:
-    """Whether somebody has cancelled the running task."""
-    # A function of its own: a frame that an exception of the task knows must not know the task.
-    task = asyncio.current_task()
-    return task is None or bool(task.cancelling())
 
 
 def failure_of(error: OpError) -> Failure:

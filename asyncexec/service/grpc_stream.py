@@ -15,16 +15,14 @@ from typing import Final
 import grpc
 
 from asyncexec.framework.errors import OpError
-from asyncexec.service.exchange import Asked, Exchange
-from asyncexec.service.grpc_calls import CANCELLED, INTERNAL, Context, failure_of, is_cancelled, read_message
+from asyncexec.service.exchange import Asked, Exchange, is_cancelled
+from asyncexec.service.grpc_calls import CANCELLED, INTERNAL, Context, failure_of, read_message
 from asyncexec.service.grpc_codec import fill_response, request_of, set_parameters
 from asyncexec.service.http_body import off_loop
 from asyncexec.service.protocol_messages import message
 from asyncexec.service.repository import ModelRepository
-from asyncexec.service.requests import InferRequest, InferResponse
+from asyncexec.service.requests import IS_FINAL, WANTS_FINAL, InferRequest, InferResponse
 
-WANTS_FINAL: Final = "triton_enable_empty_final_response"
-IS_FINAL: Final = "triton_final_response"
 _LOGGER: Final = logging.getLogger("asyncexec.service")
 
 

@@ -24,6 +24,7 @@ from asyncexec.service.http_errors import error_response, json_response
 from asyncexec.service.http_events import event_stream
 from asyncexec.service.http_infer import InferEndpoint
 from asyncexec.service.http_metadata import config_as_json, model_metadata, model_statistics, server_metadata
+from asyncexec.service.http_websocket import WebSockets
 from asyncexec.service.model import Model
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import InferRequest
@@ -38,17 +39,22 @@ _VERSION_AND_CALL: Final = 7  # of /v2/models/NAME/versions/N/infer
 
 
 def http_app(
-    repository: ModelRepository, max_body_bytes: int = MAX_BODY_BYTES, body_timeout_s: float = BODY_TIMEOUT_S
+    repository: ModelRepository,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    body_timeout_s: float = BODY_TIMEOUT_S,
+    sockets: WebSockets | None = None,
 ) -> ASGIApp:
     """An ASGI app that serves the models of *repository*.
 
-    It takes bodies of *max_body_bytes*, decompressed, that come within *body_timeout_s*.
+    It takes bodies of *max_body_bytes*, decompressed, that come within *body_timeout_s*; *sockets* are streams of them.
     """
     limits = max_body_bytes, body_timeout_s
     infer = InferEndpoint(repository, *limits)
     front = _Front(repository, infer, *limits)
+    streams = sockets or WebSockets(repository, max_body_bytes)
     app = Starlette(
-        routes=[*front.routes(), *serving_routes(repository, *limits)], exception_handlers={HTTPException: _refused}
+        routes=[*front.routes(), *streams.routes(), *serving_routes(repository, *limits)],
+        exception_handlers={HTTPException: _refused},
     )
     app.router.redirect_slashes = False  # a client would not follow, and finds no error in the answer
 

@@ -66,7 +66,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._read_bytes > _MOST_HEAD_BYTES and sum(map(len, chain(*self.headers))) > _MOST_HEAD_BYTES:
             raise InvalidArgumentError("the headers of a request are too long")
         super().on_headers_complete()
-        self.headers = _FORGOTTEN
+        if not self.parser.should_upgrade():  # else they are looked at again
+            self.headers = _FORGOTTEN
 
     def _wait_for_head(self) -> None:
         self._timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._head_is_late)
@@ -88,13 +89,17 @@ class HttpServer(uvicorn.Server):
     Args:
         certificate, key: files in PEM; None for clear text.
         drain_s: how long requests have to end.
+        max_bytes: of a message of a WebSocket.
     """
 
-    def __init__(self, app: Any, certificate: Path | None, key: Path | None, drain_s: float) -> None:
+    def __init__(self, app: Any, certificate: Path | None, key: Path | None, drain_s: float, max_bytes: int) -> None:
         config = uvicorn.Config(
             app,
             http=BoundedProtocol,
-            ws="none",
+            ws="websockets-sansio",
+            ws_max_size=max_bytes,
+            ws_per_message_deflate=False,
+            ws_ping_timeout=None,  # one who reads slowly answers no ping; one who has gone is noticed by the next
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -111,7 +116,7 @@ class HttpServer(uvicorn.Server):
         return contextlib.nullcontext()
 
     async def end(self) -> None:
-        """Take no more connections, answer what has been sent, and tell those who keep connections to close them."""
+        """Take no more connections, and tell those who keep theirs to close them, and give them time to notice."""
         for server in getattr(self, "servers", ()):
             server.close()
         # Both: uvicorn makes the headers of all answers anew in each second.
@@ -121,4 +126,3 @@ class HttpServer(uvicorn.Server):
             if not self.server_state.connections:
                 break
             await asyncio.sleep(_LOOK_S)
-        self.should_exit = True

@@ -112,7 +112,7 @@ class Model:
             raise
         finally:
             self._let_go()
-        rows = self._num_rows(request) if self._most_rows > 0 else 1
+        rows = self._num_rows(request)
         self.statistics.note_success(rows, begin_ns, ready_ns, done_ns, CLOCK.now_ns())
         return InferResponse(self.name, self.version, request.id, outputs)
 
@@ -251,6 +251,8 @@ class Model:
             )
 
     def _num_rows(self, request: InferRequest) -> int:
+        if self._most_rows <= 0:
+            return 1
         return next((value.array.shape[0] for value in request.inputs.values() if value.array.ndim), 1)
 
     def _deadline_s(self, request: InferRequest) -> float | None:

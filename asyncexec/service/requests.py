@@ -15,6 +15,8 @@ Parameter: TypeAlias = bool | int | float | str
 
 US_PER_S: Final = 1_000_000
 NO_PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType({})
+WANTS_FINAL: Final = "triton_enable_empty_final_response"  # of a request: to be told that no response follows
+IS_FINAL: Final = "triton_final_response"  # of a response: whether none follows
 
 
 class InferTensor(NamedTuple):

@@ -93,7 +93,7 @@ async def serving(
             guard = Guard(services, Tokens(tokens), _FREE_CALLS)
             remote, grpc_bound = _grpc_server(guard, host, grpc_port, tls, max_body_bytes)
         certificate, key = (None, None) if tls is None else (tls.certificate, tls.key)
-        http = HttpServer(app, certificate, key, drain_s)
+        http = HttpServer(app, certificate, key, drain_s, max_body_bytes)
         answering = asyncio.create_task(http.serve([listening]))
         stack.push_async_callback(_end, app, http, answering, guard, remote, drain_s)
         await app.start()  # health is told meanwhile
@@ -108,7 +108,13 @@ async def _end(
     """Answer what has been accepted, and nothing more; *remote* is the gRPC server, if there is one."""
     app.repository.stop_being_ready()
     await asyncio.gather(http.end(), *([] if guard is None else [guard.close()]))
-    await asyncio.gather(answering, *([] if remote is None else [remote.stop(drain_s)]))
+
+    async def end_http() -> None:
+        await app.end_streams(drain_s)
+        http.should_exit = True
+        await answering
+
+    await asyncio.gather(end_http(), *([] if remote is None else [remote.stop(drain_s)]))
 
 
 async def serve(
