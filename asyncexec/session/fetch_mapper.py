@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -19,56 +20,38 @@ from asyncexec.graph.node import Node, Tensor
 from asyncexec.ops.state.session_state import SESSION_HANDLES, kept
 
 Build: TypeAlias = Callable[[Sequence[Any]], Any]
-_Part: TypeAlias = int | Build  # the position of a value, or what makes something of all
+Part: TypeAlias = int | Build  # the position of a value, or what makes something of all
 _EXACT: Final = ({str}, {int})  # types of keys; where all are of one, they can be told from those of other types
 _LEAVES: Final = (Tensor, Node, str, TensorSource)
 
 
-class FetchMapper:
+class NestMapper(ABC):
     """What a nest of fetches asks for.
 
     Attributes:
-        tensors: the tensors in it, none twice.
-        targets: the operations in it.
-        build: makes the result from the values of ``tensors``.
+        build: makes the result from the values of what was asked for, none of which is there twice.
     """
 
     build: Build
 
-    def __init__(self, graph: Graph, fetches: Any) -> None:
-        self._graph = graph
-        self._positions: dict[Tensor, int] = {}
-        self.targets: list[Node] = []
-        run_at_once(self._read(fetches))
+    def __init__(self) -> None:
+        self._positions: dict[Any, int] = {}
 
-    @classmethod
-    def stage(cls, graph: Graph, fetches: Any) -> Stage[Self]:
-        """The same as a stage, for large nests."""
-        mapper = cls(graph, ())
-        yield from mapper._read(fetches)
-        return mapper
+    @abstractmethod
+    def _map_leaf(self, fetch: Any) -> Part:
+        """What *fetch*, a leaf of the nest, stands for."""
 
-    @property
-    def tensors(self) -> list[Tensor]:
-        return list(self._positions)
-
-    def position_of(self, tensor: Tensor) -> int:
-        """Where the value of *tensor* stands among those of ``tensors``, which it is one of from now on."""
-        return self._positions.setdefault(tensor, len(self._positions))
+    def position_of(self, wanted: Any) -> int:
+        """Where the value of *wanted* stands among all, which it is one of from now on."""
+        return self._positions.setdefault(wanted, len(self._positions))
 
     def _read(self, fetches: Any) -> Stage[None]:
         (part,) = yield from self._map_all([fetches], lambda _: "fetches")
         self.build = itemgetter(part) if isinstance(part, int) else part
-        if isinstance(fetches, str) and self.targets and _is_run_for_its_value(self.targets[0]):
-            value = self.targets[0].outputs[0].name
-            warnings.warn(
-                f"run({fetches!r}) runs the operation and gives None, as in TensorFlow; for its value write {value!r}",
-                stacklevel=2,
-            )
 
-    def _map_all(self, nests: Iterable[Any], where: Callable[[int], str]) -> Stage[list[_Part]]:
+    def _map_all(self, nests: Iterable[Any], where: Callable[[int], str]) -> Stage[list[Part]]:
         """Each of *nests*; errors tell *where* it is, by its number."""
-        parts: list[_Part] = []
+        parts: list[Part] = []
         for i, fetches in enumerate(nests):
             if i and not i % STRIDE:  # a nest of a few is read at once: calls are let in as they come
                 yield
@@ -98,7 +81,43 @@ class FetchMapper:
         kind: Any = type(fetches)
         return lambda values: kind(**dict(zip(names, gather(values), strict=True)))
 
-    def _map_leaf(self, fetch: Tensor | Node | str | TensorSource) -> _Part:
+
+class FetchMapper(NestMapper):
+    """What a nest of fetches asks for of a graph.
+
+    Attributes:
+        tensors: the tensors in it, none twice.
+        targets: the operations in it.
+        build: makes the result from the values of ``tensors``.
+    """
+
+    def __init__(self, graph: Graph, fetches: Any) -> None:
+        super().__init__()
+        self._graph = graph
+        self.targets: list[Node] = []
+        run_at_once(self._read(fetches))
+
+    @classmethod
+    def stage(cls, graph: Graph, fetches: Any) -> Stage[Self]:
+        """The same as a stage, for large nests."""
+        mapper = cls(graph, ())
+        yield from mapper._read(fetches)
+        return mapper
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return list(self._positions)
+
+    def _read(self, fetches: Any) -> Stage[None]:
+        yield from super()._read(fetches)
+        if isinstance(fetches, str) and self.targets and _is_run_for_its_value(self.targets[0]):
+            value = self.targets[0].outputs[0].name
+            warnings.warn(
+                f"run({fetches!r}) runs the operation and gives None, as in TensorFlow; for its value write {value!r}",
+                stacklevel=2,
+            )
+
+    def _map_leaf(self, fetch: Tensor | Node | str | TensorSource) -> Part:
         found = element(self._graph, fetch, "fetch")
         if isinstance(found, Node):
             self.targets.append(found)
@@ -116,7 +135,7 @@ def _is_run_for_its_value(node: Node) -> bool:
     return len(properties.output_dtypes) == 1 and not changes
 
 
-def _gathered(parts: Sequence[_Part]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _gathered(parts: Sequence[Part]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """A function that makes all *parts*, in order."""
     if len(parts) > 1 and all(isinstance(part, int) for part in parts):
         return itemgetter(*parts)
@@ -124,7 +143,7 @@ def _gathered(parts: Sequence[_Part]) -> Callable[[Sequence[Any]], Sequence[Any]
     return lambda values: [build(values) for build in builds]
 
 
-def _sequence(fetches: Sequence[Any], parts: Sequence[_Part]) -> Build:
+def _sequence(fetches: Sequence[Any], parts: Sequence[Part]) -> Build:
     kind: Any = type(fetches)
     gather = _gathered(parts)
     if hasattr(fetches, "_fields"):
@@ -132,7 +151,7 @@ def _sequence(fetches: Sequence[Any], parts: Sequence[_Part]) -> Build:
     return lambda values: kind(gather(values))
 
 
-def _mapping(fetches: Mapping[Any, Any], keys: Sequence[Any], parts: Sequence[_Part]) -> Build:
+def _mapping(fetches: Mapping[Any, Any], keys: Sequence[Any], parts: Sequence[Part]) -> Build:
     kind: Any = type(fetches) if isinstance(fetches, dict) else dict
     if isinstance(fetches, defaultdict):
         kind = partial(kind, fetches.default_factory)
