@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 # For type checkers; the same names as in the table below.
 # fmt: off
 if TYPE_CHECKING:
-    from asyncexec import hooks as hooks, service as service
+    from asyncexec import client as client, hooks as hooks, service as service
+    from asyncexec.client.connecting import connect as connect
     from asyncexec.executor.diagnostics.cost_model import CostModel as CostModel
     from asyncexec.executor.types.executor_factory import (
         executor_factory as executor_factory, new_executor as new_executor,
@@ -193,7 +194,8 @@ if TYPE_CHECKING:
 
 # Public names by module.
 _PUBLIC = {
-    "asyncexec": "hooks service",
+    "asyncexec": "client hooks service",
+    "asyncexec.client.connecting": "connect",
     "asyncexec.executor.diagnostics.cost_model": "CostModel",
     "asyncexec.executor.types.executor_factory": "executor_factory new_executor",
     "asyncexec.executor.types.executor_params": "ExecutorParams",

@@ -259,3 +259,19 @@ def test_saved_model_service() -> None:
     assert found is not None
     assert 2 <= int(found[1]) < 40
     assert refusal.startswith("400 cannot feed a value of shape [1, 1, 1, 1]")
+
+
+def test_remote_model() -> None:
+    """By a server in the same process, on a port of its own."""
+    assert output_of("remote_model.py").splitlines() == [
+        "served: [('risk', 'READY')]",
+        "inputs: amounts float32[?], customer string[]",
+        "one order: [5.0, 10.0] 15.0",
+        "a map: [3.0, 6.0, 9.0]",
+        "a stream: 0.5",
+        "a stream: InvalidTypeError",
+        "a stream: 2.5",
+        "late: the run took more than its timeout of 0.2 s",
+        "in a graph: d.example [5.0, True]",
+        "in a graph: e.test [1.0, False]",
+    ]

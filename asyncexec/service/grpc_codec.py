@@ -67,7 +67,7 @@ def request_of(message: Any) -> InferRequest:
         if name in inputs:
             raise InvalidArgumentError(f"input '{name}' is given twice")
         if not raw:
-            array = _from_contents(tensor)
+            array = from_contents(tensor)
         elif tensor.HasField("contents"):
             raise InvalidArgumentError(
                 f"contents field must not be specified when using raw_input_contents for '{name}'"
@@ -145,8 +145,8 @@ def _shape_of(tensor: Any) -> list[int]:
     return list(tensor.shape[:_MOST_SIZES])
 
 
-def _from_contents(tensor: Any) -> NDArray[Any]:
-    """The array of *tensor*, an InferInputTensor, whose elements are in its contents."""
+def from_contents(tensor: Any) -> NDArray[Any]:
+    """The array of *tensor*, an InferInputTensor or InferOutputTensor, whose elements are in its contents."""
     name, datatype, shape = tensor.name, tensor.datatype, _shape_of(tensor)
     dtype, count = described(datatype, shape, name)
     if datatype not in _FIELDS:

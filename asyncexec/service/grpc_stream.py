@@ -16,10 +16,10 @@ import grpc
 
 from asyncexec.framework.errors import OpError
 from asyncexec.service.exchange import Asked, Exchange, is_cancelled
-from asyncexec.service.grpc_calls import CANCELLED, INTERNAL, Context, failure_of, read_message
+from asyncexec.service.grpc_calls import CANCELLED, INTERNAL, Context, Failure, failure_of, read_message
 from asyncexec.service.grpc_codec import fill_response, request_of, set_parameters
 from asyncexec.service.http_body import off_loop
-from asyncexec.service.protocol_messages import message
+from asyncexec.service.protocol_messages import STATUS, message
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import IS_FINAL, WANTS_FINAL, InferRequest, InferResponse
 
@@ -56,12 +56,12 @@ class StreamHandler:
             request = await off_loop(len(data), lambda: read_message(given, data, request_of))
             is_decoupled = self._repository.model(request.model_name, request.model_version).is_decoupled
         except OpError as error:
-            told, call_id = failure_of(error).details, given.id
-            return Asked(len(data), lambda: self._refused(told, call_id))
+            failure, call_id = failure_of(error), given.id
+            return Asked(len(data), lambda: self._refused(failure, call_id))
         except Exception:
             _LOGGER.exception("a request of a stream cannot be read")
             call_id = given.id
-            return Asked(len(data), lambda: self._refused(INTERNAL.details, call_id))
+            return Asked(len(data), lambda: self._refused(INTERNAL, call_id))
         return Asked(len(data), lambda: self._answers(request, is_decoupled=is_decoupled), not is_decoupled)
 
     async def _answers(self, request: InferRequest, *, is_decoupled: bool) -> AsyncGenerator[bytes, None]:
@@ -73,23 +73,23 @@ class StreamHandler:
                     encode = partial(self._encoded, response, is_final=not is_decoupled)
                     yield await off_loop(response.num_bytes, encode)
         except OpError as error:
-            yield self._failed(failure_of(error).details, request.id)
+            yield self._failed(failure_of(error), request.id)
             return
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
             # The model's own code raised it.
-            yield self._failed(CANCELLED.details, request.id)
+            yield self._failed(CANCELLED, request.id)
             return
         except Exception:
             _LOGGER.exception("a request of a stream failed")
-            yield self._failed(INTERNAL.details, request.id)
+            yield self._failed(INTERNAL, request.id)
             return
         if is_decoupled and request.parameters.get(WANTS_FINAL) is True:
             yield self._encoded(InferResponse(model.name, model.version, request.id, {}), is_final=True)
 
-    async def _refused(self, told: str, call_id: str) -> AsyncGenerator[bytes, None]:
-        yield self._failed(told, call_id)
+    async def _refused(self, failure: Failure, call_id: str) -> AsyncGenerator[bytes, None]:
+        yield self._failed(failure, call_id)
 
     def _encoded(self, answer: InferResponse, *, is_final: bool) -> bytes:
         response = self._response_class()
@@ -98,9 +98,9 @@ class StreamHandler:
         encoded: bytes = response.SerializeToString()
         return encoded
 
-    def _failed(self, told: str, call_id: str) -> bytes:
-        response = self._response_class(error_message=told)
+    def _failed(self, failure: Failure, call_id: str) -> bytes:
+        response = self._response_class(error_message=failure.details)
         response.infer_response.id = call_id
-        set_parameters(response.infer_response.parameters, {IS_FINAL: True})
+        set_parameters(response.infer_response.parameters, {STATUS: failure.status.name, IS_FINAL: True})
         encoded: bytes = response.SerializeToString()
         return encoded

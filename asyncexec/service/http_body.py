@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Final, TypeVar, TypeVarTuple, Unpack
+from collections.abc import Mapping
+from typing import Final
 
 import anyio.to_thread
 from starlette.exceptions import HTTPException
@@ -15,21 +15,13 @@ from starlette.types import Receive
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.service.begun import Begun
+from asyncexec.service.off_loop import off_loop as off_loop
 
-T = TypeVar("T")
-Args = TypeVarTuple("Args")
-
-_LARGE_BYTES: Final = 64 * 2**10  # handling more takes long enough for other calls to notice
 _WORTH_COMPRESSING_BYTES: Final = 2**10
 _FAST: Final = 1  # zlib's level
 _MOST_DIGITS: Final = 18
 _CODINGS: Final = ("gzip", "deflate")
 _GZIP_BITS, _ZLIB_BITS, _RAW_BITS = zlib.MAX_WBITS + 16, zlib.MAX_WBITS, -zlib.MAX_WBITS
-
-
-async def off_loop(num_bytes: int, work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
-    """What *work* returns for *args*; a worker thread runs it where *num_bytes* make it long."""
-    return work(*args) if num_bytes <= _LARGE_BYTES else await anyio.to_thread.run_sync(work, *args)
 
 
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int, timeout_s: float) -> bytes:

@@ -12,6 +12,8 @@ from typing import Any, Final
 from asyncexec.importers.message_pool import MessagePool, ProtoFile
 
 SERVICE: Final = "inference.GRPCInferenceService"
+# A parameter of an error in a stream: the name of its status, which the protocol leaves out.
+STATUS: Final = "grpc_status"
 
 _MODEL_CONFIG: Final = """DataType
     TYPE_INVALID=0 TYPE_BOOL=1 TYPE_UINT8=2 TYPE_UINT16=3 TYPE_UINT32=4 TYPE_UINT64=5 TYPE_INT8=6 TYPE_INT16=7

@@ -733,13 +733,13 @@ async def test_an_empty_stream_ends() -> None:
 
 
 async def test_an_error_of_one_request_does_not_end_the_stream() -> None:
-    final = {"triton_enable_empty_final_response": {"bool_param": True}}
+    wants_final = {"triton_enable_empty_final_response": {"bool_param": True}}
     requests: list[Any] = [
         sums_request(id="a"),
-        sums_request(id="b", outputs=["z"], parameters=final),
+        sums_request(id="b", outputs=["z"], parameters=wants_final),
         b"\xff",
         sums_request(id="d", model_name="n"),
-        sums_request(id="e", parameters=final),
+        sums_request(id="e", parameters=wants_final),
         sums_request(id="f", parameters={"triton_enable_empty_final_response": {"bool_param": False}}),
     ]
     async with serving(Served(model_of(sums()))) as client:
@@ -758,7 +758,15 @@ async def test_an_error_of_one_request_does_not_end_the_stream() -> None:
             "",
         ]
         marked = [parameters_of(answer.infer_response.parameters) for answer in answers]
-        assert marked == [{"triton_final_response": True}] * 6
+        final = {"triton_final_response": True}
+        assert marked == [
+            final,
+            {"grpc_status": "INVALID_ARGUMENT", **final},
+            {"grpc_status": "INVALID_ARGUMENT", **final},
+            {"grpc_status": "NOT_FOUND", **final},
+            final,
+            final,
+        ]
 
 
 async def test_a_stream_is_read_no_further_while_so_many_wait() -> None:
