@@ -80,6 +80,12 @@ class MessagePool:
                 self._classes[name] = message_class(self._pool.FindMessageTypeByName(f"{self._package}.{name}"))
             return self._classes[name]
 
+    def file(self, name: str) -> Any:
+        """The FileDescriptor of the file called *name*."""
+        with self._lock:
+            self._add_file(name)
+            return self._pool.FindFileByName(self._path(name))
+
     def _add_file(self, name: str) -> None:
         """Add what the file called *name* declares, after those that it depends on."""
         if name in self._added:

@@ -230,3 +230,8 @@ def _pool() -> MessagePool:
 def message(name: str) -> Any:
     """The class of the messages called *name*; MissingExtraError where protobuf is not installed."""
     return _pool().message(name, "grpc_service")
+
+
+def file() -> Any:
+    """The FileDescriptor of the file that declares them."""
+    return _pool().file("grpc_service")

@@ -172,6 +172,11 @@ class ModelRepository:
             state.state == LOADING or (state.state == UNAVAILABLE and state.reason != UNLOADED) for state in states
         )
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether it has started, and has not been told to end."""
+        return self._has_started
+
     def index(self, *, is_ready: bool = False) -> list[ModelState]:
         """What is known of all models, or of those that are ready."""
         states = [state for name in sorted(self._states) for state in self._states[name].values()]

@@ -19,17 +19,20 @@ from asyncexec.graph.graph import Graph
 from asyncexec.service.app import InferenceApp, Tokens, repository_of
 from asyncexec.service.grpc_front import grpc_handler
 from asyncexec.service.grpc_guard import Guard
+from asyncexec.service.health import FREE_CALLS, health_handler
+from asyncexec.service.health import SERVICE as HEALTH_SERVICE
 from asyncexec.service.http_front import MAX_BODY_BYTES
 from asyncexec.service.http_server import HttpServer
 from asyncexec.service.master_front import master_handler
 from asyncexec.service.master_sessions import MasterSessions
 from asyncexec.service.model_files import ModelSource
 from asyncexec.service.protocol_messages import SERVICE
+from asyncexec.service.reflection import reflection_handlers
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.serving_grpc import serving_grpc_handlers
 
 _LOGGER: Final = logging.getLogger("asyncexec.service")
-_FREE_CALLS: Final = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady")
+_FREE_CALLS: Final = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady", *FREE_CALLS)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG: Final = 2048
 _MOST_STREAMS: Final = 1000  # of a connection over gRPC
@@ -90,6 +93,8 @@ async def serving(
                 masters = MasterSessions(allows_files=tensorflow_master_files)
                 stack.push_async_callback(masters.close)
                 services.append(master_handler(masters))
+            names = [each.service_name() for each in services]
+            services += [health_handler(app.repository, names), *reflection_handlers([*names, HEALTH_SERVICE])]
             guard = Guard(services, Tokens(tokens), _FREE_CALLS)
             remote, grpc_bound = _grpc_server(guard, host, grpc_port, tls, max_body_bytes)
         certificate, key = (None, None) if tls is None else (tls.certificate, tls.key)

@@ -60,6 +60,7 @@ ModelVersionStatus version:int64=1 state:ModelVersionStatus.State=2 status:Statu
 ModelVersionStatus.State UNKNOWN=0 START=10 LOADING=20 AVAILABLE=30 UNLOADING=40 END=50
 StatusProto error_code:int32=1 error_message:string=2
 ReloadConfigRequest
+ReloadConfigResponse status:StatusProto=1
 """
 _FILES: Final = {
     "debug_info": ProtoFile(proto_tables.DEBUG_INFO, (), "proto2"),
@@ -77,3 +78,8 @@ def _pool() -> MessagePool:
 def message(name: str) -> Any:
     """The class of the messages called *name*; MissingExtraError where protobuf is not installed."""
     return _pool().message(name, "apis")
+
+
+def file() -> Any:
+    """The FileDescriptor of the file that declares them."""
+    return _pool().file("apis")
