@@ -117,15 +117,49 @@ def connect(
         require(module, extra="client")
     address = _address_of(url, token, root_certificates)
     if model is None:
+        check_timeout(timeout)
         if version or python_scalars:
             raise InvalidArgumentError("version and python_scalars are of a session, which needs a model")
         return Connecting(lambda: _remote_server.connect_to_server(address, timeout))
-    if not model:
-        raise InvalidArgumentError("model is the name of a model, and empty")
-    return Connecting(lambda: _remote_server.connect_to_model(address, model, version, timeout, python_scalars))
+    wanted = WantedModel.checked(model, version, timeout, python_scalars=python_scalars)
+    return Connecting(lambda: _remote_server.connect_to_model(address, wanted))
 
 
-def _address_of(url: str, token: str | None, root_certificates: str | Path | None) -> Address:
+class WantedModel(NamedTuple):
+    """What a session is asked for: a model, and how it is used."""
+
+    model: str
+    version: str
+    timeout_s: float | None
+    python_scalars: bool
+
+    @classmethod
+    def checked(cls, model: str, version: str, timeout_s: float | None, *, python_scalars: bool) -> WantedModel:
+        """The same; InvalidArgumentError where an argument is not what it has to be."""
+        check_timeout(timeout_s)
+        if not _is_text(model) or not model:
+            raise InvalidArgumentError(f"model is the name of a model, not {model!r}")
+        if not _is_text(version):
+            raise InvalidArgumentError(f"version is text, such as '2', not {version!r}")
+        return cls(model, version, timeout_s, python_scalars)
+
+
+def check_timeout(timeout_s: Any) -> None:
+    """InvalidArgumentError unless *timeout_s* is a number of seconds, or None."""
+    is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
+    if timeout_s is not None and not (is_number and timeout_s > 0):
+        raise InvalidArgumentError(f"a timeout is a number of seconds above 0, not {timeout_s!r}")
+
+
+def _is_text(value: Any) -> bool:
+    """Whether *value* is text that can be sent."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _address_of(url: str, token: Any, root_certificates: str | Path | None) -> Address:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -141,6 +175,8 @@ def _address_of(url: str, token: str | None, root_certificates: str | Path | Non
     is_encrypted = parts.scheme == "grpcs"
     if root_certificates is not None and not is_encrypted:
         raise InvalidArgumentError("certificates are for encrypted connections", hint=f"grpcs://{host}:{port}")
+    if token is not None and not (isinstance(token, str) and token.isascii() and token.isprintable() and token):
+        raise InvalidArgumentError("a token has printable characters of ASCII alone")  # it is not told: it is secret
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     roots = None if root_certificates is None else Path(root_certificates)
     return Address(f"{parts.scheme}://{target}", target, is_encrypted, token, roots)

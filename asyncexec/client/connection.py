@@ -28,6 +28,7 @@ _OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),  # whoever connects anew does not wait for the next attempt of others
 )
 _NODE: Final = re.compile(r"\n  \[\[\{\{node (.*?)\}\}(?: = (.*?))?\]\]$", re.DOTALL)
+_LONGEST_S: Final = 1e8
 _LATE: Final = "Deadline Exceeded"  # what gRPC itself says
 
 
@@ -98,6 +99,10 @@ class Calls:
         """CancelledError where they are closed; FailedPreconditionError where another event loop runs."""
         if self.is_closed:
             raise _closed()
+        self.check_loop()
+
+    def check_loop(self) -> None:
+        """FailedPreconditionError where another event loop runs."""
         if asyncio.get_running_loop() is not self._loop:
             raise FailedPreconditionError(
                 "this session was connected in another event loop", hint="connect in the loop that uses it"
@@ -111,13 +116,15 @@ class Calls:
         method, metadata, under_way = self._channel.unary_unary(f"/{SERVICE}/{name}"), self._metadata, self._under_way
 
         async def call(data: bytes, timeout_s: float | None) -> bytes:
-            begun = method(data, timeout=timeout_s, metadata=metadata)
+            # gRPC takes one that is centuries for one that has passed.
+            limit_s = timeout_s if timeout_s is None or timeout_s < _LONGEST_S else None
+            begun = method(data, timeout=limit_s, metadata=metadata)
             under_way.add(begun)
             try:
                 answer: bytes = await begun
                 return answer
             except grpc.aio.AioRpcError as error:
-                raise self.told(error, timeout_s) from None
+                raise self.told(error, "run" if name == "ModelInfer" else "call", timeout_s) from None
             except asyncio.CancelledError:
                 if self.is_closed and not _is_cancelled():
                     raise _closed() from None
@@ -140,11 +147,11 @@ class Calls:
         begun.add_done_callback(self._under_way.discard)
         return begun
 
-    def told(self, error: grpc.aio.AioRpcError, timeout_s: float | None = None) -> OpError:
-        """The typed error that *error* is: the server's own, or of the connection."""
+    def told(self, error: grpc.aio.AioRpcError, what: str = "stream", timeout_s: float | None = None) -> OpError:
+        """The typed error that *error* is: the server's own, or of the connection; *what* has failed."""
         details = error.details() or ""
         if timeout_s is not None and details == _LATE:
-            details = f"the run took more than its timeout of {timeout_s:g} s"
+            details = f"the {what} took more than its timeout of {timeout_s:g} s"
         return typed_error(Code(error.code().value[0]), details, self.whose)
 
     async def close(self) -> None:

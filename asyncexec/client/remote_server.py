@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
-from asyncexec.client.connecting import Address, Connecting
+from asyncexec.client.connecting import Address, Connecting, WantedModel
 from asyncexec.client.connection import Calls, Connection
 from asyncexec.client.remote_session import RemoteSession, open_session
 
@@ -81,10 +81,11 @@ class RemoteServer:
         """
         self._calls.check_open()
         limit_s = self._timeout_s if timeout is None else timeout
+        wanted = WantedModel.checked(model, version, limit_s, python_scalars=python_scalars)
 
         async def connect() -> RemoteSession:
             self._calls.check_open()
-            session = await open_session(self._connection, model, version, limit_s, python_scalars=python_scalars)
+            session = await open_session(self._connection, wanted)
             self._sessions.add(session)
             return session
 
@@ -110,15 +111,11 @@ async def connect_to_server(address: Address, timeout_s: float | None) -> Remote
         raise
 
 
-async def connect_to_model(
-    address: Address, model: str, version: str, timeout_s: float | None, python_scalars: bool
-) -> RemoteSession:
-    """A session of *model*, which closes its connection."""
+async def connect_to_model(address: Address, wanted: WantedModel) -> RemoteSession:
+    """A session of a model, which closes its connection."""
     connection = await Connection.open(address)
     try:
-        return await open_session(
-            connection, model, version, timeout_s, python_scalars=python_scalars, owns_connection=True
-        )
+        return await open_session(connection, wanted, owns_connection=True)
     except BaseException:
         await connection.close()
         raise

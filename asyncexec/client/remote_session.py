@@ -6,12 +6,13 @@ from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
+from asyncexec.client.connecting import WantedModel
 from asyncexec.client.connection import Calls, Connection
 from asyncexec.client.remote_fetches import RemoteFetches, fetches_key
 from asyncexec.client.remote_scope import StreamRules
 from asyncexec.client.remote_signature import RemoteSignature, TensorInfo
 from asyncexec.client.remote_streams import MapScope, RemoteMap, RemoteStream, RpcScope
-from asyncexec.framework.errors import CancelledError, InvalidArgumentError, UnimplementedError
+from asyncexec.framework.errors import CancelledError, UnimplementedError
 from asyncexec.session.call_arguments import checked_options
 from asyncexec.session.session_config import RunOptions
 
@@ -41,16 +42,12 @@ class RemoteSession:
         self,
         calls: Calls,
         url: str,
-        model: str,
-        version: str,
+        wanted: WantedModel,
         signature: RemoteSignature,
-        *,
         owned: Connection | None,
-        timeout_s: float | None,
-        python_scalars: bool,
     ) -> None:
-        self.model: str = model
-        self.version: str = version
+        self.model: str = wanted.model
+        self.version: str = wanted.version
         self.url: str = url
         self.inputs: Mapping[str, TensorInfo] = signature.inputs
         self.outputs: Mapping[str, TensorInfo] = signature.outputs
@@ -58,8 +55,8 @@ class RemoteSession:
         self._calls = calls
         self._infer = calls.unary("ModelInfer")
         self._owned = owned
-        self._timeout_s = timeout_s
-        self._python_scalars = python_scalars
+        self._timeout_s = wanted.timeout_s
+        self._python_scalars = wanted.python_scalars
         self._known: dict[Any, RemoteFetches] = {}
         self._scopes: WeakSet[RemoteScope] = WeakSet()
 
@@ -179,7 +176,11 @@ class RemoteSession:
         return RemoteMap(open_scope, items)
 
     async def close(self) -> None:
-        """End all runs, maps and streams; their callers get CancelledError.  New ones are refused."""
+        """End all runs, maps and streams; their callers get CancelledError.  New ones are refused.
+
+        FailedPreconditionError in another event loop than the session was connected in.
+        """
+        self._calls.check_loop()
         calls, scopes = self._calls, list(self._scopes)
         calls.is_closed = True
         for scope in scopes:
@@ -191,29 +192,9 @@ class RemoteSession:
             await self._owned.close()
 
 
-async def open_session(
-    connection: Connection,
-    model: str,
-    version: str,
-    timeout_s: float | None,
-    *,
-    python_scalars: bool,
-    owns_connection: bool = False,
-) -> RemoteSession:
-    """A session of *model* over *connection*, which it closes if it *owns* that."""
-    if timeout_s is not None and not timeout_s > 0:
-        raise InvalidArgumentError(f"a timeout is a number of seconds above 0, not {timeout_s!r}")
-    calls = connection.calls(model, version)
-    metadata = await calls.ask("ModelMetadata", timeout_s, name=model, version=version)
-    signature = RemoteSignature.of(model, metadata)
-    owned = connection if owns_connection else None
-    return RemoteSession(
-        calls,
-        connection.url,
-        model,
-        version,
-        signature,
-        owned=owned,
-        timeout_s=timeout_s,
-        python_scalars=python_scalars,
-    )
+async def open_session(connection: Connection, wanted: WantedModel, *, owns_connection: bool = False) -> RemoteSession:
+    """A session of the model that is *wanted* over *connection*, which it closes if it *owns* that."""
+    calls = connection.calls(wanted.model, wanted.version)
+    metadata = await calls.ask("ModelMetadata", wanted.timeout_s, name=wanted.model, version=wanted.version)
+    signature = RemoteSignature.of(wanted.model, metadata)
+    return RemoteSession(calls, connection.url, wanted, signature, connection if owns_connection else None)

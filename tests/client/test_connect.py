@@ -51,8 +51,18 @@ def test_arguments_that_do_not_fit_each_other() -> None:
         ax.connect("grpc://localhost:1", root_certificates="roots.pem")
     with pytest.raises(ax.errors.InvalidArgumentError, match="which needs a model"):
         ax.connect("grpc://localhost:1", version="1")  # type: ignore[call-overload]
-    with pytest.raises(ax.errors.InvalidArgumentError, match="name of a model, and empty"):
-        ax.connect("grpc://localhost:1", model="")
+    for model in ("", 3, "\udc80"):
+        with pytest.raises(ax.errors.InvalidArgumentError, match="model is the name of a model, not"):
+            ax.connect("grpc://localhost:1", model=model)  # type: ignore[call-overload]
+    with pytest.raises(ax.errors.InvalidArgumentError, match="version is text, such as '2', not 2"):
+        ax.connect("grpc://localhost:1", model="m", version=2)  # type: ignore[call-overload]
+    for token in ("", "ü", "a\nb", 3):
+        with pytest.raises(ax.errors.InvalidArgumentError, match="a token has printable characters"):
+            ax.connect("grpc://localhost:1", token=token)  # type: ignore[call-overload]
+    for timeout in (0, -1.0, float("nan"), "1", True):
+        for options in ({}, {"model": "m"}):
+            with pytest.raises(ax.errors.InvalidArgumentError, match="a timeout is a number of seconds above 0, not "):
+                ax.connect("grpc://localhost:1", timeout=timeout, **options)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("library", ["grpc", "google.protobuf"])
@@ -62,11 +72,6 @@ def test_a_library_that_is_not_installed(library: str) -> None:
         pytest.raises(ax.errors.MissingExtraError, match=r'pip install "asyncexec\[client\]"'),
     ):
         ax.connect("grpc://localhost:1")
-
-
-async def test_a_timeout_is_positive() -> None:
-    with pytest.raises(ax.errors.InvalidArgumentError, match="a timeout is a number of seconds above 0, not 0"):
-        await ax.connect("grpc://localhost:1", model="m", timeout=0)
 
 
 async def test_what_a_server_serves() -> None:

@@ -190,12 +190,14 @@ async def test_a_deadline_ends_the_run_in_the_server() -> None:
     gate = Gate()
     async with served({"m": ModelSource(gate.model.session.graph)}) as url:
         async with ax.connect(url, model="m") as session:
-            with pytest.raises(ax.errors.DeadlineExceededError, match=r"took more than its timeout of 0\.3 s"):
+            with pytest.raises(ax.errors.DeadlineExceededError, match=r"^the run took more than its timeout of 0\.3 s"):
                 await session.run("y", {"x": 1}, options=ax.RunOptions(timeout=0.3))
             assert await gate.take(gate.cancelled, 1) == [1]
         async with ax.connect(url, model="m", timeout=5) as session:
             gate.open(2)
             assert await session.run("y", {"x": 2}) == 2
+            for timeout in (1e10, float("inf")):
+                assert await session.run("y", {"x": 2}, options=ax.RunOptions(timeout=timeout)) == 2
         await gate.model.close()
 
 
@@ -246,6 +248,18 @@ async def test_a_server_that_goes_away() -> None:
     with pytest.raises(ax.errors.UnavailableError) as raised:
         await ax.connect(url, model="m")
     assert raised.value.__notes__ == [f"from model 'm' at {url}"]
+
+
+async def test_a_request_that_is_too_large_for_the_server() -> None:
+    async with served({"m": mixed()}, max_body_bytes=10_000) as url, ax.connect(url, model="m") as session:
+        large = {"x": np.ones((10_000, 3), np.float32)}
+        with pytest.raises(ax.errors.ResourceExhaustedError, match="larger than max"):
+            await session.run("total", large)
+        async with session.stream("total") as stream:
+            await stream.send(large)
+            with pytest.raises(ax.errors.ResourceExhaustedError, match="larger than max"):
+                await anext(stream)
+        assert await session.run("total", {"x": X}) == 15
 
 
 async def test_many_runs_at_once() -> None:
