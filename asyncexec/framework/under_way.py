@@ -7,7 +7,7 @@ Nothing is noted down while it runs.  Who wants to know walks from a coroutine t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -26,17 +26,25 @@ class NodeUnderWay:
         node, op: its name and op type.
         waits_for: what it waited for, as far as is known: a limiter, a batch, a thread, its next attempt.
         since_s: for how many seconds it had been under way; None where that is not known.
+        iteration: the loops around it and the iteration of each, such as ``"outer 3, inner 0"``; "" outside of loops.
     """
 
     node: str
     op: str
     waits_for: tuple[str, ...]
     since_s: float | None
+    iteration: str = ""
 
     def __str__(self) -> str:
         told = ", ".join(self.waits_for) or "was awaited"
         time = "" if self.since_s is None else f" for {self.since_s:.3g} s"
-        return f"{self.node!r} ({self.op}) {told}{time}"
+        where = f" in iteration {self.iteration}" if self.iteration else ""
+        return f"{self.node!r} ({self.op}){where} {told}{time}"
+
+
+def within(iteration: str, node: NodeUnderWay) -> NodeUnderWay:
+    """*node* of a step that runs in *iteration* of another one."""
+    return replace(node, iteration=", ".join(filter(None, (iteration, node.iteration)))) if iteration else node
 
 
 def tells(tell: Teller) -> Callable[[F], F]:

@@ -67,6 +67,38 @@ async def test_many_nodes_are_told_in_three_lines() -> None:
     assert error.message.splitlines()[3:] == ["  and 18 more: error.under_way"]
 
 
+@pytest.mark.parametrize("executor_type", ["", "TAGGED_TOKEN", "COMPILED"])
+@VIRTUAL
+async def test_iterations_of_loops(executor_type: str) -> None:
+    @ax.op
+    async def stop_at_3(x: int) -> int:
+        await (asyncio.Event().wait() if x == 3 else asyncio.sleep(0))
+        return x
+
+    def inner(start: ax.Tensor) -> Any:
+        limit = ax.constant(5, ax.int64)
+        return ax.while_loop(lambda i: i < limit, lambda i: [stop_at_3(i) + 1], [start], name="inner")
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float64, [], name="x")
+        zero = ax.cast(x, ax.int64) - 1
+        loops = ax.while_loop(lambda i: i < 9, lambda i: inner(i - i + 1), [zero], name="outer")
+        mapped = ax.map_fn(stop_at_3, ax.stack([zero, zero + 3, zero + 3]), name="mapped")
+        caught = ax.map_fn(
+            lambda each: ax.catch(lambda: stop_at_3(each), lambda error: each), ax.stack([zero, zero + 3]), name="safe"
+        )
+    async with ax.Session(graph, ax.SessionConfig(executor_type=executor_type)) as session:
+        for fetches, iterations in (
+            (loops, ["outer 0, outer/inner 2"]),
+            (mapped, ["mapped 1", "mapped 2"]),
+            (caught, ["safe 1"]),
+        ):
+            for _ in range(2):
+                error = await error_of(session, fetches)
+                assert sorted(node.iteration for node in error.under_way) == iterations
+                assert f" in iteration {iterations[0]} " in str(error.under_way[0])
+
+
 @VIRTUAL
 async def test_limiter_and_retries() -> None:
     limiter = ax.Limiter(1, name="api")

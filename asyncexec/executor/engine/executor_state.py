@@ -342,17 +342,22 @@ class ExecutorState(TransferScope[Entry]):
 
     def _launched(self) -> Iterator[Launched]:
         for group in self._task_groups():
-            for task in group.values():
+            for entry, task in list(group.items()):
                 coroutine = task.get_coro()
                 for frame in frames_of(coroutine):
-                    yield frame.f_locals["item"], frame.f_locals["start"], coroutine
+                    yield frame.f_locals["item"], frame.f_locals["start"], coroutine, self._loops_of(entry)  # type: ignore[arg-type]  # keys of groups are entries
                     break
 
     def under_way(self) -> Iterator[NodeUnderWay]:
         yield from super().under_way()
-        for job in self._jobs.values():
+        for entry, job in self._jobs.items():
             assert isinstance(job.running, NodeCall)
-            yield NodeUnderWay(job.name, job.running.item.node.op, (told_of(job),), None)
+            iteration = ", ".join(self._loops_of(entry))
+            yield NodeUnderWay(job.name, job.running.item.node.op, (told_of(job),), None, iteration)
+
+    def _loops_of(self, entry: Entry) -> Sequence[str]:
+        iteration = self._iteration_of(entry)
+        return () if iteration is None else iteration.location
 
     def _cancel_launched(self) -> None:
         self._ending = Ending(self._pool, self._loop)

@@ -22,7 +22,7 @@ from asyncexec.framework.derived import is_derived
 from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import CancelledError, InternalError
 from asyncexec.framework.spans import observed_span
-from asyncexec.framework.under_way import NodeUnderWay, frames_of, told_by
+from asyncexec.framework.under_way import NodeUnderWay, frames_of, told_by, within
 
 MAX_NOTES: Final = 8  # of later failures, at the first
 
@@ -53,7 +53,8 @@ class StepMaker(Protocol):
         ...
 
 
-Launched: TypeAlias = tuple[NodeItem, int | None, Any]  # a node, when it was launched, the coroutine that awaits it
+# A node, when it was launched, the coroutine that awaits it, and the loops and iterations that it is in.
+Launched: TypeAlias = tuple[NodeItem, int | None, Any, Sequence[str]]
 
 
 def step_in(frame: FrameType) -> StepScope | None:
@@ -126,23 +127,24 @@ class StepScope(ABC):
 
     @abstractmethod
     def _launched(self) -> Iterator[Launched]:
-        """What is awaited, with its node and since when, where that is known."""
+        """What is awaited, with its node, since when, where that is known, and its iterations."""
 
     def under_way(self) -> Iterator[NodeUnderWay]:
         """The nodes that have begun and not ended; of one that runs a step itself, the nodes of that."""
-        for item, start_ns, awaited in self._launched():
+        for item, start_ns, awaited, loops in self._launched():
             waits_for: list[str] = []
+            iteration = ", ".join(loops)
             for frame in frames_of(awaited):
                 inner = step_in(frame)
                 if inner is not None:
-                    yield from inner.under_way()
+                    yield from (within(iteration, each) for each in inner.under_way())
                     break
                 told = told_by(frame)
                 if told is not None:
                     waits_for.append(told)
             else:
                 since_s = None if start_ns is None else (self.holds.clock.now_ns() - start_ns) / NS_PER_S
-                yield NodeUnderWay(item.node.name, item.node.op, tuple(waits_for), since_s)
+                yield NodeUnderWay(item.node.name, item.node.op, tuple(waits_for), since_s, iteration)
 
     @abstractmethod
     def _task_groups(self) -> Iterable[TaskGroup]:

@@ -22,6 +22,7 @@ from asyncexec.executor.plans.compiled_state import CompiledState
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.foreign_errors import as_op_error, explained_by
+from asyncexec.framework.under_way import frames_of
 from asyncexec.regions.code import Code, Line
 
 _NUM_TRIES: Final = 16  # to call native code that refuses what it is given
@@ -174,6 +175,11 @@ class CompiledPlan:
             each.clear()  # the error is not to keep the tensors of the step
             each.f_locals  # noqa: B018 - before Python 3.13, what it gave before is brought up to date by this
         return error
+
+    def rounds_of(self, generator: Generator[Any, Any, Any]) -> Sequence[str]:
+        """The loops that *generator*, a step that is suspended, is in, each with the number of its round."""
+        frames = ((self._code.lines.get(frame.f_code), frame) for frame in frames_of(generator))
+        return list(_rounds((lines.get(frame.f_lineno), frame) for lines, frame in frames if lines is not None))
 
     def _calls(self, trace: TracebackType | None) -> list[tuple[Line | None, FrameType]]:
         """The lines of ours in *trace*, from the outside in.

@@ -54,6 +54,8 @@ class SlicedPlan(Protocol):
 
     def error_of(self, raised: BaseException, /) -> BaseException: ...
 
+    def rounds_of(self, generator: Generator[Any, Any, Any], /) -> Sequence[str]: ...
+
 
 class CompiledState(StepScope):
     """A step that goes on in slices."""
@@ -259,7 +261,8 @@ class CompiledState(StepScope):
 
     def _launched(self) -> Iterator[Launched]:
         if self._task is not None and self._awaited is not None:
-            yield self._awaited.item, None, self._task.get_coro()
+            loops = () if self._generator is None else self._plan.rounds_of(self._generator)
+            yield self._awaited.item, None, self._task.get_coro(), loops
 
     def _task_groups(self) -> Iterable[TaskGroup]:
         task, node = self._task, self._awaited
