@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 import asyncexec as ax
-from asyncexec.cli.graph_nodes import ShownNode, nodes_of_def, nodes_of_graph
 from asyncexec.cli.graph_summary import FunctionSummary
 from asyncexec.framework.errors import DataLossError, InvalidArgumentError, OpError
 from asyncexec.framework.lazy_module import LazyModule
+from asyncexec.page.graph_nodes import ShownNode, nodes_of_def, nodes_of_graph
 
 if TYPE_CHECKING:
     from asyncexec.framework.graph_def import FunctionDef, GraphDef

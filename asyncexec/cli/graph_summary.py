@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from asyncexec.cli.graph_nodes import ShownNode
 from asyncexec.graph.graph_ends import PLACEHOLDERS
+from asyncexec.page.graph_nodes import ShownNode
 
 FUNCTIONAL_LOOPS: Final = frozenset({"While", "StatelessWhile"})
 

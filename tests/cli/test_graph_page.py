@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 import asyncexec as ax
-from asyncexec.cli.graph_nodes import ShownNode, Source, nodes_of_def, nodes_of_graph
-from asyncexec.cli.graph_page import graph_page, page_data, value_text
+from asyncexec.cli.graph_page import graph_page
 from asyncexec.cli.graph_summary import FunctionSummary, GraphSummary, LoopSummary, TensorSummary
 from asyncexec.framework.graph_def import GraphDef
+from asyncexec.page.graph_data import graph_data, value_text
+from asyncexec.page.graph_nodes import ShownNode, Source, nodes_of_def, nodes_of_graph
 
 HOSTILE = "</script><script>alert(1)</script><!-- &\"'\u2028"
 NODES = [
@@ -110,7 +111,7 @@ def test_data_tell_edges_attributes_dtypes_and_shapes() -> None:
         y = ax.add(x, x, name="y")
         with ax.control_dependencies([y]):
             ax.identity(x, name="z")
-    data = page_data(nodes_of_graph(graph))
+    data = graph_data(nodes_of_graph(graph))
     assert data["names"] == ["x", "y", "z"]
     assert data["inputs"] == [[], [0, 0, 0, 0], [0, 0, 1, -1]]
     assert [data["outputs"][i] for i in data["outputsOf"]] == [[("float32", "[?,2]")]] * 3
@@ -121,19 +122,19 @@ def test_data_tell_edges_attributes_dtypes_and_shapes() -> None:
 
 def test_what_nodes_have_in_common_is_there_once() -> None:
     nodes = [ShownNode(f"n{i}", "Neg", "", [], attrs) for attrs in ({"T": 1}, {"T": 2}) for i in range(50)]
-    data = page_data(nodes)
+    data = graph_data(nodes)
     assert [kind["attrs"] for kind in data["kinds"]] == [[["T", "1"]], [["T", "2"]]]
     assert data["kindOf"] == [0] * 50 + [1] * 50
 
 
 def test_groups_name_their_children() -> None:
     nodes = [ShownNode(name, "Neg", "", [], {}) for name in ("a", "s/b", "s/c")]
-    assert page_data(nodes)["groups"] == [["graph", "", [0, -2]], ["scope", "s", [1, 2]]]
+    assert graph_data(nodes)["groups"] == [["graph", "", [0, -2]], ["scope", "s", [1, 2]]]
 
 
 def test_ops_that_are_not_registered_are_marked() -> None:
     graph_def = GraphDef.model_validate({"node": [{"name": "a", "op": "Neg"}, {"name": "b", "op": "Mine"}]})
-    kinds = page_data(nodes_of_def(graph_def), ["Mine"])["kinds"]
+    kinds = graph_data(nodes_of_def(graph_def), ["Mine"])["kinds"]
     assert [kind["isUnknown"] for kind in kinds] == [False, True]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import asyncexec as ax
-from asyncexec.cli.graph_nodes import ShownNode, Source, nodes_of_graph
 from asyncexec.cli.graph_page import graph_page
 from asyncexec.cli.graph_summary import summarize
+from asyncexec.page.graph_nodes import ShownNode, Source, nodes_of_graph
 from tests.cli.chromium import CHROMIUM, HOW_TO_GET_IT, Browser, chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason=HOW_TO_GET_IT)]

@@ -1,17 +1,18 @@
 "use strict";
 
-/* The page of a graph: a picture (cytoscape) and a tree that says the same to a keyboard and to a screen reader.  What is
-   unfolded in one is unfolded in the other.  The data are strangers': they become text nodes and never HTML. */
-(() => {
+/* A graph: a picture (cytoscape) and a tree that says the same to a keyboard and to a screen reader.  What is unfolded in
+   one is unfolded in the other.  The data are strangers': they become text nodes and never HTML.
+
+   root holds graph.html; data are those of graph_data.py; signal ends it.  Its result marks nodes in the picture. */
+function showGraph(root, data, signal = undefined) {
   const MOST_SHOWN = 2000; // boxes that are shown at once when the page opens
   const MOST_FOUND = 50, MOST_LINKS = 40, LONGEST_LABEL = 24, PAD = 32;
   const CONTROL_SLOT = -1;
   const NODE = { w: 176, h: 44 }, FOLDED = { w: 210, h: 56 };
 
-  const data = JSON.parse(document.getElementById("graph-data").textContent);
   const { names, kinds, kindOf, inputs, outputs, outputsOf } = data;
   const count = names.length;
-  const by = (id) => document.getElementById(id);
+  const by = (id) => root.querySelector(`#${id}`);
 
   // ---- boxes: those of groups come first, then those of nodes
 
@@ -155,6 +156,7 @@
 
   function elements() {
     const { shown, standIn } = shownBoxes();
+    drawnIn = standIn;
     const edges = shownEdges(standIn);
     const { middleOf, sizeOf } = places(shown, edges);
     whole = sizeOf.get(0);
@@ -206,6 +208,9 @@
       { selector: "edge.back", style: { "line-color": color("accent"), "target-arrow-color": color("accent"),
         "curve-style": "unbundled-bezier", "control-point-distances": 90, "control-point-weights": 0.5 } },
       { selector: "edge.near", style: { "line-color": color("accent"), "target-arrow-color": color("accent") } },
+      { selector: "node.failed", style: { "border-color": color("warning"), "border-width": 3, "border-style": "dashed" } },
+      { selector: "node.running", style: { label: "data(running)", "border-color": color("device"), "border-width": 5,
+        "border-style": "solid" } },
       { selector: "node.chosen", style: { "border-color": color("accent"), "border-width": 4, "border-style": "solid" } },
     ];
   }
@@ -213,6 +218,7 @@
   const cy = cytoscape({ container: by("picture"), style: style(), layout: { name: "preset" }, minZoom: 0.005, maxZoom: 4,
     boxSelectionEnabled: false, autoungrabify: true });
 
+  let drawnIn = new Int32Array(0); // the box that each node is drawn in
   let whole = { w: 1, h: 1 }; // the size of the picture, whose middle is at 0, 0
 
   function draw() {
@@ -222,6 +228,7 @@
       cy.add(made);
     });
     markChosen();
+    if (marks.size) showMarks();
     const numShown = made.filter((each) => each.data.color).length;
     by("shown").textContent = `${number(numShown)} of ${number(count)} nodes shown for themselves`;
   }
@@ -245,6 +252,34 @@
     const pan = { x: cy.width() / 2 - zoom * at.x, y: cy.height() / 2 - zoom * at.y };
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) cy.viewport({ zoom, pan });
     else cy.animate({ zoom, pan }, { duration: 220 });
+  }
+
+  // ---- marks: what runs now, and what has failed
+
+  let marks = new Map(), nodeCalled = null;
+
+  /* Lets nodes stand out, by their names: {running: count, isFailed}; the boxes that they are folded into do so, too. */
+  function mark(given) {
+    marks = given;
+    showMarks();
+  }
+
+  function showMarks() {
+    nodeCalled ??= new Map(names.map((name, node) => [name, node]));
+    const found = new Map();
+    for (const [name, told] of marks) {
+      if (!nodeCalled.has(name)) continue;
+      const box = drawnIn[nodeCalled.get(name)], so = found.get(box) ?? { running: 0, isFailed: false };
+      found.set(box, { running: so.running + (told.running ?? 0), isFailed: so.isFailed || Boolean(told.isFailed) });
+    }
+    cy.batch(() => {
+      cy.nodes(".running, .failed").removeClass("running failed").removeData("running");
+      for (const [box, { running, isFailed }] of found) {
+        const element = cy.getElementById(String(box));
+        if (isFailed) element.addClass("failed");
+        if (running) element.data("running", `${element.data("label")}\n${number(running)} under way`).addClass("running");
+      }
+    });
   }
 
   // ---- folding
@@ -517,11 +552,12 @@
     if (event.key !== "/" || event.target === by("search")) return;
     event.preventDefault();
     by("search").focus();
-  });
+  }, { signal });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     cy.style(style());
     draw();
-  });
+  }, { signal });
+  signal?.addEventListener("abort", () => cy.destroy());
 
   openFirst();
   cy.one("render", () => {
@@ -529,10 +565,11 @@
       performance.mark("shown");
       setTimeout(() => {
         renderTree();
-        document.documentElement.dataset.state = "ready";
+        root.dataset.state = "ready";
       });
     });
   });
   draw();
   fit();
-})();
+  return { mark };
+}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from asyncexec.cli.graph_nodes import ShownNode, Source
-from asyncexec.cli.graph_tree import MAX_CHILDREN, Box, boxes_of, loops_of
+from asyncexec.page.graph_nodes import ShownNode, Source
+from asyncexec.page.graph_tree import MAX_CHILDREN, Box, boxes_of, loops_of
 
 
 def node(name: str, op: str = "Neg", inputs: list[int] | None = None, device: str = "", frame: str = "") -> ShownNode:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from asyncexec.cli.graph_nodes import ShownNode
+from asyncexec.page.graph_nodes import ShownNode
 
 MAX_CHILDREN: Final = 200  # of a box: more at once are slow to place and hard to read
 MAX_DEPTH: Final = 64  # of name scopes, and of loops: names are those of strangers

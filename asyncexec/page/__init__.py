@@ -1,0 +1,1 @@
+"""What pages are made of: graphs as data, and the files that browsers get."""
