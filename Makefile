@@ -52,7 +52,7 @@ contract: $(DEV) ## imports point only backwards along the way of the data
 	$(VENV)/bin/lint-imports
 
 check-deep: $(ORACLE) ## the long suites: deep, fuzz, and those that ask an installed TensorFlow or a browser
-	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium here, so the tests of the graph page are skipped: apt-get install chromium" >&2
+	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium here, so the tests of pages are skipped: apt-get install chromium" >&2
 	$(PYTEST) -m "deep or fuzz or oracle or torch or browser or clients" --hypothesis-profile explore --timeout 1800 $(PYTEST_ARGS)
 
 bench: $(DEV) ## the benchmarks, side by side in one run (with TensorFlow's column after make check-deep)

@@ -16,6 +16,7 @@ from asyncexec.framework.errors import UnavailableError
 from asyncexec.graph.graph import Graph
 from asyncexec.service.http_front import MAX_BODY_BYTES, http_app
 from asyncexec.service.http_websocket import WebSockets, deny
+from asyncexec.service.live.routes import LivePage
 from asyncexec.service.metrics import CONTENT_TYPE, Metrics
 from asyncexec.service.model_files import ModelSource
 from asyncexec.service.repository import ModelRepository
@@ -42,13 +43,19 @@ class InferenceApp:
     """
 
     def __init__(
-        self, repository: ModelRepository, *, tokens: Collection[str] = (), max_body_bytes: int = MAX_BODY_BYTES
+        self,
+        repository: ModelRepository,
+        *,
+        tokens: Collection[str] = (),
+        max_body_bytes: int = MAX_BODY_BYTES,
+        page: bool = False,
     ) -> None:
         self.repository: ModelRepository = repository
         self._tokens = Tokens(tokens)
         self._sockets = WebSockets(repository, max_body_bytes)
         self._routes = http_app(repository, max_body_bytes=max_body_bytes, sockets=self._sockets)
         self._metrics = Metrics(repository)
+        self._page = LivePage(repository, max_body_bytes) if page else None
         self._starting: asyncio.Task[None] | None = None
         self._has_started = False
 
@@ -82,8 +89,14 @@ class InferenceApp:
             self._starting.add_done_callback(_has_failed)  # which asks for the exception, if nobody else does
         return self._starting
 
+    def end_page(self) -> None:
+        """Let nobody look at the live page any more: a server that ends waits for those who do."""
+        if self._page is not None:
+            self._page.end()
+
     async def close(self) -> None:
         """Serve nothing more; ends when the calls under way have."""
+        self.end_page()
         starting, self._starting, self._has_started = self._starting, None, False
         if starting is not None and not starting.done():
             starting.cancel()
@@ -103,6 +116,10 @@ class InferenceApp:
             self._begin()  # and answer meanwhile: who loads for long is alive
             await self._routes(scope, receive, send)
             return
+        page = self._page if scope["type"] == "http" and LivePage.has(path) else None
+        if page is not None and page.is_open(path):
+            await page(scope, receive, send)
+            return
         if self._tokens and not self._tokens.allow(_authorization(scope)):
             response: Response = JSONResponse({"error": "unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})
             await deny(response, scope, receive, send)
@@ -117,7 +134,7 @@ class InferenceApp:
         if scope["type"] == "http" and path == "/metrics":
             await Response(self._metrics.text(), media_type=CONTENT_TYPE)(scope, receive, send)
             return
-        await self._routes(scope, receive, send)
+        await (page or self._routes)(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Start and close as a server's lifespan says."""
@@ -171,6 +188,7 @@ def create_app(
     *,
     tokens: Collection[str] = (),
     max_body_bytes: int = MAX_BODY_BYTES,
+    page: bool = False,
 ) -> InferenceApp:
     """An ASGI app that serves *models*, for any ASGI server, or to be mounted in FastAPI or Starlette.
 
@@ -183,11 +201,12 @@ def create_app(
         models: graphs by the names of models, or a folder of models.
         tokens: those of the callers who may do more than ask for its health; without any, everybody may.
         max_body_bytes: the largest request, also after it has been decompressed.
+        page: whether there is the live page at ``/``.
 
     Raises:
         MissingExtraError: ``pip install "asyncexec[serve]"``.
     """
-    return InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes)
+    return InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes, page=page)
 
 
 def repository_of(models: Mapping[str, Graph | ModelSource] | ModelRepository | str | Path) -> ModelRepository:

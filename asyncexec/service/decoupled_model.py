@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from asyncexec.framework.clock import CLOCK
 from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.errors import DeadlineExceededError, InternalError, InvalidArgumentError, OpError
+from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.frontend.stream_functions import drawing, values_of
 from asyncexec.frontend.user_op_parameters import conversions
 from asyncexec.graph.graph import Graph
@@ -59,10 +60,10 @@ class DecoupledModel(Model):
         self._sources = [_Source(tensor, signature) for tensor in sources]
         super().__init__(name, version, graph, signature, config)
 
-    async def infer(self, request: InferRequest) -> InferResponse:
-        """The only response to *request*; InternalError where there is none, or another."""
+    async def infer(self, request: InferRequest, metadata: RunMetadata | None = None) -> InferResponse:
+        """The only response to *request*; InternalError where there is none, or another.  A stream is not traced."""
         if not self._sources:
-            return await super().infer(request)
+            return await super().infer(request, metadata)
         found: list[InferResponse] = []
         async with aclosing(self.responses(request)) as responses:
             async for response in responses:

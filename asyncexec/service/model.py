@@ -12,12 +12,14 @@ import numpy as np
 from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.framework.clock import CLOCK
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
+from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.frontend.basic_functions import placeholder
 from asyncexec.frontend.batch import batch
 from asyncexec.frontend.user_op import op
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
 from asyncexec.service.model_statistics import ModelStatistics
+from asyncexec.service.recent_calls import RecentCalls
 from asyncexec.service.requests import US_PER_S, InferRequest, InferResponse, InferTensor
 from asyncexec.service.signature import Signature, TensorSpec
 from asyncexec.session.direct_session import Session
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ASYNC_GRACE_S: Final = 5.0  # for what goes on though it has been cancelled, when the service ends
+_IN_BATCH: Final = "waited for its batch"
 _MOST_WARM: Final = 2**20  # elements of a tensor that a config asks to be made for warming up
 
 
@@ -43,6 +46,7 @@ class Model:
 
     Attributes:
         statistics: what it has done.
+        recent: what its last calls were like.
         is_decoupled: whether it may answer a call with none or several responses.
     """
 
@@ -63,6 +67,7 @@ class Model:
         self.signature: Signature = signature
         self.config: Any = config
         self.statistics: ModelStatistics = ModelStatistics()
+        self.recent: RecentCalls = RecentCalls()
         self._most_rows: int = config.max_batch_size
         policy = config.dynamic_batching.default_queue_policy
         self._timeout_s: float | None = policy.default_timeout_microseconds / US_PER_S or None
@@ -86,8 +91,8 @@ class Model:
             inputs, outputs = self._tensors()
             self._batches = _Batches(self, inputs, outputs, batching, count or 1, most_queued)
 
-    async def infer(self, request: InferRequest) -> InferResponse:
-        """The answer to *request*.
+    async def infer(self, request: InferRequest, metadata: RunMetadata | None = None) -> InferResponse:
+        """The answer to *request*; with *metadata*, the call is traced there, and is no part of a batch.
 
         Raises:
             InvalidArgumentError: its inputs or outputs are not those of the model.
@@ -101,19 +106,21 @@ class Model:
             wanted = self._outputs(request.outputs)
             feeds = self._feeds(request)
             ready_ns = CLOCK.now_ns()
-            values = await self._values(request, wanted, feeds)
+            values = await self._values(request, wanted, feeds, metadata)
             done_ns = CLOCK.now_ns()
             outputs = {spec.name: as_output(spec, value) for spec, value in zip(wanted, values, strict=True)}
         except asyncio.CancelledError:
             self.statistics.note_cancelled(CLOCK.now_ns() - begin_ns)
             raise
-        except BaseException:
+        except BaseException as error:
             self.statistics.note_failure(CLOCK.now_ns() - begin_ns)
+            self.recent.note_failure(error)
             raise
         finally:
             self._let_go()
         rows = self._num_rows(request)
         self.statistics.note_success(rows, begin_ns, ready_ns, done_ns, CLOCK.now_ns())
+        self.recent.note(done_ns - begin_ns)
         return InferResponse(self.name, self.version, request.id, outputs)
 
     async def responses(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
@@ -136,6 +143,11 @@ class Model:
     def num_runs(self) -> int:
         """How often its graph has run: once for each call, or for each batch."""
         return self.session.statistics().completed_steps
+
+    @property
+    def num_waiting(self) -> int:
+        """The calls that wait for their batch, up to 100."""
+        return 0 if self._batches is None else self._batches.num_waiting
 
     @property
     def num_failures(self) -> int:
@@ -173,14 +185,25 @@ class Model:
         return list(self.signature.inputs.values()), list(self.signature.outputs.values())
 
     def _values(
-        self, request: InferRequest, wanted: Sequence[TensorSpec], feeds: Mapping[Tensor[Any], NDArray[Any]]
+        self,
+        request: InferRequest,
+        wanted: Sequence[TensorSpec],
+        feeds: Mapping[Tensor[Any], NDArray[Any]],
+        metadata: RunMetadata | None,
     ) -> Awaitable[Sequence[Any]]:
         """The values of *wanted* for *request*, which feeds *feeds*."""
-        return self._run(wanted, feeds, self._deadline_s(request))
+        return self._run(wanted, feeds, self._deadline_s(request), metadata)
 
     async def _run(
-        self, wanted: Sequence[TensorSpec], feeds: Mapping[Tensor[Any], NDArray[Any]], timeout_s: float | None
+        self,
+        wanted: Sequence[TensorSpec],
+        feeds: Mapping[Tensor[Any], NDArray[Any]],
+        timeout_s: float | None,
+        metadata: RunMetadata | None = None,
     ) -> Sequence[Any]:
+        if metadata is not None:
+            traced = RunOptions(timeout=timeout_s, trace=True)
+            return await self.session.run([spec.tensor for spec in wanted], feeds, options=traced, metadata=metadata)
         run: Callable[..., Awaitable[Sequence[Any]]] = self.session.run
         if self._batches is not None and self._batches.takes(feeds):
             run, wanted_tensors, feeds = self._batches.run(wanted, feeds)
@@ -312,6 +335,7 @@ class _Batches:
 
         @op(outputs=[tensor.dtype for tensor in fetches])
         async def run_model(*values: Any) -> Any:
+            model.recent.batches[len(values[0])] += 1
             results = await inner.run(fetches, dict(zip(tensors, values, strict=True)))
             return tuple(results) if len(results) > 1 else results[0]
 
@@ -335,6 +359,11 @@ class _Batches:
             found = rows(*self._fed.values())
         self._results = list(found) if isinstance(found, (list, tuple)) else [found]
         self._session = Session(graph)
+
+    @property
+    def num_waiting(self) -> int:
+        """The calls that wait for their batch, up to 100."""
+        return sum(_IN_BATCH in node.waits_for for node in self._session.statistics().under_way)
 
     def takes(self, feeds: Mapping[Tensor[Any], Any]) -> bool:
         """Whether a call that feeds *feeds* can be a part of a batch: it feeds all there is, and has rows."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
 from asyncexec.service.model import Model
@@ -60,7 +61,11 @@ class SequenceModel(Model):
         return [*inputs, *self._spec.inputs], list(kept.values())
 
     async def _values(
-        self, request: InferRequest, wanted: Values[TensorSpec], feeds: Mapping[Tensor[Any], NDArray[Any]]
+        self,
+        request: InferRequest,
+        wanted: Values[TensorSpec],
+        feeds: Mapping[Tensor[Any], NDArray[Any]],
+        metadata: RunMetadata | None,
     ) -> Values[Any]:
         place = place_of(request)
         if self._num_rows(request) > 1:
@@ -75,7 +80,7 @@ class SequenceModel(Model):
         async with self._sequences.turn(place, deadline) as sequence:
             left_s = None if deadline is None else max(0.0, deadline - loop.time())
             given = {**feeds, **controls, **(sequence.values or self._initial())}
-            values = await self._run([*wanted, *self._spec.outputs], given, left_s)
+            values = await self._run([*wanted, *self._spec.outputs], given, left_s, metadata)
             kept = values[len(wanted) :]
             sequence.values = dict(zip([state.takes.tensor for state in self._spec.states], kept, strict=True))
         return values[: len(wanted)]

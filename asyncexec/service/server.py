@@ -66,6 +66,7 @@ async def serving(
     tokens: Collection[str] = (),
     max_body_bytes: int = MAX_BODY_BYTES,
     drain_s: float = 30.0,
+    page: bool = True,
     tensorflow_master: bool = False,
     tensorflow_master_files: bool = False,
 ) -> AsyncIterator[Ports]:
@@ -75,6 +76,7 @@ async def serving(
         http_port, grpc_port: 0 for any that is free; grpc_port None for HTTP alone.
         tls: the certificate of both ports; without one, they speak in clear text.
         drain_s: how long requests have to end.
+        page: whether there is the live page at ``/``.
         tensorflow_master: over gRPC, run the graphs of ``tf.compat.v1.Session`` (``tensorflow.MasterService``).
         tensorflow_master_files: those graphs may read and write files.
 
@@ -82,7 +84,7 @@ async def serving(
         UnavailableError: a port is taken.
         NotFoundError: there is no such folder.
     """
-    app = InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes)
+    app = InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes, page=page)
     async with contextlib.AsyncExitStack() as stack:
         listening = stack.enter_context(contextlib.closing(_listen(host, http_port)))
         stack.push_async_callback(app.close)
@@ -112,6 +114,7 @@ async def _end(
 ) -> None:
     """Answer what has been accepted, and nothing more; *remote* is the gRPC server, if there is one."""
     app.repository.stop_being_ready()
+    app.end_page()
     await asyncio.gather(http.end(), *([] if guard is None else [guard.close()]))
 
     async def end_http() -> None:

@@ -12,7 +12,7 @@ import asyncexec as ax
 from asyncexec.cli.graph_page import graph_page
 from asyncexec.cli.graph_summary import summarize
 from asyncexec.page.graph_nodes import ShownNode, Source, nodes_of_graph
-from tests.cli.chromium import CHROMIUM, HOW_TO_GET_IT, Browser, chromium
+from tests.chromium import CHROMIUM, HOW_TO_GET_IT, Browser, chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason=HOW_TO_GET_IT)]
 HOSTILE = "</script><script>window.isHacked=1</script><img src=x onerror=window.isHacked=1>"

@@ -74,7 +74,14 @@ async def test_tokens_are_asked_for_on_both_ports() -> None:
     ):
         for path in ("/v2/health/live", "/v2/health/ready"):
             assert (await client.get(path)).status_code == 200
-        for path in ("/v2", "/v2/models/m", "/metrics", "/", "/v2/health/live/x"):
+        for path in (
+            "/v2",
+            "/v2/models/m",
+            "/metrics",
+            "/live/events",
+            "/live/models/m/versions/1",
+            "/v2/health/live/x",
+        ):
             refused = await client.get(path)
             assert (refused.status_code, refused.json()) == (401, {"error": "unauthorized"})
         for header in ("second", "Bearer", "Bearer third", "Basic second", "Bearer secondx"):

@@ -3,9 +3,10 @@
 /* A graph: a picture (cytoscape) and a tree that says the same to a keyboard and to a screen reader.  What is unfolded in
    one is unfolded in the other.  The data are strangers': they become text nodes and never HTML.
 
-   root holds graph.html; data are those of graph_data.py; signal ends it.  Its result marks nodes in the picture. */
-function showGraph(root, data, signal = undefined) {
-  const MOST_SHOWN = 2000; // boxes that are shown at once when the page opens
+   root holds graph.html; data are those of graph_data.py; signal ends it; a graph of more than mostWhole nodes begins folded
+   into about mostFirst boxes.  The result marks nodes in the picture. */
+function showGraph(root, data, signal = undefined, mostWhole = 2000, mostFirst = 150) {
+  const MOST_SHOWN = 2000; // boxes that can be unfolded at once
   const MOST_FOUND = 50, MOST_LINKS = 40, LONGEST_LABEL = 24, PAD = 32;
   const CONTROL_SLOT = -1;
   const NODE = { w: 176, h: 44 }, FOLDED = { w: 210, h: 56 };
@@ -37,14 +38,14 @@ function showGraph(root, data, signal = undefined) {
   const nodeOf = (box) => box - numGroups;
   const boxOf = (node) => numGroups + node;
 
-  /* Unfolds from the outside in, as long as no more than MOST_SHOWN boxes are shown. */
+  /* Unfolds from the outside in, as long as not too many boxes are shown. */
   function openFirst() {
     const ahead = [0];
     let shown = 1;
     for (let index = 0; index < ahead.length; index++) {
       const group = groups[ahead[index]];
       // A graph that is too large to be shown whole is one to begin at the top of.
-      const most = count <= MOST_SHOWN ? Infinity : 150;
+      const most = count <= mostWhole ? Infinity : mostFirst;
       if (ahead[index] !== 0 && shown + group.children.length > most) continue;
       isOpen[ahead[index]] = 1;
       shown += group.children.length - 1;

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over the DevTools protocol: pages from files, no network."""
+"""A headless Chromium, driven over the DevTools protocol: pages from files and from servers on this machine."""
 
 from __future__ import annotations
 
@@ -68,6 +68,10 @@ class Browser:
 
     def show(self, path: Path, width: int = 1400, height: int = 900, *, is_dark: bool = False) -> None:
         """Open the page in *path*, and wait until its picture and its tree are there."""
+        self.open(path.as_uri(), width, height, is_dark=is_dark)
+
+    def open(self, url: str, width: int = 1400, height: int = 900, *, is_dark: bool = False) -> None:
+        """Open the page at *url*, and wait until it says that it is ready."""
         features = [
             {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce"},
@@ -76,7 +80,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.complaints.clear()
         self.requests.clear()
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=url)
         self.evaluate(READY)
 
     def evaluate(self, script: str) -> Any:

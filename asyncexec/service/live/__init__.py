@@ -1,0 +1,1 @@
+"""The live page: what the models do at this moment, for people."""
