@@ -13,6 +13,9 @@ import typer
 import asyncexec as ax
 from asyncexec.cli.reporting import DebugOption, failures_reported
 from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.lazy_module import LazyModule
+
+_demo = LazyModule("asyncexec.cli.serve_demo.models")
 
 if TYPE_CHECKING:
     from asyncexec.service.server import Ports
@@ -35,9 +38,11 @@ class LogFormat(StrEnum):
 
 def serve(
     repository: Annotated[
-        Path,
+        Path | None,
         typer.Argument(exists=True, file_okay=False, help="A folder of models: NAME/VERSION/model.pb, as Triton's."),
-    ],
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve three models of the package, with some load.")] = False,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Whether there is the live page at /.")] = True,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen to.")] = "127.0.0.1",
     http_port: Annotated[int, typer.Option(min=0, max=65535, help="The port of HTTP; 0 for any.")] = 8000,
     grpc_port: Annotated[int, typer.Option(min=-1, max=65535, help="The port of gRPC; 0 for any, -1 for none.")] = 8001,
@@ -83,13 +88,19 @@ def serve(
             raise InvalidArgumentError("--tls-certificate and --tls-key go together")
         if tensorflow_master and grpc_port < 0:
             raise InvalidArgumentError("--tensorflow-master needs a port of gRPC")
+        if demo == (repository is not None):
+            raise typer.BadParameter("a folder of models, or --demo, is needed", param_hint="REPOSITORY")
         service = ax.service
-        models = service.ModelRepository(
-            repository,
-            control=model_control.value,
-            load_at_start=tuple(load_model or ()),
-            poll_s=poll_s,
-            allow_python=allow_python,
+        models = (
+            _demo.demo_repository()
+            if demo
+            else service.ModelRepository(
+                repository,
+                control=model_control.value,
+                load_at_start=tuple(load_model or ()),
+                poll_s=poll_s,
+                allow_python=allow_python,
+            )
         )
         tls = None
         if tls_certificate is not None and tls_key is not None:
@@ -101,7 +112,7 @@ def serve(
         async def main() -> None:
             await service.serve(
                 models,
-                on_start=lambda ports: _tell(models, ports),
+                on_start=lambda ports: _tell(models, ports, page, is_encrypted=tls is not None),
                 host=host,
                 http_port=http_port,
                 grpc_port=None if grpc_port < 0 else grpc_port,
@@ -109,6 +120,7 @@ def serve(
                 tokens=tokens,
                 max_body_bytes=max_body_mb * 2**20,
                 drain_s=drain_s,
+                page=page,
                 tensorflow_master=tensorflow_master,
                 tensorflow_master_files=tensorflow_master_files,
             )
@@ -116,7 +128,7 @@ def serve(
         ax.run(main)
 
 
-def _tell(models: Any, ports: Ports) -> None:
+def _tell(models: Any, ports: Ports, has_page: bool, *, is_encrypted: bool) -> None:
     """Say what is served where."""
     for state in models.index():
         version = f" version {state.version}" if state.version else ""
@@ -124,6 +136,8 @@ def _tell(models: Any, ports: Ports) -> None:
         typer.echo(f"{state.name}{version} {state.state or 'not loaded'}{reason}")
     grpc = "" if ports.grpc is None else f", gRPC on {ports.host}:{ports.grpc}"
     typer.echo(f"HTTP on {ports.host}:{ports.http}{grpc}")
+    if has_page:
+        typer.echo(f"live page: {'https' if is_encrypted else 'http'}://{ports.host}:{ports.http}/")
 
 
 class _Json(logging.Formatter):
