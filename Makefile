@@ -85,5 +85,5 @@ $(DEV): $(BASE)
 	@touch $@
 
 $(ORACLE): $(DEV)
-	@$(PIP_INSTALL) --group oracle --group torch --group clients
+	@$(PIP_INSTALL) --group oracle --group torch --group clients --group fuzz
 	@touch $@

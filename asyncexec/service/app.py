@@ -10,7 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
+import orjson
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from asyncexec.framework.errors import UnavailableError
 from asyncexec.graph.graph import Graph
@@ -19,6 +22,7 @@ from asyncexec.service.http_websocket import WebSockets, deny
 from asyncexec.service.live.routes import LivePage
 from asyncexec.service.metrics import CONTENT_TYPE, Metrics
 from asyncexec.service.model_files import ModelSource
+from asyncexec.service.openapi import document
 from asyncexec.service.repository import ModelRepository
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -52,9 +56,11 @@ class InferenceApp:
     ) -> None:
         self.repository: ModelRepository = repository
         self._tokens = Tokens(tokens)
-        self._sockets = WebSockets(repository, max_body_bytes)
-        self._routes = http_app(repository, max_body_bytes=max_body_bytes, sockets=self._sockets)
         self._metrics = Metrics(repository)
+        self._description = orjson.dumps(document(has_tokens=bool(tokens)))
+        self._sockets = WebSockets(repository, max_body_bytes)
+        others = [Route("/metrics", self._tell_metrics), Route("/v2/openapi.json", self._describe)]
+        self._routes = http_app(repository, max_body_bytes=max_body_bytes, others=[*others, *self._sockets.routes()])
         self._page = LivePage(repository, max_body_bytes) if page else None
         self._starting: asyncio.Task[None] | None = None
         self._has_started = False
@@ -131,10 +137,13 @@ class InferenceApp:
                 _LOGGER.exception("the service cannot start")
                 await _refuse(scope, receive, send)
                 return
-        if scope["type"] == "http" and path == "/metrics":
-            await Response(self._metrics.text(), media_type=CONTENT_TYPE)(scope, receive, send)
-            return
         await (page or self._routes)(scope, receive, send)
+
+    async def _tell_metrics(self, _: Request) -> Response:
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+
+    async def _describe(self, _: Request) -> Response:
+        return Response(self._description, media_type="application/json")
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Start and close as a server's lifespan says."""

@@ -36,6 +36,7 @@ _DTYPES: Final = {
     "FP64": types.float64,
     "BYTES": types.string,
 }
+DATATYPES: Final = tuple(_DTYPES)
 _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 _ONLY_RAW: Final = ("FP16", "BF16")
 _LENGTH: Final = struct.Struct("<I")

@@ -6,14 +6,14 @@ The routes read raw bytes and ignore the type of the content: clients send none,
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asyncexec.framework.errors import InvalidArgumentError
@@ -24,7 +24,6 @@ from asyncexec.service.http_errors import error_response, json_response
 from asyncexec.service.http_events import event_stream
 from asyncexec.service.http_infer import InferEndpoint
 from asyncexec.service.http_metadata import config_as_json, model_metadata, model_statistics, server_metadata
-from asyncexec.service.http_websocket import WebSockets
 from asyncexec.service.model import Model
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import InferRequest
@@ -42,27 +41,37 @@ def http_app(
     repository: ModelRepository,
     max_body_bytes: int = MAX_BODY_BYTES,
     body_timeout_s: float = BODY_TIMEOUT_S,
-    sockets: WebSockets | None = None,
-) -> ASGIApp:
-    """An ASGI app that serves the models of *repository*.
+    others: Iterable[BaseRoute] = (),
+) -> Starlette:
+    """An ASGI app that serves the models of *repository*, and *others*.
 
-    It takes bodies of *max_body_bytes*, decompressed, that come within *body_timeout_s*; *sockets* are streams of them.
+    It takes bodies of *max_body_bytes*, decompressed, that come within *body_timeout_s*.
     """
     limits = max_body_bytes, body_timeout_s
     infer = InferEndpoint(repository, *limits)
     front = _Front(repository, infer, *limits)
-    streams = sockets or WebSockets(repository, max_body_bytes)
-    app = Starlette(
-        routes=[*front.routes(), *streams.routes(), *serving_routes(repository, *limits)],
+    app = _Routes(
+        infer,
+        routes=[*front.routes(), *others, *serving_routes(repository, *limits)],
         exception_handlers={HTTPException: _refused},
     )
     app.router.redirect_slashes = False  # a client would not follow, and finds no error in the answer
+    return app
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+
+class _Routes(Starlette):
+    """All routes, of which what is asked for most, *infer*, is found before the others are looked through."""
+
+    def __init__(self, infer: InferEndpoint, **options: Any) -> None:
+        super().__init__(**options)
+        self._infer = infer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = _asked_to_infer(scope)
-        await (app(scope, receive, send) if asked is None else infer.answer(*asked, scope, receive, send))
-
-    return answer
+        if asked is None:
+            await super().__call__(scope, receive, send)
+        else:
+            await self._infer.answer(*asked, scope, receive, send)
 
 
 def _asked_to_infer(scope: Scope) -> tuple[str, str] | None:

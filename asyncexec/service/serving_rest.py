@@ -9,6 +9,7 @@ from google.protobuf import json_format
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from asyncexec.framework.errors import Code, InvalidArgumentError, NotFoundError
 from asyncexec.service.http_body import off_loop, read_body
@@ -33,7 +34,7 @@ from asyncexec.service.serving_json import (
     encode_values,
 )
 
-_STATUSES: Final = {
+SERVING_STATUSES: Final = {
     **STATUSES,
     Code.ALREADY_EXISTS: 409,
     Code.RESOURCE_EXHAUSTED: 429,
@@ -56,15 +57,19 @@ def serving_routes(repository: ModelRepository, max_body_bytes: int, body_timeou
     for version in ("", "/versions/{version}", "/labels/{label}"):
         for (method, call), handler in handlers.items():
             yield Route(f"/v1/models/{{name}}{version}{call}", answering(handler, _refused), methods=[method])
-    yield Route("/v1/{path:path}", answering(_malformed, _refused), methods=["GET", "POST"])
+    yield Route("/v1/{path:path}", _Malformed())
 
 
 def _refused(error: Exception) -> Response:
-    return error_response(error, _STATUSES)
+    return error_response(error, SERVING_STATUSES)
 
 
-async def _malformed(request: Request) -> Response:
-    raise InvalidArgumentError(f"Malformed request: {request.method} {request.url.path}")
+class _Malformed:
+    """Refuses whatever is no call of TensorFlow Serving, by any method: an ASGI app, for a function has methods."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = InvalidArgumentError(f"Malformed request: {scope['method']} {scope['path']}")
+        await _refused(error)(scope, receive, send)
 
 
 class _Calls:
