@@ -90,6 +90,9 @@ class HttpServer(uvicorn.Server):
         certificate, key: files in PEM; None for clear text.
         drain_s: how long requests have to end.
         max_bytes: of a message of a WebSocket.
+
+    Raises:
+        InvalidArgumentError: the certificate or the key cannot be used.
     """
 
     def __init__(self, app: Any, certificate: Path | None, key: Path | None, drain_s: float, max_bytes: int) -> None:
@@ -111,6 +114,11 @@ class HttpServer(uvicorn.Server):
             ssl_version=ssl.PROTOCOL_TLS_SERVER,
         )
         super().__init__(config)
+        try:
+            config.load()  # now: a server that cannot do this later is not listened to, and nobody is told
+        except OSError as error:  # ssl.SSLError is one
+            told = f"the certificate {certificate} cannot be used with the key {key}: {error.strerror or error}"
+            raise InvalidArgumentError(told) from None
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         return contextlib.nullcontext()

@@ -83,11 +83,14 @@ async def serving(
     Raises:
         UnavailableError: a port is taken.
         NotFoundError: there is no such folder.
+        InvalidArgumentError: the certificate or its key cannot be used.
     """
     app = InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes, page=page)
     async with contextlib.AsyncExitStack() as stack:
         listening = stack.enter_context(contextlib.closing(_listen(host, http_port)))
         stack.push_async_callback(app.close)
+        certificate, key = (None, None) if tls is None else (tls.certificate, tls.key)
+        http = HttpServer(app, certificate, key, drain_s, max_body_bytes)
         remote, grpc_bound, guard = None, None, None
         if grpc_port is not None:
             services = [grpc_handler(app.repository), *serving_grpc_handlers(app.repository)]
@@ -99,8 +102,6 @@ async def serving(
             services += [health_handler(app.repository, names), *reflection_handlers([*names, HEALTH_SERVICE])]
             guard = Guard(services, Tokens(tokens), _FREE_CALLS)
             remote, grpc_bound = _grpc_server(guard, host, grpc_port, tls, max_body_bytes)
-        certificate, key = (None, None) if tls is None else (tls.certificate, tls.key)
-        http = HttpServer(app, certificate, key, drain_s, max_body_bytes)
         answering = asyncio.create_task(http.serve([listening]))
         stack.push_async_callback(_end, app, http, answering, guard, remote, drain_s)
         await app.start()  # health is told meanwhile
