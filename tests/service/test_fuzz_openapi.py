@@ -10,13 +10,13 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-import requests
 from hypothesis import HealthCheck, settings
 
 from asyncexec.service.openapi import document
 from tests.service.fuzz_service import ANSWERS, TOKEN, Running, running
 
 schemathesis = pytest.importorskip("schemathesis")
+requests = pytest.importorskip("requests")
 checks = pytest.importorskip("schemathesis.checks")
 openapi_checks = pytest.importorskip("schemathesis.specs.openapi.checks")
 
