@@ -75,6 +75,9 @@ def serve(
     tensorflow_master_files: Annotated[
         bool, typer.Option("--tensorflow-master-files", help="Let these graphs read and write files.")
     ] = False,
+    shared_memory: Annotated[
+        bool, typer.Option("--shared-memory", help="Let local clients put tensors into shared memory (/dev/shm).")
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="How lines of the log look.")] = LogFormat.TEXT,
     debug: DebugOption = False,
 ) -> None:
@@ -123,6 +126,7 @@ def serve(
                 page=page,
                 tensorflow_master=tensorflow_master,
                 tensorflow_master_files=tensorflow_master_files,
+                shared_memory=shared_memory,
             )
 
         ax.run(main)

@@ -24,6 +24,7 @@ from asyncexec.service.metrics import CONTENT_TYPE, Metrics
 from asyncexec.service.model_files import ModelSource
 from asyncexec.service.openapi import document
 from asyncexec.service.repository import ModelRepository
+from asyncexec.service.shared_memory import SharedMemory
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -44,6 +45,7 @@ class InferenceApp:
 
     Attributes:
         repository: the models.
+        shared_memory: the regions of shared memory that clients have registered.
     """
 
     def __init__(
@@ -53,14 +55,21 @@ class InferenceApp:
         tokens: Collection[str] = (),
         max_body_bytes: int = MAX_BODY_BYTES,
         page: bool = False,
+        shared_memory: bool = False,
     ) -> None:
         self.repository: ModelRepository = repository
+        self.shared_memory: SharedMemory = SharedMemory(max_body_bytes if shared_memory else None)
         self._tokens = Tokens(tokens)
         self._metrics = Metrics(repository)
         self._description = orjson.dumps(document(has_tokens=bool(tokens)))
         self._sockets = WebSockets(repository, max_body_bytes)
         others = [Route("/metrics", self._tell_metrics), Route("/v2/openapi.json", self._describe)]
-        self._routes = http_app(repository, max_body_bytes=max_body_bytes, others=[*others, *self._sockets.routes()])
+        self._routes = http_app(
+            repository,
+            max_body_bytes=max_body_bytes,
+            others=[*others, *self._sockets.routes()],
+            shared=self.shared_memory,
+        )
         self._page = LivePage(repository, max_body_bytes) if page else None
         self._starting: asyncio.Task[None] | None = None
         self._has_started = False
@@ -108,6 +117,7 @@ class InferenceApp:
             starting.cancel()
             await asyncio.wait([starting])
         await self.repository.close()
+        self.shared_memory.unregister()
 
     async def end_streams(self, timeout_s: float) -> None:
         """Close the WebSockets when what they ask for is answered, or *timeout_s* are over, and open no more."""
@@ -198,6 +208,7 @@ def create_app(
     tokens: Collection[str] = (),
     max_body_bytes: int = MAX_BODY_BYTES,
     page: bool = False,
+    shared_memory: bool = False,
 ) -> InferenceApp:
     """An ASGI app that serves *models*, for any ASGI server, or to be mounted in FastAPI or Starlette.
 
@@ -211,11 +222,15 @@ def create_app(
         tokens: those of the callers who may do more than ask for its health; without any, everybody may.
         max_body_bytes: the largest request, also after it has been decompressed.
         page: whether there is the live page at ``/``.
+        shared_memory: callers may let it read and write objects in ``/dev/shm``: let none call from other machines.
 
     Raises:
         MissingExtraError: ``pip install "asyncexec[serve]"``.
     """
-    return InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes, page=page)
+    repository = repository_of(models)
+    return InferenceApp(
+        repository, tokens=tokens, max_body_bytes=max_body_bytes, page=page, shared_memory=shared_memory
+    )
 
 
 def repository_of(models: Mapping[str, Graph | ModelSource] | ModelRepository | str | Path) -> ModelRepository:

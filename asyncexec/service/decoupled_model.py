@@ -21,6 +21,7 @@ from asyncexec.frontend.stream_functions import drawing, values_of
 from asyncexec.frontend.user_op_parameters import conversions
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
+from asyncexec.service.classes import Labels
 from asyncexec.service.model import Model, as_output
 from asyncexec.service.requests import InferRequest, InferResponse
 from asyncexec.service.signature import Signature, TensorSpec
@@ -56,9 +57,11 @@ class DecoupledModel(Model):
         signature: Signature,
         config: Any,
         sources: Iterable[Tensor[Any]],
+        *,
+        labels: Labels | None = None,
     ) -> None:
         self._sources = [_Source(tensor, signature) for tensor in sources]
-        super().__init__(name, version, graph, signature, config)
+        super().__init__(name, version, graph, signature, config, labels=labels)
 
     async def infer(self, request: InferRequest, metadata: RunMetadata | None = None) -> InferResponse:
         """The only response to *request*; InternalError where there is none, or another.  A stream is not traced."""

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from asyncexec.framework import types
-from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.service.datatypes import described, from_raw, to_raw
-from asyncexec.service.requests import NO_PARAMETERS, InferRequest, InferResponse, InferTensor
+from asyncexec.service.requests import (
+    NO_PARAMETERS,
+    InferRequest,
+    InferResponse,
+    InferTensor,
+    OutputOptions,
+    SharedInput,
+)
+from asyncexec.service.tensor_parameters import output_options, parameters_of_part, shared_part
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,11 +38,6 @@ _FIELDS: Final = {
     "FP64": ("fp64_contents", np.float64),
     "BYTES": ("bytes_contents", np.object_),
 }
-# Extensions of the protocol that are parameters of a tensor; without them, the answer would be another one.
-_UNSUPPORTED: Final = {
-    "shared_memory_region": "shared memory is not supported: send tensors in the messages",
-    "classification": "classification is not supported: ask for the output as it is",
-}
 _INT64: Final = np.iinfo(np.int64)
 _MOST_TENSORS: Final = 1000  # inputs of a request, and outputs
 _MOST_PARAMETERS: Final = 10_000
@@ -47,23 +50,22 @@ def request_of(message: Any) -> InferRequest:
 
     Raises:
         InvalidArgumentError: the data of an input does not fit its datatype and shape; an input is there twice; there
-            are too many inputs, outputs or parameters.
-        UnimplementedError: a tensor asks for an extension that is not built.
+            are too many inputs, outputs or parameters, or one of a tensor is wrong.
     """
     tensors, wanted, raw = message.inputs, message.outputs, message.raw_input_contents
     check_number("inputs", tensors)
     check_number("outputs", wanted)
-    for tensor in wanted:
-        _check_extensions(tensor)
-    if raw and len(raw) != len(tensors):
+    shared = _shared_inputs(message)
+    if raw and len(raw) != len(tensors) - len(shared):
         raise InvalidArgumentError(
-            f"raw_input_contents has {len(raw)} elements for {len(tensors)} inputs: "
+            f"raw_input_contents has {len(raw)} elements for {len(tensors) - len(shared)} inputs: "
             "give the data of all inputs there, or of none"
         )
     inputs: dict[str, InferTensor] = {}
-    for i, tensor in enumerate(tensors):
-        _check_extensions(tensor)
+    for tensor in tensors:
         name, datatype = tensor.name, tensor.datatype
+        if name in shared:
+            continue
         if name in inputs:
             raise InvalidArgumentError(f"input '{name}' is given twice")
         if not raw:
@@ -73,7 +75,7 @@ def request_of(message: Any) -> InferRequest:
                 f"contents field must not be specified when using raw_input_contents for '{name}'"
             )
         else:
-            array = from_raw(name, datatype, _shape_of(tensor), raw[i])
+            array = from_raw(name, datatype, _shape_of(tensor), raw[len(inputs)])
         inputs[name] = InferTensor(datatype, array)
     return InferRequest(
         message.model_name,
@@ -82,7 +84,32 @@ def request_of(message: Any) -> InferRequest:
         message.model_version,
         message.id,
         parameters_of(message.parameters) if message.parameters else NO_PARAMETERS,
+        shared or None,
+        _options(wanted) or None,
     )
+
+
+def _shared_inputs(message: Any) -> dict[str, SharedInput]:
+    """The inputs of *message* that are in shared memory."""
+    shared: dict[str, SharedInput] = {}
+    for tensor in message.inputs:
+        if not tensor.parameters or (part := shared_part(tensor.name, parameters_of(tensor.parameters))) is None:
+            continue
+        if tensor.HasField("contents"):
+            raise InvalidArgumentError(f"input '{tensor.name}' has contents, and names shared memory")
+        shared[tensor.name] = SharedInput(tensor.datatype, _shape_of(tensor), part)
+    if shared and len({tensor.name for tensor in message.inputs}) < len(message.inputs):
+        raise InvalidArgumentError("an input is given twice")
+    return shared
+
+
+def _options(outputs: Any) -> dict[str, OutputOptions]:
+    """How those of *outputs* are wanted that are not wanted as they are."""
+    options: dict[str, OutputOptions] = {}
+    for tensor in outputs:
+        if tensor.parameters and (found := output_options(tensor.name, parameters_of(tensor.parameters))) is not None:
+            options[tensor.name] = found
+    return options
 
 
 def check_number(field: str, tensors: Sized) -> None:
@@ -99,8 +126,10 @@ def fill_response(message: Any, response: InferResponse) -> None:
     if response.parameters:
         set_parameters(message.parameters, response.parameters)
     for name, value in response.outputs.items():
-        message.outputs.add(name=name, datatype=value.datatype, shape=value.array.shape)
-        message.raw_output_contents.append(to_raw(value.array))
+        output = message.outputs.add(name=name, datatype=value.datatype, shape=value.array.shape)
+        if value.part is not None:
+            set_parameters(output.parameters, parameters_of_part(value.part))
+        message.raw_output_contents.append(b"" if value.part is not None else to_raw(value.array))
 
 
 def parameters_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,14 +160,6 @@ def _plain(name: str, parameter: Any) -> Any:
     if choice is None:
         raise InvalidArgumentError(f"parameter '{name}' has no value")
     return getattr(parameter, choice)
-
-
-def _check_extensions(tensor: Any) -> None:
-    if not tensor.parameters:
-        return
-    for name, told in _UNSUPPORTED.items():
-        if name in tensor.parameters:
-            raise UnimplementedError(f"'{tensor.name}' has the parameter '{name}': {told}")
 
 
 def _shape_of(tensor: Any) -> list[int]:

@@ -21,12 +21,17 @@ from asyncexec.service.protocol_messages import SERVICE, message
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import InferRequest, InferResponse
 from asyncexec.service.server_info import EXTENSIONS, NAME, VERSION
+from asyncexec.service.shared_memory import NO_CUDA, SharedMemory
 from asyncexec.service.signature import TensorSpec
 
 
-def grpc_handler(repository: ModelRepository) -> grpc.GenericRpcHandler:
-    """What answers the calls of the service on a ``grpc.aio`` server, from the models of *repository*."""
-    calls = _Calls(repository)
+def grpc_handler(repository: ModelRepository, shared: SharedMemory | None = None) -> grpc.GenericRpcHandler:
+    """What answers the calls of the service on a ``grpc.aio`` server, from the models of *repository*.
+
+    Tensors may be in *shared*, the regions that clients have registered.
+    """
+    regions = shared or SharedMemory()
+    calls = _Calls(repository, regions)
     calls_of_one: dict[str, Call] = {
         "ServerLive": calls.server_live,
         "ServerReady": calls.server_ready,
@@ -39,25 +44,26 @@ def grpc_handler(repository: ModelRepository) -> grpc.GenericRpcHandler:
         "RepositoryModelLoad": calls.repository_model_load,
         "RepositoryModelUnload": calls.repository_model_unload,
         "SystemSharedMemoryStatus": calls.system_shared_memory_status,
-        "SystemSharedMemoryRegister": calls.shared_memory,
-        "SystemSharedMemoryUnregister": calls.shared_memory,
-        "CudaSharedMemoryStatus": calls.shared_memory,
-        "CudaSharedMemoryRegister": calls.shared_memory,
-        "CudaSharedMemoryUnregister": calls.shared_memory,
+        "SystemSharedMemoryRegister": calls.system_shared_memory_register,
+        "SystemSharedMemoryUnregister": calls.system_shared_memory_unregister,
+        "CudaSharedMemoryStatus": calls.cuda_shared_memory_status,
+        "CudaSharedMemoryRegister": calls.cuda_shared_memory,
+        "CudaSharedMemoryUnregister": calls.cuda_shared_memory,
         "TraceSetting": calls.trace_setting,
         "LogSettings": calls.log_settings,
     }
     handlers = {name: unary(message(f"{name}Request"), call) for name, call in calls_of_one.items()}
     handlers["ModelInfer"] = unary(message("ModelInferRequest"), calls.model_infer, request_of)
-    handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(StreamHandler(repository).handle)
+    handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(StreamHandler(repository, regions).handle)
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 
 class _Calls:
     """The calls of the service: a message to a message."""
 
-    def __init__(self, repository: ModelRepository) -> None:
+    def __init__(self, repository: ModelRepository, shared: SharedMemory) -> None:
         self._repository = repository
+        self._shared = shared
 
     async def server_live(self, _request: Any) -> Any:
         return message("ServerLiveResponse")(live=True)
@@ -70,7 +76,9 @@ class _Calls:
         return message("ModelReadyResponse")(ready=is_ready)
 
     async def server_metadata(self, _request: Any) -> Any:
-        return message("ServerMetadataResponse")(name=NAME, version=VERSION, extensions=EXTENSIONS)
+        return message("ServerMetadataResponse")(
+            name=NAME, version=VERSION, extensions=[*EXTENSIONS, *self._shared.extensions]
+        )
 
     async def model_metadata(self, request: Any) -> Any:
         model = self._repository.model(request.name, request.version)
@@ -90,7 +98,7 @@ class _Calls:
     async def _infer(self, request: InferRequest) -> InferResponse:
         model = self._repository.model(request.model_name, request.model_version)
         check_one_response(model, "ModelInfer RPC")
-        return await model.infer(request)
+        return await self._shared.infer(model, request)
 
     async def model_statistics(self, request: Any) -> Any:
         response = message("ModelStatisticsResponse")()
@@ -123,11 +131,27 @@ class _Calls:
         await self._repository.unload(request.model_name)
         return message("RepositoryModelUnloadResponse")()
 
-    async def system_shared_memory_status(self, _request: Any) -> Any:
-        return message("SystemSharedMemoryStatusResponse")()
+    async def system_shared_memory_status(self, request: Any) -> Any:
+        response = message("SystemSharedMemoryStatusResponse")()
+        for region in self._shared.status(request.name):
+            told = response.regions[region.name]
+            told.name, told.key = region.name, region.key
+            told.offset, told.byte_size = region.offset, region.byte_size
+        return response
 
-    async def shared_memory(self, _request: Any) -> NoReturn:
-        raise UnimplementedError("shared memory is not supported: send tensors in the messages")
+    async def system_shared_memory_register(self, request: Any) -> Any:
+        self._shared.register(request.name, request.key, request.offset, request.byte_size)
+        return message("SystemSharedMemoryRegisterResponse")()
+
+    async def system_shared_memory_unregister(self, request: Any) -> Any:
+        self._shared.unregister(request.name)
+        return message("SystemSharedMemoryUnregisterResponse")()
+
+    async def cuda_shared_memory_status(self, _request: Any) -> Any:
+        return message("CudaSharedMemoryStatusResponse")()
+
+    async def cuda_shared_memory(self, _request: Any) -> NoReturn:
+        raise UnimplementedError(NO_CUDA)
 
     async def trace_setting(self, request: Any) -> Any:
         if request.settings:

@@ -14,23 +14,26 @@ from typing import Final
 
 import grpc
 
-from asyncexec.framework.errors import OpError
+from asyncexec.framework.errors import OpError, UnimplementedError
 from asyncexec.service.exchange import Asked, Exchange, is_cancelled
 from asyncexec.service.grpc_calls import CANCELLED, INTERNAL, Context, Failure, failure_of, read_message
 from asyncexec.service.grpc_codec import fill_response, request_of, set_parameters
 from asyncexec.service.http_body import off_loop
+from asyncexec.service.model import Model
 from asyncexec.service.protocol_messages import STATUS, message
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import IS_FINAL, WANTS_FINAL, InferRequest, InferResponse
+from asyncexec.service.shared_memory import SharedMemory
 
 _LOGGER: Final = logging.getLogger("asyncexec.service")
 
 
 class StreamHandler:
-    """The handler of streams that ask the models of *repository*."""
+    """The handler of streams that ask the models of *repository*; their tensors may be in *shared*."""
 
-    def __init__(self, repository: ModelRepository) -> None:
+    def __init__(self, repository: ModelRepository, shared: SharedMemory) -> None:
         self._repository = repository
+        self._shared = shared
         self._request_class = message("ModelInferRequest")
         self._response_class = message("ModelStreamInferResponse")
 
@@ -68,7 +71,7 @@ class StreamHandler:
         """The messages that answer *request*, as they are ready."""
         try:
             model = self._repository.model(request.model_name, request.model_version)
-            async with aclosing(model.responses(request)) as responses:
+            async with aclosing(self._responses(model, request, is_decoupled=is_decoupled)) as responses:
                 async for response in responses:
                     encode = partial(self._encoded, response, is_final=not is_decoupled)
                     yield await off_loop(response.num_bytes, encode)
@@ -87,6 +90,18 @@ class StreamHandler:
             return
         if is_decoupled and request.parameters.get(WANTS_FINAL) is True:
             yield self._encoded(InferResponse(model.name, model.version, request.id, {}), is_final=True)
+
+    async def _responses(
+        self, model: Model, request: InferRequest, *, is_decoupled: bool
+    ) -> AsyncGenerator[InferResponse, None]:
+        if not is_decoupled:
+            yield await self._shared.infer(model, request)
+            return
+        if request.shared_inputs is not None or request.output_options is not None:
+            raise UnimplementedError("tensors of decoupled models are neither in shared memory nor classes")
+        async with aclosing(model.responses(request)) as responses:
+            async for response in responses:
+                yield response
 
     async def _refused(self, failure: Failure, call_id: str) -> AsyncGenerator[bytes, None]:
         yield self._failed(failure, call_id)

@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import orjson
 
-from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.service.datatypes import dtype_of, from_json, from_raw, to_json, to_raw
 from asyncexec.service.model import Model
-from asyncexec.service.requests import NO_PARAMETERS, InferRequest, InferResponse, InferTensor, Parameter
+from asyncexec.service.requests import (
+    NO_PARAMETERS,
+    InferRequest,
+    InferResponse,
+    InferTensor,
+    OutputOptions,
+    Parameter,
+    SharedInput,
+)
 from asyncexec.service.signature import TensorSpec
+from asyncexec.service.tensor_parameters import output_options, parameters_of_part, shared_part
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,7 +75,7 @@ def decode_infer(model: Model, version: str, body: bytes, header_length: str | N
         header_length: what the client says of the length of the JSON, if it does.
 
     Raises:
-        InvalidArgumentError: it is malformed; UnimplementedError: it asks for shared memory or classes.
+        InvalidArgumentError: it is malformed.
     """
     length = _header_length(header_length, len(body))
     if length == 0:
@@ -77,14 +86,18 @@ def decode_infer(model: Model, version: str, body: bytes, header_length: str | N
     if parameters:
         parameters = {name: value for name, value in parameters.items() if name != "binary_data_output"}
     outputs = optional(document, "outputs", list)
-    wanted = _outputs(outputs, is_binary_by_default=is_binary_by_default) if outputs else {}
+    options: dict[str, OutputOptions] = {}
+    wanted = _outputs(outputs, options, is_binary_by_default=is_binary_by_default) if outputs else {}
+    shared: dict[str, SharedInput] = {}
     request = InferRequest(
         model.name,
-        _inputs(_required(document, "inputs", list), memoryview(body)[length:]),
+        _inputs(_required(document, "inputs", list), memoryview(body)[length:], shared),
         list(wanted) or None,
         version,
         optional(document, "id", str) or "",
         parameters,
+        shared or None,
+        options or None,
     )
     return InferCall(request, is_binary_by_default, wanted)
 
@@ -95,7 +108,9 @@ def encode_infer(call: InferCall, response: InferResponse) -> EncodedResponse:
     raw: list[bytes] = []
     for name, tensor in response.outputs.items():
         output: dict[str, Any] = {"name": name, "datatype": tensor.datatype, "shape": tensor.array.shape}
-        if call.is_binary.get(name, call.is_binary_by_default):
+        if tensor.part is not None:
+            output["parameters"] = parameters_of_part(tensor.part)
+        elif call.is_binary.get(name, call.is_binary_by_default):
             raw.append(to_raw(tensor.array))
             output["parameters"] = {"binary_data_size": len(raw[-1])}
         else:
@@ -164,8 +179,8 @@ def _header_length(told: str | None, num_bytes: int) -> int:
     return int(told)
 
 
-def _inputs(described: Sequence[Any], data: memoryview) -> dict[str, InferTensor]:
-    """The inputs by name; *data* is what follows the JSON."""
+def _inputs(described: Sequence[Any], data: memoryview, shared: dict[str, SharedInput]) -> dict[str, InferTensor]:
+    """The inputs by name; *data* is what follows the JSON.  Those in shared memory are put into *shared*."""
     inputs: dict[str, InferTensor] = {}
     place = 0
     for i, each in enumerate(described):
@@ -173,9 +188,15 @@ def _inputs(described: Sequence[Any], data: memoryview) -> dict[str, InferTensor
         each = _checked(each, dict, where)
         name, datatype = _required(each, "name", str, where), _required(each, "datatype", str, where)
         shape = _required(each, "shape", list, where)
-        size = None if each.get("parameters") is None else _binary_data_size(each, where)
-        if name in inputs:
+        parameters = NO_PARAMETERS if each.get("parameters") is None else _parameters(each, f"{where}.parameters")
+        size = _binary_data_size(each, parameters, where) if parameters else None
+        if name in inputs or name in shared:
             raise InvalidArgumentError(f"input '{name}' is there twice")
+        if parameters and (part := shared_part(name, parameters)) is not None:
+            if size is not None or each.get("data") is not None:
+                raise InvalidArgumentError(f"'{where}' has data, and names shared memory")
+            shared[name] = SharedInput(datatype, shape, part)
+            continue
         if size is None:
             array = from_json(name, datatype, shape, _required(each, "data", list, where))
         elif 0 <= size <= len(data) - place:
@@ -191,16 +212,17 @@ def _inputs(described: Sequence[Any], data: memoryview) -> dict[str, InferTensor
     return inputs
 
 
-def _binary_data_size(each: dict[str, Any], where: str) -> int | None:
-    parameters = _parameters(each, f"{where}.parameters")
+def _binary_data_size(each: dict[str, Any], parameters: Mapping[str, Parameter], where: str) -> int | None:
     size = optional(parameters, "binary_data_size", int, f"{where}.parameters")
     if size is not None and each.get("data") is not None:
         raise InvalidArgumentError(f"'{where}' has both 'data' and binary data")
     return size
 
 
-def _outputs(described: Sequence[Any], *, is_binary_by_default: bool) -> dict[str, bool]:
-    """The names of the outputs that are wanted, and whether each is to be binary."""
+def _outputs(
+    described: Sequence[Any], options: dict[str, OutputOptions], *, is_binary_by_default: bool
+) -> dict[str, bool]:
+    """The names of the outputs that are wanted, and whether each is to be binary; how else goes into *options*."""
     outputs: dict[str, bool] = {}
     for i, each in enumerate(described):
         where = f"outputs[{i}]"
@@ -208,8 +230,8 @@ def _outputs(described: Sequence[Any], *, is_binary_by_default: bool) -> dict[st
         if name in outputs:
             raise InvalidArgumentError(f"output '{name}' is there twice")
         parameters = _parameters(each, f"{where}.parameters")
-        if parameters.get("classification"):
-            raise UnimplementedError(f"output '{name}' is asked for as classes, which this server does not give")
+        if parameters and (found := output_options(name, parameters)) is not None:
+            options[name] = found
         is_binary = optional(parameters, "binary_data", bool, f"{where}.parameters")
         outputs[name] = is_binary_by_default if is_binary is None else is_binary
     return outputs
@@ -219,8 +241,6 @@ def _parameters(owner: dict[str, Any], where: str) -> Mapping[str, Parameter]:
     if owner.get("parameters") is None:
         return NO_PARAMETERS
     found: dict[str, Any] = _required(owner, "parameters", dict, where.rpartition(".")[0])
-    if "shared_memory_region" in found:
-        raise UnimplementedError(f"'{where}' names shared memory, which this server does not use")
     return {name: _parameter(value, f"{where}.{name}") for name, value in found.items()}
 
 

@@ -24,10 +24,12 @@ from asyncexec.service.http_errors import error_response, json_response
 from asyncexec.service.http_events import event_stream
 from asyncexec.service.http_infer import InferEndpoint
 from asyncexec.service.http_metadata import config_as_json, model_metadata, model_statistics, server_metadata
+from asyncexec.service.http_shared_memory import shared_memory_routes
 from asyncexec.service.model import Model
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import InferRequest
 from asyncexec.service.serving_rest import serving_routes
+from asyncexec.service.shared_memory import SharedMemory
 
 MAX_BODY_BYTES: Final = 64 * 2**20
 BODY_TIMEOUT_S: Final = 60.0
@@ -42,14 +44,16 @@ def http_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     body_timeout_s: float = BODY_TIMEOUT_S,
     others: Iterable[BaseRoute] = (),
+    shared: SharedMemory | None = None,
 ) -> Starlette:
     """An ASGI app that serves the models of *repository*, and *others*.
 
-    It takes bodies of *max_body_bytes*, decompressed, that come within *body_timeout_s*.
+    It takes bodies of *max_body_bytes*, decompressed, that come within *body_timeout_s*, and tensors in *shared*.
     """
     limits = max_body_bytes, body_timeout_s
-    infer = InferEndpoint(repository, *limits)
-    front = _Front(repository, infer, *limits)
+    regions = shared or SharedMemory()
+    infer = InferEndpoint(repository, regions, *limits)
+    front = _Front(repository, regions, infer, *limits)
     app = _Routes(
         infer,
         routes=[*front.routes(), *others, *serving_routes(repository, *limits)],
@@ -92,9 +96,15 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 class _Front:
     def __init__(
-        self, repository: ModelRepository, infer: InferEndpoint, max_body_bytes: int, body_timeout_s: float
+        self,
+        repository: ModelRepository,
+        shared: SharedMemory,
+        infer: InferEndpoint,
+        max_body_bytes: int,
+        body_timeout_s: float,
     ) -> None:
         self._repository = repository
+        self._shared = shared
         self._infer = infer
         self._max_body_bytes = max_body_bytes
         self._body_timeout_s = body_timeout_s
@@ -129,10 +139,11 @@ class _Front:
         yield from of("POST")
         for (method, path), handler in others.items():
             yield Route(path, answering(handler), methods=[method])
+        yield from shared_memory_routes(self._shared, self._document)
         yield from of("GET")
 
     async def _server(self, _: Request) -> Response:
-        return json_response(server_metadata())
+        return json_response(server_metadata(self._shared.extensions))
 
     async def _live(self, _: Request) -> Response:
         return json_response({"live": True})

@@ -13,6 +13,7 @@ from asyncexec.service.http_codec import EncodedResponse, decode_infer, encode_i
 from asyncexec.service.http_errors import error_response
 from asyncexec.service.model import check_one_response
 from asyncexec.service.repository import ModelRepository
+from asyncexec.service.shared_memory import SharedMemory
 
 _HEADER_LENGTH: Final = b"inference-header-content-length"
 _JSON: Final = (b"content-type", b"application/json")
@@ -23,11 +24,15 @@ class InferEndpoint:
     """Answers inference requests to the models of *repository*.
 
     Args:
+        shared: the regions of shared memory that tensors may be in.
         max_body_bytes, body_timeout_s: see ``read_body``.
     """
 
-    def __init__(self, repository: ModelRepository, max_body_bytes: int, body_timeout_s: float) -> None:
+    def __init__(
+        self, repository: ModelRepository, shared: SharedMemory, max_body_bytes: int, body_timeout_s: float
+    ) -> None:
         self._repository = repository
+        self._shared = shared
         self._max_body_bytes = max_body_bytes
         self._body_timeout_s = body_timeout_s
 
@@ -47,7 +52,7 @@ class InferEndpoint:
             with model.held():
                 told = None if length is None else length.decode("latin-1")
                 call = await off_loop(len(body), decode_infer, model, version, body, told)
-                response = await unless_disconnected(receive, model.infer(call.request))
+                response = await unless_disconnected(receive, self._shared.infer(model, call.request))
             encoded = await off_loop(response.num_bytes, encode_infer, call, response)
             content, coding = await compressed(encoded.content, headers)
         except Exception as error:

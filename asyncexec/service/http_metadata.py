@@ -16,9 +16,9 @@ from asyncexec.service.signature import TensorSpec
 _LONG: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 
 
-def server_metadata() -> dict[str, Any]:
-    """What the server is, and what it can."""
-    return {"name": NAME, "version": VERSION, "extensions": HTTP_EXTENSIONS}
+def server_metadata(extensions: Iterable[str] = ()) -> dict[str, Any]:
+    """What the server is, and what it can: also *extensions*, which are not there always."""
+    return {"name": NAME, "version": VERSION, "extensions": [*HTTP_EXTENSIONS, *extensions]}
 
 
 def model_metadata(model: Model, versions: Iterable[str]) -> dict[str, Any]:

@@ -18,9 +18,11 @@ from asyncexec.frontend.batch import batch
 from asyncexec.frontend.user_op import op
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
+from asyncexec.service.classes import Labels, classified
+from asyncexec.service.http_body import off_loop
 from asyncexec.service.model_statistics import ModelStatistics
 from asyncexec.service.recent_calls import RecentCalls
-from asyncexec.service.requests import US_PER_S, InferRequest, InferResponse, InferTensor
+from asyncexec.service.requests import US_PER_S, InferRequest, InferResponse, InferTensor, OutputOptions
 from asyncexec.service.signature import Signature, TensorSpec
 from asyncexec.session.direct_session import Session
 from asyncexec.session.session_config import RunOptions, SessionConfig
@@ -43,6 +45,7 @@ class Model:
         config: its ModelConfig.  ``max_batch_size`` and ``dynamic_batching`` make one run of the rows of many calls,
             as ``ax.batch`` does; ``default_queue_policy`` says how many calls may wait, and for how long.
         max_concurrent: the largest number of runs at once; None for as many as come.
+        labels: of the elements of outputs, for callers who ask for classes.
 
     Attributes:
         statistics: what it has done.
@@ -61,6 +64,7 @@ class Model:
         config: Any,
         *,
         max_concurrent: int | None = None,
+        labels: Labels | None = None,
     ) -> None:
         self.name: str = name
         self.version: str = version
@@ -68,6 +72,7 @@ class Model:
         self.config: Any = config
         self.statistics: ModelStatistics = ModelStatistics()
         self.recent: RecentCalls = RecentCalls()
+        self._labels: Labels = labels or {}
         self._most_rows: int = config.max_batch_size
         policy = config.dynamic_batching.default_queue_policy
         self._timeout_s: float | None = policy.default_timeout_microseconds / US_PER_S or None
@@ -109,6 +114,8 @@ class Model:
             values = await self._values(request, wanted, feeds, metadata)
             done_ns = CLOCK.now_ns()
             outputs = {spec.name: as_output(spec, value) for spec, value in zip(wanted, values, strict=True)}
+            if request.output_options is not None:
+                outputs = await self._as_wanted(outputs, request.output_options)
         except asyncio.CancelledError:
             self.statistics.note_cancelled(CLOCK.now_ns() - begin_ns)
             raise
@@ -126,6 +133,21 @@ class Model:
     async def responses(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """The answers to *request*, as they are ready; errors as of infer().  Close it where it is left early."""
         yield await self.infer(request)
+
+    async def _as_wanted(
+        self, outputs: dict[str, InferTensor], options: Mapping[str, OutputOptions]
+    ) -> dict[str, InferTensor]:
+        """*outputs*, of which those that *options* say so of are classes."""
+        counts = {name: each.num_classes for name, each in options.items() if each.num_classes}
+        if not counts:
+            return outputs
+
+        def of(name: str) -> InferTensor:
+            labels = self._labels.get(name, ())
+            return classified(name, outputs[name], counts[name], labels, has_batch=self._most_rows > 0)
+
+        size = sum(outputs[name].array.nbytes for name in counts)
+        return outputs | await off_loop(size, lambda: {name: of(name) for name in counts})
 
     def held(self) -> AbstractContextManager[None]:
         """The model is not closed before the block ends: for a caller that has something to do before."""
@@ -232,7 +254,7 @@ class Model:
         """What *request* feeds, checked."""
         specs, given = self.signature.inputs, request.inputs
         feeds: dict[Tensor[Any], NDArray[Any]] = {}
-        for name, (datatype, array) in given.items():
+        for name, (datatype, array, _) in given.items():
             spec = specs.get(name) or self._spec_of(name, "input")
             if datatype != spec.datatype:
                 raise InvalidArgumentError(

@@ -14,6 +14,7 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
 from asyncexec.importers.saved_model import load_saved_model
 from asyncexec.importers.tf_graph_def import load_graph_def
+from asyncexec.service.classes import Labels, labels_in
 from asyncexec.service.decoupled_model import sources_of
 from asyncexec.service.model_config import check, complete, config_in, versions_to_serve
 from asyncexec.service.sequence_config import SequenceSpec, sequence_spec
@@ -60,11 +61,14 @@ class ReadModel:
     config: Any
     sequence: SequenceSpec | None = None
     sources: tuple[Tensor[Any], ...] = ()
+    labels: Labels = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, version: str, source: ModelSource, config: Any, folder: Path | None = None) -> ReadModel:
         """The model called *name* of *source*, in *folder*; InvalidArgumentError where *config* does not fit."""
         check(config, name)
+        if folder is None and any(output.label_filename for output in config.output):
+            raise InvalidArgumentError(f"model '{name}' has a 'label_filename', and no folder to find it in")
         graph = source.graph
         sequence = sequence_spec(graph, source.inputs or {}, source.outputs or {}, config, folder)
         hidden = frozenset() if sequence is None else sequence.hidden
@@ -75,7 +79,8 @@ class ReadModel:
             if sequence is not None:
                 raise InvalidArgumentError(f"model '{name}' has sources, so there are no sequences of its calls")
             full.model_transaction_policy.decoupled = True
-        return cls(version, graph, signature, full, sequence, sources)
+        labels = {} if folder is None else labels_in(folder, config)
+        return cls(version, graph, signature, full, sequence, sources, labels)
 
 
 @dataclass(frozen=True, slots=True)

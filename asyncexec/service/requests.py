@@ -19,11 +19,45 @@ WANTS_FINAL: Final = "triton_enable_empty_final_response"  # of a request: to be
 IS_FINAL: Final = "triton_final_response"  # of a response: whether none follows
 
 
+class SharedPart(NamedTuple):
+    """Bytes of a region of shared memory: *byte_size* from *offset* on."""
+
+    region: str
+    byte_size: int
+    offset: int = 0
+
+
 class InferTensor(NamedTuple):
-    """A tensor by the protocol's name of its datatype."""
+    """A tensor by the protocol's name of its datatype.
+
+    Attributes:
+        datatype, array: what it is.
+        part: where it lies in shared memory, if it does; then it is not sent.
+    """
 
     datatype: str
     array: NDArray[Any]
+    part: SharedPart | None = None
+
+
+class SharedInput(NamedTuple):
+    """An input that the caller has put into shared memory."""
+
+    datatype: str
+    shape: Sequence[int]
+    part: SharedPart
+
+
+class OutputOptions(NamedTuple):
+    """How an output is wanted.
+
+    Attributes:
+        num_classes: how many of the largest elements of a row are wanted as classes; 0 for the output as it is.
+        part: where in shared memory it is to lie; None for an output that is sent.
+    """
+
+    num_classes: int = 0
+    part: SharedPart | None = None
 
 
 class InferRequest(NamedTuple):
@@ -35,6 +69,8 @@ class InferRequest(NamedTuple):
         inputs: tensors by name.
         outputs: the names of the outputs that are wanted; None for all.
         parameters: what else the caller says, such as ``timeout`` in microseconds.
+        shared_inputs: inputs that are in shared memory, and not among *inputs* yet.
+        output_options: of outputs by name, where they are not wanted as they are.
     """
 
     model_name: str
@@ -43,6 +79,8 @@ class InferRequest(NamedTuple):
     model_version: str = ""
     id: str = ""
     parameters: Mapping[str, Parameter] = NO_PARAMETERS
+    shared_inputs: Mapping[str, SharedInput] | None = None
+    output_options: Mapping[str, OutputOptions] | None = None
 
     @property
     def timeout_s(self) -> float | None:

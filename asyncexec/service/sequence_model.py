@@ -13,6 +13,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
+from asyncexec.service.classes import Labels
 from asyncexec.service.model import Model
 from asyncexec.service.requests import US_PER_S, InferRequest
 from asyncexec.service.sequence_config import CORRID, END, START, Control, SequenceSpec
@@ -32,10 +33,18 @@ class SequenceModel(Model):
     """
 
     def __init__(
-        self, name: str, version: str, graph: Graph, signature: Signature, config: Any, spec: SequenceSpec
+        self,
+        name: str,
+        version: str,
+        graph: Graph,
+        signature: Signature,
+        config: Any,
+        spec: SequenceSpec,
+        *,
+        labels: Labels | None = None,
     ) -> None:
         self._spec = spec
-        super().__init__(name, version, graph, signature, config)
+        super().__init__(name, version, graph, signature, config, labels=labels)
         self.is_decoupled = config.model_transaction_policy.decoupled
         batching = config.sequence_batching
         candidates = batching.oldest.max_candidate_sequences or None

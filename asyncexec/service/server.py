@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import signal
 import socket
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import grpc
 
-from asyncexec.framework.errors import UnavailableError
+from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
 from asyncexec.graph.graph import Graph
 from asyncexec.service.app import InferenceApp, Tokens, repository_of
 from asyncexec.service.grpc_front import grpc_handler
@@ -69,6 +70,7 @@ async def serving(
     page: bool = True,
     tensorflow_master: bool = False,
     tensorflow_master_files: bool = False,
+    shared_memory: bool = False,
 ) -> AsyncIterator[Ports]:
     """Serve *models* while the block runs.  At its end, no new request is taken, and those under way are answered.
 
@@ -79,13 +81,21 @@ async def serving(
         page: whether there is the live page at ``/``.
         tensorflow_master: over gRPC, run the graphs of ``tf.compat.v1.Session`` (``tensorflow.MasterService``).
         tensorflow_master_files: those graphs may read and write files.
+        shared_memory: callers may let the service read and write objects in ``/dev/shm``.
 
     Raises:
+        InvalidArgumentError: *shared_memory* is for an address that other machines reach, and there are no tokens.
         UnavailableError: a port is taken.
         NotFoundError: there is no such folder.
         InvalidArgumentError: the certificate or its key cannot be used.
     """
-    app = InferenceApp(repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes, page=page)
+    if shared_memory and not (tokens or _is_local(host)):
+        raise InvalidArgumentError(
+            f"other machines may reach {host}, and could read and write shared memory", hint="give callers tokens"
+        )
+    app = InferenceApp(
+        repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes, page=page, shared_memory=shared_memory
+    )
     async with contextlib.AsyncExitStack() as stack:
         listening = stack.enter_context(contextlib.closing(_listen(host, http_port)))
         stack.push_async_callback(app.close)
@@ -93,7 +103,7 @@ async def serving(
         http = HttpServer(app, certificate, key, drain_s, max_body_bytes)
         remote, grpc_bound, guard = None, None, None
         if grpc_port is not None:
-            services = [grpc_handler(app.repository), *serving_grpc_handlers(app.repository)]
+            services = [grpc_handler(app.repository, app.shared_memory), *serving_grpc_handlers(app.repository)]
             if tensorflow_master:
                 masters = MasterSessions(allows_files=tensorflow_master_files)
                 stack.push_async_callback(masters.close)
@@ -195,6 +205,14 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise UnavailableError(f"cannot listen to {host}:{port}: {error.strerror}") from None
     return listening
+
+
+def _is_local(host: str) -> bool:
+    """Whether only this machine reaches *host*."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _grpc_server(guard: Guard, host: str, port: int, tls: Tls | None, max_bytes: int) -> tuple[Any, int]:

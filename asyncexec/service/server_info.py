@@ -8,6 +8,7 @@ from typing import Final
 NAME: Final = "asyncexec"
 EXTENSIONS: Final = (
     "binary_tensor_data",
+    "classification",
     "model_configuration",
     "model_repository",
     "sequence",

@@ -276,7 +276,7 @@ async def test_server_metadata() -> None:
     async with serving(Served()) as client:
         told = await client("ServerMetadata")
         assert (told.name, told.version) == ("asyncexec", "0.1.0")
-        known = {"binary_tensor_data", "statistics", "model_repository", "model_configuration"}
+        known = {"binary_tensor_data", "classification", "statistics", "model_repository", "model_configuration"}
         assert {*told.extensions} == {*known, "sequence", "sequence(string_id)"}
 
 
@@ -349,10 +349,10 @@ async def test_the_repository_is_listed_and_changed() -> None:
 async def test_what_is_not_supported_says_so() -> None:
     async with serving(Served()) as client:
         assert not (await client("SystemSharedMemoryStatus")).regions
-        for name in ("SystemSharedMemoryRegister", "SystemSharedMemoryUnregister"):
-            status, told = await client.refused(name, name="region")
-            assert (status, told[:30]) == (grpc.StatusCode.UNIMPLEMENTED, "shared memory is not supported")
-        for name in ("CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"):
+        assert not (await client("CudaSharedMemoryStatus")).regions
+        status, told = await client.refused("SystemSharedMemoryRegister", name="region")
+        assert (status, told[:30]) == (grpc.StatusCode.UNIMPLEMENTED, "shared memory is not supported")
+        for name in ("CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"):
             assert (await client.refused(name))[0] is grpc.StatusCode.UNIMPLEMENTED
         assert not (await client("TraceSetting", model_name="m")).settings
         assert not (await client("LogSettings")).settings
@@ -475,11 +475,17 @@ async def test_other_requests_that_mean_nothing_are_refused() -> None:
     ]
     for field, tensors in (("shared_memory_region", "inputs"), ("shared_memory_region", "outputs")):
         request = sums_request(outputs=["sum"])
-        getattr(request, tensors)[0].parameters[field].string_param = "region"
-        refused.append((request, grpc.StatusCode.UNIMPLEMENTED, "shared memory is not supported"))
+        parameters = getattr(request, tensors)[0].parameters
+        parameters[field].string_param = "region"
+        unsized = sums_request(outputs=["sum"])
+        unsized.CopyFrom(request)
+        refused.append((unsized, invalid, "has the parameter 'shared_memory_region', and no 'shared_memory_byte_size'"))
+        parameters["shared_memory_byte_size"].int64_param = 12
+        told = "raw_input_contents has 2 elements for 1 inputs" if tensors == "inputs" else ""
+        refused.append((request, invalid, told) if told else (request, grpc.StatusCode.UNIMPLEMENTED, "shared memory"))
     classified = sums_request(outputs=["sum"])
-    classified.outputs[0].parameters["classification"].int64_param = 3
-    refused.append((classified, grpc.StatusCode.UNIMPLEMENTED, "classification is not supported"))
+    classified.outputs[0].parameters["classification"].int64_param = -1
+    refused.append((classified, invalid, "parameter 'classification' of 'sum' is an integer from 0"))
     async with serving(Served(model_of(sums()))) as client:
         for request, status, told in refused:
             with pytest.raises(grpc.aio.AioRpcError) as raised:

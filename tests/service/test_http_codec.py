@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 import asyncexec as ax
-from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.service.http_codec import (
     InferCall,
     decode_generate,
@@ -190,11 +190,13 @@ def test_wrong_header_lengths_are_refused(model: Model, length: str) -> None:
     [
         {"inputs": [{**X, "parameters": {"shared_memory_region": "a"}}]},
         {"inputs": [], "outputs": [{"name": "sum", "parameters": {"shared_memory_region": "a"}}]},
-        {"inputs": [], "outputs": [{"name": "sum", "parameters": {"classification": 3}}]},
+        {"inputs": [], "outputs": [{"name": "sum", "parameters": {"shared_memory_byte_size": 4}}]},
+        {"inputs": [], "outputs": [{"name": "sum", "parameters": {"classification": -3}}]},
+        {"inputs": [], "outputs": [{"name": "sum", "parameters": {"classification": True}}]},
     ],
 )
-def test_extensions_that_are_not_there_are_refused(model: Model, document: Any) -> None:
-    with pytest.raises(UnimplementedError):
+def test_wrong_parameters_of_tensors_are_refused(model: Model, document: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"has the parameter|is an integer from 0"):
         decode_infer(model, "", orjson.dumps(document), None)
 
 

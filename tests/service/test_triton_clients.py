@@ -45,9 +45,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ask(kind: str, port: int | None) -> Any:
+def ask(kind: str, port: int | None, script: str = "triton_client") -> Any:
     """What the client called *kind* gets from the service on *port*."""
-    command = [sys.executable, "-m", "tests.service.triton_client", kind, str(port)]
+    command = [sys.executable, "-m", f"tests.service.{script}", kind, str(port)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -78,3 +78,18 @@ async def test_a_client_of_triton(kind: str, folder: Path) -> None:
     assert all("sums" in text for text in found["texts"].values())
     if kind.startswith("grpc"):
         assert found["stream"] == [i * 5 + 1.0 for i in range(10)]
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm")
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+async def test_extensions_of_triton(kind: str, tmp_path: Path) -> None:
+    config = 'max_batch_size: 4 output { name: "sum" label_filename: "labels" } output { name: "diff" }'
+    write_model(tmp_path / "sums", sums(), config=config)
+    (tmp_path / "sums" / "labels").write_text("ant\nbee\ncat\n", encoding="utf-8")
+    async with nothing_of_grpc_left(), serving(tmp_path, http_port=0, grpc_port=0, shared_memory=True) as ports:
+        found = await asyncio.to_thread(ask, kind, ports.http if kind == "http" else ports.grpc, "triton_extensions")
+    shared = found["shared"]
+    assert (shared["sum"], shared["diff"]) == ([[6, 8, 7], [14, 12, 13]], [[4, 2, 3], [-4, -2, -3]])
+    assert all(name in shared["status"] for name in ("in", "out", "_in", "_out", "48"))
+    assert shared["after"].strip() in ("", "[]")
+    assert found["classes"] == [["8.000000:1:bee", "7.000000:2:cat"], ["14.000000:0:ant", "13.000000:2:cat"]]
