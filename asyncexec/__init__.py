@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from asyncexec.framework.graph_def import GraphDef as GraphDef, NodeDef as NodeDef
     from asyncexec.framework.kernel_warning import KernelWarning as KernelWarning
     from asyncexec.framework.limiter import Limiter as Limiter
+    from asyncexec.framework.queue_policy import QueuePolicy as QueuePolicy
     from asyncexec.framework.resource_mgr import ResourceMgr as ResourceMgr
     from asyncexec.framework.retry import Retry as Retry
     from asyncexec.framework.spans import (
@@ -207,6 +208,7 @@ _PUBLIC = {
     "asyncexec.framework.executor": "Executor",
     "asyncexec.framework.kernel_warning": "KernelWarning",
     "asyncexec.framework.limiter": "Limiter",
+    "asyncexec.framework.queue_policy": "QueuePolicy",
     "asyncexec.framework.resource_mgr": "ResourceMgr",
     "asyncexec.framework.retry": "Retry",
     "asyncexec.framework.spans": "Hook Span current_session current_step",

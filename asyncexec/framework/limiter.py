@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 from asyncexec.framework.callers import Group, callers_around, group_of, groups_with
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
+from asyncexec.framework.queue_policy import NORMAL, Level, QueuePolicy
 from asyncexec.framework.under_way import tells
 
 _T = TypeVar("_T")
@@ -45,13 +46,13 @@ class WaitQueue:
         knows_waiters: whether it can tell what those who wait hold, and whom they work for.
     """
 
-    __slots__ = ("_free", "_groups", "_holders", "_knows_waiters", "_num_waking", "_total", "_waiters", "num_entered")
+    __slots__ = ("_free", "_groups", "_holders", "_knows_waiters", "_lines", "_num_waking", "_total", "num_entered")
 
     def __init__(self, total: int, *, knows_waiters: bool = True) -> None:
         self._knows_waiters = knows_waiters
         self._total = self._free = total
         self.num_entered: int = 0  # who have a slot by ``async with``
-        self._waiters: OrderedDict[asyncio.Future[None], Context | None] = OrderedDict()
+        self._lines: dict[Level, OrderedDict[asyncio.Future[None], Context | None]] = {}  # those that have waiters
         self._holders: Counter[Slot] = Counter()  # the slots that those who wait are a part of the holders of
         self._groups: Counter[Group] = Counter()  # whom they work for
         self._num_waking = 0  # who have been given a slot, and have not run since
@@ -62,12 +63,16 @@ class WaitQueue:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiters)
+        return sum(map(len, self._lines.values()))
+
+    def waiting_of(self, priority: int) -> int:
+        """How many of *priority* wait."""
+        return sum(len(line) for (_, each), line in self._lines.items() if each == priority)
 
     @property
     def has_room(self) -> bool:
         """Whether a newcomer need not wait."""
-        return bool(self._free) and not self._num_waking and not self._waiters
+        return bool(self._free) and not self._num_waking and not self._lines
 
     def try_acquire(self) -> bool:
         """Take a slot, if nobody has to wait; whether that is so."""
@@ -76,26 +81,33 @@ class WaitQueue:
         self._free -= 1
         return True
 
-    async def acquire(self) -> None:
-        """Take a slot, as soon as those who came before have had theirs."""
+    async def acquire(self, policy: QueuePolicy | None = None) -> None:
+        """Take a slot, as soon as those who came before have had theirs, and those who go before by *policy*.
+
+        Raises:
+            UnavailableError: the policy says that it has waited too long.
+        """
         if self.try_acquire():
             return
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
-        self._waiters[waiter] = context = copy_context() if self._knows_waiters else None
-        self._count(context, 1)
+        context = copy_context() if self._knows_waiters else None
+        self._add(waiter, NORMAL if policy is None else (False, policy.priority), context)
         if self._free:
             loop.call_soon(self._let_in)  # after those who are waking up
+        timer = None
+        if policy is not None and policy.timeout is not None:
+            timer = loop.call_later(policy.timeout, self._be_late, waiter, policy)
         try:
             await waiter
-        except BaseException:  # cancelled; or closed, with its loop
-            if waiter in self._waiters:
-                del self._waiters[waiter]
-                self._count(context, -1)
-            elif not waiter.cancelled():
+        except BaseException:  # cancelled, or late; or closed, with its loop
+            if self._remove(waiter) is None and not _is_refused(waiter):
                 self._num_waking -= 1
                 self.release()  # it was given a slot, and has not seen it
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
         self._num_waking -= 1
 
     def release(self) -> None:
@@ -114,6 +126,33 @@ class WaitQueue:
             held.update(slot for caller in group.callers() for slot in _held_in(caller.context))
         return sum(slot.wait_queue is self and not slot.is_over for slot in held) >= self._total
 
+    def _add(self, waiter: asyncio.Future[None], level: Level, context: Context | None) -> None:
+        line = self._lines.get(level)
+        if line is None:
+            line = self._lines[level] = OrderedDict()
+        line[waiter] = context
+        self._count(context, 1)
+
+    def _remove(self, waiter: asyncio.Future[None]) -> tuple[Context | None] | None:
+        """Take *waiter* out of the queue, if it is there still; its context."""
+        for level, line in self._lines.items():
+            if waiter in line:
+                context = line.pop(waiter)
+                if not line:
+                    del self._lines[level]
+                self._count(context, -1)
+                return (context,)
+        return None
+
+    def _be_late(self, waiter: asyncio.Future[None], policy: QueuePolicy) -> None:
+        """*waiter* has waited as long as *policy* lets it."""
+        if waiter.done() or (removed := self._remove(waiter)) is None:
+            return
+        if policy.timeout_action == "delay":
+            self._add(waiter, (True, policy.priority), *removed)
+        else:
+            waiter.set_exception(policy.expired())
+
     def _count(self, context: Context | None, by: int) -> None:
         """Who waits in the queue, in *context*, has come or gone."""
         if context is None:
@@ -124,14 +163,23 @@ class WaitQueue:
             _add(self._groups, group, by)
 
     def _let_in(self) -> None:
-        while self._free and self._waiters:
-            waiter, context = self._waiters.popitem(last=False)
+        while self._free and self._lines:
+            level = min(self._lines) if len(self._lines) > 1 else next(iter(self._lines))
+            line = self._lines[level]
+            waiter, context = line.popitem(last=False)
+            if not line:
+                del self._lines[level]
             self._count(context, -1)
             # Else it is cancelled, and has not run since; or its loop is closed, and it will never run.
             if not (waiter.done() or waiter.get_loop().is_closed()):
                 waiter.set_result(None)
                 self._free -= 1
                 self._num_waking += 1
+
+
+def _is_refused(waiter: asyncio.Future[None]) -> bool:
+    """Whether *waiter* is cancelled, or has waited too long."""
+    return waiter.cancelled() or (waiter.done() and waiter.exception() is not None)
 
 
 def _add(counter: Counter[_T], key: _T, by: int) -> None:

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from asyncexec.framework.callers import callers_around
 from asyncexec.framework.errors import CancelledError, ResourceExhaustedError
 from asyncexec.framework.limiter import WaitQueue
+from asyncexec.framework.queue_policy import QueuePolicy
 from asyncexec.framework.under_way import tells
 
 T = TypeVar("T")
@@ -134,7 +135,7 @@ def _note(admission: Admission) -> None:
 
 
 class AdmissionControl:
-    """Lets so many in at a time, first come, first served.
+    """Lets so many in at a time, first come, first served, but for those whose QueuePolicy says else.
 
     Args:
         max_inside: how many; None for any number.
@@ -187,22 +188,23 @@ class AdmissionControl:
             raise CancelledError("Session has been closed.", hint="call it inside of the session's 'async with' block")
 
     @tells(lambda _: "it waited to be let in: max_concurrent_steps were under way")
-    async def enter(self) -> Admission:
-        """Wait for one's turn; who is let in calls ``leave`` with what this gives.
+    async def enter(self, policy: QueuePolicy | None = None) -> Admission:
+        """Wait for one's turn, by *policy*; who is let in calls ``leave`` with what this gives.
 
         Raises:
             ResourceExhaustedError: the queue is full.
+            UnavailableError: it is full by the policy, or the policy lets nobody wait so long.
             CancelledError: the session has been closed.
         """
         self.check_open()
         visitors = self._visitors
         wait_queue = None if self.is_inside else visitors.wait_queue
         if wait_queue is not None:
-            self._check_queue(wait_queue)
+            self._check_queue(wait_queue, policy)
         visitors.count += 1
         try:
             if wait_queue is not None:
-                await wait_queue.acquire()
+                await wait_queue.acquire(policy)
         except BaseException:
             visitors.depart()
             raise
@@ -244,9 +246,11 @@ class AdmissionControl:
     def _is_here(self, admission: Admission) -> bool:
         return admission.visitors is self._visitors and not admission.is_over
 
-    def _check_queue(self, wait_queue: WaitQueue) -> None:
+    def _check_queue(self, wait_queue: WaitQueue, policy: QueuePolicy | None) -> None:
         if self._max_waiting is not None and not wait_queue.free and wait_queue.waiting >= self._max_waiting:
             raise ResourceExhaustedError(
                 f"{self._max_inside} steps are under way and {wait_queue.waiting} wait for their turn",
                 hint="call later, or raise max_concurrent_steps or max_queued_steps of the SessionConfig",
             )
+        if policy is not None and not wait_queue.free:
+            policy.check_room(wait_queue.waiting_of(policy.priority))

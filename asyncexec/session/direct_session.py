@@ -15,6 +15,7 @@ from asyncexec.framework.errors import CancelledError, InvalidArgumentError, Inv
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.node_times import NodeTimes
+from asyncexec.framework.queue_policy import waiting_by
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.spans import Hook, Spans
 from asyncexec.framework.step_stats import RunMetadata
@@ -146,6 +147,8 @@ class Session(ShownSession):
         if options is not None:
             timeout_s = checked_options(options).timeout or timeout_s
         run = self._run(fetches, feeds, targets, options, metadata)
+        if options is not None and options.queue is not None:
+            run = waiting_by(options.queue, run)
         if timeout_s is not None:
             run = within(timeout_s, run)
         return await (self._spans.observed(run) if self._spans.hooks else run)
@@ -194,7 +197,7 @@ class Session(ShownSession):
     ) -> Any:
         """Run when there is room, and prepare the signature if *known* is only what it asks for."""
         self._loop.enter()
-        admission = await self._admission.enter()
+        admission = await self._admission.enter(None if options is None else options.queue)
         try:
             prepared = known
             if isinstance(prepared, FetchMapper):

@@ -6,6 +6,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from asyncexec.framework.queue_policy import QueuePolicy
+
 
 class SessionConfig(BaseModel):
     """Settings of a session; pydantic.ValidationError, a ValueError, if one is unknown or wrong.
@@ -38,7 +40,7 @@ class SessionConfig(BaseModel):
         feed_fetch_medium: how feeds and fetches travel: in a call frame, or through the rendezvous of the step by
             ``_Recv`` and ``_Send`` nodes, as values between devices do.  Results are the same; a call frame is quicker.
         max_concurrent_steps: the largest number of calls under way; further calls wait in a queue, first come, first
-            served.  A call that a step makes itself is a part of that step, and does not wait.
+            served (see QueuePolicy).  A call that a step makes itself is a part of that step, and does not wait.
         max_queued_steps: the largest number of waiting calls; further calls raise ResourceExhaustedError.
         drain_timeout_s: the time in seconds that ``close`` gives to running and waiting calls before it ends them; None
             means no limit.
@@ -95,6 +97,7 @@ class RunOptions(BaseModel):
 
     Attributes:
         timeout: the longest time of the run in seconds; past it the run raises DeadlineExceededError.
+        queue: how the run waits for its turn: its priority, and how long it may wait.
         trace: fill ``metadata.step_stats``.
         python_scalars: overrides the setting of SessionConfig.
         output_partition_graphs: fill ``metadata.partition_graphs``.
@@ -104,6 +107,7 @@ class RunOptions(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     timeout: float | None = Field(default=None, gt=0)
+    queue: QueuePolicy | None = None
     trace: bool = False
     python_scalars: bool | None = None
     output_partition_graphs: bool = False

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework.callers import Group
+from asyncexec.framework.queue_policy import NORMAL, Level, QueuePolicy, current_policy
 from asyncexec.framework.step_stats import StepTrace, current_trace
 
 
@@ -50,7 +51,20 @@ class Call(asyncio.Future[list[Any]]):
     An exception of the future would have to hold the frames that it is raised through, and those hold the future.
     """
 
-    __slots__ = ("batches", "captured", "context", "error", "inputs", "results", "rows", "trace")
+    __slots__ = (
+        "batches",
+        "captured",
+        "context",
+        "error",
+        "inputs",
+        "level",
+        "policy",
+        "results",
+        "rows",
+        "timer",
+        "trace",
+        "waits",
+    )
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, inputs: Sequence[Any], captured: Sequence[Any], rows: int
@@ -64,9 +78,15 @@ class Call(asyncio.Future[list[Any]]):
         self.error: BaseException | None = None
         self.trace: StepTrace | None = current_trace()
         self.context: Context = copy_context()
+        self.policy: QueuePolicy | None = current_policy()
+        self.level: Level = NORMAL if self.policy is None else (False, self.policy.priority)
+        self.waits: bool = False  # whether none of its batches runs yet
+        self.timer: asyncio.TimerHandle | None = None  # when its policy lets it wait no longer
 
     def fits(self, batch: Batch) -> bool:
         """Whether it may go where the calls of *batch* are."""
+        if self.level != batch.level:
+            return False
         for array, shape in zip(self.inputs, batch.row_shapes, strict=True):
             if array.shape[1:] != shape:
                 return False
@@ -103,11 +123,24 @@ class Batch:
     It runs in a copy of the context of the first.
     """
 
-    __slots__ = ("captured", "context", "group", "has_begun", "is_due", "parts", "row_shapes", "size", "task", "timer")
+    __slots__ = (
+        "captured",
+        "context",
+        "group",
+        "has_begun",
+        "is_due",
+        "level",
+        "parts",
+        "row_shapes",
+        "size",
+        "task",
+        "timer",
+    )
 
     def __init__(self, first: Call) -> None:
         self.row_shapes: list[Any] = [array.shape[1:] for array in first.inputs]
         self.captured: Sequence[Any] = first.captured
+        self.level: Level = first.level
         self.context: Context = first.context.copy()
         self.group: Group | None = None  # while it runs: those who wait for that
         self.parts: dict[Call, range] = {}  # which rows of each call, in the order in which they came

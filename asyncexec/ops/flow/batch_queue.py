@@ -4,7 +4,8 @@ Rules from ``tensorflow/core/kernels/batching_util/``: ``shared_batch_scheduler.
 batch takes calls in the order they come.  It is *due* when it is full, or when the timeout has passed since its first
 call; it runs when it is due and fewer than ``max_running`` batches run, and takes calls until then.  Only calls whose
 rows have the same shapes, and whose captured inputs are the same, are batched together; TensorFlow lets a whole batch
-fail for the one, and takes the last call's captured inputs for the other.
+fail for the one, and takes the last call's captured inputs for the other.  Calls of another priority (QueuePolicy) have
+batches of their own.
 
 A batch runs in a task of its own.  A call that is cancelled leaves its batch, and the others do not notice; the last
 that leaves cancels the batch, and waits until it has ended: so no batch outlives the steps that it runs for.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
@@ -37,6 +38,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.function_runtime import FunctionHandle
 from asyncexec.framework.limiter import check_wait, hold_none
+from asyncexec.framework.queue_policy import forget_policy
 from asyncexec.framework.spans import Attribute, Span, observed_span
 from asyncexec.framework.under_way import tells
 from asyncexec.ops.flow.batch_calls import Batch, BatchOptions, Call, GatheredRows
@@ -49,6 +51,7 @@ class BatchQueue(ABC):
         self._options = options
         self._open: list[Batch] = []  # that take calls
         self._due: deque[Batch] = deque()  # in the order in which they are to run; some are still open
+        self._num_waiting: Counter[int] = Counter()  # calls none of whose batches runs yet, by their priority
         self._running: set[Batch] = set()
         self._is_starting = False
 
@@ -70,8 +73,9 @@ class BatchQueue(ABC):
         """Forget all calls: their loop is closed."""
         for batch in (*self._open, *self._due, *self._running):
             for call in batch.parts:
-                call.batches = ()
+                call.batches, call.waits = (), False
             batch.parts = {}
+        self._num_waiting.clear()
         self._open.clear()
         self._due.clear()
         self._running.clear()
@@ -82,7 +86,7 @@ class BatchQueue(ABC):
 
         Raises:
             InvalidArgumentError: there are more rows than a call may have.
-            UnavailableError: too many batches wait.
+            UnavailableError: too many batches or calls wait, or the call has waited too long for its QueuePolicy.
             OpError: the batch fails.
         """
         options = self._options
@@ -116,6 +120,18 @@ class BatchQueue(ABC):
             return
         if self._is_full:
             check_wait(self._groups())
+        if call.policy is not None:
+            call.policy.check_room(self._num_waiting[call.policy.priority])
+        self._begin_wait(call)
+        try:
+            self._place(call)
+        except BaseException:
+            if call.waits:
+                self._end_wait(call)
+            raise
+
+    def _place(self, call: Call) -> None:
+        """Put the rows of *call* into batches that wait; UnavailableError where there are too many."""
         options = self._options
         batch = self._find_open(call)
         room = 0 if batch is None else options.max_size - batch.size
@@ -136,6 +152,35 @@ class BatchQueue(ABC):
             batch = None
         for each in full:  # when all rows have their place: an eager task may run to its end at once
             self._close(each)
+
+    def _begin_wait(self, call: Call) -> None:
+        call.waits = True
+        self._num_waiting[call.level[1]] += 1
+        if call.policy is not None and call.policy.timeout is not None:
+            call.timer = call.get_loop().call_later(call.policy.timeout, self._be_late, call)
+
+    def _end_wait(self, call: Call) -> None:
+        """*call* waits no more: one of its batches runs, or it leaves."""
+        call.waits = False
+        self._num_waiting[call.level[1]] -= 1
+        if call.timer is not None:
+            call.timer.cancel()
+            call.timer = None
+
+    def _be_late(self, call: Call) -> None:
+        """*call* has waited as long as its policy lets it: it leaves, or has its turn after those in time."""
+        assert call.policy is not None
+        priority = call.policy.priority
+        self._withdraw(call)  # none of its batches runs, so nobody has to be waited for
+        if call.policy.timeout_action == "reject":
+            call.fail(call.policy.expired())
+            return
+        call.level, call.waits = (True, priority), True
+        self._num_waiting[priority] += 1
+        try:
+            self._place(call)
+        except UnavailableError as error:
+            call.fail(error)
 
     @property
     def _is_full(self) -> bool:
@@ -206,7 +251,10 @@ class BatchQueue(ABC):
         batch.stop_timer()
         if not batch.is_due:
             batch.is_due = True
-            self._due.append(batch)
+            place = len(self._due)
+            while place and self._due[place - 1].level > batch.level:
+                place -= 1
+            self._due.insert(place, batch)
             self._start()
 
     def _start(self) -> None:
@@ -225,6 +273,9 @@ class BatchQueue(ABC):
 
     def _launch(self, batch: Batch) -> None:
         self._running.add(batch)
+        for call in batch.parts:
+            if call.waits:
+                self._end_wait(call)
         loop = asyncio.get_running_loop()
         batch.task = loop.create_task(self._run_batch(batch), context=batch.context)
 
@@ -234,6 +285,7 @@ class BatchQueue(ABC):
         batch.group = group = _Waiting(self, batch)
         work_for(group)
         hold_none()
+        forget_policy()
         error: BaseException | None = CancelledError("The batch was cancelled.")
         try:
             if batch.parts:
@@ -277,6 +329,8 @@ class BatchQueue(ABC):
     def _withdraw(self, call: Call) -> list[asyncio.Task[None]]:
         """Take what is left of *call* out of its batches; the tasks of those that nobody is left in."""
         ending: list[asyncio.Task[None]] = []
+        if call.waits:
+            self._end_wait(call)
         batches, call.batches = call.batches, ()  # each holds the call
         for batch in batches:
             part = batch.parts.pop(call, None)
