@@ -21,6 +21,7 @@ from asyncexec.graph.node import Tensor
 from asyncexec.service.classes import Labels, classified
 from asyncexec.service.http_body import off_loop
 from asyncexec.service.model_statistics import ModelStatistics
+from asyncexec.service.queueing import AnswersInOrder, RequestQueues
 from asyncexec.service.recent_calls import RecentCalls
 from asyncexec.service.requests import US_PER_S, InferRequest, InferResponse, InferTensor, OutputOptions
 from asyncexec.service.signature import Signature, TensorSpec
@@ -43,7 +44,8 @@ class Model:
         graph: what it computes.
         signature: its inputs and outputs.
         config: its ModelConfig.  ``max_batch_size`` and ``dynamic_batching`` make one run of the rows of many calls,
-            as ``ax.batch`` does; ``default_queue_policy`` says how many calls may wait, and for how long.
+            as ``ax.batch`` does; its queue policies say which calls have their turn first, how many may wait, and for
+            how long.
         max_concurrent: the largest number of runs at once; None for as many as come.
         labels: of the elements of outputs, for callers who ask for classes.
 
@@ -74,15 +76,12 @@ class Model:
         self.recent: RecentCalls = RecentCalls()
         self._labels: Labels = labels or {}
         self._most_rows: int = config.max_batch_size
-        policy = config.dynamic_batching.default_queue_policy
-        self._timeout_s: float | None = policy.default_timeout_microseconds / US_PER_S or None
-        self._allows_override: bool = policy.allow_timeout_override or self._timeout_s is None
-        most_queued = policy.max_queue_size or None
+        self._queues = RequestQueues(config.dynamic_batching)
+        self._in_order = AnswersInOrder() if config.dynamic_batching.preserve_ordering else None
         count = max_concurrent or sum(max(1, group.count) for group in config.instance_group) or None
         session_config = SessionConfig(
             async_grace_s=_ASYNC_GRACE_S,
             max_concurrent_steps=count,
-            max_queued_steps=None if count is None else most_queued,
             node_statistics=any(map(is_user_function, graph.operations)),  # nobody's op is timed where there is none
         )
         self.session: Session = Session(graph, session_config)
@@ -94,15 +93,15 @@ class Model:
         batching = self._batching()
         if batching is not None and config.max_batch_size > 1:
             inputs, outputs = self._tensors()
-            self._batches = _Batches(self, inputs, outputs, batching, count or 1, most_queued)
+            self._batches = _Batches(self, inputs, outputs, batching, count or 1)
 
     async def infer(self, request: InferRequest, metadata: RunMetadata | None = None) -> InferResponse:
         """The answer to *request*; with *metadata*, the call is traced there, and is no part of a batch.
 
         Raises:
             InvalidArgumentError: its inputs or outputs are not those of the model.
-            UnavailableError, ResourceExhaustedError: too many calls wait.
-            DeadlineExceededError: it took longer than it or the config allows.
+            UnavailableError: too many calls wait, or it has waited for longer than the config allows.
+            DeadlineExceededError: it took longer than it allows.
             OpError: what the graph raises.
         """
         begin_ns = CLOCK.now_ns()
@@ -214,24 +213,25 @@ class Model:
         metadata: RunMetadata | None,
     ) -> Awaitable[Sequence[Any]]:
         """The values of *wanted* for *request*, which feeds *feeds*."""
-        return self._run(wanted, feeds, self._deadline_s(request), metadata)
+        run = self._run(wanted, feeds, self._queues.options(request), metadata)
+        return run if self._in_order is None else self._in_order.run(run)
 
     async def _run(
         self,
         wanted: Sequence[TensorSpec],
         feeds: Mapping[Tensor[Any], NDArray[Any]],
-        timeout_s: float | None,
+        options: RunOptions | None,
         metadata: RunMetadata | None = None,
     ) -> Sequence[Any]:
         if metadata is not None:
-            traced = RunOptions(timeout=timeout_s, trace=True)
+            traced = (options or RunOptions()).model_copy(update={"trace": True})
             return await self.session.run([spec.tensor for spec in wanted], feeds, options=traced, metadata=metadata)
         run: Callable[..., Awaitable[Sequence[Any]]] = self.session.run
         if self._batches is not None and self._batches.takes(feeds):
             run, wanted_tensors, feeds = self._batches.run(wanted, feeds)
         else:
             wanted_tensors = [spec.tensor for spec in wanted]
-        return await run(wanted_tensors, feeds, options=None if timeout_s is None else RunOptions(timeout=timeout_s))
+        return await run(wanted_tensors, feeds, options=options)
 
     def _outputs(self, names: Sequence[str] | None) -> Sequence[TensorSpec]:
         if not names:
@@ -301,10 +301,8 @@ class Model:
         return next((value.array.shape[0] for value in request.inputs.values() if value.array.ndim), 1)
 
     def _deadline_s(self, request: InferRequest) -> float | None:
-        asked = request.timeout_s if request.parameters and self._allows_override else None
-        if asked is None or self._timeout_s is None:
-            return asked or self._timeout_s
-        return min(asked, self._timeout_s)
+        options = self._queues.options(request)
+        return None if options is None else options.timeout
 
     def _sample(self, name: str, each: Any, rows: int) -> NDArray[Any]:
         shape = [*([max(1, rows)] if self.config.max_batch_size > 0 else []), *each.dims]
@@ -347,7 +345,6 @@ class _Batches:
         outputs: Sequence[TensorSpec],
         batching: Any,
         max_running: int,
-        most_queued: int | None,
     ) -> None:
         config, inner = model.config, model.session
         self._inputs = inputs
@@ -367,7 +364,6 @@ class _Batches:
         @batch(
             max_size=most,
             timeout_s=batching.max_queue_delay_microseconds / US_PER_S,
-            max_queued=most_queued,
             max_running=max_running,
         )
         def rows(*values: Any) -> Any:

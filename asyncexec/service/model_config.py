@@ -11,6 +11,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.importers.files import read_file
 from asyncexec.service.protocol_messages import message
+from asyncexec.service.queueing import check_batching, policies_of
 from asyncexec.service.signature import Signature, TensorSpec
 
 CONFIG_TEXT: Final = "config.pbtxt"
@@ -19,6 +20,7 @@ _BACKEND: Final = "asyncexec"
 _IDLE_US: Final = 10**6  # of a sequence, unless its model's config says otherwise
 MOST_SEQUENCES: Final = 10**4  # of a model at a time
 _MOST_QUEUED: Final = 10**6
+_MOST_LEVELS: Final = 1000
 _MOST_INSTANCES: Final = 10**4
 _LONGEST_DELAY_US: Final = 10**9  # about a quarter of an hour
 _LONGEST_TIMEOUT_US: Final = 7 * 24 * 3600 * 10**6
@@ -81,6 +83,7 @@ def check(config: Any, name: str) -> None:
         )
     if config.sequence_batching.iterative_sequence:
         raise InvalidArgumentError(f"model '{name}' asks for iterative_sequence, which is not to be had")
+    check_batching(name, config.dynamic_batching)
     default = Path(config.default_model_filename)
     if default.name != config.default_model_filename or default.name == "..":
         raise InvalidArgumentError(f"'default_model_filename' of model '{name}' is no file's name: {default}")
@@ -95,11 +98,13 @@ def _numbers(config: Any) -> Iterator[tuple[str, int, int, int]]:
     batching = config.dynamic_batching
     for size in batching.preferred_batch_size:
         yield "dynamic_batching.preferred_batch_size", size, 1, config.max_batch_size
-    delay, policy = "dynamic_batching.max_queue_delay_microseconds", "dynamic_batching.default_queue_policy"
+    delay = "dynamic_batching.max_queue_delay_microseconds"
     yield delay, batching.max_queue_delay_microseconds, 0, _LONGEST_DELAY_US
-    queue = batching.default_queue_policy
-    yield f"{policy}.max_queue_size", queue.max_queue_size, 0, _MOST_QUEUED
-    yield f"{policy}.default_timeout_microseconds", queue.default_timeout_microseconds, 0, _LONGEST_TIMEOUT_US
+    yield "dynamic_batching.priority_levels", batching.priority_levels, 0, _MOST_LEVELS
+    for name, queue in policies_of(batching):
+        policy = f"dynamic_batching.{name}"
+        yield f"{policy}.max_queue_size", queue.max_queue_size, 0, _MOST_QUEUED
+        yield f"{policy}.default_timeout_microseconds", queue.default_timeout_microseconds, 0, _LONGEST_TIMEOUT_US
     sequences, oldest = config.sequence_batching, config.sequence_batching.oldest
     idle = "sequence_batching.max_sequence_idle_microseconds"
     yield idle, sequences.max_sequence_idle_microseconds, 0, _LONGEST_TIMEOUT_US

@@ -19,6 +19,7 @@ from asyncexec.service.requests import US_PER_S, InferRequest
 from asyncexec.service.sequence_config import CORRID, END, START, Control, SequenceSpec
 from asyncexec.service.sequences import Place, Sequences, place_of
 from asyncexec.service.signature import Signature, TensorSpec
+from asyncexec.session.session_config import RunOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,9 +88,9 @@ class SequenceModel(Model):
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
         async with self._sequences.turn(place, deadline) as sequence:
-            left_s = None if deadline is None else max(0.0, deadline - loop.time())
+            options = None if deadline is None else RunOptions(timeout=max(0.0, deadline - loop.time()))
             given = {**feeds, **controls, **(sequence.values or self._initial())}
-            values = await self._run([*wanted, *self._spec.outputs], given, left_s, metadata)
+            values = await self._run([*wanted, *self._spec.outputs], given, options, metadata)
             kept = values[len(wanted) :]
             sequence.values = dict(zip([state.takes.tensor for state in self._spec.states], kept, strict=True))
         return values[: len(wanted)]

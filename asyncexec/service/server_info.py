@@ -11,6 +11,7 @@ EXTENSIONS: Final = (
     "classification",
     "model_configuration",
     "model_repository",
+    "schedule_policy",
     "sequence",
     "sequence(string_id)",
     "statistics",

@@ -277,7 +277,7 @@ async def test_server_metadata() -> None:
         told = await client("ServerMetadata")
         assert (told.name, told.version) == ("asyncexec", "0.1.0")
         known = {"binary_tensor_data", "classification", "statistics", "model_repository", "model_configuration"}
-        assert {*told.extensions} == {*known, "sequence", "sequence(string_id)"}
+        assert {*told.extensions} == {*known, "schedule_policy", "sequence", "sequence(string_id)"}
 
 
 async def test_model_metadata_and_config() -> None:

@@ -136,7 +136,7 @@ async def test_a_queue_that_is_full_refuses() -> None:
     await begun.wait()
     queued = asyncio.create_task(model.infer(InferRequest("m", scalar())))
     await until(lambda: model.session.statistics().queued_steps == 1)
-    with pytest.raises(ax.errors.ResourceExhaustedError):
+    with pytest.raises(ax.errors.UnavailableError, match="Exceeds maximum queue size"):
         await model.infer(InferRequest("m", scalar()))
     released.set()
     assert [float((await each).outputs["y"].array) for each in (running, queued)] == [1.5, 1.5]
