@@ -161,6 +161,11 @@ class Model:
             self._has_ended.set()
 
     @property
+    def unready_reason(self) -> str | None:
+        """Why it cannot be called, though it is loaded; None where it can."""
+        return None
+
+    @property
     def num_runs(self) -> int:
         """How often its graph has run: once for each call, or for each batch."""
         return self.session.statistics().completed_steps
@@ -401,7 +406,7 @@ def _sizes(spec: TensorSpec) -> list[int | None] | None:
 
 
 def as_output(spec: TensorSpec, value: Any) -> InferTensor:
-    """*value*, which a run gave for *spec*."""
+    """*value*, of a tensor of a graph, as what *spec* describes."""
     if isinstance(value, (bytes, str)):
         array = np.empty((), object)
         array[()] = value

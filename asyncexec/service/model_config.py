@@ -77,10 +77,6 @@ def check(config: Any, name: str) -> None:
         )
     if config.max_batch_size < 0:
         raise InvalidArgumentError(f"'max_batch_size' of model '{name}' is {config.max_batch_size}, less than 0")
-    if config.HasField("ensemble_scheduling"):
-        raise InvalidArgumentError(
-            f"model '{name}' asks for ensemble_scheduling, which is not to be had", hint="put the models into one graph"
-        )
     if config.sequence_batching.iterative_sequence:
         raise InvalidArgumentError(f"model '{name}' asks for iterative_sequence, which is not to be had")
     check_batching(name, config.dynamic_batching)
@@ -124,13 +120,13 @@ def _numbers(config: Any) -> Iterator[tuple[str, int, int, int]]:
         yield "model_warmup.inputs", elements, 0, _MOST_WARM
 
 
-def complete(config: Any, name: str, signature: Signature) -> Any:
+def complete(config: Any, name: str, signature: Signature, platform: str = _BACKEND) -> Any:
     """*config* with what the graph tells of it."""
     full = message("ModelConfig")()
     full.CopyFrom(config)
     full.name = name
     full.backend = full.backend or _BACKEND
-    full.platform = full.platform or _BACKEND
+    full.platform = full.platform or platform
     if full.version_policy.WhichOneof("policy_choice") is None:
         full.version_policy.latest.num_versions = 1
     if full.HasField("sequence_batching") and not full.sequence_batching.max_sequence_idle_microseconds:

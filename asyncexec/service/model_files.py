@@ -16,6 +16,7 @@ from asyncexec.importers.saved_model import load_saved_model
 from asyncexec.importers.tf_graph_def import load_graph_def
 from asyncexec.service.classes import Labels, labels_in
 from asyncexec.service.decoupled_model import sources_of
+from asyncexec.service.ensemble import is_ensemble
 from asyncexec.service.model_config import check, complete, config_in, versions_to_serve
 from asyncexec.service.sequence_config import SequenceSpec, sequence_spec
 from asyncexec.service.signature import DEFAULT_SIGNATURE, PREDICT, Signature, signature_of
@@ -67,6 +68,8 @@ class ReadModel:
     def of(cls, name: str, version: str, source: ModelSource, config: Any, folder: Path | None = None) -> ReadModel:
         """The model called *name* of *source*, in *folder*; InvalidArgumentError where *config* does not fit."""
         check(config, name)
+        if is_ensemble(config):
+            raise InvalidArgumentError(f"'{name}' is an ensemble, and a graph", hint="call the models in the graph")
         if folder is None and any(output.label_filename for output in config.output):
             raise InvalidArgumentError(f"model '{name}' has a 'label_filename', and no folder to find it in")
         graph = source.graph
@@ -130,6 +133,8 @@ def _read_version(
     folder: Path, version: int, config: Any, path: Path, *, allow_python: bool
 ) -> ReadModel | FailedVersion:
     try:
+        if is_ensemble(config):  # its graph is made of other models, when they are loaded
+            return ReadModel(str(version), Graph(), Signature({}, {}), config, labels=labels_in(folder, config))
         source = _source_in(path, config.default_model_filename, allow_python=allow_python)
         return ReadModel.of(folder.name, str(version), source, config, folder)
     except KeyboardInterrupt:

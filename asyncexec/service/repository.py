@@ -23,6 +23,7 @@ from asyncexec.framework.errors import (
     UnimplementedError,
 )
 from asyncexec.graph.graph import Graph
+from asyncexec.service.ensemble import EnsembleModel, is_ensemble, models_of
 from asyncexec.service.model import Model
 from asyncexec.service.model_config import config_of, parse_json
 from asyncexec.service.model_files import (
@@ -111,7 +112,8 @@ class ModelRepository:
         if self._folder is not None:
             self._folders = await asyncio.to_thread(_folders_in, self._folder)
             for name in self._load_at_start if self._control == "explicit" else list(self._folders):
-                await self._try(self._load(name))
+                if name not in self._models:  # else an ensemble has needed it
+                    await self._try(self._load(name))
         self._has_started = True
         if self._control == "poll":
             self._begin(self._poll(), self._loading)
@@ -162,7 +164,8 @@ class ModelRepository:
     def is_model_ready(self, name: str, version: str = "") -> bool:
         """Whether the model can be called; False for an unknown one."""
         versions = self._models.get(name, {})
-        return version in versions if version else bool(versions)
+        found = [versions[version]] if version in versions else [] if version else versions.values()
+        return any(model.unready_reason is None for model in found)
 
     @property
     def is_ready(self) -> bool:
@@ -179,11 +182,17 @@ class ModelRepository:
 
     def index(self, *, is_ready: bool = False) -> list[ModelState]:
         """What is known of all models, or of those that are ready."""
-        states = [state for name in sorted(self._states) for state in self._states[name].values()]
+        states = [self._now(state) for name in sorted(self._states) for state in self._states[name].values()]
         if is_ready:
             return [state for state in states if state.state == READY]
         unknown = sorted(set(self._folders) - set(self._states))
         return [*states, *(ModelState(name, "", "", "") for name in unknown)]
+
+    def _now(self, state: ModelState) -> ModelState:
+        """*state*, but for an ensemble whose models have been unloaded."""
+        model = self._models.get(state.name, {}).get(state.version)
+        reason = None if model is None else model.unready_reason
+        return state if reason is None else state._replace(state=UNAVAILABLE, reason=reason)
 
     async def refresh(self) -> None:
         """Look which models are in the folder now; those that nobody has loaded are in the index, too.
@@ -245,8 +254,15 @@ class ModelRepository:
         except OpError as error:
             _LOGGER.error("%s", error)
 
-    async def _load(self, name: str, config: Any = None) -> None:
-        """Load *name* of the folder; while it is loaded, nobody else loads or unloads it."""
+    async def _load(self, name: str, config: Any = None, within: tuple[str, ...] = ()) -> None:
+        """Load *name* of the folder; while it is loaded, nobody else loads or unloads it.
+
+        The models of an ensemble are loaded before it, and before its lock is taken; *within* are those that need it.
+        """
+        folder = await self._folder_of(name)
+        for needed in await asyncio.to_thread(models_of, folder, config):
+            if needed not in self._models and needed not in (*within, name):
+                await self._try(self._load(needed, within=(*within, name)))
         lock = self._lock(name)
         async with lock:
             folder = await self._folder_of(name)
@@ -260,7 +276,12 @@ class ModelRepository:
             except asyncio.CancelledError:
                 self._note_unserved(name, "", UNLOADED)
                 raise
-            await self._serve(name, versions)
+            try:
+                await self._serve(name, versions)
+            except InvalidArgumentError:
+                if any(isinstance(each, ReadModel) and is_ensemble(each.config) for each in versions):
+                    self._prints.pop(name, None)  # its models may come: poll again
+                raise
 
     async def _folder_of(self, name: str) -> Path:
         told = f"failed to load '{name}', failed to poll from model repository"
@@ -313,7 +334,10 @@ class ModelRepository:
 
     async def _make(self, name: str, read: ReadModel) -> Model:
         """The model that was *read*, warmed up."""
-        model = make_model(name, read)
+        if is_ensemble(read.config):
+            model: Model = EnsembleModel.of(name, read.version, read.config, self.model, labels=read.labels)
+        else:
+            model = make_model(name, read)
         try:
             await model.warm_up()
         except BaseException:
