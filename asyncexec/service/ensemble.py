@@ -22,7 +22,7 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
 from asyncexec.service.client_errors import told_to_client
 from asyncexec.service.datatypes import dtype_of
-from asyncexec.service.model import Model, as_output
+from asyncexec.service.model import Model, as_tensor
 from asyncexec.service.model_config import complete, config_in
 from asyncexec.service.requests import InferRequest, InferResponse
 from asyncexec.service.signature import TensorSpec, signature_of
@@ -221,7 +221,7 @@ class _Builder:
         for spec, made in taken:
             self._check_fits(step.input_map[spec.name], made, spec, f"model '{model.name}'")
         given = [model.signature.outputs[name] for name in step.output_map]
-        results = _step_op(i, self._name, model.name, [spec.name for spec, _ in taken], given)(
+        results = _step_op(i, self._name, model.name, [spec for spec, _ in taken], given)(
             *[made.tensor for _, made in taken]
         )
         results = results if isinstance(results, (list, tuple)) else [results]
@@ -246,7 +246,7 @@ class _Builder:
             raise self._error(f"{told}: inconsistent shape: {list(one)} of {made.whose}, and {list(other)} of {whose}")
 
 
-def _step_op(i: int, ensemble: str, name: str, taken: list[str], given: list[TensorSpec]) -> Callable[..., Any]:
+def _step_op(i: int, ensemble: str, name: str, taken: list[TensorSpec], given: list[TensorSpec]) -> Callable[..., Any]:
     """The op that calls the model called *name*, step *i* of *ensemble*."""
     dtypes = [spec.tensor.dtype.base_dtype for spec in given]
     shapes = [None if spec.shape is None else _sizes(spec.shape) for spec in given]
@@ -255,14 +255,11 @@ def _step_op(i: int, ensemble: str, name: str, taken: list[str], given: list[Ten
         current = _call.get()
         assert current is not None  # infer() and warm_up() set it
         model, request = current.models[i], current.request
-        inputs = {
-            key: as_output(model.signature.inputs[key], value) if key in model.signature.inputs else None
-            for key, value in zip(taken, values, strict=True)
-        }
+        inputs = {spec.name: as_tensor(spec.datatype, value) for spec, value in zip(taken, values, strict=True)}
         parameters: Mapping[str, Any] = {} if request is None else request.parameters
         asked = InferRequest(
             model.name,
-            {key: tensor for key, tensor in inputs.items() if tensor is not None},
+            inputs,
             [spec.name for spec in given],
             model.version,
             "" if request is None else request.id,

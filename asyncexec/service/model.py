@@ -272,7 +272,7 @@ class Model:
                 raise InvalidArgumentError(
                     f"unexpected shape for input '{name}' for model '{self.name}'. Expected [{expected}], got [{got}]."
                 )
-            feeds[spec.tensor] = array
+            feeds[spec.tensor] = array if spec.inner_shape is None else spec.to_graph(array)
         if len(given) < len(specs):
             self._check_missing(given)
         if self._most_rows > 0:
@@ -402,14 +402,21 @@ class _Batches:
 
 
 def _sizes(spec: TensorSpec) -> list[int | None] | None:
-    return None if spec.shape is None else [None, *(None if size < 0 else size for size in spec.shape[1:])]
+    shape = spec.inner_shape or spec.shape
+    return None if shape is None else [None, *(None if size < 0 else size for size in shape[1:])]
 
 
 def as_output(spec: TensorSpec, value: Any) -> InferTensor:
-    """*value*, of a tensor of a graph, as what *spec* describes."""
+    """*value*, which a graph has given, as the output that *spec* describes."""
+    found = as_tensor(spec.datatype, value)
+    return found if spec.inner_shape is None else InferTensor(spec.datatype, spec.from_graph(found.array))
+
+
+def as_tensor(datatype: str, value: Any) -> InferTensor:
+    """*value*, which a graph has given, as a tensor of *datatype*."""
     if isinstance(value, (bytes, str)):
         array = np.empty((), object)
         array[()] = value
     else:
         array = np.asarray(value)
-    return InferTensor(spec.datatype, array)
+    return InferTensor(datatype, array)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
+from asyncexec.framework.errors import InternalError, InvalidArgumentError, UnimplementedError
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_ends import PLACEHOLDERS, output_nodes
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.service.datatypes import datatype_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 DEFAULT_SIGNATURE: Final = "serving_default"
 PREDICT: Final = "tensorflow/serving/predict"
@@ -31,6 +34,7 @@ class TensorSpec:
         shape: its sizes, -1 for one that is not known; None where not even its rank is.
         tensor: of the graph.
         is_optional: whether the graph has a value for it where the client sends none.
+        inner_shape: the sizes that the tensor of the graph has, where those are others (``reshape`` of a config).
     """
 
     name: str
@@ -38,6 +42,7 @@ class TensorSpec:
     shape: tuple[int, ...] | None
     tensor: Tensor[Any]
     is_optional: bool = False
+    inner_shape: tuple[int, ...] | None = None
 
     @property
     def described_shape(self) -> list[int]:
@@ -49,9 +54,37 @@ class TensorSpec:
         mine = self.shape
         if mine is None:
             return True
-        if len(shape) != len(mine):
-            return False
-        return shape == mine or all(known in (size, _ANY) for known, size in zip(mine, shape, strict=True))
+        return shape == mine or _matches(mine, shape)
+
+    def to_graph(self, array: NDArray[Any]) -> NDArray[Any]:
+        """*array*, which a client has sent, as the graph takes it."""
+        if self.inner_shape is None or self.shape is None:
+            return array
+        return _reshaped(array, self.shape, self.inner_shape)
+
+    def from_graph(self, array: NDArray[Any]) -> NDArray[Any]:
+        """*array*, which the graph has given, as the client gets it.
+
+        Raises:
+            InternalError: it has not the shape that the config says.
+        """
+        if self.inner_shape is None or self.shape is None:
+            return array
+        if not _matches(self.inner_shape, array.shape):
+            raise InternalError(
+                f"output '{self.name}' has the shape {list(array.shape)}, and its config says {list(self.inner_shape)}"
+            )
+        return _reshaped(array, self.inner_shape, self.shape)
+
+
+def _reshaped(array: NDArray[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[Any]:
+    """*array*, of the shape *before*, in the shape *after*: sizes that are not known stay, in their order."""
+    sizes = iter([size for size, known in zip(array.shape, before, strict=True) if known == _ANY])
+    return array.reshape([next(sizes) if known == _ANY else known for known in after])
+
+
+def _matches(known: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    return len(shape) == len(known) and all(size in (_ANY, given) for size, given in zip(known, shape, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +158,15 @@ def _specs(
         if wanted not in ("TYPE_INVALID", f"{_TYPE}{spec.datatype}"):
             raise InvalidArgumentError(f"{role} {each.name!r} is {spec.datatype}, and its config says {wanted}")
         dims = ([_ANY] if has_batch else []) + list(each.dims)
-        if each.dims and not _fits(tensor.shape, dims):
-            raise InvalidArgumentError(f"{role} {each.name!r} has the shape {tensor.shape}, and its config says {dims}")
+        inner = _inner_sizes(each, role, has_batch=has_batch)
+        asked = dims if inner is None else list(inner)
+        if each.dims and not _fits(tensor.shape, asked):
+            raise InvalidArgumentError(
+                f"{role} {each.name!r} has the shape {tensor.shape}, and its config says {asked}"
+            )
         shape = tuple(dims) if each.dims else spec.shape
         is_optional = spec.is_optional or (role == "input" and each.optional)
-        specs[each.name] = TensorSpec(each.name, spec.datatype, shape, tensor, is_optional)
+        specs[each.name] = TensorSpec(each.name, spec.datatype, shape, tensor, is_optional, inner)
     return specs
 
 
@@ -144,6 +181,27 @@ def spec_of(graph: Graph, name: str, role: str, tensors: Mapping[str, Tensor[Any
     """The spec of what is called *name* in *tensors* or in *graph*; InvalidArgumentError where nothing is."""
     tensor = tensors.get(name)
     return _spec(name, _found(graph, name, role, tensors) if tensor is None else tensor)
+
+
+def _inner_sizes(each: Any, role: str, *, has_batch: bool) -> tuple[int, ...] | None:
+    """The sizes of the tensor in the graph, where its config has others; InvalidArgumentError if they do not fit."""
+    if not each.HasField("reshape"):
+        return None
+    dims, inner = list(each.dims), list(each.reshape.shape)
+    if not dims or _sections(dims) != _sections(inner):
+        raise InvalidArgumentError(f"{role} {each.name!r} has the dims {dims} in its config, and 'reshape' {inner}")
+    return (*([_ANY] if has_batch else []), *inner)
+
+
+def _sections(dims: list[int]) -> list[int]:
+    """The numbers of elements between sizes that are not known."""
+    found = [1]
+    for size in dims:
+        if size == _ANY:
+            found.append(1)
+        else:
+            found[-1] *= size
+    return found
 
 
 def _found(graph: Graph, name: str, role: str, tensors: Mapping[str, Tensor[Any]]) -> Tensor[Any]:
