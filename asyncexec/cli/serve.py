@@ -59,6 +59,9 @@ def serve(
     allow_python: Annotated[
         bool, typer.Option("--allow-python", help="Run the graph.py of models: it is code of yours.")
     ] = False,
+    cache_mb: Annotated[
+        int, typer.Option(min=0, help="MB of answers to keep, of models with response_cache in their config.")
+    ] = 64,
     token_file: Annotated[
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="A file with a bearer token in each line; callers need one."),
@@ -103,6 +106,7 @@ def serve(
                 load_at_start=tuple(load_model or ()),
                 poll_s=poll_s,
                 allow_python=allow_python,
+                cache_bytes=cache_mb * 2**20,
             )
         )
         tls = None

@@ -169,6 +169,8 @@ class _Builder:
         config, steps = self._config, self._config.ensemble_scheduling.step
         if not 0 < len(steps) <= _MOST_STEPS:
             raise self._error(f"'ensemble_scheduling' has {len(steps)} steps, and must have 1 to {_MOST_STEPS}")
+        if config.response_cache.enable:
+            raise self._error("'response_cache' is for the models that it calls")
         for field in ("input", "output"):
             if not getattr(config, field):
                 raise self._error(f"its config must name each '{field}'")

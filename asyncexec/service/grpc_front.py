@@ -195,6 +195,8 @@ def _add_statistics(response: Any, model: Model) -> None:
         "compute_input": statistics.compute_input,
         "compute_infer": statistics.compute_infer,
         "compute_output": statistics.compute_output,
+        "cache_hit": statistics.cache_hit,
+        "cache_miss": statistics.cache_miss,
     }
     for name, duration in durations.items():
         told = getattr(response.inference_stats, name)

@@ -52,8 +52,8 @@ def model_statistics(model: Model) -> dict[str, Any]:
             "compute_input": _told(done.compute_input),
             "compute_infer": _told(done.compute_infer),
             "compute_output": _told(done.compute_output),
-            "cache_hit": _told(never),
-            "cache_miss": _told(never),
+            "cache_hit": _told(done.cache_hit),
+            "cache_miss": _told(done.cache_miss),
         },
         "batch_stats": [],
     }

@@ -40,6 +40,8 @@ _COUNTERS: Final[dict[str, tuple[str, _Value]]] = {
         "of making what is sent",
         lambda m: m.statistics.compute_output.ns // _NS_PER_US,
     ),
+    "nv_cache_num_hits_per_model": ("calls whose answer was known", lambda m: m.statistics.cache_hit.count),
+    "nv_cache_num_misses_per_model": ("calls whose answer was not known", lambda m: m.statistics.cache_miss.count),
 }
 _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
     "nv_inference_pending_request_count": ("calls that wait to begin", lambda m: m.session.statistics().queued_steps),

@@ -24,6 +24,7 @@ from asyncexec.service.model_statistics import ModelStatistics
 from asyncexec.service.queueing import AnswersInOrder, RequestQueues
 from asyncexec.service.recent_calls import RecentCalls
 from asyncexec.service.requests import US_PER_S, InferRequest, InferResponse, InferTensor, OutputOptions
+from asyncexec.service.response_cache import ResponseCache, content_key
 from asyncexec.service.signature import Signature, TensorSpec
 from asyncexec.session.direct_session import Session
 from asyncexec.session.session_config import RunOptions, SessionConfig
@@ -48,6 +49,7 @@ class Model:
             how long.
         max_concurrent: the largest number of runs at once; None for as many as come.
         labels: of the elements of outputs, for callers who ask for classes.
+        cache: where its answers are kept; None for nowhere.
 
     Attributes:
         statistics: what it has done.
@@ -67,6 +69,7 @@ class Model:
         *,
         max_concurrent: int | None = None,
         labels: Labels | None = None,
+        cache: ResponseCache | None = None,
     ) -> None:
         self.name: str = name
         self.version: str = version
@@ -75,6 +78,7 @@ class Model:
         self.statistics: ModelStatistics = ModelStatistics()
         self.recent: RecentCalls = RecentCalls()
         self._labels: Labels = labels or {}
+        self._cache = cache
         self._most_rows: int = config.max_batch_size
         self._queues = RequestQueues(config.dynamic_batching)
         self._in_order = AnswersInOrder() if config.dynamic_batching.preserve_ordering else None
@@ -198,6 +202,8 @@ class Model:
         if self._num_calls:
             self._has_ended = asyncio.Event()
             await self._has_ended.wait()
+        if self._cache is not None:
+            self._cache.forget(self)
         if self._batches is not None:
             await self._batches.close()
         await self.session.close()
@@ -218,8 +224,28 @@ class Model:
         metadata: RunMetadata | None,
     ) -> Awaitable[Sequence[Any]]:
         """The values of *wanted* for *request*, which feeds *feeds*."""
-        run = self._run(wanted, feeds, self._queues.options(request), metadata)
+        options = self._queues.options(request)
+        if self._cache is None or metadata is not None:
+            run = self._run(wanted, feeds, options, metadata)
+        else:
+            run = self._run_or_cached(self._cache, wanted, feeds, options)
         return run if self._in_order is None else self._in_order.run(run)
+
+    async def _run_or_cached(
+        self,
+        cache: ResponseCache,
+        wanted: Sequence[TensorSpec],
+        feeds: Mapping[Tensor[Any], NDArray[Any]],
+        options: RunOptions | None,
+    ) -> Sequence[Any]:
+        begin_ns = CLOCK.now_ns()
+        inputs = {tensor.name: array for tensor, array in feeds.items()}
+        size = sum(array.nbytes for array in inputs.values())
+        key = await off_loop(size, lambda: content_key(inputs, [spec.name for spec in wanted]))
+        lookup_ns = CLOCK.now_ns() - begin_ns
+        values, is_known = await cache.values(self, key, options, lambda: self._run(wanted, feeds, options))
+        (self.statistics.cache_hit if is_known else self.statistics.cache_miss).add(lookup_ns)
+        return values
 
     async def _run(
         self,

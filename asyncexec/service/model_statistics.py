@@ -28,6 +28,7 @@ class ModelStatistics:
         success, fail, cancel: calls by how they ended.
         compute_input, compute_infer, compute_output: of the calls that succeeded: checking and reading what was sent;
             the run, with the time in queues; making what is sent.
+        cache_hit, cache_miss: of the calls that looked for their answer in the cache: looking for it.
     """
 
     last_inference_ms: int = 0
@@ -38,6 +39,8 @@ class ModelStatistics:
     compute_input: Duration = field(default_factory=Duration)
     compute_infer: Duration = field(default_factory=Duration)
     compute_output: Duration = field(default_factory=Duration)
+    cache_hit: Duration = field(default_factory=Duration)
+    cache_miss: Duration = field(default_factory=Duration)
 
     def note_success(self, rows: int, begin_ns: int, ready_ns: int, done_ns: int, end_ns: int) -> None:
         """A call of *rows* rows: it began, could run, had run and ended then."""

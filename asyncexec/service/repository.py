@@ -35,6 +35,7 @@ from asyncexec.service.model_files import (
     read_model,
 )
 from asyncexec.service.model_kinds import make_model
+from asyncexec.service.response_cache import ResponseCache
 
 Control: TypeAlias = Literal["none", "explicit", "poll"]
 Parameter: TypeAlias = str | bytes | bool | int
@@ -65,6 +66,7 @@ class ModelRepository:
         load_at_start: the names of models to load at the start under "explicit".
         poll_s: how often files are looked at.
         allow_python: whether a ``graph.py`` in *folder*, code of whoever runs the service, may be run.
+        cache_bytes: how much is kept of the answers of models with ``response_cache``.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class ModelRepository:
         load_at_start: tuple[str, ...] = (),
         poll_s: float = 15.0,
         allow_python: bool = False,
+        cache_bytes: int = 64 * 2**20,
     ) -> None:
         self._folder = folder
         self._sources = dict(sources or {})
@@ -83,6 +86,7 @@ class ModelRepository:
         self._load_at_start = load_at_start
         self._poll_s = poll_s
         self._allows_python = allow_python
+        self._cache = ResponseCache(cache_bytes)
         self._models: dict[str, dict[str, Model]] = {}  # the oldest version first
         self._folders: dict[str, Path] = {}
         self._states: dict[str, dict[str, ModelState]] = {}
@@ -337,7 +341,7 @@ class ModelRepository:
         if is_ensemble(read.config):
             model: Model = EnsembleModel.of(name, read.version, read.config, self.model, labels=read.labels)
         else:
-            model = make_model(name, read)
+            model = make_model(name, read, self._cache if read.config.response_cache.enable else None)
         try:
             await model.warm_up()
         except BaseException:

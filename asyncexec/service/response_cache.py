@@ -1,0 +1,161 @@
+"""ResponseCache: what models have given, by the content of what they were given (``response_cache`` of a config).
+
+Requests of the same content that come at one time share a run: it ends when the last of those who wait for it leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from asyncexec.framework.cooperative import outlast
+from asyncexec.framework.errors import OpError
+from asyncexec.service.datatypes import to_raw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Values = Sequence[Any]
+_DIGEST_BYTES: Final = 32
+_OVERHEAD_BYTES: Final = 512  # of an entry, and of each of its values
+_STRING_BYTES: Final = 64  # of an element of a tensor of strings, beside its own
+
+
+class _Kept(NamedTuple):
+    values: Values
+    num_bytes: int
+
+
+class _Flight:
+    """A run that requests wait for."""
+
+    __slots__ = ("key", "num_waiting", "task")
+
+    def __init__(self, key: Hashable, task: asyncio.Task[Values]) -> None:
+        self.key = key
+        self.task = task
+        self.num_waiting = 0
+
+
+class ResponseCache:
+    """Keeps at most *max_bytes* of values: those that have been asked for last."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[tuple[Hashable, bytes], _Kept] = OrderedDict()
+        self._flights: dict[Hashable, _Flight] = {}
+        self._num_bytes = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """How much is kept."""
+        return self._num_bytes
+
+    async def values(
+        self, owner: Hashable, key: bytes, how: Hashable, run: Callable[[], Coroutine[Any, Any, Values]]
+    ) -> tuple[Values, bool]:
+        """What *owner* has for *key*, and whether it was there, or is on its way; else *run* makes it.
+
+        Args:
+            how: only requests that are run in the same way share a run.
+        """
+        found = self._kept.get((owner, key))
+        if found is not None:
+            self._kept.move_to_end((owner, key))
+            return found.values, True
+        flight = self._flights.get((owner, key, how))
+        if flight is not None:
+            return await self._wait_for(flight), True
+        return await self._wait_for(self._begin(owner, key, how, run)), False
+
+    async def _wait_for(self, flight: _Flight) -> Values:
+        task = flight.task
+        flight.num_waiting += 1
+        try:
+            await asyncio.wait([task])
+        finally:
+            flight.num_waiting -= 1
+            if not flight.num_waiting and not task.done():
+                self._flights.pop(flight.key, None)  # who comes now does not wait for one that is cancelled
+                task.cancel()
+                await outlast(task.done, lambda: asyncio.wait([task]))
+        return _result_of(task)
+
+    def _begin(
+        self, owner: Hashable, key: bytes, how: Hashable, run: Callable[[], Coroutine[Any, Any, Values]]
+    ) -> _Flight:
+        task = asyncio.get_running_loop().create_task(run())
+        flight = self._flights[owner, key, how] = _Flight((owner, key, how), task)
+
+        def land(task: asyncio.Task[Values]) -> None:
+            if self._flights.get(flight.key) is flight:
+                del self._flights[flight.key]
+            if not task.cancelled() and task.exception() is None:
+                self._keep((owner, key), task.result())
+
+        task.add_done_callback(land)
+        return flight
+
+    def _keep(self, key: tuple[Hashable, bytes], values: Values) -> None:
+        num_bytes = _OVERHEAD_BYTES + sum(_OVERHEAD_BYTES + _size(value) for value in values)
+        if num_bytes > self._max_bytes or key in self._kept:
+            return
+        self._kept[key] = _Kept([_frozen(value) for value in values], num_bytes)
+        self._num_bytes += num_bytes
+        while self._num_bytes > self._max_bytes:
+            _, dropped = self._kept.popitem(last=False)
+            self._num_bytes -= dropped.num_bytes
+
+    def forget(self, owner: Hashable) -> None:
+        """Drop all that *owner* has."""
+        for key in [key for key in self._kept if key[0] == owner]:
+            self._num_bytes -= self._kept.pop(key).num_bytes
+
+
+def _result_of(task: asyncio.Task[Values]) -> Values:
+    """What *task* gave; each who waits for it raises an error of its own."""
+    error = None if task.cancelled() else task.exception()
+    if not isinstance(error, OpError):
+        return task.result()
+    try:
+        raise error.located(error.node, error.op, error.user_line) from error.__cause__
+    finally:
+        del error, task  # the error holds this frame, which must not hold it in turn
+
+
+def content_key(inputs: Mapping[str, NDArray[Any]], outputs: Iterable[str]) -> bytes:
+    """What tells *inputs*, of which *outputs* are wanted, from others."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for name in outputs:
+        _add(digest, name.encode())
+    for name, array in sorted(inputs.items()):
+        _add(digest, f"{name}\0{array.dtype.str}\0{array.dtype.name}\0{array.shape}".encode())
+        _add(digest, to_raw(array) if array.dtype.kind == "O" else np.ascontiguousarray(array).tobytes())
+    return digest.digest()
+
+
+def _add(digest: Any, data: bytes) -> None:
+    digest.update(len(data).to_bytes(8, "little"))  # so that no two lists of them are one text
+    digest.update(data)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, (bytes, str)):
+        return len(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        return int(value.nbytes) + sum(_STRING_BYTES + len(item) for item in value.flat)
+    return int(getattr(value, "nbytes", 0))
+
+
+def _frozen(value: Any) -> Any:
+    """*value* as an array of its own, which nobody changes, and which keeps no larger one alive."""
+    if not isinstance(value, np.ndarray):
+        return value
+    copy = value.copy()
+    copy.flags.writeable = False
+    return copy
