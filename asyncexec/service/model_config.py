@@ -10,6 +10,7 @@ from typing import Any, Final
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.importers.files import read_file
+from asyncexec.service.config_fields import check_fields
 from asyncexec.service.protocol_messages import message
 from asyncexec.service.queueing import check_batching, policies_of
 from asyncexec.service.signature import Signature, TensorSpec
@@ -79,6 +80,7 @@ def check(config: Any, name: str) -> None:
         raise InvalidArgumentError(f"'max_batch_size' of model '{name}' is {config.max_batch_size}, less than 0")
     if config.sequence_batching.iterative_sequence:
         raise InvalidArgumentError(f"model '{name}' asks for iterative_sequence, which is not to be had")
+    check_fields(config, name)
     check_batching(name, config.dynamic_batching)
     default = Path(config.default_model_filename)
     if default.name != config.default_model_filename or default.name == "..":

@@ -186,6 +186,14 @@ async def test_an_input_that_the_graph_has_a_value_for_may_be_left_out() -> None
         ({"output": [{"name": "z"}]}, "unexpected inference output 'z', allowed outputs are: diff, sum"),
         ({"max_batch_size": -1}, "is -1, less than 0"),
         ({"sequence_batching": {"iterative_sequence": True}}, "iterative_sequence"),
+        ({"input": [{"name": "x", "is_shape_tensor": True}]}, "model 'm' has 'input[0].is_shape_tensor' in its config"),
+        ({"input": [{"name": "x", "allow_ragged_batch": True}]}, "'input[0].allow_ragged_batch'"),
+        ({"output": [{"name": "sum", "is_non_linear_format_io": True}]}, "'output[0].is_non_linear_format_io'"),
+        ({"batch_input": [{"target_name": ["x"]}]}, "'batch_input'"),
+        ({"batch_output": [{"target_name": ["sum"]}]}, "'batch_output'"),
+        ({"instance_group": [{"passive": True}]}, "'instance_group[0].passive'"),
+        ({"model_operations": {"op_library_filename": ["a.so"]}}, "'model_operations.op_library_filename'"),
+        ({"model_repository_agents": {"agents": [{"name": "checksum"}]}}, "'model_repository_agents'"),
         ({"name": "other"}, "directory name must equal model name"),
         ({"no_such_field": 1}, "no_such_field"),
     ],
@@ -194,6 +202,26 @@ def test_configurations_that_do_not_fit(config: dict[str, Any], told: str) -> No
     with pytest.raises(ax.errors.InvalidArgumentError) as raised:
         model_of(sums(), **config)
     assert told in raised.value.message
+
+
+async def test_fields_for_other_hardware_have_no_effect() -> None:
+    fields: dict[str, Any] = {
+        "backend": "python",
+        "runtime": "r",
+        "parameters": {"a": {"string_value": "1"}},
+        "optimization": {"eager_batching": True, "cuda": {"graphs": True}, "priority": "PRIORITY_MAX"},
+        "instance_group": [
+            {"kind": "KIND_GPU", "gpus": [0], "rate_limiter": {"resources": [{"name": "r", "count": 4}]}}
+        ],
+        "cc_model_filenames": {"8.0": "model.pb"},
+        "metric_tags": {"a": "b"},
+        "model_metrics": {"metric_control": [{"metric_identifier": {"family": "f"}}]},
+        "input": [{"name": name, "format": "FORMAT_NHWC", "dims": [-1, 3]} for name in "xy"],
+    }
+    model = model_of(sums(), **fields)
+    found = await model.infer(InferRequest("m", {"x": rows(5), "y": rows(2)}))
+    assert found.outputs["sum"].array.tolist() == [[7.0] * 3]
+    await model.close()
 
 
 async def test_a_config_names_tensors_of_the_graph() -> None:
