@@ -25,7 +25,7 @@ from asyncexec.framework.errors import (
 from asyncexec.graph.graph import Graph
 from asyncexec.service.ensemble import EnsembleModel, is_ensemble, models_of
 from asyncexec.service.model import Model
-from asyncexec.service.model_config import config_of, parse_json
+from asyncexec.service.model_config import config_in, config_of, parse_json
 from asyncexec.service.model_files import (
     FailedVersion,
     ModelSource,
@@ -67,6 +67,9 @@ class ModelRepository:
         poll_s: how often files are looked at.
         allow_python: whether a ``graph.py`` in *folder*, code of whoever runs the service, may be run.
         cache_bytes: how much is kept of the answers of models with ``response_cache``.
+
+    Attributes:
+        labels: names of versions, of models by their names.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class ModelRepository:
         self._prints: dict[str, Any] = {}
         self._has_started = False
         self._is_closed = False
+        self.labels: dict[str, dict[str, str]] = {}
 
     async def start(self) -> None:
         """Load what is there from the start.  A model that cannot be loaded is not ready, and the others are.
@@ -210,14 +214,18 @@ class ModelRepository:
             except NotFoundError as error:
                 raise NotFoundError("there is no folder of models") from error
 
-    async def load(self, name: str, parameters: Mapping[str, Parameter] | None = None) -> None:
+    async def load(
+        self, name: str, parameters: Mapping[str, Parameter] | None = None, *, version_policy: Any = None
+    ) -> None:
         """Load *name*, or load it anew; ``config`` of *parameters* is a ModelConfig as JSON.
+
+        Its ModelVersionPolicy is *version_policy*, if there is one.
 
         Raises:
             InvalidArgumentError: it cannot be loaded; UnimplementedError: models are not loaded on demand here.
             UnavailableError: the repository is closed.
         """
-        self._check_explicit()
+        self.check_loads()
         given = dict(parameters or {})
         config = given.pop("config", None)
         if given:
@@ -231,7 +239,7 @@ class ModelRepository:
         read = None if config is None else await asyncio.to_thread(parse_json, config, f"the config of '{name}'")
         if self._is_closed:
             raise UnavailableError(f"'{name}' is not loaded: the repository is closed")
-        await self._finished(self._begin(self._load(name, read), self._loading))
+        await self._finished(self._begin(self._load(name, read, version_policy), self._loading))
 
     async def unload(self, name: str) -> None:
         """Serve *name* no more; what it has been called for goes on.  It waits for a load of *name*.
@@ -239,14 +247,15 @@ class ModelRepository:
         Raises:
             UnimplementedError: models are not unloaded on demand here.
         """
-        self._check_explicit()
+        self.check_loads()
         lock = self._lock(name)
         async with lock:
             if name not in self._states:
                 raise NotFoundError(f"Request for unknown model: '{name}' is not found")
             self._retire(name)
 
-    def _check_explicit(self) -> None:
+    def check_loads(self) -> None:
+        """Raise UnimplementedError where models are not loaded and unloaded on demand."""
         if self._control != "explicit" or self._folder is None:
             raise UnimplementedError(
                 "explicit model load / unload is not allowed", hint="start with --model-control explicit"
@@ -258,7 +267,7 @@ class ModelRepository:
         except OpError as error:
             _LOGGER.error("%s", error)
 
-    async def _load(self, name: str, config: Any = None, within: tuple[str, ...] = ()) -> None:
+    async def _load(self, name: str, config: Any = None, policy: Any = None, within: tuple[str, ...] = ()) -> None:
         """Load *name* of the folder; while it is loaded, nobody else loads or unloads it.
 
         The models of an ensemble are loaded before it, and before its lock is taken; *within* are those that need it.
@@ -274,7 +283,7 @@ class ModelRepository:
                 self._states[name] = {"": ModelState(name, "", LOADING, "")}
             try:
                 self._prints[name] = await asyncio.to_thread(fingerprint, folder)
-                versions = await asyncio.to_thread(self._read, folder, config)
+                versions = await asyncio.to_thread(self._read, folder, config, policy)
             except Exception as error:
                 raise self._refused(name, "", error) from error
             except asyncio.CancelledError:
@@ -298,7 +307,10 @@ class ModelRepository:
             raise InvalidArgumentError(told)
         return folder
 
-    def _read(self, folder: Path, config: Any) -> list[ReadModel | FailedVersion]:
+    def _read(self, folder: Path, config: Any, policy: Any) -> list[ReadModel | FailedVersion]:
+        if policy is not None:
+            config = config_in(folder) if config is None else config
+            config.version_policy.CopyFrom(policy)
         return list(read_model(folder, config, allow_python=self._allows_python))
 
     async def _serve(self, name: str, versions: Sequence[ReadModel | FailedVersion]) -> None:

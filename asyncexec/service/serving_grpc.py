@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import numpy as np
@@ -28,6 +28,7 @@ from asyncexec.service.serving_calls import (
     version_statuses,
 )
 from asyncexec.service.serving_messages import MODEL_SERVICE, PREDICTION_SERVICE, message
+from asyncexec.service.serving_reload import Reloader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,11 +64,14 @@ class _Calls:
 
     def __init__(self, repository: ModelRepository) -> None:
         self._repository = repository
+        self._reloader = Reloader(repository)
 
     async def predict(self, asked: tuple[Any, dict[str, InferTensor]]) -> bytes:
         request, inputs = asked
         model = self._model(request.model_spec)
-        call = InferRequest(model.name, inputs, list(request.output_filter) or None, _asked(request.model_spec)[1])
+        call = InferRequest(
+            model.name, inputs, list(request.output_filter) or None, _asked(self._repository, request.model_spec)[1]
+        )
         answer = await model.infer(call)
         return await off_loop(answer.num_bytes, _encoded, model, answer)
 
@@ -109,7 +113,7 @@ class _Calls:
         for name in request.metadata_field:
             if name != _SIGNATURE_DEF:
                 raise InvalidArgumentError(f"Metadata field {name} is not supported")
-        model = find_model(self._repository, *_asked(request.model_spec))
+        model = find_model(self._repository, *_asked(self._repository, request.model_spec))
         response = message("GetModelMetadataResponse")()
         response.model_spec.name = model.name
         response.model_spec.version.value = int(model.version)
@@ -120,27 +124,31 @@ class _Calls:
 
     async def get_model_status(self, request: Any) -> Any:
         response = message("GetModelStatusResponse")()
-        for each in version_statuses(self._repository, *_asked(request.model_spec)):
+        for each in version_statuses(self._repository, *_asked(self._repository, request.model_spec)):
             told = response.model_version_status.add(version=each.version, state=each.state)
             told.status.error_message = each.error
             told.status.error_code = _UNKNOWN if each.error else 0
         return response
 
-    async def handle_reload_config(self, _request: Any) -> NoReturn:
-        raise UnimplementedError("the models of the server are those of its repository, and not of a config")
+    async def handle_reload_config(self, request: Any) -> Any:
+        await self._reloader.reload(request.config)
+        return message("ReloadConfigResponse")()
 
     def _model(self, spec: Any) -> Model:
         """The model that *spec*, a ModelSpec, names, which has the signature that it names."""
-        model = find_model(self._repository, *_asked(spec))
+        model = find_model(self._repository, *_asked(self._repository, spec))
         check_signature(model, spec.signature_name)
         return model
 
 
-def _asked(spec: Any) -> tuple[str, str]:
+def _asked(repository: ModelRepository, spec: Any) -> tuple[str, str]:
     """The name and version of the model that *spec*, a ModelSpec, names."""
     choice = spec.WhichOneof("version_choice")
     if choice == "version_label":
-        raise InvalidArgumentError(f"Unrecognized servable version label: {spec.version_label}")
+        version = repository.labels.get(spec.name, {}).get(spec.version_label)
+        if version is None:
+            raise InvalidArgumentError(f"Unrecognized servable version label: {spec.version_label}")
+        return spec.name, version
     return spec.name, "" if choice is None else str(spec.version.value)
 
 

@@ -59,8 +59,22 @@ GetModelStatusResponse model_version_status:ModelVersionStatus*=1
 ModelVersionStatus version:int64=1 state:ModelVersionStatus.State=2 status:StatusProto=3
 ModelVersionStatus.State UNKNOWN=0 START=10 LOADING=20 AVAILABLE=30 UNLOADING=40 END=50
 StatusProto error_code:int32=1 error_message:string=2
-ReloadConfigRequest
+
+ReloadConfigRequest config:ModelServerConfig=1
 ReloadConfigResponse status:StatusProto=1
+ModelServerConfig config.model_config_list:ModelConfigList=1 config.custom_model_config:Any=2
+ModelConfigList config:ModelConfig*=1
+ModelConfig
+    name:string=1 base_path:string=2 model_platform:string=4
+    model_version_policy:FileSystemStoragePathSourceConfig.ServableVersionPolicy=7 version_labels:string>int64=8
+FileSystemStoragePathSourceConfig
+FileSystemStoragePathSourceConfig.ServableVersionPolicy
+    policy_choice.latest:FileSystemStoragePathSourceConfig.ServableVersionPolicy.Latest=100
+    policy_choice.all:FileSystemStoragePathSourceConfig.ServableVersionPolicy.All=101
+    policy_choice.specific:FileSystemStoragePathSourceConfig.ServableVersionPolicy.Specific=102
+FileSystemStoragePathSourceConfig.ServableVersionPolicy.Latest num_versions:uint32=1
+FileSystemStoragePathSourceConfig.ServableVersionPolicy.All
+FileSystemStoragePathSourceConfig.ServableVersionPolicy.Specific versions:int64*=1
 """
 _FILES: Final = {
     "debug_info": ProtoFile(proto_tables.DEBUG_INFO, (), "proto2"),

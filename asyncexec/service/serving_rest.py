@@ -79,7 +79,7 @@ class _Calls:
         self._body_timeout_s = body_timeout_s
 
     async def status(self, request: Request) -> Response:
-        statuses = version_statuses(self._repository, *_asked(request))
+        statuses = version_statuses(self._repository, *_asked(self._repository, request))
         told = [
             {
                 "version": str(each.version),
@@ -101,7 +101,7 @@ class _Calls:
     async def predict(self, request: Request) -> Response:
         self._model(request)  # an unknown one is refused before its inputs are read
         body = await self._body(request)
-        model, version = self._model(request), _asked(request)[1]
+        model, version = self._model(request), _asked(self._repository, request)[1]
         with model.held():
             call = await off_loop(len(body), decode_predict, model, version, body)
             response = await unless_disconnected(request.receive, model.infer(call.request))
@@ -126,7 +126,7 @@ class _Calls:
         return model, call
 
     def _model(self, request: Request) -> Model:
-        return find_model(self._repository, *_asked(request))
+        return find_model(self._repository, *_asked(self._repository, request))
 
     async def _body(self, request: Request) -> bytes:
         return await read_body(
@@ -138,11 +138,14 @@ def _json(content: bytes) -> Response:
     return Response(content, media_type="application/json")
 
 
-def _asked(request: Request) -> tuple[str, str]:
+def _asked(repository: ModelRepository, request: Request) -> tuple[str, str]:
     """The name and version of the model that *request* names."""
     found: dict[str, Any] = request.path_params
     if "label" in found:
-        raise NotFoundError(f"Unrecognized servable version label: {found['label']}")
+        labelled = repository.labels.get(found["name"], {}).get(found["label"])
+        if labelled is None:
+            raise NotFoundError(f"Unrecognized servable version label: {found['label']}")
+        return found["name"], labelled
     version = found.get("version", "")
     if version and (not (version.isascii() and version.isdigit()) or len(version) > _MOST_DIGITS):
         raise InvalidArgumentError(f"Malformed request: {version!r} is no version")

@@ -50,7 +50,7 @@ CALLS = {
     "MultiInference": (PREDICTION_SERVICE, "MultiInferenceRequest", "MultiInferenceResponse"),
     "GetModelMetadata": (PREDICTION_SERVICE, "GetModelMetadataRequest", "GetModelMetadataResponse"),
     "GetModelStatus": (MODEL_SERVICE, "GetModelStatusRequest", "GetModelStatusResponse"),
-    "HandleReloadConfigRequest": (MODEL_SERVICE, "ReloadConfigRequest", "ReloadConfigRequest"),
+    "HandleReloadConfigRequest": (MODEL_SERVICE, "ReloadConfigRequest", "ReloadConfigResponse"),
 }
 
 
@@ -258,7 +258,7 @@ async def test_status() -> None:
         assert (failed.state, failed.status.error_code, failed.status.error_message) == (state("END"), 2, "it broke")
         refused = await client.refused("GetModelStatus", model_spec={"name": "z"})
         assert refused == (grpc.StatusCode.NOT_FOUND, "Could not find any versions of model z")
-        status, _ = await client.refused("HandleReloadConfigRequest")
+        status, _ = await client.refused("HandleReloadConfigRequest", config={"model_config_list": {}})
         assert status is grpc.StatusCode.UNIMPLEMENTED
 
 
