@@ -89,6 +89,15 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
+    def wait_until(self, condition: str) -> None:
+        """Wait until *condition*, a script, holds; the test's own timeout ends it."""
+        self.evaluate(
+            f"""new Promise((resolve) => {{
+              const look = () => (({condition}) ? resolve(true) : setTimeout(look, 20));
+              look();
+            }})"""
+        )
+
     def press(self, *keys: str) -> None:
         """Press and release each of *keys*, as a user does."""
         for key in keys:

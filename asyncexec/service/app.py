@@ -140,6 +140,10 @@ class InferenceApp:
             response: Response = JSONResponse({"error": "unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})
             await deny(response, scope, receive, send)
             return
+        if page is not None:
+            self._begin()  # and show meanwhile what is loaded
+            await page(scope, receive, send)
+            return
         if not self._has_started:
             try:
                 await self.start()
@@ -147,7 +151,7 @@ class InferenceApp:
                 _LOGGER.exception("the service cannot start")
                 await _refuse(scope, receive, send)
                 return
-        await (page or self._routes)(scope, receive, send)
+        await self._routes(scope, receive, send)
 
     async def _tell_metrics(self, _: Request) -> Response:
         return Response(self._metrics.text(), media_type=CONTENT_TYPE)

@@ -142,8 +142,19 @@ def test_the_keyboard_moves_the_picture(browser: Browser, small: Path) -> None:
     browser.show(small)
 
     def pixels() -> Any:
-        browser.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        return browser.evaluate("[...document.querySelectorAll('#picture canvas')].map((c) => c.toDataURL()).join()")
+        """The picture when it has come to rest: it is drawn roughly while it moves."""
+        return browser.evaluate(
+            """(async () => {
+              const take = () => [...document.querySelectorAll("#picture canvas")].map((c) => c.toDataURL()).join();
+              for (let last = null, same = 0; ; ) {
+                await new Promise((done) => setTimeout(() => requestAnimationFrame(done), 50));
+                const taken = take();
+                same = taken === last ? same + 1 : 0;
+                if (same === 5) return taken;
+                last = taken;
+              }
+            })()"""
+        )
 
     browser.evaluate("document.getElementById('picture').focus()")
     seen = [pixels()]

@@ -144,11 +144,13 @@ function showTiles(snapshot, models) {
   });
 }
 
+const rowKey = (row) => `${row.isNotReady ? "not ready " : ""}${row.key}`;
+
 function showModels(snapshot, models) {
   const rows = [...models, ...snapshot.not_ready.map((state) => ({ ...state, key: keyOf(state), isNotReady: true }))];
   by("no-models").hidden = rows.length > 0;
   if (snapshot.left_out) rows.push({ key: "more", name: `and ${whole(snapshot.left_out)} more`, version: "", isNotReady: true, state: "" });
-  sync(by("models").tBodies[0], rows, (row) => `${Boolean(row.isNotReady)}${row.key}`, (row) => {
+  sync(by("models").tBodies[0], rows, rowKey, (row) => {
     if (row.isNotReady) {
       const told = row.state ? [" ", make("span", { class: "state" }, row.state)] : [];
       return make("tr", {}, make("th", { scope: "row" }, row.name, ...told), make("td", { colspan: 8, class: "dim reason" }));
@@ -170,8 +172,6 @@ function showModels(snapshot, models) {
       row.rowsPerRun ? row.rowsPerRun.toFixed(1) : "–", whole(row.failures)];
     texts.forEach((text, i) => { if (text !== null) setText(line.cells[i + 1], text); });
     line.cells[8].classList.toggle("bad", row.failureRate > 0);
-    if (row.key === (asked().key ?? models[0]?.key)) line.setAttribute("aria-current", "true");
-    else line.removeAttribute("aria-current");
     line.picture.show(noted(row.key, row.rate), HISTORY);
   });
 }
@@ -257,6 +257,10 @@ function showChosen(models) {
   const { key, tab } = asked();
   const model = models.find((each) => each.key === key) ?? (key ? null : models[0]);
   by("chosen").hidden = !model;
+  for (const row of by("models").tBodies[0].rows) {
+    if (model && row.dataset.key === rowKey(model)) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
+  }
   if (!model) return;
   setText(by("chosen-title"), `${model.name} version ${model.version}`);
   for (const each of TABS) {
@@ -368,6 +372,10 @@ by("tabs").addEventListener("keydown", (event) => {
   event.preventDefault();
   choose(described.key, TABS[to]);
   by(`tab-${TABS[to]}`).focus();
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the part of the address after # says which model is shown
+  by("main").focus();
 });
 by("pause").addEventListener("click", () => {
   isPaused = !isPaused;

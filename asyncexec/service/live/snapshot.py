@@ -6,6 +6,7 @@ Counters count from the start; the page makes rates of two snapshots.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -46,7 +47,7 @@ async def snapshot(repository: ModelRepository, lag: LoopLag) -> bytes:
             "models": told,
             "not_ready": [state._asdict() for state in states[:MOST_MODELS]],
             "left_out": max(0, len(models) - MOST_MODELS) + max(0, len(states) - MOST_MODELS),
-            "failures": _failures(models),
+            "failures": _failures(models[:MOST_MODELS]),
         }
     )
 
@@ -139,9 +140,7 @@ def ranges(numbers: Iterable[int]) -> list[str]:
 
 
 def _failures(models: Iterable[Model]) -> list[dict[str, Any]]:
-    """The last failures of all *models*, the latest first."""
-    found = [(model, failure) for model in models for failure in model.recent.failures]
-    found.sort(key=lambda each: -each[1].at_ms)
-    return [
-        {"model": model.name, "version": model.version, **asdict(failure)} for model, failure in found[:MOST_FAILURES]
-    ]
+    """The last failures of *models*, the latest first."""
+    found = ((model, failure) for model in models for failure in reversed(model.recent.failures))
+    latest = heapq.nlargest(MOST_FAILURES, found, key=lambda each: each[1].at_ms)
+    return [{"model": model.name, "version": model.version, **asdict(failure)} for model, failure in latest]

@@ -19,6 +19,7 @@ import asyncexec as ax
 from asyncexec.service.app import InferenceApp, create_app
 from asyncexec.service.live import routes
 from asyncexec.service.model_files import ModelSource
+from asyncexec.service.repository import ModelRepository
 from asyncexec.service.server import serving
 from tests.service.http_models import calling
 from tests.service.models import sums
@@ -137,6 +138,24 @@ async def test_a_model_is_described_with_its_graph_and_samples() -> None:
     assert told["samples"] == [{"x": [[1, 2]]}, {"x": HOSTILE}]
     assert told["num_nodes"] == len(told["graph"]["names"]) == graph.num_nodes
     assert told["lines"]["y"].startswith(f"{__file__}:")
+
+
+async def test_the_page_is_there_while_models_are_loaded() -> None:
+    loaded = asyncio.Event()
+
+    class Slow(ModelRepository):
+        async def start(self) -> None:
+            await loaded.wait()
+            await super().start()
+
+    app = create_app(Slow(sources={"m": sums()}), page=True)
+    async with client_of(app) as client:
+        assert (await client.get("/")).status_code == 200
+        assert (await client.get(MODEL)).status_code == 404
+        loaded.set()
+        await app.start()
+        assert (await client.get(MODEL)).status_code == 200
+    await app.close()
 
 
 @pytest.mark.parametrize("text", ["{", "", "3"])
