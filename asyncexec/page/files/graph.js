@@ -4,7 +4,8 @@
    one is unfolded in the other.  The data are strangers': they become text nodes and never HTML.
 
    root holds graph.html; data are those of graph_data.py; signal ends it; a graph of more than mostWhole nodes begins folded
-   into about mostFirst boxes.  The result marks nodes in the picture. */
+   into about mostFirst boxes.  The result marks nodes, and chooses one by its name.  data.lines, if it is there, tells where
+   nodes were made. */
 function showGraph(root, data, signal = undefined, mostWhole = 2000, mostFirst = 150) {
   const MOST_SHOWN = 2000; // boxes that can be unfolded at once
   const MOST_FOUND = 50, MOST_LINKS = 40, LONGEST_LABEL = 24, PAD = 32;
@@ -265,12 +266,17 @@ function showGraph(root, data, signal = undefined, mostWhole = 2000, mostFirst =
     showMarks();
   }
 
+  const nodes = () => (nodeCalled ??= new Map(names.map((name, node) => [name, node])));
+
+  function chooseNode(name) {
+    if (nodes().has(name)) choose(boxOf(nodes().get(name)));
+  }
+
   function showMarks() {
-    nodeCalled ??= new Map(names.map((name, node) => [name, node]));
     const found = new Map();
     for (const [name, told] of marks) {
-      if (!nodeCalled.has(name)) continue;
-      const box = drawnIn[nodeCalled.get(name)], so = found.get(box) ?? { running: 0, isFailed: false };
+      if (!nodes().has(name)) continue;
+      const box = drawnIn[nodes().get(name)], so = found.get(box) ?? { running: 0, isFailed: false };
       found.set(box, { running: so.running + (told.running ?? 0), isFailed: so.isFailed || Boolean(told.isFailed) });
     }
     cy.batch(() => {
@@ -387,6 +393,7 @@ function showGraph(root, data, signal = undefined, mostWhole = 2000, mostFirst =
     const node = nodeOf(box), { op, device, attrs, isUnknown } = kinds[kindOf[node]];
     const rows = [["op", isUnknown ? `${op} (not registered here)` : op]];
     if (device) rows.push(["device", device]);
+    if (data.lines && Object.hasOwn(data.lines, names[node])) rows.push(["made at", data.lines[names[node]]]);
     outputs[outputsOf[node]].forEach(([dtype, shape], slot) => rows.push([`output ${slot}`, `${dtype} ${shape}`]));
     panel.replaceChildren(make("h2", {}, names[node]), facts(rows));
     if (attrs.length) panel.append(make("h3", {}, "Attributes"), facts(attrs));
@@ -572,5 +579,5 @@ function showGraph(root, data, signal = undefined, mostWhole = 2000, mostFirst =
   });
   draw();
   fit();
-  return { mark };
+  return { mark, chooseNode };
 }

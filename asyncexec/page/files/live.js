@@ -12,6 +12,7 @@ const keyOf = ({ name, version }) => JSON.stringify([name, version]);
 let latest = null, before = null, isPaused = false;
 let reading = null; // what ends the connection
 let shownGraph = null; // of the model that is chosen: {key, abort, marks, view}
+let wantedNode = null; // to be chosen in the graph, when it is there
 let described = null; // of the model that is chosen: {key, data, form}
 const histories = new Map(); // of numbers, by their names
 
@@ -41,7 +42,8 @@ async function follow() {
       await readEvents(response.body.pipeThrough(new TextDecoderStream()).getReader());
       backoff = 500;
     } catch (error) {
-      if (!document.hidden) tell("lost", `no connection: ${error.message}`);
+      if (document.hidden) continue; // it ends when nobody looks
+      tell("lost", `no connection: ${error.message}`);
       await new Promise((later) => setTimeout(later, backoff));
       backoff = Math.min(LONGEST_BACKOFF_MS, backoff * 2);
     }
@@ -188,13 +190,21 @@ function reason(waitsFor) {
   return text;
 }
 
+/* Leads to the graph of the model, where the node is chosen. */
+function nodeLink(key, node) {
+  return make("button", { type: "button", class: "link", onclick: () => {
+    wantedNode = node;
+    choose(key, "graph", true);
+  } }, node);
+}
+
 function showNow(models) {
   const rows = models.flatMap((model) => model.under_way.map((each) => ({ ...each, model })));
   rows.sort((one, other) => other.count - one.count);
   const items = rows.length ? rows.slice(0, 12) : [null];
   sync(by("now"), items, (row) => (row ? JSON.stringify([row.model.key, row.node, row.loop, reason(row.waits_for)]) : "none"), (row) => {
     if (!row) return make("li", { class: "none" }, "Nothing at this moment.");
-    const open = make("button", { type: "button", class: "link", onclick: () => choose(row.model.key, "graph", true) }, row.node);
+    const open = nodeLink(row.model.key, row.node);
     return make("li", {}, make("div", { class: "line" }, open, make("span", { class: "count" })), make("p", { class: "small" }));
   }, (item, row) => {
     if (!row) return;
@@ -213,7 +223,6 @@ function showWaits(models) {
     for (const each of model.under_way) add(reason(each.waits_for), each.count);
     add("waits for its batch", model.waiting_in_batch);
     add("waits in the queue of its model", model.queued);
-    for (const pool of model.pools) add("waits for a worker thread", pool.queued);
   }
   const rows = [...found].map(([name, value]) => ({ name, value })).sort((one, other) => other.value - one.value);
   bars(by("waits"), rows, "Nothing waits.");
@@ -223,9 +232,11 @@ function showFailures(snapshot) {
   const failures = snapshot.failures.length ? snapshot.failures : [null];
   sync(by("failures"), failures, (each) => (each ? JSON.stringify([each.at_ms, each.model, each.node, each.text]) : "none"), (each) => {
     if (!each) return make("li", { class: "none" }, "None.");
-    const where = [each.model, each.node && `node ${each.node}`, each.op && `op ${each.op}`, each.iteration && `iteration ${each.iteration}`, each.line];
+    const where = [each.model, each.op && `op ${each.op}`, each.iteration && `iteration ${each.iteration}`, each.line];
     return make("li", {}, make("div", { class: "line" }, make("span", { class: "kind" }, each.kind), make("span", { class: "small" })),
-      make("p", { class: "message" }, each.text), make("p", { class: "small" }, where.filter(Boolean).join(" · ")));
+      make("p", { class: "message" }, each.text),
+      make("p", { class: "small" }, ...(each.node ? [nodeLink(keyOf({ name: each.model, version: each.version }), each.node), " · "] : []),
+        where.filter(Boolean).join(" · ")));
   }, (item, each) => { if (each) setText(item.querySelector(".line .small"), ago(snapshot.time_ms - each.at_ms)); });
 }
 
@@ -346,8 +357,12 @@ function showGraphOf(model) {
     const large = make("button", { type: "button", onclick: () => (document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen()) }, "Full screen");
     root.querySelector(".tools").append(large);
     panel.replaceChildren(root);
-    shownGraph = { abort: new AbortController() };
-    shownGraph.view = showGraph(root, graph, shownGraph.abort.signal, 60, 45);
+    shownGraph = { root, abort: new AbortController() };
+    shownGraph.view = showGraph(root, { ...graph, lines: described.data.lines }, shownGraph.abort.signal, 60, 45);
+  }
+  if (wantedNode !== null && shownGraph.root.dataset.state === "ready") {
+    shownGraph.view.chooseNode(wantedNode);
+    wantedNode = null;
   }
   const marks = new Map();
   for (const each of latest.failures) if (each.model === model.name && each.node) marks.set(each.node, { isFailed: true });

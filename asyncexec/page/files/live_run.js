@@ -66,13 +66,19 @@ function field(input, data, id) {
   file.addEventListener("change", async () => {
     const [chosen] = file.files;
     if (!chosen) return;
-    if (paint && chosen.type.startsWith("image/")) paint.draw(await createImageBitmap(chosen));
-    else write(JSON.parse(await chosen.text()));
+    problem.textContent = "";
+    try {
+      if (paint && chosen.type.startsWith("image/")) paint.draw(await createImageBitmap(chosen));
+      else write(JSON.parse(await chosen.text()));
+    } catch (error) {
+      problem.textContent = `${chosen.name} cannot be read: ${error.message}`;
+    }
   });
+  const problem = make("p", { class: "small kind", role: "alert" });
   const label = make("label", { for: id }, paint ? "as JSON" : "value, as JSON");
   const written = paint ? make("details", {}, make("summary", {}, "Elements"), label, text) : make("div", {}, make("span", { class: "hidden" }, label), text);
   const element = make("fieldset", {}, make("legend", {}, name, " ", make("span", { class: "small dim", id: `${id}-about` }, about)),
-    ...(paint ? [paint.element] : []), written, make("p", { class: "small" }, "or a file: ", file));
+    ...(paint ? [paint.element] : []), written, make("p", { class: "small" }, "or a file: ", file), problem);
 
   function write(value) {
     text.value = JSON.stringify(value);

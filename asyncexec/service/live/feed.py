@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -120,10 +120,12 @@ class EventStream(Response):
                 gone.cancel()
                 telling.cancel()
                 outcomes = await asyncio.gather(gone, telling, return_exceptions=True)
-        if any(isinstance(outcome, (TimeoutError, OSError)) for outcome in outcomes):
+        if any(isinstance(outcome, OSError) for outcome in outcomes):  # a TimeoutError is one
             _LOGGER.info("a reader of the live page was too slow, or has gone")
             return  # and the server closes the connection
-        await send({"type": "http.response.body", "body": b""})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SLOWEST_S):
+                await send({"type": "http.response.body", "body": b""})
 
 
 async def _tell(wait_next: Callable[[], Awaitable[bytes | None]], send: Callable[[Message], Awaitable[Any]]) -> None:

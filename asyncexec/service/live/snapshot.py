@@ -36,6 +36,8 @@ async def snapshot(repository: ModelRepository, lag: LoopLag) -> bytes:
     for model in models[:MOST_MODELS]:
         told.append(_model(model))
         await asyncio.sleep(0)
+    failures = _failures(models[:MOST_MODELS])
+    await asyncio.sleep(0)
     states = [state for state in repository.index() if state.state != READY]
     return encoded(
         {
@@ -47,7 +49,7 @@ async def snapshot(repository: ModelRepository, lag: LoopLag) -> bytes:
             "models": told,
             "not_ready": [state._asdict() for state in states[:MOST_MODELS]],
             "left_out": max(0, len(models) - MOST_MODELS) + max(0, len(states) - MOST_MODELS),
-            "failures": _failures(models[:MOST_MODELS]),
+            "failures": failures,
         }
     )
 

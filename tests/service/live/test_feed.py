@@ -101,6 +101,18 @@ async def test_a_connection_ends_and_the_page_makes_a_new_one() -> None:
     assert client.has_ended
 
 
+async def test_a_reader_that_stops_taking_at_the_end_of_its_connection_is_left() -> None:
+    client = Client(Counted())
+    await asyncio.sleep(LONGEST_S - 5)
+    client.slow_s = 100 * SLOWEST_S
+    await asyncio.sleep(6)
+    assert client.feed.num_readers == 0
+    await asyncio.sleep(SLOWEST_S)
+    assert client.serving.done()
+    assert not client.has_ended
+    await client.serving
+
+
 async def test_the_number_of_readers_is_bounded() -> None:
     feed = Counted()
     with contextlib.ExitStack() as stack:

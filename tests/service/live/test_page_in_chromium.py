@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -167,6 +169,9 @@ def test_what_runs_is_told_with_its_iterations_and_waits(browser: Browser, servi
     browser.wait_until("document.getElementById('picture')?._cyreg?.cy.nodes('.running').length === 1")
     marked = browser.evaluate("document.getElementById('picture')._cyreg.cy.nodes('.running').data('running')")
     assert marked.endswith("5 under way")
+    browser.evaluate("document.querySelector('#now button').click()")
+    seen(browser, "#details h2", "each/wait")
+    assert "test_page_in_chromium.py:" in text(browser, "#details")
     service.open_gate()
     seen(browser, "#now", "Nothing at this moment.")
     browser.wait_until("document.getElementById('picture')._cyreg.cy.nodes('.running').length === 0")
@@ -204,6 +209,33 @@ def test_a_picture_is_drawn_by_pointer_and_by_keyboard(browser: Browser, service
     browser.evaluate("document.querySelector('canvas.board').focus()")
     browser.press("ArrowRight", "ArrowRight", "ArrowDown", "Space")
     assert browser.evaluate(f"{values}[5 * 8 + 6]") == 1
+
+
+def choose_file(browser: Browser, path: Path) -> None:
+    document = browser.call("DOM.getDocument")["root"]["nodeId"]
+    node = browser.call("DOM.querySelector", nodeId=document, selector="form.run input[type=file]")["nodeId"]
+    browser.call("DOM.setFileInputFiles", files=[str(path)], nodeId=node)
+
+
+def test_a_picture_or_json_comes_from_a_file(browser: Browser, service: Service, tmp_path: Path) -> None:
+    browser.open(service.address("digits", "run"))
+    browser.wait_until("document.querySelector('canvas.board')")
+    browser.call("DOM.enable")
+    values = "JSON.parse(document.querySelector('form.run textarea').value).flat(9)"
+    (tmp_path / "zeros.json").write_text(json.dumps(np.zeros((1, 8, 8, 1)).tolist()))
+    choose_file(browser, tmp_path / "zeros.json")
+    browser.wait_until(f"Math.max(...{values}) === 0")
+    (tmp_path / "broken.json").write_text("{")
+    choose_file(browser, tmp_path / "broken.json")
+    seen(browser, "form.run [role=alert]", "broken.json cannot be read")
+    png = browser.evaluate(
+        "(() => { const c = document.createElement('canvas'); c.width = c.height = 16; const x = c.getContext('2d');"
+        " x.fillStyle = '#fff'; x.fillRect(0, 0, 16, 16); return c.toDataURL('image/png'); })()"
+    )
+    (tmp_path / "white.png").write_bytes(base64.b64decode(png.partition(",")[2]))
+    choose_file(browser, tmp_path / "white.png")
+    browser.wait_until(f"Math.min(...{values}) === 1")
+    assert text(browser, "form.run [role=alert]") == ""
 
 
 def test_a_failure_of_the_form_is_told(browser: Browser, service: Service) -> None:
