@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+import uvicorn
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -20,12 +22,11 @@ from starlette.routing import Mount
 import asyncexec as ax
 from asyncexec.cli.serve_demo.graphs import digits
 from asyncexec.service.app import create_app
-from asyncexec.service.http_server import HttpServer
 from asyncexec.service.model import Model
 from asyncexec.service.model_files import ModelSource
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import InferRequest, InferTensor
-from asyncexec.service.server import _listen, serving
+from asyncexec.service.server import serving
 from tests.chromium import CHROMIUM, HOW_TO_GET_IT, Browser, chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason=HOW_TO_GET_IT)]
@@ -396,16 +397,16 @@ def test_a_token_is_asked_for_and_kept_in_the_tab_alone(portal: BlockingPortal, 
 
 @contextlib.asynccontextmanager
 async def mounted(prefix: str, sources: dict[str, ax.Graph | ModelSource]) -> AsyncIterator[int]:
-    """The service below *prefix* in another app, on its port."""
+    """The service below *prefix* in another app, on the port of a server that knows nothing of it."""
     async with create_app(sources, page=True) as app:
-        http = HttpServer(Starlette(routes=[Mount(prefix, app)]), None, None, 1.0)
-        listening = _listen("127.0.0.1", 0)
-        running = asyncio.create_task(http.serve([listening]))
-        yield listening.getsockname()[1]
-        app.end_page()
-        await http.end()
-        await running
-        listening.close()
+        outer = Starlette(routes=[Mount(prefix, app)])
+        server = uvicorn.Server(uvicorn.Config(outer, lifespan="off", log_config=None, ws="none"))
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            running = asyncio.create_task(server.serve([listening]))
+            yield listening.getsockname()[1]
+            app.end_page()
+            server.should_exit = True
+            await running
 
 
 def test_it_works_behind_a_prefix(portal: BlockingPortal, open_browser: Browser) -> None:
