@@ -24,6 +24,7 @@ from asyncexec.cli.serve_demo import site
 from asyncexec.cli.serve_demo.graphs import crawler, digits, sensors
 from asyncexec.cli.serve_demo.models import DemoRepository
 from asyncexec.service.requests import InferRequest, InferTensor
+from asyncexec.service.server import Ports
 from tests.service.models import model_of, until
 
 ROOT = Path(__file__).parents[2]
@@ -154,3 +155,18 @@ def test_a_missing_library_exits_with_1_and_the_command_that_installs_it(monkeyp
     result = CliRunner().invoke(app, ["serve", "--demo"])
     assert result.exit_code == 1
     assert 'pip install "asyncexec[demo,serve]"' in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["--no-page"]])
+def test_the_page_can_be_left_out(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    async def serve(models: Any, *, on_start: Any, **options: Any) -> None:
+        given.update(options)
+        on_start(Ports("127.0.0.1", 8000, None))
+
+    monkeypatch.setattr("asyncexec.service.server.serve", serve)
+    result = CliRunner().invoke(app, ["serve", str(tmp_path), *arguments])
+    assert result.exit_code == 0, result.output
+    assert given["page"] is (not arguments)
+    assert ("live page: http://127.0.0.1:8000/" in result.stdout) is (not arguments)
