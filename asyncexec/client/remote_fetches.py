@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
 from asyncexec.client.remote_signature import Fed, RemoteSignature
 from asyncexec.framework.cooperative import run_at_once
-from asyncexec.framework.errors import InternalError, InvalidArgumentError
+from asyncexec.framework.errors import InternalError, InvalidArgumentError, InvalidTypeError
 from asyncexec.service.datatypes import from_raw, to_raw
 from asyncexec.service.grpc_codec import from_contents, set_parameters
 from asyncexec.service.off_loop import off_loop
@@ -20,6 +20,9 @@ from asyncexec.session.outgoing import python_scalar
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+Parameters: TypeAlias = Mapping[str, bool | int | float | str]
+
+_LIMITS: Final = range(-(2**63), 2**64)
 WANTS_FINAL: Final = "triton_enable_empty_final_response"
 
 
@@ -48,13 +51,18 @@ class RemoteFetches(NestMapper):
     def _map_leaf(self, fetch: Any) -> int:
         return self.position_of(self._signature.output_name(fetch))
 
-    async def encode(self, feeds: Any, request_id: str = "", parameters: Mapping[str, bool] | None = None) -> bytes:
-        """The request that feeds *feeds*; errors are those of ``RemoteSignature.convert``."""
+    async def encode(self, feeds: Any, request_id: str = "", parameters: Parameters | None = None) -> bytes:
+        """The request that feeds *feeds*; errors are those of ``RemoteSignature.convert``.
+
+        InvalidTypeError where *parameters* cannot be sent.
+        """
+        if parameters is not None:
+            _check_parameters(parameters)
         fed = await self._signature.convert(feeds)
         num_bytes = sum(each.array.nbytes for each in fed)
         return await off_loop(num_bytes, self._encoded, fed, request_id, parameters)
 
-    def _encoded(self, fed: Sequence[Fed], request_id: str, parameters: Mapping[str, bool] | None) -> bytes:
+    def _encoded(self, fed: Sequence[Fed], request_id: str, parameters: Parameters | None) -> bytes:
         request = self._request_class(id=request_id)
         if parameters is not None:
             set_parameters(request.parameters, parameters)
@@ -88,6 +96,15 @@ class RemoteFetches(NestMapper):
             value = array if array.ndim else array[()]
             values.append(python_scalar(value) if python_scalars and not array.ndim else value)
         return self.build(values)
+
+
+def _check_parameters(parameters: Any) -> None:
+    if not isinstance(parameters, Mapping):
+        raise InvalidTypeError(f"parameters is {type(parameters).__name__} {parameters!r}, not a mapping")
+    for name, value in parameters.items():
+        is_known = isinstance(value, (bool, float, str)) or (isinstance(value, int) and value in _LIMITS)
+        if not isinstance(name, str) or not is_known:
+            raise InvalidTypeError(f"parameter {name!r} is {value!r}, not text, a bool or a number of 64 bits")
 
 
 def _arrays_of(response: Any) -> dict[str, NDArray[Any]]:

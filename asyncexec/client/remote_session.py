@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 from asyncexec.client.connecting import WantedModel
 from asyncexec.client.connection import Calls, Connection
-from asyncexec.client.remote_fetches import RemoteFetches, fetches_key
+from asyncexec.client.remote_fetches import Parameters, RemoteFetches, fetches_key
 from asyncexec.client.remote_scope import StreamRules
 from asyncexec.client.remote_signature import RemoteSignature, TensorInfo
 from asyncexec.client.remote_streams import MapScope, RemoteMap, RemoteStream, RpcScope
@@ -76,7 +76,12 @@ class RemoteSession:
         return f"<RemoteSession of {self.model!r} at {self.url}: {', '.join(words)}>"
 
     async def run(
-        self, fetches: Any, feeds: Mapping[str, Any] | None = None, *, options: RunOptions | None = None
+        self,
+        fetches: Any,
+        feeds: Mapping[str, Any] | None = None,
+        *,
+        options: RunOptions | None = None,
+        parameters: Parameters | None = None,
     ) -> Any:
         """Run the model, and return the values of *fetches*.
 
@@ -84,6 +89,7 @@ class RemoteSession:
             fetches: the name of an output, or a nest of lists, tuples, named tuples, dicts and dataclasses of names.
             feeds: values by the names of inputs.  Do not change their arrays until this returns.
             options: ``timeout``, which the server gets as the deadline of the call, and ``python_scalars``.
+            parameters: of the request, as the server knows them: ``priority`` or ``sequence_id``, for example.
 
         Returns:
             The same nest with values: numpy arrays, numpy scalars for 0-d tensors, bytes for 0-d strings.
@@ -100,7 +106,8 @@ class RemoteSession:
         if options is not None:
             timeout_s, python_scalars = self._with_options(checked_options(options))
         wanted = self._wanted(fetches)
-        data = await self._infer(await wanted.encode(_NO_FEEDS if feeds is None else feeds), timeout_s)
+        request = await wanted.encode(_NO_FEEDS if feeds is None else feeds, parameters=parameters)
+        data = await self._infer(request, timeout_s)
         return await wanted.decode(data, python_scalars=python_scalars)
 
     def _with_options(self, options: RunOptions) -> tuple[float | None, bool]:

@@ -10,7 +10,13 @@ from typing import Final
 from asyncexec.framework.errors import MissingExtraError
 
 # Packages that have another name than what is imported of them.
-_PACKAGES: Final = {"google": "protobuf", "PIL": "pillow", "re2": "google-re2", "farmhash": "cityhash"}
+_PACKAGES: Final = {
+    "google": "protobuf",
+    "grpc": "grpcio",
+    "PIL": "pillow",
+    "re2": "google-re2",
+    "farmhash": "cityhash",
+}
 
 
 def require(module: str, *, extra: str) -> ModuleType:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.service.grpc_codec import parameters_of
 from asyncexec.service.model_files import ModelSource
 from asyncexec.service.protocol_messages import message
 from tests.client.servers import metadata, mixed, other_server, served
@@ -280,6 +281,25 @@ async def test_answers_in_contents() -> None:
 
     async with other_server(infer) as url, ax.connect(url, model="m") as session:
         np.testing.assert_array_equal(await session.run("y", {"x": 1}), np.array([1, 2], np.float32), strict=True)
+
+
+async def test_parameters_of_a_request() -> None:
+    async def infer(request: Any) -> Any:
+        found.append(parameters_of(request.parameters))
+        response = message("ModelInferResponse")(raw_output_contents=[b"\0\0\0\0"])
+        response.outputs.add(name="y", datatype="FP32", shape=[])
+        return response
+
+    found: list[Any] = []
+    given = {"sequence_id": 2**64 - 1, "sequence_start": True, "priority": -1, "text": "ü", "share": 0.5}
+    async with other_server(infer) as url, ax.connect(url, model="m") as session:
+        await session.run("y", {"x": 1}, parameters=given)
+        await session.run("y", {"x": 1}, parameters={})
+        wrong: list[Any] = [[1], {"a": None}, {"a": 2**64}, {1: 1}, {"a": [1]}]
+        for each in wrong:
+            with pytest.raises(ax.errors.InvalidTypeError, match="parameter"):
+                await session.run("y", {"x": 1}, parameters=each)
+    assert found == [given, {}]
 
 
 async def test_a_server_that_does_not_tell_the_tensors_of_a_model() -> None:
