@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Parameters: TypeAlias = Mapping[str, bool | int | float | str]
 
 _LIMITS: Final = range(-(2**63), 2**64)
-WANTS_FINAL: Final = "triton_enable_empty_final_response"
 
 
 class RemoteFetches(NestMapper):

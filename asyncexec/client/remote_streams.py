@@ -16,7 +16,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from asyncexec.client.connection import Calls, typed_error
-from asyncexec.client.remote_fetches import WANTS_FINAL, RemoteFetches
+from asyncexec.client.remote_fetches import RemoteFetches
 from asyncexec.client.remote_scope import Item, RemoteScope, StreamRules
 from asyncexec.framework.errors import (
     CancelledError,
@@ -30,11 +30,11 @@ from asyncexec.framework.errors import (
 from asyncexec.frontend.stream_functions import drawing
 from asyncexec.service.off_loop import off_loop
 from asyncexec.service.protocol_messages import STATUS, message
+from asyncexec.service.requests import IS_FINAL, WANTS_FINAL
 from asyncexec.session.stream_plan import snapshot
 
 S = TypeVar("S", bound=RemoteScope)
 
-_IS_FINAL: Final = "triton_final_response"
 _MOST_DIGITS: Final = 18
 _NO_FEEDS: Final[Mapping[str, Any]] = {}
 
@@ -178,7 +178,7 @@ class RpcScope(RemoteScope):
         item = self._item_of(answer.id)
         if item is None:  # it was dropped
             return
-        told = answer.parameters.get(_IS_FINAL)
+        told = answer.parameters.get(IS_FINAL)
         is_final = told is None or told.bool_param
         if isinstance(result, OpError):
             self._fail(item, result, is_final=is_final)

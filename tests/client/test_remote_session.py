@@ -269,6 +269,18 @@ async def test_many_runs_at_once() -> None:
         assert await asyncio.gather(*runs) == [3 * i for i in range(100)]
 
 
+async def test_calls_of_a_sequence() -> None:
+    with ax.Graph() as graph:
+        total = ax.stream_state(0.0)
+        ax.identity(total.update(total.value + ax.placeholder(ax.float32, [], name="x")), name="total")
+    config = {"sequence_batching": {"max_sequence_idle_microseconds": 60_000_000}}
+    source = ModelSource(graph, outputs={"total": graph["total:0"]}, config=config)
+    async with served({"m": source}) as url, ax.connect(url, model="m") as session:
+        for sequence, value, expected in (("a", 1, 1), ("b", 10, 10), ("a", 2, 3), ("b", 20, 30)):
+            parameters = {"sequence_id": sequence, "sequence_start": value in (1, 10)}
+            assert await session.run("total", {"x": value}, parameters=parameters) == expected
+
+
 # Other servers
 
 

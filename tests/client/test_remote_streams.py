@@ -285,6 +285,31 @@ async def test_a_failure_ends_a_stream() -> None:
         assert [each async for each in stream] == []
 
 
+async def countdown(x: int) -> AsyncIterator[int]:
+    for number in range(x, -1, -1):
+        yield number
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_a_model_with_several_answers(ordered: bool) -> None:
+    with ax.Graph() as graph:
+        ax.placeholder(ax.int32, [], name="x")
+        ax.identity(ax.source(countdown, ax.int32, [], name="number"), name="y")
+    async with served({"m": graph}) as url, ax.connect(url, model="m", python_scalars=True) as session:
+        async with session.stream("y", ordered=ordered, window=2) as stream:
+            await stream.send({"x": 2})
+            await stream.send({"x": -1})  # it has none
+            assert [await anext(stream) for _ in range(3)] == [2, 1, 0]
+            await stream.send({"x": 1000})
+            await stream.close()
+            assert [each async for each in stream] == list(range(1000, -1, -1))
+        with pytest.raises(ax.errors.UnimplementedError, match="decoupled"):
+            await session.run("y", {"x": 1})
+        async with session.stream("y") as stream:
+            await stream.send({"x": 10**9})
+            assert await anext(stream) == 10**9  # and is left
+
+
 def answer(number: str, value: float | None, *, is_final: bool | None = None, **fields: Any) -> bytes:
     """A ModelStreamInferResponse to the request of that number."""
     response = message("ModelStreamInferResponse")(**fields)
