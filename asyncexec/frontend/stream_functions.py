@@ -151,7 +151,8 @@ def source(
     Args:
         values: an async or a plain iterable, an ``asyncio.Queue``, or a function that returns a new one for each
             stream.  The stream ends when the first of its sources ends.  A queue ends when it is shut down.
-            ``ax.windows`` makes items of several values, and ``ax.ticks`` is a timer.
+            ``ax.windows`` makes items of several values, and ``ax.ticks`` is a timer.  Where ``ax.service`` serves the
+            graph, the parameters of the function are inputs of a request.
         dtype: of each value.
         shape: of each value; sizes that are None may differ.
 

@@ -46,6 +46,7 @@ _COUNTERS: Final[dict[str, tuple[str, _Value]]] = {
 _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
     "nv_inference_pending_request_count": ("calls that wait to begin", lambda m: m.session.statistics().queued_steps),
     "asyncexec_running_steps": ("steps under way", lambda m: m.session.statistics().running_steps),
+    "asyncexec_sequences": ("sequences that have begun and not ended", lambda m: m.num_sequences),
     "asyncexec_longest_slice_seconds": (
         "the longest time that a step held the event loop",
         lambda m: m.session.statistics().longest_slice_ms / 1e3,

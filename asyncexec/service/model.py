@@ -180,6 +180,11 @@ class Model:
         return 0 if self._batches is None else self._batches.num_waiting
 
     @property
+    def num_sequences(self) -> int:
+        """The sequences of calls that have begun and not ended."""
+        return 0
+
+    @property
     def num_failures(self) -> int:
         """The calls that failed or were cancelled."""
         return self.statistics.fail.count + self.statistics.cancel.count

@@ -53,7 +53,6 @@ class SequenceModel(Model):
 
     @property
     def num_sequences(self) -> int:
-        """How many sequences are known."""
         return len(self._sequences)
 
     async def close(self) -> None:

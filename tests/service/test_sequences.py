@@ -16,7 +16,6 @@ from asyncexec.service.model import Model
 from asyncexec.service.model_config import config_of
 from asyncexec.service.model_files import ModelSource, ReadModel
 from asyncexec.service.requests import InferRequest, InferTensor
-from asyncexec.service.sequence_model import SequenceModel
 from tests.service.models import model_of
 
 pytestmark = pytest.mark.virtual_clock
@@ -257,7 +256,6 @@ async def test_a_call_that_fails_or_is_cancelled_leaves_the_state_as_it_was() ->
 
 async def test_an_idle_sequence_is_ended() -> None:
     model = model_of(sums(), sequence_batching={"state": [STATE], "max_sequence_idle_microseconds": 5_000_000})
-    assert isinstance(model, SequenceModel)
     assert await ask(model, [1], 1, "s") == 1
     await asyncio.sleep(4.9)
     assert await ask(model, [1], 1) == 2
@@ -321,7 +319,6 @@ async def test_a_turn_that_does_not_come_in_time() -> None:
     text = await refused(model, [2], 2, "s", timeout=3_000_000)
     assert text == "the call of sequence 2 to model 'm' took more than its timeout: its turn had not come"
     await asyncio.sleep(200)  # both have been idle: the one that waited does not come up again
-    assert isinstance(model, SequenceModel)
     assert model.num_sequences == 0
     assert await ask(model, [3], 3, "s") == 3
     await model.close()
@@ -376,7 +373,6 @@ async def test_the_end_of_a_model_waits_for_calls_and_not_for_sequences() -> Non
     await model.close()
     assert asyncio.get_running_loop().time() - before == pytest.approx(2, abs=0.1)
     assert await waiting == 7
-    assert isinstance(model, SequenceModel)
     assert model.num_sequences == 0
 
 
@@ -411,7 +407,6 @@ async def test_warming_up_starts_no_sequence() -> None:
     controls = [control("CORRID", CORRID, data_type="TYPE_STRING")]
     model = model_of(graph, model_warmup=[sample], sequence_batching={"state": [STATE], "control_input": controls})
     await model.warm_up()
-    assert isinstance(model, SequenceModel)
     assert (model.num_runs, model.num_sequences) == (1, 0)
     await model.close()
 
