@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import grpc
@@ -31,6 +31,7 @@ class Context(Protocol):
     async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn: ...
     async def read(self) -> Any: ...
     async def write(self, message: bytes) -> None: ...
+    def invocation_metadata(self) -> Sequence[tuple[str, str]] | None: ...
 
 
 class Failure(NamedTuple):

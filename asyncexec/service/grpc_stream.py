@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import grpc
 
@@ -25,7 +25,18 @@ from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import IS_FINAL, WANTS_FINAL, InferRequest, InferResponse
 from asyncexec.service.shared_memory import SharedMemory
 
+_ERRORS_END: Final = ("triton_grpc_error", "true")  # in the metadata of a stream
 _LOGGER: Final = logging.getLogger("asyncexec.service")
+
+
+class _Failed(NamedTuple):
+    """The error that answers a request with that *id*."""
+
+    failure: Failure
+    id: str
+
+
+_Answer: TypeAlias = bytes | _Failed
 
 
 class StreamHandler:
@@ -38,37 +49,46 @@ class StreamHandler:
         self._response_class = message("ModelStreamInferResponse")
 
     async def handle(self, _requests: object, context: Context) -> None:
-        """Read from *context* and write to it until the client sends no more and has all answers."""
+        """Read from *context* and write to it until the client sends no more and has all answers.
 
-        async def read() -> Asked[bytes] | None:
+        An error is a message, unless the client has asked for errors that end the stream.
+        """
+        errors_end = _ERRORS_END in (context.invocation_metadata() or ())
+
+        async def read() -> Asked[_Answer] | None:
             data = await context.read()
             return None if data is grpc.aio.EOF else await self._asked(data)
 
-        async def write(data: bytes) -> None:
-            await context.write(data)
+        async def write(answer: _Answer) -> None:
+            if isinstance(answer, bytes):
+                await context.write(answer)
+            elif errors_end:
+                await context.abort(*answer.failure)
+            else:
+                await context.write(self._error(answer))
 
         try:
             await Exchange(read, write).run()
         except grpc.aio.InternalError:  # reading or writing fails where the client has gone
             raise asyncio.CancelledError from None
 
-    async def _asked(self, data: bytes) -> Asked[bytes]:
+    async def _asked(self, data: bytes) -> Asked[_Answer]:
         """What *data* asks for; it is read here, so that calls of a sequence begin in the order in which they came."""
         given = self._request_class()
         try:
             request = await off_loop(len(data), lambda: read_message(given, data, request_of))
             is_decoupled = self._repository.model(request.model_name, request.model_version).is_decoupled
         except OpError as error:
-            failure, call_id = failure_of(error), given.id
-            return Asked(len(data), lambda: self._refused(failure, call_id))
+            failed = _Failed(failure_of(error), given.id)
+            return Asked(len(data), lambda: _only(failed))
         except Exception:
             _LOGGER.exception("a request of a stream cannot be read")
-            call_id = given.id
-            return Asked(len(data), lambda: self._refused(INTERNAL, call_id))
+            failed = _Failed(INTERNAL, given.id)
+            return Asked(len(data), lambda: _only(failed))
         return Asked(len(data), lambda: self._answers(request, is_decoupled=is_decoupled), not is_decoupled)
 
-    async def _answers(self, request: InferRequest, *, is_decoupled: bool) -> AsyncGenerator[bytes, None]:
-        """The messages that answer *request*, as they are ready."""
+    async def _answers(self, request: InferRequest, *, is_decoupled: bool) -> AsyncGenerator[_Answer, None]:
+        """What answers *request*, as it is ready."""
         try:
             model = self._repository.model(request.model_name, request.model_version)
             async with aclosing(self._responses(model, request, is_decoupled=is_decoupled)) as responses:
@@ -76,17 +96,17 @@ class StreamHandler:
                     encode = partial(self._encoded, response, is_final=not is_decoupled)
                     yield await off_loop(response.num_bytes, encode)
         except OpError as error:
-            yield self._failed(failure_of(error), request.id)
+            yield _Failed(failure_of(error), request.id)
             return
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
             # The model's own code raised it.
-            yield self._failed(CANCELLED, request.id)
+            yield _Failed(CANCELLED, request.id)
             return
         except Exception:
             _LOGGER.exception("a request of a stream failed")
-            yield self._failed(INTERNAL, request.id)
+            yield _Failed(INTERNAL, request.id)
             return
         if is_decoupled and request.parameters.get(WANTS_FINAL) is True:
             yield self._encoded(InferResponse(model.name, model.version, request.id, {}), is_final=True)
@@ -103,9 +123,6 @@ class StreamHandler:
             async for response in responses:
                 yield response
 
-    async def _refused(self, failure: Failure, call_id: str) -> AsyncGenerator[bytes, None]:
-        yield self._failed(failure, call_id)
-
     def _encoded(self, answer: InferResponse, *, is_final: bool) -> bytes:
         response = self._response_class()
         fill_response(response.infer_response, answer)
@@ -113,9 +130,13 @@ class StreamHandler:
         encoded: bytes = response.SerializeToString()
         return encoded
 
-    def _failed(self, failure: Failure, call_id: str) -> bytes:
-        response = self._response_class(error_message=failure.details)
-        response.infer_response.id = call_id
-        set_parameters(response.infer_response.parameters, {STATUS: failure.status.name, IS_FINAL: True})
+    def _error(self, failed: _Failed) -> bytes:
+        response = self._response_class(error_message=failed.failure.details)
+        response.infer_response.id = failed.id
+        set_parameters(response.infer_response.parameters, {STATUS: failed.failure.status.name, IS_FINAL: True})
         encoded: bytes = response.SerializeToString()
         return encoded
+
+
+async def _only(failed: _Failed) -> AsyncGenerator[_Answer, None]:
+    yield failed

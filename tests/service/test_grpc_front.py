@@ -140,11 +140,11 @@ class Client:
             await self(name, **fields)
         return raised.value.code(), raised.value.details()
 
-    def stream(self, timeout: float | None = 60) -> Any:
+    def stream(self, timeout: float | None = 60, **options: Any) -> Any:
         """A call of ModelStreamInfer."""
         response_class = message("ModelStreamInferResponse")
         return self.channel.stream_stream(f"/{SERVICE}/ModelStreamInfer", None, response_class.FromString)(
-            timeout=timeout
+            timeout=timeout, **options
         )
 
 
@@ -859,6 +859,9 @@ async def test_a_client_that_goes_away_between_answers_leaves_nothing() -> None:
 
 async def test_what_reading_raises_reaches_grpc_as_it_is() -> None:
     class Broken:
+        def invocation_metadata(self) -> None:
+            pass
+
         async def read(self) -> Any:
             raise ConnectionResetError
 
@@ -874,6 +877,9 @@ class FakeContext:
         self.requests = list(requests)
         self.failure = failure
         self.is_read = asyncio.Event()
+
+    def invocation_metadata(self) -> None:
+        pass
 
     async def read(self) -> bytes:
         if not self.requests:

@@ -59,7 +59,7 @@ async def test_responses_come_as_they_are_ready() -> None:
         assert found == [("2", 0, False), ("1", 0, False), ("1", 1, False), ("2", 1, False)]
         stream.cancel()
         await until(lambda: sorted(taps.closed) == [1, 2])
-        assert tasks_of_the_front() == []
+        await until(lambda: not tasks_of_the_front())
 
 
 async def test_the_end_of_a_request_is_told_where_it_is_asked_for() -> None:
@@ -98,6 +98,23 @@ async def test_an_error_ends_its_request_and_not_the_stream() -> None:
         assert told(await stream.read()) == ("4", 0, False)
         await stream.done_writing()
         assert await rest_of(stream) == []
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_an_error_ends_the_stream_where_that_is_asked_for(is_known: bool) -> None:
+    taps = Taps()
+    async with serving(Served(taps.model)) as client:
+        stream = client.stream(metadata=[("triton_grpc_error", "true")])
+        taps.let(1)
+        await stream.write(request(1))
+        assert told(await stream.read()) == ("1", 0, False)
+        await stream.write(infer_request({}, model_name="m" if is_known else "none").SerializeToString())
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await stream.read()
+        status = grpc.StatusCode.INVALID_ARGUMENT if is_known else grpc.StatusCode.NOT_FOUND
+        assert raised.value.code() is status
+        await until(lambda: taps.closed == [1])
+        await until(lambda: not tasks_of_the_front())
 
 
 async def test_one_response_is_all_that_the_other_call_carries() -> None:
