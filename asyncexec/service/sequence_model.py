@@ -86,12 +86,12 @@ class SequenceModel(Model):
         timeout_s = self._deadline_s(request)
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
-        async with self._sequences.turn(place, deadline) as sequence:
+        async with self._sequences.turn(place, deadline) as kept:
             options = None if deadline is None else RunOptions(timeout=max(0.0, deadline - loop.time()))
-            given = {**feeds, **controls, **(sequence.values or self._initial())}
+            given = {**feeds, **controls, **(kept.values or self._initial())}
             values = await self._run([*wanted, *self._spec.outputs], given, options, metadata)
-            kept = values[len(wanted) :]
-            sequence.values = dict(zip([state.takes.tensor for state in self._spec.states], kept, strict=True))
+            left = values[len(wanted) :]
+            kept.values = dict(zip([state.takes.tensor for state in self._spec.states], left, strict=True))
         return values[: len(wanted)]
 
     async def _warm(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> None:

@@ -61,18 +61,27 @@ def _flag(request: InferRequest, name: str) -> bool:
     return value
 
 
-class Sequence:
-    """One sequence.
+class Kept:
+    """What a sequence keeps since it was started.
 
     Attributes:
         values: what its last call has left, by what takes it; empty before the first.
     """
 
-    __slots__ = ("has_ended", "id", "is_candidate", "num_calls", "timer", "turn", "values")
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values: Mapping[Tensor[Any], Any] = {}
+
+
+class _Sequence:
+    """One sequence."""
+
+    __slots__ = ("has_ended", "id", "is_candidate", "kept", "num_calls", "timer", "turn")
 
     def __init__(self, sequence_id: SequenceId) -> None:
         self.id: SequenceId = sequence_id
-        self.values: Mapping[Tensor[Any], Any] = {}
+        self.kept = Kept()
         self.num_calls: int = 0  # that have not ended
         self.has_ended: bool = False  # no more calls come
         self.is_candidate: asyncio.Event = asyncio.Event()
@@ -93,8 +102,8 @@ class Sequences:
         self._idle_s = idle_s
         self._most_candidates = most_candidates
         self._num_candidates = 0
-        self._known: dict[SequenceId, Sequence] = {}
-        self._waiting: deque[Sequence] = deque()  # to be candidates
+        self._known: dict[SequenceId, _Sequence] = {}
+        self._waiting: deque[_Sequence] = deque()  # to be candidates
         self._is_closing = False
 
     def __len__(self) -> int:
@@ -102,8 +111,8 @@ class Sequences:
         return len(self._known)
 
     @asynccontextmanager
-    async def turn(self, place: Place, deadline: float | None) -> AsyncIterator[Sequence]:
-        """The sequence that a call belongs to, while it is the call's turn.
+    async def turn(self, place: Place, deadline: float | None) -> AsyncIterator[Kept]:
+        """What the sequence keeps that a call belongs to, while it is the call's turn.
 
         Args:
             deadline: until when to wait for that, by the clock of the event loop.
@@ -114,12 +123,11 @@ class Sequences:
             DeadlineExceededError: the turn has not come.
         """
         sequence = self._enter(place)
+        kept = sequence.kept  # another call may start the sequence again before it is this one's turn
         try:
             await self._wait_for_turn(sequence, deadline)
             try:
-                if place.is_start:
-                    sequence.values = {}
-                yield sequence
+                yield kept
             finally:
                 sequence.turn.release()
         finally:
@@ -132,7 +140,7 @@ class Sequences:
             if not sequence.num_calls:
                 self._end(sequence)
 
-    def _enter(self, place: Place) -> Sequence:
+    def _enter(self, place: Place) -> _Sequence:
         sequence = self._known.get(place.id)
         if sequence is None:
             if not place.is_start:
@@ -144,11 +152,13 @@ class Sequences:
                 raise UnavailableError(
                     f"model '{self._name}' has {MOST_SEQUENCES} sequences: no other starts before one of them ends"
                 )
-            sequence = self._known[place.id] = Sequence(place.id)
+            sequence = self._known[place.id] = _Sequence(place.id)
             self._waiting.append(sequence)
             self._admit()
         elif sequence.num_calls >= _MOST_WAITING:
             raise UnavailableError(f"{_MOST_WAITING} calls of sequence {place.id} to model '{self._name}' wait already")
+        if place.is_start:
+            sequence.kept = Kept()
         sequence.num_calls += 1
         if sequence.timer is not None:
             sequence.timer.cancel()
@@ -157,7 +167,7 @@ class Sequences:
             self._forget(sequence)
         return sequence
 
-    async def _wait_for_turn(self, sequence: Sequence, deadline: float | None) -> None:
+    async def _wait_for_turn(self, sequence: _Sequence, deadline: float | None) -> None:
         try:
             async with asyncio.timeout_at(deadline):
                 await sequence.is_candidate.wait()
@@ -168,7 +178,7 @@ class Sequences:
                 "its turn had not come"
             ) from None
 
-    def _leave(self, sequence: Sequence) -> None:
+    def _leave(self, sequence: _Sequence) -> None:
         sequence.num_calls -= 1
         if sequence.num_calls:
             return
@@ -177,19 +187,18 @@ class Sequences:
         else:
             sequence.timer = asyncio.get_running_loop().call_later(self._idle_s, self._end, sequence)
 
-    def _forget(self, sequence: Sequence) -> None:
+    def _forget(self, sequence: _Sequence) -> None:
         """Take no more calls of *sequence*: its id may become that of another."""
         sequence.has_ended = True
         if self._known.get(sequence.id) is sequence:
             del self._known[sequence.id]
 
-    def _end(self, sequence: Sequence) -> None:
+    def _end(self, sequence: _Sequence) -> None:
         """Let go of *sequence*, which has no calls."""
         self._forget(sequence)
         if sequence.timer is not None:
             sequence.timer.cancel()
             sequence.timer = None
-        sequence.values = {}
         if sequence.is_candidate.is_set():
             self._num_candidates -= 1
             self._admit()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import asyncexec as ax
 from asyncexec.service import sequences
@@ -16,6 +19,7 @@ from asyncexec.service.model import Model
 from asyncexec.service.model_config import config_of
 from asyncexec.service.model_files import ModelSource, ReadModel
 from asyncexec.service.requests import InferRequest, InferTensor
+from asyncexec.testing import VirtualClockLoop
 from tests.service.models import model_of
 
 pytestmark = pytest.mark.virtual_clock
@@ -415,6 +419,108 @@ def of_file(folder: Path, **initial: Any) -> ReadModel:
     given = {"data_type": "TYPE_INT32", "dims": [1], "name": "file", **initial}
     config = config_of({"sequence_batching": {"state": [{**STATE, "initial_state": [given]}]}}, "the test's config")
     return ReadModel.of("m", "1", ModelSource(sums()), config, folder)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call in a random program: it comes after *pause*, and takes *lasts*, unless it fails or is cancelled before."""
+
+    sequence: int
+    flags: str
+    value: int
+    pause: int
+    lasts: int
+    fails: bool
+    is_cancelled_after: int | None
+
+
+steps = st.builds(
+    Step,
+    st.integers(1, 3),
+    st.sampled_from(["", "", "", "s", "e", "se"]),
+    st.integers(1, 9),
+    st.integers(0, 2),
+    st.integers(0, 3),
+    st.sampled_from([False, False, False, True]),
+    st.none() | st.integers(0, 4),
+)
+
+
+async def run_all(program: list[Step], candidates: int) -> list[Any]:
+    """What each call gives: a sum, or how it ends."""
+    numbered = dict(enumerate(program))
+
+    async def wait(x: Any) -> None:
+        step = numbered[int(x[0]) // 10]
+        await asyncio.sleep(step.lasts)
+        if step.fails:
+            raise ax.errors.DataLossError("as it should")
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int32, [1], name="x")
+        state = ax.placeholder(ax.int32, [1], name="IN_STATE")
+        with ax.control_dependencies([ax.op(wait)(x)]):
+            ax.identity(ax.add(state, x % 10, name="OUT_STATE"), name="y")
+    oldest = {"max_candidate_sequences": candidates}
+    batching = {"state": [STATE], "oldest": oldest, "max_sequence_idle_microseconds": 50_000_000}
+    model = model_of(graph, sequence_batching=batching)
+
+    async def outcome(number: int, step: Step) -> Any:
+        try:
+            async with asyncio.timeout(step.is_cancelled_after):
+                return await ask(model, [number * 10 + step.value], step.sequence, step.flags)
+        except TimeoutError:
+            return "cancelled"
+        except ax.errors.InvalidArgumentError:
+            return "refused"
+        except ax.errors.DataLossError:
+            return "failed"
+
+    calls = []
+    for number, step in numbered.items():
+        await asyncio.sleep(step.pause)
+        calls.append(asyncio.create_task(outcome(number, step)))
+        await asyncio.sleep(0)
+    found = await asyncio.gather(*calls)
+    await asyncio.sleep(1000)
+    assert model.num_sequences == 0
+    await model.close()
+    return found
+
+
+@settings(max_examples=50, deadline=None)
+@given(program=st.lists(steps, max_size=12), candidates=st.sampled_from([0, 1, 2]))
+def test_any_program_of_calls_gives_the_sums_of_its_sequences(program: list[Step], candidates: int) -> None:
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        found = runner.run(run_all(program, candidates))
+    sums: dict[int, int] = {}
+    for step, got in zip(program, found, strict=True):
+        if "s" in step.flags:
+            sums[step.sequence] = 0
+        if step.sequence not in sums:
+            assert got == "refused"
+            continue
+        if not isinstance(got, str):
+            sums[step.sequence] += step.value
+            assert got == sums[step.sequence]
+        assert got != "refused"
+        if "e" in step.flags:
+            del sums[step.sequence]
+
+
+async def test_a_sequence_that_starts_again_while_calls_wait() -> None:
+    async def wait(x: Any) -> None:
+        await asyncio.sleep(1)
+
+    model = model_of(sums(wait=wait), sequence_batching={"state": [STATE]})
+    given = ((1, "s"), (2, ""), (4, "s"), (8, ""))
+    calls = [asyncio.create_task(ask(model, [value], 1, flags)) for value, flags in given]
+    await asyncio.sleep(0.5)
+    calls[2].cancel()  # its turn has not come, and it has started the sequence again nevertheless
+    first, second, third, fourth = await asyncio.gather(*calls, return_exceptions=True)
+    assert (first, second, fourth) == (1, 3, 8)
+    assert isinstance(third, asyncio.CancelledError)
+    await model.close()
 
 
 @pytest.mark.allow_blocking
