@@ -170,8 +170,12 @@ class Sequences:
     async def _wait_for_turn(self, sequence: _Sequence, deadline: float | None) -> None:
         try:
             async with asyncio.timeout_at(deadline):
-                await sequence.is_candidate.wait()
-                await sequence.turn.acquire()
+                await sequence.turn.acquire()  # first: so who comes when it has just become a candidate is not before
+                try:
+                    await sequence.is_candidate.wait()
+                except BaseException:
+                    sequence.turn.release()
+                    raise
         except TimeoutError:
             raise DeadlineExceededError(
                 f"the call of sequence {sequence.id} to model '{self._name}' took more than its timeout: "

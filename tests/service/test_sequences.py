@@ -310,6 +310,25 @@ async def test_an_idle_candidate_makes_room() -> None:
     await model.close()
 
 
+async def test_the_order_holds_where_a_sequence_has_just_become_a_candidate() -> None:
+    turns = sequences.Sequences("m", idle_s=60, most_candidates=1)
+    log: list[str] = []
+
+    async def call(name: str, place: sequences.Place) -> None:
+        async with turns.turn(place, None):
+            log.append(name)
+
+    first = turns.turn(sequences.Place(1, is_start=True, is_end=True), None)
+    await first.__aenter__()
+    waiting = asyncio.create_task(call("waiting", sequences.Place(2, is_start=True)))
+    await asyncio.sleep(0)
+    late = asyncio.create_task(call("late", sequences.Place(2)))  # it comes when the other has been let in
+    await first.__aexit__(None, None, None)
+    await asyncio.gather(waiting, late)
+    assert log == ["waiting", "late"]
+    turns.stop()
+
+
 async def test_a_turn_that_does_not_come_in_time() -> None:
     model = model_of(
         sums(),
