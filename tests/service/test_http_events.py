@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from starlette.types import Message
 
 import asyncexec as ax
 from asyncexec.service.http_front import http_app
+from asyncexec.service.server import serving
 from tests.service.decoupled_models import Taps
 from tests.service.http_models import FakeRepository
 from tests.service.models import until
@@ -180,3 +182,24 @@ async def test_events_are_not_compressed(coding: str) -> None:
         assert "content-encoding" not in answer.headers
         assert len(events(answer.content)) == 100
     await repository.close()
+
+
+@pytest.mark.allow_blocking  # uvicorn closes its sockets in the loop
+async def test_a_client_on_a_port_that_leaves() -> None:
+    closed = asyncio.Event()
+
+    async def endless() -> AsyncIterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            closed.set()
+
+    with ax.Graph() as graph:
+        ax.identity(ax.source(endless, ax.int32, []), name="y")
+    async with serving({"m": graph}, http_port=0, grpc_port=None) as ports, httpx.AsyncClient() as client:
+        url = f"http://127.0.0.1:{ports.http}{PATH}"
+        async with client.stream("POST", url, json={}) as answer:
+            first = await anext(answer.aiter_lines())
+            assert json.loads(first.removeprefix("data: "))["y"] == 1
+        await asyncio.wait_for(closed.wait(), 60)
