@@ -83,11 +83,13 @@ class WebSockets:
         except OpError as error:
             await deny(error_response(error), socket.scope, socket.receive, socket.send)
             return
-        await socket.accept()
         connection = _Connection(socket, self._repository, (name, version), self._max_bytes)
         self._open.add(connection)
         try:
+            await socket.accept()
             await connection.serve()
+        except (WebSocketDisconnect, OSError):
+            return  # before it was open
         finally:
             self._open.discard(connection)
             connection.has_ended.set()
@@ -96,8 +98,14 @@ class WebSockets:
 def _check_origin(socket: WebSocket) -> None:
     """PermissionDeniedError for a page of another origin: its browser lets it in wherever its user can go."""
     origin = socket.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != socket.headers.get("host"):
-        raise PermissionDeniedError("a page of another origin may not open a WebSocket")
+    if origin is None:
+        return
+    try:
+        if urlsplit(origin).netloc == socket.headers.get("host"):
+            return
+    except ValueError:  # it is no URL
+        pass
+    raise PermissionDeniedError("a page of another origin may not open a WebSocket")
 
 
 async def deny(response: Response, scope: Scope, receive: Receive, send: Send) -> None:

@@ -321,8 +321,9 @@ async def test_handshakes_that_are_refused() -> None:
     status, told = await handshake(app, "/v2/models/none/stream", token)
     assert (status, told) == (404, "Request for unknown model: 'none' is not found")
     assert (await handshake(app, "/v2/models/m/versions/7/stream", token))[0] == 404
-    status, told = await handshake(app, path, token, (b"origin", b"https://evil.example"))
-    assert (status, told) == (403, "a page of another origin may not open a WebSocket")
+    for origin in (b"https://evil.example", b"null", b"http://[", b"http://here:81"):
+        status, told = await handshake(app, path, token, (b"origin", origin))
+        assert (status, told) == (403, "a page of another origin may not open a WebSocket")
     bare = Socket(app, path, extensions={})
     await bare.serving
     assert (await bare.next()) == {"type": "websocket.close", "code": 1008}
@@ -353,6 +354,31 @@ async def test_the_end_answers_what_is_under_way() -> None:
         assert (await socket.next())["code"] == 1012
         await ending
         assert gate.begun.empty()
+
+
+async def test_the_end_comes_while_a_socket_is_opened() -> None:
+    async with opened(doubling()) as socket:
+        other = Socket(socket.app, "/v2/models/m/stream")
+        other.is_reading.clear()  # so it is not open yet
+        for _ in range(10):
+            await asyncio.sleep(0)
+        ending = asyncio.create_task(socket.app.end_streams(60))
+        assert (await socket.next())["code"] == 1012
+        other.is_reading.set()
+        assert (await other.next())["type"] == "websocket.accept"
+        assert (await other.next())["code"] == 1012
+        await asyncio.gather(ending, other.serving)
+
+
+async def test_a_client_that_goes_while_its_socket_is_opened() -> None:
+    async def send(_: Message) -> None:
+        raise OSError("it broke")
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async with opened(doubling()) as socket:
+        await socket.app(socket.scope, receive, send)
 
 
 async def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

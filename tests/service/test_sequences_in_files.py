@@ -98,6 +98,9 @@ async def test_generate_takes_sequences_too(client: httpx.AsyncClient) -> None:
 
 async def test_sequences_end_with_the_version_of_their_model(client: httpx.AsyncClient) -> None:
     assert (await infer(client, "own", 1, id="a", start=True))["y"] == 1
+    metrics = (await client.get("http://test/metrics")).text
+    assert 'asyncexec_sequences{model="own",version="1"} 1.0' in metrics
+    assert 'asyncexec_sequences{model="sums",version="1"} 0.0' in metrics
     for call in ("unload", "load"):
         answer = await client.post(f"http://test/v2/repository/models/own/{call}", json={})
         assert answer.status_code == 200
