@@ -24,6 +24,7 @@ from asyncexec.session.session_config import RunOptions
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_LEAST_S: Final = 1e-6  # of a run whose turn comes at its deadline
 _WARMING_UP: Final = Place(1, is_start=True, is_end=True)
 
 
@@ -87,7 +88,7 @@ class SequenceModel(Model):
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
         async with self._sequences.turn(place, deadline) as kept:
-            options = None if deadline is None else RunOptions(timeout=max(0.0, deadline - loop.time()))
+            options = None if deadline is None else RunOptions(timeout=max(_LEAST_S, deadline - loop.time()))
             given = {**feeds, **controls, **(kept.values or self._initial())}
             values = await self._run([*wanted, *self._spec.outputs], given, options, metadata)
             left = values[len(wanted) :]

@@ -88,6 +88,13 @@ async def test_a_configuration_of_triton(client: httpx.AsyncClient) -> None:
     assert "must specify a non-zero or non-empty correlation ID" in (await infer(client, "sums", 4))["error"]
 
 
+async def test_a_turn_that_comes_at_the_deadline(client: httpx.AsyncClient) -> None:
+    given = {"name": "x", "datatype": "INT32", "shape": [1], "data": [1]}
+    parameters = {"sequence_id": 1, "sequence_start": True, "timeout": 1}
+    answer = await client.post("/own/infer", json={"inputs": [given], "parameters": parameters})
+    assert (answer.status_code, "took more than its timeout" in answer.json()["error"]) == (504, True)
+
+
 async def test_generate_takes_sequences_too(client: httpx.AsyncClient) -> None:
     found = []
     for i in (1, 2):
