@@ -51,6 +51,10 @@ class ResourceMgr:
             raise InvalidArgumentError(f"resource {name!r} is a {type(found).__name__}, not a {kind.__name__}")
         return found
 
+    def resources(self) -> list[Any]:
+        """All there are."""
+        return list(self._resources.values())
+
     @property
     def is_in_use(self) -> bool:
         """Nothing is but what steps of a session are."""

@@ -12,6 +12,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Final, TypeVar
 
 from asyncexec.framework.callers import callers_around
+from asyncexec.framework.clock import CLOCK
 from asyncexec.framework.errors import CancelledError, ResourceExhaustedError
 from asyncexec.framework.limiter import WaitQueue
 from asyncexec.framework.queue_policy import QueuePolicy
@@ -44,18 +45,25 @@ class _Visitors:
 
 
 class Admission:
-    """That someone was let in, as one of *visitors*; good until given back."""
+    """That someone was let in, as one of *visitors*, after *waited_ns*; good until given back."""
 
-    __slots__ = ("has_slot", "is_over", "visitors")
+    __slots__ = ("has_slot", "is_over", "visitors", "waited_ns")
 
-    def __init__(self, visitors: _Visitors, *, has_slot: bool) -> None:
+    def __init__(self, visitors: _Visitors, *, has_slot: bool, waited_ns: int = 0) -> None:
         self.visitors: _Visitors = visitors
         self.has_slot: bool = has_slot
+        self.waited_ns: int = waited_ns
         self.is_over: bool = False
 
 
 # Of the steps that the running code is a part of; they may be over.
 _admissions: Final[ContextVar[tuple[Admission, ...]]] = ContextVar("asyncexec_admissions", default=())
+
+
+def last_wait_ns() -> int:
+    """How long the last call of a session by the running code, which may have ended, waited for its turn."""
+    admissions = _admissions.get()
+    return admissions[-1].waited_ns if admissions else 0
 
 
 class StreamAdmission:
@@ -202,13 +210,16 @@ class AdmissionControl:
         if wait_queue is not None:
             self._check_queue(wait_queue, policy)
         visitors.count += 1
+        waited_ns = 0
         try:
-            if wait_queue is not None:
+            if wait_queue is not None and not wait_queue.try_acquire():
+                begin_ns = CLOCK.now_ns()
                 await wait_queue.acquire(policy)
+                waited_ns = CLOCK.now_ns() - begin_ns
         except BaseException:
             visitors.depart()
             raise
-        admission = Admission(visitors, has_slot=wait_queue is not None)
+        admission = Admission(visitors, has_slot=wait_queue is not None, waited_ns=waited_ns)
         if self._is_locked:  # while this waited
             self.leave(admission)
             raise CancelledError("Session has been closed.")

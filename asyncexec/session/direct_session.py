@@ -376,7 +376,8 @@ class Session(ShownSession):
 
     def statistics(self) -> SessionStatistics:
         """The state of the session now."""
-        return statistics_of(self._steps, self._admission, self._counts, self._cache, self._state, self._times)
+        parts = self._steps, self._admission, self._counts, self._cache, self._state, self._times, self._resource_mgr
+        return statistics_of(*parts)
 
     async def close(self) -> None:
         """End the steps under way, the worker threads and all resources.

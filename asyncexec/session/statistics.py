@@ -12,7 +12,9 @@ from asyncexec.executor.streams.stream_statistics import StreamStatistics
 from asyncexec.executor.workers.pool_statistics import PoolStatistics
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.node_times import NodeStatistics, NodeTimes
+from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.under_way import NodeUnderWay
+from asyncexec.ops.flow.batch_queue import BatchQueue
 from asyncexec.session.admission import AdmissionControl
 from asyncexec.session.executor_cache import ExecutorCache
 from asyncexec.session.graph_execution_state import GraphExecutionState
@@ -28,6 +30,7 @@ class SessionStatistics:
     Attributes:
         running_steps: the number of steps that have begun and wait for something.
         queued_steps: the number of calls in the wait queue (``max_concurrent_steps``).
+        waiting_in_batches: the number of calls of ``ax.batch`` functions that wait for their batch to run.
         completed_steps: the number of steps that ran to their end.
         failed_steps: the number of steps that failed or were cancelled.
         longest_node: the name of the node whose kernel held the event loop longest at a stretch; None if no kernel has
@@ -43,6 +46,7 @@ class SessionStatistics:
 
     running_steps: int
     queued_steps: int
+    waiting_in_batches: int
     completed_steps: int
     failed_steps: int
     longest_node: str | None
@@ -62,12 +66,14 @@ def statistics_of(
     cache: ExecutorCache,
     state: GraphExecutionState,
     times: NodeTimes,
+    resources: ResourceMgr,
 ) -> SessionStatistics:
     """How the session with these parts is doing."""
     holds = state.holds
     return SessionStatistics(
         running_steps=len(steps),
         queued_steps=admission.waiting,
+        waiting_in_batches=sum(each.waiting_calls for each in resources.resources() if isinstance(each, BatchQueue)),
         completed_steps=counts.completed,
         failed_steps=counts.failed,
         longest_node=holds.longest_node,

@@ -65,6 +65,11 @@ class BatchQueue(ABC):
         return len(self._due) + sum(not batch.is_due for batch in self._open)
 
     @property
+    def waiting_calls(self) -> int:
+        """How many calls have rows in batches that do not run yet."""
+        return len(set(self.in_line()))
+
+    @property
     def running(self) -> int:
         """How many batches run."""
         return len(self._running)
