@@ -21,6 +21,7 @@ _OF_RUNS: Final = (*STATUSES.values(), 500)  # a model may raise any error
 _OF_SERVING_RUNS: Final = (*SERVING_STATUSES.values(), 500)
 _UNAUTHORIZED, _NOT_READY = 401, 503
 _HEALTH: Final = "/v2/health/"
+_OBJECT: Final = {_JSON: {"type": "object"}}
 
 _ABOUT: Final = """The Open Inference Protocol with Triton's extensions, and TensorFlow Serving's REST API.
 
@@ -99,7 +100,7 @@ _OF_SERVER: Final = {
     ("GET", "/v2/health/live"): _get("Is the server there?", "Live"),
     ("GET", "/v2/health/ready"): _get("Are all models ready?", "Ready", 503, not_ready="Ready"),
     ("GET", "/v2/models/stats"): _get("What all models have done.", "ModelStatistics", 503),
-    ("GET", "/v2/openapi.json"): _get("This description.", {_JSON: {"type": "object"}}, 503),
+    ("GET", "/v2/openapi.json"): _get("This description.", _OBJECT, 503),
     ("GET", "/metrics"): _get("Metrics for Prometheus.", {_PLAIN: TEXT}, 503),
     ("POST", "/v2/repository/index"): _post(
         "Which models there are.", "RepositoryIndex", "RepositoryIndexRequest", (404, 503), needs_body=False
@@ -108,8 +109,17 @@ _OF_SERVER: Final = {
         "Load a model, or load it anew.", "Loaded", "LoadRequest", (501, 503), needs_body=False
     ),
     ("POST", "/v2/repository/models/{name}/unload"): _post(
-        "Unload a model.", "Unloaded", {_JSON: {"type": "object"}}, (404, 501, 503), needs_body=False
+        "Unload a model.", "Unloaded", _OBJECT, (404, 501, 503), needs_body=False
     ),
+}
+_OF_SHARED_MEMORY: Final = {
+    ("GET", "/status"): _get("The regions of shared memory.", "Regions", 503),
+    ("GET", "/region/{name}/status"): _get("One region of shared memory.", "Regions", 404, 503),
+    ("POST", "/region/{name}/register"): _post(
+        "Let requests name a region of shared memory.", {}, "RegisterRequest", (501, 503), needs_body=False
+    ),
+    ("POST", "/region/{name}/unregister"): _post("Forget a region.", {}, _OBJECT, (501, 503), needs_body=False),
+    ("POST", "/unregister"): _post("Forget all regions.", {}, _OBJECT, (501, 503), needs_body=False),
 }
 _OF_MODEL: Final = {
     ("POST", "/infer"): _post(
@@ -162,6 +172,7 @@ def _operations() -> Iterator[tuple[str, str, _Operation]]:
     tables = (
         (_OF_SERVER, [""]),
         (_OF_MODEL, [f"/v2/models/{{name}}{each}" for each in ("", version)]),
+        (_OF_SHARED_MEMORY, [f"/v2/{kind}sharedmemory" for kind in ("system", "cuda")]),
         (_OF_SERVING, [f"/v1/models/{{name}}{each}" for each in ("", version, label)]),
     )
     for table, prefixes in tables:

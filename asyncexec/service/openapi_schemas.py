@@ -172,6 +172,11 @@ def _repository() -> dict[str, Schema]:
         },
         "Loaded": record("name load", name=TEXT, load=FLAG),
         "Unloaded": record("name unload", name=TEXT, unload=FLAG),
+        "Regions": {
+            "type": "array",
+            "items": record("name key offset byte_size", name=TEXT, key=TEXT, offset=COUNT, byte_size=COUNT),
+        },
+        "RegisterRequest": record("key byte_size", key=TEXT, offset=COUNT, byte_size=COUNT),
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
@@ -24,7 +24,6 @@ from asyncexec.session.session_config import RunOptions
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_LEAST_S: Final = 1e-6  # of a run whose turn comes at its deadline
 _WARMING_UP: Final = Place(1, is_start=True, is_end=True)
 
 
@@ -85,15 +84,20 @@ class SequenceModel(Model):
             )
         controls = self._controls(place)
         timeout_s = self._deadline_s(request)
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout_s is None else loop.time() + timeout_s
+        deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         async with self._sequences.turn(place, deadline) as kept:
-            options = None if deadline is None else RunOptions(timeout=max(_LEAST_S, deadline - loop.time()))
+            options = None if deadline is None else RunOptions(timeout=self._left_s(deadline))
             given = {**feeds, **controls, **(kept.values or self._initial())}
             values = await self._run([*wanted, *self._spec.outputs], given, options, metadata)
             left = values[len(wanted) :]
             kept.values = dict(zip([state.takes.tensor for state in self._spec.states], left, strict=True))
         return values[: len(wanted)]
+
+    def _left_s(self, deadline: float) -> float:
+        left_s = deadline - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            raise DeadlineExceededError(f"a call to model '{self.name}' took more than its timeout: its turn came then")
+        return left_s
 
     async def _warm(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> None:
         place = _WARMING_UP if self._id_type() != "BYTES" else Place("1", is_start=True, is_end=True)
