@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import sys
+from collections.abc import Collection
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from asyncexec.framework.errors import InvalidArgumentError
 
 _MOST_HEAD_BYTES: Final = 2**16  # of a request: its line and its headers
+_PIECE_BYTES: Final = 2**14
+_MOST_WAITING: Final = 16
 _HEAD_TIMEOUT_S: Final = 30.0
 _LINGER_S: Final = 0.5  # how long callers that keep their connections have to notice that they are to be closed
 _LOOK_S: Final = 0.02
@@ -30,44 +36,125 @@ class _Forgotten(list[tuple[bytes, bytes]]):
 _FORGOTTEN: Final = _Forgotten()
 
 
-class BoundedProtocol(HttpToolsProtocol):
-    """One connection.  The head of a request is bounded in size and time, and what follows a body is no header."""
+class _Flow(FlowControl):
+    """Reads no more while many requests wait for those before them on the same connection."""
 
-    _head_bytes: int = 0  # of a head that is not complete
-    _read_bytes: int = 0  # by the last read
+    def __init__(self, transport: Any, waiting: Collection[Any]) -> None:
+        super().__init__(transport)
+        self._waiting = waiting
+
+    def resume_reading(self) -> None:
+        if len(self._waiting) < _MOST_WAITING:  # otherwise nobody would notice that the client goes
+            super().resume_reading()
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection, within bounds.
+
+    - Bytes that take no request further, as those of a head without an end, are limited in number and in time.
+    - What follows a body is no header.
+    - A request that asks for another protocol than WebSocket is answered by this one.
+    - What is no request does not take away the answers to those before it.
+    """
+
+    _head_bytes: int = 0  # of what came with a head that is not complete, but for the last
+    _idle_bytes: int = 0  # since a request got further
     _is_in_head: bool = True
+    _asks_for_upgrade: bool = False
+    _data: bytes = b""  # what is read now
+    _next_data: bytes = b""  # and after it
+    _read_bytes: int = 0  # of it
+    _has_got_further: bool = False  # by it
+    _running: RequestResponseCycle | None = None
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.flow = _Flow(transport, self.pipeline)
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         super().connection_lost(exc)
+        self.pipeline.clear()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True  # uvicorn tells only the request that came last
+            self._running.message_event.set()
 
     def data_received(self, data: bytes) -> None:
-        self._read_bytes = len(data)
-        super().data_received(data)
-        if self._is_in_head:
+        if len(data) <= _MOST_HEAD_BYTES:
+            self._take(data)
+            return
+        for begin in range(0, len(data), _PIECE_BYTES):  # to know which part of it got a request further
+            if not self.transport.is_closing() and self.transport.get_protocol() is self:
+                self._take(data[begin : begin + _PIECE_BYTES])
+
+    def _take(self, data: bytes) -> None:
+        self._next_data, self._read_bytes, self._has_got_further = data, len(data), False
+        while self._next_data:
+            self._data, self._next_data = self._next_data, b""
+            super().data_received(self._data)
+        self._data = b""
+        self._idle_bytes = 0 if self._has_got_further else self._idle_bytes + len(data)
+        if self._idle_bytes > _MOST_HEAD_BYTES:
+            self.transport.close()
+        elif self._is_in_head:
             self._head_bytes += len(data)
-            if self._head_bytes > _MOST_HEAD_BYTES:
-                self.transport.close()
-            elif self._timer is None:
+            if self._timer is None:
                 self._wait_for_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._is_in_head, self._head_bytes = True, 0
+        self._is_in_head, self._head_bytes, self._has_got_further = True, 0, True
 
     def on_headers_complete(self) -> None:
         self._stop_waiting()
-        self._is_in_head, self._head_bytes = False, 0
-        if self._read_bytes > _MOST_HEAD_BYTES and sum(map(len, chain(*self.headers))) > _MOST_HEAD_BYTES:
+        num_bytes = self._head_bytes + self._read_bytes
+        self._is_in_head, self._head_bytes, self._has_got_further = False, 0, True
+        if num_bytes > _MOST_HEAD_BYTES and sum(map(len, chain(*self.headers))) > _MOST_HEAD_BYTES:
             raise InvalidArgumentError("the headers of a request are too long")
+        is_upgrade = self.parser.should_upgrade()
+        self._asks_for_upgrade = is_upgrade and not self._should_upgrade()
+        if self._asks_for_upgrade:
+            return  # and it is read again
         super().on_headers_complete()
-        if not self.parser.should_upgrade():  # else they are looked at again
+        if not is_upgrade:  # else they are looked at again
             self.headers = _FORGOTTEN
+
+    def on_body(self, body: bytes) -> None:
+        self._has_got_further = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._asks_for_upgrade:
+            super().on_message_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Have the request read again without the header, for the parser ends at the end of its head."""
+        stopped = sys.exc_info()[1]
+        method = self.parser.get_method()
+        if method == b"CONNECT" or stopped is None:
+            self.send_400_response("Invalid HTTP request received.")
+            return
+        (offset,) = stopped.args
+        lines = [b"%b %b HTTP/%b" % (method, self.url, self.parser.get_http_version().encode())]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        rest = self._data[offset:]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self._next_data = b"\r\n".join((*lines, b"", rest))
+
+    def send_400_response(self, msg: str) -> None:
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.more_body or cycle.response_complete:
+            super().send_400_response(msg)
+        else:  # the answer to the last request ends the connection
+            cycle.keep_alive = False
+            self.flow.pause_reading()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _wait_for_head(self) -> None:
         self._timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._head_is_late)
@@ -105,6 +192,7 @@ class HttpServer(uvicorn.Server):
             ws_ping_timeout=None,  # one who reads slowly answers no ping; one who has gone is noticed by the next
             lifespan="off",
             log_config=None,
+            log_level="error",  # nobody is to fill the log by sending what is no request
             access_log=False,
             server_header=False,
             proxy_headers=False,
