@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
+# Nothing else runs while JSON is parsed, and it may become 30 times as large: lists without elements do.
+MAX_JSON_BYTES: Final = 16 * 2**20
 
 _MOST_DIGITS: Final = 18
 _KINDS: Final[Mapping[type, str]] = {
@@ -176,6 +178,8 @@ def _header_length(told: str | None, num_bytes: int) -> int:
         return num_bytes or 1  # an empty body is no JSON, and no raw input
     if not told.isdecimal() or len(told) > _MOST_DIGITS or int(told) > num_bytes:
         raise InvalidArgumentError(f"{HEADER_LENGTH} is '{told}', and the body has {num_bytes} bytes")
+    if int(told) > MAX_JSON_BYTES:
+        raise InvalidArgumentError(f"{HEADER_LENGTH} is {told}, and JSON has at most {MAX_JSON_BYTES} bytes")
     return int(told)
 
 

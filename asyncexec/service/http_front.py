@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.service.http_body import off_loop, read_body
 from asyncexec.service.http_calls import answering, unless_disconnected
-from asyncexec.service.http_codec import decode_generate, encode_generate, json_object, optional
+from asyncexec.service.http_codec import MAX_JSON_BYTES, decode_generate, encode_generate, json_object, optional
 from asyncexec.service.http_errors import error_response, json_response
 from asyncexec.service.http_events import event_stream
 from asyncexec.service.http_infer import InferEndpoint
@@ -48,15 +48,16 @@ def http_app(
 ) -> Starlette:
     """An ASGI app that serves the models of *repository*, and *others*.
 
-    It takes bodies of *max_body_bytes*, decompressed, that come within *body_timeout_s*, and tensors in *shared*.
+    It takes bodies of *max_body_bytes*, decompressed, and of 16 MB of JSON, that come within *body_timeout_s*, and
+    tensors in *shared*.
     """
-    limits = max_body_bytes, body_timeout_s
+    of_json = min(max_body_bytes, MAX_JSON_BYTES), body_timeout_s
     regions = shared or SharedMemory()
-    infer = InferEndpoint(repository, regions, *limits)
-    front = _Front(repository, regions, infer, *limits)
+    infer = InferEndpoint(repository, regions, max_body_bytes, body_timeout_s)
+    front = _Front(repository, regions, infer, *of_json)
     app = _Routes(
         infer,
-        routes=[*front.routes(), *others, *serving_routes(repository, *limits)],
+        routes=[*front.routes(), *others, *serving_routes(repository, *of_json)],
         exception_handlers={HTTPException: _refused},
     )
     app.router.redirect_slashes = False  # a client would not follow, and finds no error in the answer

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from asyncexec.service.http_body import compressed, off_loop, read_body
 from asyncexec.service.http_calls import unless_disconnected
-from asyncexec.service.http_codec import EncodedResponse, decode_infer, encode_infer
+from asyncexec.service.http_codec import MAX_JSON_BYTES, EncodedResponse, decode_infer, encode_infer
 from asyncexec.service.http_errors import error_response
 from asyncexec.service.model import check_one_response
 from asyncexec.service.repository import ModelRepository
@@ -34,6 +34,7 @@ class InferEndpoint:
         self._repository = repository
         self._shared = shared
         self._max_body_bytes = max_body_bytes
+        self._max_json_bytes = min(max_body_bytes, MAX_JSON_BYTES)
         self._body_timeout_s = body_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,10 +46,11 @@ class InferEndpoint:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         try:
             self._repository.model(name, version)  # an unknown one is refused before its inputs are read
-            body = await read_body(headers, receive, self._max_body_bytes, self._body_timeout_s)
+            length = headers.get(_HEADER_LENGTH)
+            most = self._max_json_bytes if length is None else self._max_body_bytes
+            body = await read_body(headers, receive, most, self._body_timeout_s)
             model = self._repository.model(name, version)
             check_one_response(model, "HTTP end point")
-            length = headers.get(_HEADER_LENGTH)
             with model.held():
                 told = None if length is None else length.decode("latin-1")
                 call = await off_loop(len(body), decode_infer, model, version, body, told)

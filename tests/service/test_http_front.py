@@ -599,3 +599,24 @@ def parts(response: httpx.Response) -> tuple[list[Any], bytes]:
     assert response.status_code == 200, response.text
     length = int(response.headers["inference-header-content-length"])
     return orjson.loads(response.content[:length])["outputs"], response.content[length:]
+
+
+@pytest.mark.parametrize("path", [INFER, "/v2/models/sums/generate", "/v1/models/sums:predict", "/v2/repository/index"])
+async def test_json_is_bounded_by_less_than_binary_data(repository: FakeRepository, path: str) -> None:
+    async with client_of(repository, 2**25) as client:
+        refused = told(await client.post(path, content=b"{" + b" " * 2**24 + b"}"), 413)
+    assert refused == {"error": f"the body of a request has at most {2**24} bytes"}
+
+
+async def test_binary_data_may_be_larger_than_json(repository: FakeRepository) -> None:
+    floats = np.zeros(2**22 + 1, np.float32)
+    x = {"name": "x", "datatype": "FP32", "shape": [len(floats)], "parameters": {"binary_data_size": floats.nbytes}}
+    document = {"inputs": [x], "parameters": {"binary_data_output": True}}
+    async with client_of(repository, 2**25) as client:
+        for spaces, status in ((0, 200), (2**24, 400)):
+            head = orjson.dumps(document) + b" " * spaces
+            headers = {"Inference-Header-Content-Length": str(len(head))}
+            content = head if spaces else head + floats.tobytes()
+            answer = await client.post("/v2/models/floats/infer", content=content, headers=headers)
+            assert answer.status_code == status
+        assert "JSON has at most" in answer.json()["error"]
