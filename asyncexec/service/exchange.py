@@ -51,21 +51,34 @@ class Exchange(Generic[T]):
         self._decoupled: set[asyncio.Task[None]] = set()
         self._num_bytes = 0
         self._has_ended = False
+        self._is_stopped = False
         self._failure: Exception | None = None  # of writing an answer of a decoupled model
         self._change = asyncio.Event()
 
-    async def run(self) -> None:
-        """Read and write until no more requests come and all answers are sent; raises what reading or writing does."""
+    def stop(self) -> None:
+        """Take no more requests; those that have been read are answered."""
+        self._is_stopped = self._has_ended = True
+        self._change.set()
+
+    async def run(self) -> bool:
+        """Read and write until no more requests come and all answers are sent; raises what reading or writing does.
+
+        Returns:
+            Whether the other end sends no more; else it was stopped before.
+        """
         reader = asyncio.create_task(self._read_all())
         try:
             while (answer := await self._first()) is not None:
                 await self._send(await answer)
                 _, num_bytes = self._ordered.popleft()
                 self._forget(num_bytes)
-            await reader
+            is_stopped = self._is_stopped and not reader.done()
+            if not is_stopped:
+                await reader
             while self._decoupled:
                 await self._next_change()
             self._raise_failure()
+            return not is_stopped
         finally:
             # What is raised knows this frame: without its tasks, the frame keeps no answers and makes no cycle.
             answer = None
@@ -76,10 +89,10 @@ class Exchange(Generic[T]):
 
     async def _read_all(self) -> None:
         try:
-            while True:
+            while not self._is_stopped:
                 await self._wait_for_room()
                 asked = await self._read()
-                if asked is None:
+                if asked is None or self._is_stopped:
                     break
                 self._begin(asked)
                 del asked  # another may be long in coming

@@ -17,6 +17,7 @@ from asyncexec.service.grpc_stream import StreamHandler
 from asyncexec.service.http_body import off_loop
 from asyncexec.service.model import Model, check_one_response
 from asyncexec.service.model_statistics import Duration
+from asyncexec.service.open_streams import OpenStreams
 from asyncexec.service.protocol_messages import SERVICE, message
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import InferRequest, InferResponse
@@ -25,10 +26,13 @@ from asyncexec.service.shared_memory import NO_CUDA, SharedMemory
 from asyncexec.service.signature import TensorSpec
 
 
-def grpc_handler(repository: ModelRepository, shared: SharedMemory | None = None) -> grpc.GenericRpcHandler:
+def grpc_handler(
+    repository: ModelRepository, shared: SharedMemory | None = None, streams: OpenStreams | None = None
+) -> grpc.GenericRpcHandler:
     """What answers the calls of the service on a ``grpc.aio`` server, from the models of *repository*.
 
-    Tensors may be in *shared*, the regions that clients have registered.
+    Tensors may be in *shared*, the regions that clients have registered.  *streams* are those that are open, for
+    whoever ends them.
     """
     regions = shared or SharedMemory()
     calls = _Calls(repository, regions)
@@ -54,7 +58,8 @@ def grpc_handler(repository: ModelRepository, shared: SharedMemory | None = None
     }
     handlers = {name: unary(message(f"{name}Request"), call) for name, call in calls_of_one.items()}
     handlers["ModelInfer"] = unary(message("ModelInferRequest"), calls.model_infer, request_of)
-    handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(StreamHandler(repository, regions).handle)
+    stream = StreamHandler(repository, regions, streams or OpenStreams())
+    handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(stream.handle)
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 

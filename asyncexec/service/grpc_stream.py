@@ -20,6 +20,7 @@ from asyncexec.service.grpc_calls import CANCELLED, INTERNAL, Context, Failure, 
 from asyncexec.service.grpc_codec import fill_response, request_of, set_parameters
 from asyncexec.service.http_body import off_loop
 from asyncexec.service.model import Model
+from asyncexec.service.open_streams import SHUTTING_DOWN, OpenStreams
 from asyncexec.service.protocol_messages import STATUS, message
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import IS_FINAL, WANTS_FINAL, InferRequest, InferResponse
@@ -40,11 +41,15 @@ _Answer: TypeAlias = bytes | _Failed
 
 
 class StreamHandler:
-    """The handler of streams that ask the models of *repository*; their tensors may be in *shared*."""
+    """The handler of streams that ask the models of *repository*; their tensors may be in *shared*.
 
-    def __init__(self, repository: ModelRepository, shared: SharedMemory) -> None:
+    Those that are open are told to *streams*.
+    """
+
+    def __init__(self, repository: ModelRepository, shared: SharedMemory, streams: OpenStreams) -> None:
         self._repository = repository
         self._shared = shared
+        self._streams = streams
         self._request_class = message("ModelInferRequest")
         self._response_class = message("ModelStreamInferResponse")
 
@@ -67,8 +72,11 @@ class StreamHandler:
             else:
                 await context.write(self._error(answer))
 
+        exchange = Exchange(read, write)
         try:
-            await Exchange(read, write).run()
+            with self._streams.opened(exchange.stop):
+                if not await exchange.run():
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
         except grpc.aio.InternalError:  # reading or writing fails where the client has gone
             raise asyncio.CancelledError from None
 

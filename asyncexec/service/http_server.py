@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import select
+import socket
 import ssl
+import struct
 import sys
 from collections.abc import Collection
 from itertools import chain
@@ -24,6 +28,8 @@ _MOST_WAITING: Final = 16
 _HEAD_TIMEOUT_S: Final = 30.0
 _LINGER_S: Final = 0.5  # how long callers that keep their connections have to notice that they are to be closed
 _LOOK_S: Final = 0.02
+_SO_ATTACH_FILTER: Final = 26  # Linux; Python has no name for it
+_DROP_ALL: Final = struct.pack("HBBI", 6, 0, 0, 0)  # a filter of packets: return 0, the bytes to keep
 
 
 class _Forgotten(list[tuple[bytes, bytes]]):
@@ -156,6 +162,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
+    def shutdown(self) -> None:
+        """Close the connection if nothing is under way; what has arrived and has not been read is under way."""
+        if not _is_readable(self.transport.get_extra_info("socket")):
+            super().shutdown()
+
     def _wait_for_head(self) -> None:
         self._timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._head_is_late)
 
@@ -183,6 +194,7 @@ class HttpServer(uvicorn.Server):
     """
 
     def __init__(self, app: Any, certificate: Path | None, key: Path | None, drain_s: float, max_bytes: int) -> None:
+        self._listening: list[socket.socket] = []
         config = uvicorn.Config(
             app,
             http=BoundedProtocol,
@@ -211,14 +223,46 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         return contextlib.nullcontext()
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._listening = list(sockets or ())
+        await super().startup(sockets)
+
     async def end(self) -> None:
         """Take no more connections, and tell those who keep theirs to close them, and give them time to notice."""
-        for server in getattr(self, "servers", ()):
-            server.close()
         # Both: uvicorn makes the headers of all answers anew in each second.
         for headers in (self.server_state.default_headers, self.config.encoded_headers):
             headers.append((b"connection", b"close"))
+        await self._stop_listening()
         for _ in range(round(_LINGER_S / _LOOK_S)):
             if not self.server_state.connections:
                 break
             await asyncio.sleep(_LOOK_S)
+
+    async def _stop_listening(self) -> None:
+        """Close the port when the connections that the system has made are accepted: it would reset them."""
+        for listening in self._listening:
+            _drop_packets(listening)
+        loop = asyncio.get_running_loop()
+        late = loop.time() + _LINGER_S
+        while any(map(_is_readable, self._listening)) and loop.time() < late:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        for server in getattr(self, "servers", ()):
+            server.close()
+
+
+def _drop_packets(listening: socket.socket) -> None:
+    """Let the system make no more connections to *listening*, where it can; who tries is refused when it is closed."""
+    if sys.platform != "linux":
+        return
+    filters = ctypes.create_string_buffer(_DROP_ALL)
+    with contextlib.suppress(OSError):  # some containers have no filters: then a connection may be reset
+        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(filters)))
+
+
+def _is_readable(end: Any) -> bool:
+    """Whether there is something to read, or to accept, from *end*, a socket; False where that cannot be told."""
+    if end is None or end.fileno() < 0 or not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(end.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

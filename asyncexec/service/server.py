@@ -27,6 +27,7 @@ from asyncexec.service.http_server import HttpServer
 from asyncexec.service.master_front import master_handler
 from asyncexec.service.master_sessions import MasterSessions
 from asyncexec.service.model_files import ModelSource
+from asyncexec.service.open_streams import OpenStreams
 from asyncexec.service.protocol_messages import SERVICE
 from asyncexec.service.reflection import reflection_handlers
 from asyncexec.service.repository import ModelRepository
@@ -103,14 +104,18 @@ async def serving(
         http = HttpServer(app, certificate, key, drain_s, max_body_bytes)
         remote, grpc_bound, guard = None, None, None
         if grpc_port is not None:
-            services = [grpc_handler(app.repository, app.shared_memory), *serving_grpc_handlers(app.repository)]
+            streams = OpenStreams()
+            services = [
+                grpc_handler(app.repository, app.shared_memory, streams),
+                *serving_grpc_handlers(app.repository),
+            ]
             if tensorflow_master:
                 masters = MasterSessions(allows_files=tensorflow_master_files)
                 stack.push_async_callback(masters.close)
                 services.append(master_handler(masters))
             names = [each.service_name() for each in services]
             services += [health_handler(app.repository, names), *reflection_handlers([*names, HEALTH_SERVICE])]
-            guard = Guard(services, Tokens(tokens), _FREE_CALLS)
+            guard = Guard(services, Tokens(tokens), _FREE_CALLS, streams)
             remote, grpc_bound = _grpc_server(guard, host, grpc_port, tls, max_body_bytes)
         answering = asyncio.create_task(http.serve([listening]))
         stack.push_async_callback(_end, app, http, answering, guard, remote, drain_s)
@@ -133,7 +138,11 @@ async def _end(
         http.should_exit = True
         await answering
 
-    await asyncio.gather(end_http(), *([] if remote is None else [remote.stop(drain_s)]))
+    stopping = [] if remote is None else [asyncio.create_task(remote.stop(drain_s))]
+    await asyncio.sleep(0)  # it tells the clients' channels first
+    if guard is not None:
+        guard.refuse()
+    await asyncio.gather(end_http(), *stopping)
 
 
 async def serve(

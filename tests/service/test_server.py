@@ -18,6 +18,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.service.app import create_app
+from asyncexec.service.http_server import BoundedProtocol
 from asyncexec.service.protocol_messages import SERVICE, message
 from asyncexec.service.server import Ports, serve, serving
 from tests.service.conftest import nothing_of_grpc_left
@@ -199,9 +200,27 @@ async def test_callers_that_keep_their_connections_are_told_to_close_them() -> N
     writer.close()
 
 
+async def test_what_has_arrived_when_connections_are_closed_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    request, loop = START + b"\r\n", asyncio.get_running_loop()
+    close = BoundedProtocol.shutdown
+
+    def close_while_one_comes(connection: BoundedProtocol) -> None:
+        caller.send(request)
+        close(connection)
+
+    monkeypatch.setattr(BoundedProtocol, "shutdown", close_while_one_comes)
+    async with serving({"m": sums()}, http_port=0, grpc_port=None) as ports:
+        caller = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", ports.http))
+        caller.setblocking(False)
+        await loop.sock_sendall(caller, request)
+        assert (await loop.sock_recv(caller, 4096)).startswith(b"HTTP/1.1 200")
+    assert (await loop.sock_recv(caller, 4096)).startswith(b"HTTP/1.1 200")
+    caller.close()
+
+
 async def test_new_calls_are_refused_at_the_end_so_that_clients_go_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, released, refused = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    monkeypatch.setattr("asyncexec.service.grpc_guard._linger", refused.wait)
+    begun, released, is_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    monkeypatch.setattr("asyncexec.service.grpc_guard._linger", is_over.wait)
     async with nothing_of_grpc_left():
         service = serving({"m": waiting(begun, released)}, **FREE)
         ports = await service.__aenter__()
@@ -211,10 +230,13 @@ async def test_new_calls_are_refused_at_the_end_so_that_clients_go_elsewhere(mon
         await begun.wait()
         ending = asyncio.create_task(service.__aexit__(None, None, None))
         await asyncio.sleep(0)
+        refused = asyncio.create_task(call(ports, "ServerLive", message("ServerLiveRequest")(), "ServerLiveResponse"))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(refused), 0.1)  # what is refused now would come back
+        is_over.set()
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await call(ports, "ServerLive", message("ServerLiveRequest")(), "ServerLiveResponse")
+            await refused
         assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
-        refused.set()
         released.set()
         assert (await asked).raw_output_contents == [np.float64(1.5).tobytes()]
         await ending
