@@ -20,25 +20,32 @@ _WATCHED_AFTER_S: Final = 0.005
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def answering(handler: Handler, respond: Callable[[Exception], Response] = error_response) -> ASGIApp:
-    """*handler*, which answers errors too, with what *respond* makes of them, as the endpoint of a route."""
-    return _Answering(handler, respond)
+def answering(
+    handler: Handler, respond: Callable[[Exception], Response] = error_response, *, compresses: bool = True
+) -> ASGIApp:
+    """*handler*, which answers errors too, with what *respond* makes of them, as the endpoint of a route.
+
+    Where it *compresses*, that is done for clients that accept it.
+    """
+    return _Answering(handler, respond, compresses=compresses)
 
 
 class _Answering:
     """An ASGI app, and no function: those Starlette wraps into some more."""
 
-    __slots__ = ("_handler", "_respond")
+    __slots__ = ("_compresses", "_handler", "_respond")
 
-    def __init__(self, handler: Handler, respond: Callable[[Exception], Response]) -> None:
+    def __init__(self, handler: Handler, respond: Callable[[Exception], Response], *, compresses: bool) -> None:
         self._handler = handler
         self._respond = respond
+        self._compresses = compresses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         try:
             response = await self._handler(request)
-            await _compress(response, dict(scope["headers"]))
+            if self._compresses:
+                await _compress(response, dict(scope["headers"]))
         except Exception as error:
             response = self._respond(error)
         await response(scope, receive, send)

@@ -232,7 +232,7 @@ def _outputs(
         where = f"outputs[{i}]"
         name = _required(_checked(each, dict, where), "name", str, where)
         if name in outputs:
-            raise InvalidArgumentError(f"output '{name}' is there twice")
+            raise InvalidArgumentError(f"output '{name}' already exists in request")
         parameters = _parameters(each, f"{where}.parameters")
         if parameters and (found := output_options(name, parameters)) is not None:
             options[name] = found
@@ -265,7 +265,10 @@ def _generate_input(model: Model, spec: TensorSpec, value: Any) -> InferTensor:
 def _decode_only_input(model: Model, version: str, body: bytes) -> InferCall:
     specs = list(model.signature.inputs.values())
     if len(specs) != 1:
-        raise InvalidArgumentError(f"raw request must only have 1 input, but model '{model.name}' has {len(specs)}")
+        raise InvalidArgumentError(
+            f"Raw request must only have 1 input (found 1) to be deduced but got {len(specs)} inputs in "
+            f"'{model.name}' model configuration"
+        )
     spec = specs[0]
     if spec.datatype == "BYTES":  # the body is one element, without a length before it
         array = from_json(spec.name, spec.datatype, _deduced_shape(model, spec, 1), [body])
@@ -286,8 +289,8 @@ def _deduced_shape(model: Model, spec: TensorSpec, count: int) -> list[int]:
         shape[0] = 1
     if shape.count(-1) > 1:
         raise InvalidArgumentError(
-            f"the shape of input '{spec.name}' can not be deduced because there are more than one variable-sized "
-            "dimension"
+            f"The shape of the raw input '{spec.name}' can not be deduced because there are more than one "
+            "variable-sized dimension"
         )
     if -1 in shape:
         known = math.prod(size for size in shape if size != -1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -111,14 +112,16 @@ class _Front:
         self._body_timeout_s = body_timeout_s
 
     def routes(self) -> Iterator[Route]:
+        # Triton's asynchronous client says that it accepts compressed answers, and reads those to inference alone.
+        plain = partial(answering, compresses=False)
         of_models: dict[tuple[str, str], ASGIApp] = {
             ("POST", "/infer"): self._infer,
             ("POST", "/generate"): answering(self._generate),
             ("POST", "/generate_stream"): answering(self._generate_stream),
-            ("GET", ""): answering(self._metadata),
-            ("GET", "/ready"): answering(self._model_ready),
-            ("GET", "/config"): answering(self._config),
-            ("GET", "/stats"): answering(self._stats),
+            ("GET", ""): plain(self._metadata),
+            ("GET", "/ready"): plain(self._model_ready),
+            ("GET", "/config"): plain(self._config),
+            ("GET", "/stats"): plain(self._stats),
         }
         others = {
             ("GET", "/v2"): self._server,
@@ -139,7 +142,7 @@ class _Front:
         # In this order: "stats" is no name of a model.
         yield from of("POST")
         for (method, path), handler in others.items():
-            yield Route(path, answering(handler), methods=[method])
+            yield Route(path, plain(handler), methods=[method])
         yield from shared_memory_routes(self._shared, self._document)
         yield from of("GET")
 

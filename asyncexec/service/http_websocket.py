@@ -136,7 +136,7 @@ class _Connection:
         self._ending = asyncio.Event()
         self._has_left = False
         self._reader: asyncio.Task[Any] | None = None  # while it waits for a message
-        self._exchanging: asyncio.Task[None] | None = None
+        self._exchanging: asyncio.Task[bool] | None = None
 
     async def serve(self) -> None:
         """Answer the messages that come, until the client leaves or stop_reading() is called."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -314,9 +314,12 @@ class Model:
         specs = self.signature.inputs
         missing = [name for name, spec in specs.items() if name not in given and not spec.is_optional]
         if missing:
+            least, most = sum(not spec.is_optional for spec in specs.values()), len(specs)
+            expected = f"{most} inputs" if least == most else f"number of inputs between {least} and {most}"
             raise InvalidArgumentError(
-                f"expected {len(specs)} inputs but got {len(given)} inputs for model '{self.name}'. Got input(s) "
-                f"{list(given)}, but missing required input(s) {missing}. Please provide all required input(s)."
+                f"expected {expected} but got {len(given)} inputs for model '{self.name}'. Got input(s) "
+                f"{_listed(given)}, but missing required input(s) {_listed(missing)}. "
+                "Please provide all required input(s)."
             )
 
     def _check_rows(self, request: InferRequest) -> None:
@@ -451,3 +454,7 @@ def as_tensor(datatype: str, value: Any) -> InferTensor:
     else:
         array = np.asarray(value)
     return InferTensor(datatype, array)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"[{','.join(map(repr, names))}]"  # clients of Triton look for it without spaces
