@@ -30,6 +30,8 @@ NUM_BATCHED_CALLERS: Final = 64
 LEAST_GAIN: Final = 4
 WARM_ROUNDS: Final = 3
 
+CALLS: Final = ("json", "binary", "grpc", "stream")
+
 Ask = Callable[[], Awaitable[None]]
 
 
@@ -69,9 +71,10 @@ async def server(name: str) -> AsyncIterator[Server]:
 def json_body(model: str = "identity", shape: Sequence[int] = (NUM_FLOATS,)) -> tuple[str, dict[str, str], bytes]:
     """The path, headers and body of a request in JSON."""
     values = np.ones(shape, np.float32)
-    name = "x" if model == "identity" else "images"
+    name = "images" if model.startswith("digits") else "x"
     given = {"name": name, "datatype": "FP32", "shape": list(shape), "data": values.ravel().tolist()}
-    return f"/v2/models/{model}/infer", {}, require("orjson", extra="serve").dumps({"inputs": [given]})
+    headers = {"Content-Type": "application/json"}
+    return f"/v2/models/{model}/infer", headers, require("orjson", extra="serve").dumps({"inputs": [given]})
 
 
 def binary_body() -> tuple[str, dict[str, str], bytes]:
@@ -112,12 +115,9 @@ async def http_caller(port: int, path: str, headers: dict[str, str], body: bytes
 @asynccontextmanager
 async def grpc_caller(port: int) -> AsyncIterator[Ask]:
     """Asks over one channel."""
-    from asyncexec.service.protocol_messages import SERVICE, message
+    from asyncexec.service.protocol_messages import SERVICE
 
-    request = message("ModelInferRequest")(model_name="identity")
-    request.inputs.add(name="x", datatype="FP32", shape=[NUM_FLOATS])
-    request.raw_input_contents.append(np.ones(NUM_FLOATS, np.float32).tobytes())
-    data = request.SerializeToString()
+    data = _infer_message()
     grpc = require("grpc", extra="serve")
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.unary_unary(f"/{SERVICE}/ModelInfer")
@@ -126,6 +126,34 @@ async def grpc_caller(port: int) -> AsyncIterator[Ask]:
             await call(data)
 
         yield ask
+
+
+@asynccontextmanager
+async def stream_caller(port: int) -> AsyncIterator[Ask]:
+    """Asks on one stream that stays open, one request at a time."""
+    from asyncexec.service.protocol_messages import SERVICE
+
+    data = _infer_message()
+    grpc = require("grpc", extra="serve")
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stream = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")()
+
+        async def ask() -> None:
+            await stream.write(data)
+            await stream.read()
+
+        yield ask
+        stream.cancel()
+
+
+def _infer_message() -> bytes:
+    from asyncexec.service.protocol_messages import message
+
+    request = message("ModelInferRequest")(model_name="identity")
+    request.inputs.add(name="x", datatype="FP32", shape=[NUM_FLOATS])
+    request.raw_input_contents.append(np.ones(NUM_FLOATS, np.float32).tobytes())
+    data: bytes = request.SerializeToString()
+    return data
 
 
 async def _ask_all(askers: Sequence[Ask], count: int) -> None:
@@ -153,6 +181,8 @@ async def _race(call: str, settings: Settings) -> Any:
 def _caller(call: str, found: Server) -> Any:
     if call == "grpc":
         return grpc_caller(found.grpc)
+    if call == "stream":
+        return stream_caller(found.grpc)
     return http_caller(found.http, *(json_body() if call == "json" else binary_body()))
 
 
@@ -199,8 +229,8 @@ def measure_batches(settings: Settings) -> Row:
     return Row("service_batches", "µs a request", times, (target,))
 
 
-_CAN_SERVE: Final = all(map(is_installed, ("grpc", "orjson", "starlette", "uvicorn")))
+CAN_SERVE: Final = all(map(is_installed, ("grpc", "orjson", "starlette", "uvicorn")))
 BENCHMARKS: Final = (
-    *(Benchmark(f"service_{call}", partial(measure_cpu, call)) for call in ("json", "binary", "grpc") if _CAN_SERVE),
-    *((Benchmark("service_batches", measure_batches),) if _CAN_SERVE else ()),
+    *(Benchmark(f"service_{call}", partial(measure_cpu, call)) for call in CALLS if CAN_SERVE),
+    *((Benchmark("service_batches", measure_batches),) if CAN_SERVE else ()),
 )

@@ -20,6 +20,11 @@ import asyncexec as ax
 from asyncexec.framework.extras import require
 
 NUM_FLOATS: Final = 16
+NUM_INSTANCES: Final = 4
+SERVICE_S: Final = 0.02
+CAPACITY: Final = NUM_INSTANCES / SERVICE_S  # requests a second
+MOST_QUEUED: Final = 20
+TICK_S: Final = 0.001
 DIGITS: Final = Path(ax.__file__).parent / "cli" / "demo_data" / "model.pb"
 HEADER: Final = "Inference-Header-Content-Length"
 
@@ -51,6 +56,61 @@ async def ours() -> AsyncIterator[tuple[int, int]]:
     async with ax.service.serving(models, http_port=0, grpc_port=0) as ports:
         assert ports.grpc is not None
         yield ports.http, ports.grpc
+
+
+def queued() -> ax.service.ModelSource:
+    """A model that bears CAPACITY requests a second, and lets MOST_QUEUED wait."""
+
+    @ax.op(outputs=[ax.float32])
+    async def take_time(x: Any) -> Any:
+        await asyncio.sleep(SERVICE_S)
+        return x
+
+    with ax.Graph() as graph:
+        y = take_time(ax.placeholder(ax.float32, [None], name="x"))
+    policy = {"default_queue_policy": {"max_queue_size": MOST_QUEUED}}
+    config = {"instance_group": [{"count": NUM_INSTANCES}], "dynamic_batching": policy}
+    return ax.service.ModelSource(graph, outputs={"y": y}, config=config)
+
+
+class Ticker:
+    """Tells how long the event loop's thread worked, at most, while a timer that was due did not run."""
+
+    def __init__(self) -> None:
+        self.most_ns = 0
+        self._task = asyncio.create_task(self._tick())
+
+    async def _tick(self) -> None:
+        while True:
+            begun = time.thread_time_ns()
+            await asyncio.sleep(TICK_S)
+            self.most_ns = max(self.most_ns, time.thread_time_ns() - begun)
+
+    def model(self) -> ax.service.ModelSource:
+        """Input x, whatever it is; output y: the milliseconds since it was asked before."""
+
+        @ax.op(outputs=[ax.float32])
+        async def lag(x: Any) -> Any:
+            found, self.most_ns = self.most_ns, 0
+            return np.array([found / 1e6], np.float32)
+
+        with ax.Graph() as graph:
+            y = lag(ax.placeholder(ax.float32, [None], name="x"))
+        return ax.service.ModelSource(graph, outputs={"y": y})
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+
+@asynccontextmanager
+async def overloaded() -> AsyncIterator[tuple[int, int]]:
+    """The service, with a model of a known capacity, and one that tells of the event loop."""
+    ticker = Ticker()
+    models = {"queued": queued(), "lag": ticker.model()}
+    async with ax.service.serving(models, http_port=0, grpc_port=0) as ports:
+        assert ports.grpc is not None
+        yield ports.http, ports.grpc
+    ticker.stop()
 
 
 @asynccontextmanager
@@ -120,6 +180,11 @@ def _grpc_handler() -> Any:
 
     grpc = require("grpc", extra="serve")
     request_class, response_class = message("ModelInferRequest"), message("ModelInferResponse")
+    stream_response_class = message("ModelStreamInferResponse")
+
+    async def infer_all(requests: Any, context: Any) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield stream_response_class(infer_response=await infer(request, context))
 
     async def infer(request: Any, context: Any) -> Any:
         (given,) = request.inputs
@@ -136,10 +201,13 @@ def _grpc_handler() -> Any:
     handler = grpc.unary_unary_rpc_method_handler(
         infer, request_class.FromString, lambda response: response.SerializeToString()
     )
-    return grpc.method_handlers_generic_handler(SERVICE, {"ModelInfer": handler})
+    stream = grpc.stream_stream_rpc_method_handler(
+        infer_all, request_class.FromString, lambda response: response.SerializeToString()
+    )
+    return grpc.method_handlers_generic_handler(SERVICE, {"ModelInfer": handler, "ModelStreamInfer": stream})
 
 
-SERVERS: Final[dict[str, Callable[[], Any]]] = {"ours": ours, "by_hand": by_hand}
+SERVERS: Final[dict[str, Callable[[], Any]]] = {"ours": ours, "by_hand": by_hand, "overloaded": overloaded}
 
 
 async def main(make: Callable[[], Any], is_over: Callable[[], Awaitable[object]]) -> None:
