@@ -6,9 +6,14 @@ import json
 import logging
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None  # type: ignore[assignment]
 
 import asyncexec as ax
 from asyncexec.cli.reporting import DebugOption, failures_reported
@@ -19,6 +24,9 @@ _demo = LazyModule("asyncexec.cli.serve_demo.models")
 
 if TYPE_CHECKING:
     from asyncexec.service.server import Ports
+
+
+_MOST_FILES: Final = 2**20
 
 
 class ModelControl(StrEnum):
@@ -116,6 +124,8 @@ def serve(
         if token_file is not None and not tokens:
             raise InvalidArgumentError(f"there is no token in {token_file}")
 
+        _allow_many_connections()
+
         async def main() -> None:
             await service.serve(
                 models,
@@ -134,6 +144,14 @@ def serve(
             )
 
         ax.run(main)
+
+
+def _allow_many_connections() -> None:
+    """Let the process have as many open files as the system allows: shells allow 1024 by themselves."""
+    if resource is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _tell(models: Any, ports: Ports, has_page: bool, *, is_encrypted: bool) -> None:

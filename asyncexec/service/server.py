@@ -37,6 +37,9 @@ _LOGGER: Final = logging.getLogger("asyncexec.service")
 _FREE_CALLS: Final = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady", *FREE_CALLS)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG: Final = 2048
+# A client that has vanished without a word is noticed after two minutes or so.
+_KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+_PING_MS, _PONG_MS = 60_000, 60_000  # the same over gRPC
 _MOST_STREAMS: Final = 1000  # of a connection over gRPC
 
 
@@ -207,6 +210,10 @@ def _listen(host: str, port: int) -> socket.socket:
     listening = socket.socket(family, kind, proto)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its connections inherit that
+        for name, value in _KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         listening.bind(address)
         listening.listen(_BACKLOG)
         listening.setblocking(False)
@@ -231,6 +238,8 @@ def _grpc_server(guard: Guard, host: str, port: int, tls: Tls | None, max_bytes:
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
             ("grpc.max_concurrent_streams", _MOST_STREAMS),
+            ("grpc.keepalive_time_ms", _PING_MS),
+            ("grpc.keepalive_timeout_ms", _PONG_MS),
         ],
     )
     server.add_generic_rpc_handlers((guard,))

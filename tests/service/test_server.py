@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.service import http_server, server
 from asyncexec.service.app import create_app
 from asyncexec.service.http_server import BoundedProtocol
 from asyncexec.service.protocol_messages import SERVICE, message
@@ -200,6 +201,52 @@ async def test_callers_that_keep_their_connections_are_told_to_close_them() -> N
     writer.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only there is no answer to be had from who is there")
+@pytest.mark.one_of("loop")
+async def test_a_client_that_has_vanished_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncexec.service.server._KEEP_ALIVE", dict.fromkeys(server._KEEP_ALIVE, 1))
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    @ax.op
+    async def wait_long(x: float) -> float:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cancelled.set()
+        return x
+
+    with ax.Graph() as graph:
+        wait_long(ax.placeholder(ax.float64, [], name="x"), name="y")
+    body = b'{"inputs":[{"name":"x","datatype":"FP64","shape":[],"data":[1]}]}'
+    async with serving({"m": graph}, http_port=0, grpc_port=None) as ports:
+        caller = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", ports.http))
+        caller.send(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await begun.wait()
+        http_server._drop_packets(caller)  # its system hears and says nothing from now on
+        await cancelled.wait()
+        caller.close()
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncexec.service.http_server._STUCK_S", 0.05)
+    lost, lose = asyncio.Event(), BoundedProtocol.connection_lost
+
+    def note(connection: BoundedProtocol, error: Exception | None) -> None:
+        lost.set()
+        lose(connection, error)
+
+    monkeypatch.setattr(BoundedProtocol, "connection_lost", note)
+    with ax.Graph() as graph:
+        ax.fill(ax.placeholder(ax.int32, [1], name="x"), ax.constant(0.0, ax.float32), name="y")
+    body = b'{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[4000000]}]}'
+    async with serving({"m": graph}, http_port=0, grpc_port=None) as ports:
+        caller = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", ports.http))
+        caller.send(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await lost.wait()
+        caller.close()
+
+
 async def test_what_has_arrived_when_connections_are_closed_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     request, loop = START + b"\r\n", asyncio.get_running_loop()
     close = BoundedProtocol.shutdown
@@ -288,5 +335,10 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         port = int(where.split(",")[0].rpartition(":")[2])
         answer = httpx.post(f"http://127.0.0.1:{port}/v2/models/m/infer", json={"inputs": INPUTS})
         assert answer.json()["outputs"][0]["data"] == [7.0] * 3
+        if sys.platform == "linux":  # it may have many connections
+            import resource
+
+            soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+            assert soft == min(hard, 2**20)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
