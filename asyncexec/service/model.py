@@ -273,7 +273,8 @@ class Model:
         if not names:
             return self._all_outputs
         if len(set(names)) < len(names):
-            raise InvalidArgumentError(f"an output is asked for twice of model '{self.name}': {', '.join(names)}")
+            twice = next(name for i, name in enumerate(names) if name in names[:i])
+            raise InvalidArgumentError(f"output '{twice}' already exists in request for model '{self.name}'")
         return [self._spec_of(name, "output") for name in names]
 
     def _spec_of(self, name: str, role: str) -> TensorSpec:

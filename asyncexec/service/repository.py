@@ -236,7 +236,10 @@ class ModelRepository:
             raise InvalidArgumentError(
                 f"parameter 'config' of a load has more than {_MOST_CONFIG} bytes: {len(config)}"
             )
-        read = None if config is None else await asyncio.to_thread(parse_json, config, f"the config of '{name}'")
+        try:
+            read = None if config is None else await asyncio.to_thread(parse_json, config, f"the config of '{name}'")
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"failed to load '{name}', {one_line(error)}") from None
         if self._is_closed:
             raise UnavailableError(f"'{name}' is not loaded: the repository is closed")
         await self._finished(self._begin(self._load(name, read, version_policy), self._loading))

@@ -32,7 +32,7 @@ async def test_all_outputs_and_those_that_are_wanted() -> None:
         ({"x": rows(1)}, None, "expected 2 inputs but got 1 inputs for model 'm'"),
         ({"x": rows(1), "y": rows(1), "z": rows(1)}, None, "unexpected inference input 'z' for model 'm'"),
         ({"x": rows(1), "y": rows(1)}, ["z"], "unexpected inference output 'z' for model 'm'"),
-        ({"x": rows(1), "y": rows(1)}, ["sum", "sum"], "asked for twice"),
+        ({"x": rows(1), "y": rows(1)}, ["sum", "sum"], "output 'sum' already exists in request"),
         (
             {"x": InferTensor("INT32", np.zeros((1, 3), np.int32)), "y": rows(1)},
             None,
