@@ -117,7 +117,7 @@ async def test_what_cannot_be_loaded(tmp_path: Path, name: str) -> None:
         await repository.load(name)
     with pytest.raises(ax.errors.UnimplementedError, match="only 'config'"):
         await repository.load("sum", {"file:1/model.pb": b""})
-    with pytest.raises(ax.errors.InvalidArgumentError, match="failed to load 'sum', .* is no model configuration"):
+    with pytest.raises(ax.errors.InvalidArgumentError, match=r"failed to load 'sum', .* is no model configuration"):
         await repository.load("sum", {"config": "{"})
     await repository.close()
 

@@ -1,0 +1,1 @@
+"""Triton's own public tests, run unchanged against the service.  See ``__main__``."""
