@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,7 @@ from asyncexec.service.queueing import AnswersInOrder, RequestQueues
 from asyncexec.service.recent_calls import RecentCalls
 from asyncexec.service.requests import US_PER_S, InferRequest, InferResponse, InferTensor, OutputOptions
 from asyncexec.service.response_cache import ResponseCache, content_key
-from asyncexec.service.signature import Signature, TensorSpec
+from asyncexec.service.signature import Signature, TensorSpec, missing_inputs
 from asyncexec.session.direct_session import Session
 from asyncexec.session.session_config import RunOptions, SessionConfig
 
@@ -273,8 +273,7 @@ class Model:
         if not names:
             return self._all_outputs
         if len(set(names)) < len(names):
-            twice = next(name for i, name in enumerate(names) if name in names[:i])
-            raise InvalidArgumentError(f"output '{twice}' already exists in request for model '{self.name}'")
+            raise InvalidArgumentError(f"output '{max(names, key=names.count)}' already exists in request")
         return [self._spec_of(name, "output") for name in names]
 
     def _spec_of(self, name: str, role: str) -> TensorSpec:
@@ -315,13 +314,7 @@ class Model:
         specs = self.signature.inputs
         missing = [name for name, spec in specs.items() if name not in given and not spec.is_optional]
         if missing:
-            least, most = sum(not spec.is_optional for spec in specs.values()), len(specs)
-            expected = f"{most} inputs" if least == most else f"number of inputs between {least} and {most}"
-            raise InvalidArgumentError(
-                f"expected {expected} but got {len(given)} inputs for model '{self.name}'. Got input(s) "
-                f"{_listed(given)}, but missing required input(s) {_listed(missing)}. "
-                "Please provide all required input(s)."
-            )
+            raise missing_inputs(self.name, specs, given, missing)
 
     def _check_rows(self, request: InferRequest) -> None:
         limit = self._most_rows
@@ -455,7 +448,3 @@ def as_tensor(datatype: str, value: Any) -> InferTensor:
     else:
         array = np.asarray(value)
     return InferTensor(datatype, array)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return f"[{','.join(map(repr, names))}]"  # clients of Triton look for it without spaces

@@ -234,3 +234,20 @@ def _fits(shape: TensorShape, dims: list[int]) -> bool:
     return len(shape.dims) == len(dims) and all(
         size is None or wanted in (_ANY, size) for size, wanted in zip(shape.dims, dims, strict=True)
     )
+
+
+def missing_inputs(
+    model: str, specs: Mapping[str, TensorSpec], given: Iterable[str], missing: Iterable[str]
+) -> InvalidArgumentError:
+    """The error of a request to *model* that has the inputs *given*, and not those that are *missing*."""
+    given = list(given)
+    least, most = sum(not spec.is_optional for spec in specs.values()), len(specs)
+    expected = f"{most} inputs" if least == most else f"number of inputs between {least} and {most}"
+    return InvalidArgumentError(
+        f"expected {expected} but got {len(given)} inputs for model '{model}'. Got input(s) {_listed(given)}, but "
+        f"missing required input(s) {_listed(missing)}. Please provide all required input(s)."
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"[{','.join(map(repr, names))}]"  # clients of Triton look for them without spaces
