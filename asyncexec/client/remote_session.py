@@ -111,9 +111,10 @@ class RemoteSession:
         return await wanted.decode(data, python_scalars=python_scalars)
 
     def _with_options(self, options: RunOptions) -> tuple[float | None, bool]:
-        for name in ("trace", "output_partition_graphs", "output_pass_graphs"):
+        for name in ("trace", "output_partition_graphs", "output_pass_graphs", "queue"):
             if getattr(options, name):
-                raise UnimplementedError(f"a remote run has no RunOptions.{name}")
+                hint = 'parameters={"priority": 1}' if name == "queue" else None
+                raise UnimplementedError(f"a remote run has no RunOptions.{name}", hint=hint)
         asked = options.python_scalars
         return options.timeout or self._timeout_s, self._python_scalars if asked is None else asked
 

@@ -62,7 +62,7 @@ class InferenceApp:
         self._tokens = Tokens(tokens)
         self._metrics = Metrics(repository)
         self._description = orjson.dumps(document(has_tokens=bool(tokens)))
-        self._sockets = WebSockets(repository, max_body_bytes)
+        self._sockets = WebSockets(repository, max_body_bytes, self.shared_memory)
         others = [Route("/metrics", self._tell_metrics), Route("/v2/openapi.json", self._describe)]
         self._routes = http_app(
             repository,

@@ -89,6 +89,8 @@ class DecoupledModel(Model):
             async with aclosing(self._results(wanted, feeds, self._deadline_s(request))) as results:
                 async for values in results:
                     outputs = {spec.name: as_output(spec, value) for spec, value in zip(wanted, values, strict=True)}
+                    if request.output_options is not None:
+                        outputs = await self._as_wanted(outputs, request.output_options)
                     yield InferResponse(self.name, self.version, request.id, outputs)
         except (asyncio.CancelledError, GeneratorExit):
             self.statistics.note_cancelled(CLOCK.now_ns() - begin_ns)

@@ -14,12 +14,11 @@ from typing import Final, NamedTuple, TypeAlias
 
 import grpc
 
-from asyncexec.framework.errors import OpError, UnimplementedError
+from asyncexec.framework.errors import OpError
 from asyncexec.service.exchange import Asked, Exchange, is_cancelled
 from asyncexec.service.grpc_calls import CANCELLED, INTERNAL, Context, Failure, failure_of, read_message
 from asyncexec.service.grpc_codec import fill_response, request_of, set_parameters
 from asyncexec.service.http_body import off_loop
-from asyncexec.service.model import Model
 from asyncexec.service.open_streams import SHUTTING_DOWN, OpenStreams
 from asyncexec.service.protocol_messages import STATUS, message
 from asyncexec.service.repository import ModelRepository
@@ -99,7 +98,7 @@ class StreamHandler:
         """What answers *request*, as it is ready."""
         try:
             model = self._repository.model(request.model_name, request.model_version)
-            async with aclosing(self._responses(model, request, is_decoupled=is_decoupled)) as responses:
+            async with aclosing(self._shared.responses(model, request)) as responses:
                 async for response in responses:
                     encode = partial(self._encoded, response, is_final=not is_decoupled)
                     yield await off_loop(response.num_bytes, encode)
@@ -118,18 +117,6 @@ class StreamHandler:
             return
         if is_decoupled and request.parameters.get(WANTS_FINAL) is True:
             yield self._encoded(InferResponse(model.name, model.version, request.id, {}), is_final=True)
-
-    async def _responses(
-        self, model: Model, request: InferRequest, *, is_decoupled: bool
-    ) -> AsyncGenerator[InferResponse, None]:
-        if not is_decoupled:
-            yield await self._shared.infer(model, request)
-            return
-        if request.shared_inputs is not None or request.output_options is not None:
-            raise UnimplementedError("tensors of decoupled models are neither in shared memory nor classes")
-        async with aclosing(model.responses(request)) as responses:
-            async for response in responses:
-                yield response
 
     def _encoded(self, answer: InferResponse, *, is_final: bool) -> bytes:
         response = self._response_class()

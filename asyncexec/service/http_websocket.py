@@ -34,6 +34,7 @@ from asyncexec.service.http_errors import error_response
 from asyncexec.service.model import Model
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import IS_FINAL, WANTS_FINAL, InferResponse
+from asyncexec.service.shared_memory import SharedMemory
 
 Answer: TypeAlias = str | bytes
 
@@ -44,10 +45,14 @@ _LOGGER: Final = logging.getLogger("asyncexec.service")
 
 
 class WebSockets:
-    """Those that are open, to the models of *repository*; their messages have at most *max_bytes*."""
+    """Those that are open, to the models of *repository*; their messages have at most *max_bytes*.
 
-    def __init__(self, repository: ModelRepository, max_bytes: int) -> None:
+    Tensors may be in *shared*.
+    """
+
+    def __init__(self, repository: ModelRepository, max_bytes: int, shared: SharedMemory | None = None) -> None:
         self._repository = repository
+        self._shared = shared or SharedMemory()
         self._max_bytes = max_bytes
         self._open: set[_Connection] = set()
         self._is_ending = False
@@ -83,7 +88,7 @@ class WebSockets:
         except OpError as error:
             await deny(error_response(error), socket.scope, socket.receive, socket.send)
             return
-        connection = _Connection(socket, self._repository, (name, version), self._max_bytes)
+        connection = _Connection(socket, self._repository, (name, version), self._max_bytes, self._shared)
         self._open.add(connection)
         try:
             await socket.accept()
@@ -127,7 +132,15 @@ class _Refused(NamedTuple):
 class _Connection:
     """One WebSocket; has_ended is set when it is closed, or the client has gone."""
 
-    def __init__(self, socket: WebSocket, repository: ModelRepository, asked: tuple[str, str], max_bytes: int) -> None:
+    def __init__(
+        self,
+        socket: WebSocket,
+        repository: ModelRepository,
+        asked: tuple[str, str],
+        max_bytes: int,
+        shared: SharedMemory,
+    ) -> None:
+        self._shared = shared
         self.has_ended: asyncio.Event = asyncio.Event()
         self._socket = socket
         self._repository = repository
@@ -223,7 +236,7 @@ class _Connection:
         request = call.request
         try:
             model = self._repository.model(*self._asked)
-            async with aclosing(model.responses(request)) as responses:
+            async with aclosing(self._shared.responses(model, request)) as responses:
                 async for response in responses:
                     yield await _encoded(call, response, is_final=False if is_decoupled else None)
         except asyncio.CancelledError:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 from weakref import finalize
 
 import numpy as np
@@ -39,6 +40,9 @@ class Callee(Protocol):
 
     def infer(self, request: InferRequest) -> Coroutine[Any, Any, InferResponse]:
         """The answer to *request*."""
+
+    def responses(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        """The answers to *request*."""
 
 
 class Region:
@@ -90,6 +94,9 @@ class Region:
 
     def _truncated(self) -> InvalidArgumentError:
         return InvalidArgumentError(f"the object of shared memory region '{self.name}' has become smaller")
+
+
+Parts: TypeAlias = Mapping[str, tuple[Region, SharedPart]]  # of outputs by name
 
 
 class SharedMemory:
@@ -193,17 +200,33 @@ class SharedMemory:
             return model.infer(request)
         return self._infer(model, request)
 
+    def responses(self, model: Callee, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        """The answers of *model* to *request*; errors as of infer()."""
+        if request.shared_inputs is None and request.output_options is None:
+            return model.responses(request)
+        return self._responses(model, request)
+
     async def _infer(self, model: Callee, request: InferRequest) -> InferResponse:
+        parts = self._parts(request)
+        return await _written(await model.infer(await self._with_inputs(request)), parts)
+
+    async def _responses(self, model: Callee, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        parts = self._parts(request)
+        async with aclosing(model.responses(await self._with_inputs(request))) as responses:
+            async for response in responses:
+                yield await _written(response, parts)
+
+    def _parts(self, request: InferRequest) -> Parts:
+        """Where in shared memory outputs of *request* are to lie."""
         parts = {name: each.part for name, each in (request.output_options or {}).items() if each.part is not None}
-        outputs = {name: self._region(part) for name, part in parts.items()}
-        if request.shared_inputs is not None:
-            shared = await self._inputs(request.shared_inputs)
-            request = request._replace(inputs={**request.inputs, **shared}, shared_inputs=None)
-        response = await model.infer(request)
-        if not outputs:
-            return response
-        size = sum(response.outputs[name].array.nbytes for name in outputs if name in response.outputs)
-        return await off_loop(size, lambda: _written(response, outputs, parts))
+        return {name: (self._region(part), part) for name, part in parts.items()}
+
+    async def _with_inputs(self, request: InferRequest) -> InferRequest:
+        """*request* with the inputs that are in shared memory."""
+        if request.shared_inputs is None:
+            return request
+        shared = await self._inputs(request.shared_inputs)
+        return request._replace(inputs={**request.inputs, **shared}, shared_inputs=None)
 
     async def _inputs(self, shared: Mapping[str, SharedInput]) -> dict[str, InferTensor]:
         read = [(name, each, self._region(each.part)) for name, each in shared.items()]
@@ -229,26 +252,27 @@ def _read(name: str, shared: SharedInput, region: Region) -> InferTensor:
     return InferTensor(shared.datatype, from_raw(name, shared.datatype, shared.shape, data))
 
 
-def _written(response: InferResponse, regions: dict[str, Region], parts: dict[str, SharedPart]) -> InferResponse:
-    """*response* with the outputs that are wanted there in *parts* of *regions*."""
-    return response._replace(outputs=dict(_placed(response, regions, parts)))
+async def _written(response: InferResponse, parts: Parts) -> InferResponse:
+    """*response* with those outputs in *parts* of regions that are wanted there."""
+    if not parts:
+        return response
+    size = sum(response.outputs[name].array.nbytes for name in parts if name in response.outputs)
+    return await off_loop(size, lambda: response._replace(outputs=dict(_placed(response, parts))))
 
 
-def _placed(
-    response: InferResponse, regions: dict[str, Region], parts: dict[str, SharedPart]
-) -> Iterator[tuple[str, InferTensor]]:
+def _placed(response: InferResponse, parts: Parts) -> Iterator[tuple[str, InferTensor]]:
     for name, tensor in response.outputs.items():
-        part = parts.get(name)
-        if part is None:
+        if name not in parts:
             yield name, tensor
             continue
+        region, part = parts[name]
         data = _bytes_of(tensor)
         if len(data) > part.byte_size:
             raise InvalidArgumentError(
                 f"shared memory size specified with the request for output '{name}' ({part.byte_size} bytes) should be "
                 f"at least {len(data)} bytes to hold the results"
             )
-        regions[name].write(part, data)
+        region.write(part, data)
         yield name, tensor._replace(part=part._replace(byte_size=len(data)))
 
 
