@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,28 @@ async def test_tensors_are_read_from_and_written_to_regions(shared: SharedMemory
     beside = await shared.infer(model, request(x=SharedPart("all", SIZE, SIZE)))
     assert beside.outputs["sum"].part is None
     assert beside.outputs["sum"].array.tolist() == [[11, 22, 33]]
+    await model.close()
+
+
+async def test_each_of_several_answers_is_in_its_region(shared: SharedMemory, objects: Path) -> None:
+    async def counted(x: Any) -> AsyncIterator[Any]:
+        for i in range(2):
+            yield x + i
+
+    with ax.Graph() as graph:
+        ax.placeholder(ax.float32, [3], name="x")
+        ax.identity(ax.source(counted, ax.float32, [3], name="items"), name="y")
+    shared.register("all", "rows", 0, 4 * SIZE)
+    model = model_of(graph)
+    into = SharedPart("all", SIZE, 2 * SIZE)
+    inputs = {"x": SharedInput("FP32", (3,), SharedPart("all", SIZE))}
+    wanted = InferRequest("m", {}, ["y"], shared_inputs=inputs, output_options={"y": OutputOptions(part=into)})
+    found = []
+    async with aclosing(shared.responses(model, wanted)) as responses:
+        async for response in responses:
+            assert response.outputs["y"].part == into
+            found.append(np.frombuffer((objects / "rows").read_bytes()[2 * SIZE : 3 * SIZE], np.float32).tolist())
+    assert found == [[1, 2, 3], [2, 3, 4]]
     await model.close()
 
 
