@@ -52,7 +52,7 @@ def grpc_handler(
         "SystemSharedMemoryUnregister": calls.system_shared_memory_unregister,
         "CudaSharedMemoryStatus": calls.cuda_shared_memory_status,
         "CudaSharedMemoryRegister": calls.cuda_shared_memory,
-        "CudaSharedMemoryUnregister": calls.cuda_shared_memory,
+        "CudaSharedMemoryUnregister": calls.cuda_shared_memory_unregister,
         "TraceSetting": calls.trace_setting,
         "LogSettings": calls.log_settings,
     }
@@ -154,6 +154,9 @@ class _Calls:
 
     async def cuda_shared_memory_status(self, _request: Any) -> Any:
         return message("CudaSharedMemoryStatusResponse")()
+
+    async def cuda_shared_memory_unregister(self, _request: Any) -> Any:
+        return message("CudaSharedMemoryUnregisterResponse")()
 
     async def cuda_shared_memory(self, _request: Any) -> NoReturn:
         raise UnimplementedError(NO_CUDA)

@@ -46,12 +46,16 @@ def shared_memory_routes(
     async def no_regions(_: Request) -> Response:
         return json_response([])
 
+    async def nothing(request: Request) -> Response:
+        await document(request)
+        return Response()  # clients of system shared memory begin by giving back all of both
+
     async def no_cuda(_: Request) -> Response:
         raise UnimplementedError(NO_CUDA)
 
     for prefix, told, taken, given_back in (
         (_SYSTEM, status, register, unregister),
-        (_CUDA, no_regions, no_cuda, no_cuda),
+        (_CUDA, no_regions, no_cuda, nothing),
     ):
         region = f"{prefix}/region/{{name}}"
         yield Route(f"{prefix}/status", answering(told), methods=["GET"])
