@@ -28,14 +28,7 @@ from tests.service.triton_qa.suites import (
     EXPLICIT,
     NO_EXAMPLE,
     NOT_RUN,
-    SUITES,
-    Suite,
-    examples,
-)
-    EXAMPLE_OPTIONS,
-    EXAMPLE_REASONS,
-    NO_EXAMPLE,
-    NOT_RUN,
+    SHARED,
     SUITES,
     Suite,
     examples,
@@ -83,6 +76,17 @@ def _wait_until_ready(process: subprocess.Popen[bytes]) -> None:
 
 def tests_of(suite: Suite, checkout: Path) -> list[Row]:
     """What becomes of each test of *suite*."""
+    if not suite.is_apart:
+        return _rows(suite, _results(suite, checkout, list(suite.left_out)))
+    found = []
+    for name, outcome, told in _results(suite, checkout, [""]):  # of none, but their names
+        is_left_out = any(part in name for part in suite.left_out)
+        found += [(name, outcome, told)] if is_left_out else _results(suite, checkout, [f"={name}"])
+    return _rows(suite, found)
+
+
+def _results(suite: Suite, checkout: Path, parts: Sequence[str]) -> list[Row]:
+    """The names of tests, what became of them, and what they told; *parts* are those of ``runner.py``."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for each in ("common", suite.folder):
@@ -92,7 +96,7 @@ def tests_of(suite: Suite, checkout: Path) -> list[Row]:
         with service(suite.models, suite.options, folder) as pid:
             environment = os.environ | suite.environment | {"SERVER_PID": str(pid), "TRITONSERVER_IPADDR": "localhost"}
             environment.pop("PYTHONPATH", None)
-            command = [sys.executable, str(RUNNER), suite.module, str(results), *suite.left_out]
+            command = [sys.executable, str(RUNNER), suite.module, str(results), *parts]
             try:
                 done = subprocess.run(
                     command,
@@ -102,19 +106,21 @@ def tests_of(suite: Suite, checkout: Path) -> list[Row]:
                     text=True,
                     timeout=MODULE_S,
                 )
+                failure = done.stderr.strip().splitlines()[-1] if done.returncode else ""
             except subprocess.TimeoutExpired:
-                done = None
-        found = [_row(suite, *json.loads(line)) for line in results.read_text().splitlines()]
-        found = [(name, outcome, told) for name, outcome, told in found if told or outcome != "left out"]
-        if done is None:
-            found.append((suite.name, "fail", f"it took more than {MODULE_S} s"))
-        elif done.returncode:
-            found.append((suite.name, "fail", _one_line(done.stderr.strip().splitlines()[-1])))
-        return found
+                failure = f"it took more than {MODULE_S} s"
+        found: list[Row] = [json.loads(line) for line in results.read_text().splitlines()]
+        return [*found, (suite.module, "fail", failure)] if failure else found
+
+
+def _rows(suite: Suite, results: Sequence[Row]) -> list[Row]:
+    found = [_row(suite, *result) for result in results]
+    return [(name, outcome, told) for name, outcome, told in found if told or outcome != "left out"]
 
 
 def _row(suite: Suite, test: str, outcome: str, told: str) -> Row:
-    name = f"{suite.name}: {test.removeprefix(f'{suite.module}.')}"
+    kinds = "".join(f", {value}" for name, value in suite.environment.items() if name == "CLIENT_TYPE")
+    name = f"{suite.name}{kinds}: {test.removeprefix(f'{suite.module}.')}"
     known = suite.left_out if outcome == "left out" else suite.reasons
     reason = next((reason for part, reason in known.items() if part in test), None)
     if outcome == "fail" and reason is not None:
@@ -133,7 +139,7 @@ def examples_of(checkout: Path) -> list[Row]:
     alone = [path for path in paths if path.stem.endswith("_model_control")]
     found: list[Row] = []
     for group in ([path for path in paths if path not in alone], *([path] for path in alone)):
-        with tempfile.TemporaryDirectory() as name, service(examples(), EXPLICIT, Path(name)):
+        with tempfile.TemporaryDirectory() as name, service(examples(), (*EXPLICIT, *SHARED), Path(name)):
             found += [_example(path, Path(name)) for path in group]
     return sorted(found)
 

@@ -20,6 +20,7 @@ class ModelFolder:
         calls: what makes the graph of each version, a call of a function of ``models``.
         config: the fields of its ModelConfig, but for its inputs and outputs.
         optional: the inputs that may be left out.
+        has_labels: whether the elements of its outputs have names.
     """
 
     name: str
@@ -28,6 +29,7 @@ class ModelFolder:
     outputs: Tensors
     config: dict[str, Any] = field(default_factory=dict)
     optional: Sequence[str] = ()
+    has_labels: bool = False
 
     def write(self, repository: Path) -> None:
         folder = repository / self.name
@@ -38,6 +40,11 @@ class ModelFolder:
         config = {"name": self.name} | DEFAULTS | self.config
         config["input"] = [self._spec(name, *each) for name, each in self.inputs.items()]
         config["output"] = [self._spec(name, *each) for name, each in self.outputs.items()]
+        for i, spec in enumerate(config["output"] if self.has_labels else ()):
+            spec["label_filename"] = f"output{i}_labels.txt"
+        for spec in config["output"]:
+            if "label_filename" in spec:
+                (folder / spec["label_filename"]).write_text("".join(f"label{i}\n" for i in range(16)))
         (folder / "config.json").write_text(json.dumps(config, indent=1))
 
     def _spec(self, name: str, kind: str, dims: list[int]) -> dict[str, Any]:
@@ -78,7 +85,7 @@ def add_sub(
     inputs = {f"INPUT{i}": (kinds[0], dims) for i in range(2)}
     outputs = {f"OUTPUT{i}": (kinds[i + 1], dims) for i in range(2)}
     config: dict[str, Any] = {"max_batch_size": batch, "version_policy": {"all": {}}}
-    return ModelFolder(name, calls, inputs, outputs, config)
+    return ModelFolder(name, calls, inputs, outputs, config, has_labels=dims == [16])
 
 
 def constant(

@@ -1,4 +1,6 @@
-"""``python runner.py MODULE RESULTS``: runs the tests of a module by unittest, and writes a line of JSON for each.
+"""``python runner.py MODULE RESULTS PART...``: runs tests of a module by unittest, and writes a line of JSON for each.
+
+They are those without any PART in their names; or those that PARTs of the form =NAME name.
 
 It runs in the folder of the tests, as their own script does, and knows nothing of the project.
 """
@@ -71,9 +73,14 @@ def _late(*_: object) -> None:
 
 
 def main(module: str, path: str, left_out: list[str]) -> None:
+    only = [each[1:] for each in left_out if each.startswith("=")]
+    left_out = [each for each in left_out if not each.startswith("=")]
     signal.signal(signal.SIGALRM, _late)
     sys.path.insert(0, ".")
     found = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module))
+    if only:
+        unittest.TestSuite(test for test in _tests(found) if test.id() in only).run(_Result(path))
+        return
     chosen = [test for test in _tests(found) if not any(each in test.id() for each in left_out)]
     for test in _tests(found):
         if test not in chosen:

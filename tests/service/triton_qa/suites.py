@@ -31,6 +31,7 @@ class Suite:
     Attributes:
         folder, module: where it is, below ``qa``.
         options: of ``asyncexec serve``.
+        is_apart: whether each test has a service of its own.
         left_out: parts of the names of tests that cannot be run, with the reason; "" for those of another suite.
         reasons: parts of the names of tests that fail, with what is different here, by intent.
     """
@@ -40,6 +41,7 @@ class Suite:
     models: Sequence[ModelFolder] = ()
     options: Sequence[str] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    is_apart: bool = False
     left_out: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 
@@ -160,14 +162,13 @@ SLOWER = identity("custom_identity_int32", "INT32", [-1], batch=1024, delay_s=10
 CUDA = "CUDA is not to be had"
 EXPLICIT = ("--model-control", "explicit", "--load-all")
 PARAMETERS = "its model reads the parameters of requests, which graphs do not get"
-CLASSES = "the classification extension is not served"
-SHARED_MEMORY = "shared memory is not served"
+SHARED = ("--shared-memory",)
 NAMED = {
     "get_server_metadata": "the name of the server is asyncexec",
     "load_model": "another text: models are not loaded on demand",
 }
 SETTINGS = {"settings": "settings of traces and logs are not served"}
-MEMORY = {"cuda": CUDA, "shared_memory": SHARED_MEMORY}
+MEMORY = {"cuda": CUDA, "register_system": "the status is INVALID_ARGUMENT"}
 TEXT = "another text"
 OTHER = ""  # it is run with other options
 FILES = "loads of files that a client sends ('file:' parameters) are refused as not implemented"
@@ -192,7 +193,7 @@ SUITES = [
             "deeply_nested_json": TEXT,
         },
     ),
-    Suite("L0_http", "python_http_aio_test", simple(), reasons={**NAMED, **SETTINGS, **MEMORY}),
+    Suite("L0_http", "python_http_aio_test", simple(), SHARED, reasons={**NAMED, **SETTINGS, **MEMORY}),
     Suite(
         "L0_http",
         "http_input_size_limit_test",
@@ -208,7 +209,7 @@ SUITES = [
         left_out=dict.fromkeys(("default_limit", "expansion", "large_string"), OTHER),
         reasons={"": "the status is 413"},
     ),
-    Suite("L0_grpc", "python_grpc_aio_test", [*simple(), SLOW], reasons={**NAMED, **SETTINGS, **MEMORY}),
+    Suite("L0_grpc", "python_grpc_aio_test", [*simple(), SLOW], SHARED, reasons={**NAMED, **SETTINGS, **MEMORY}),
     Suite(
         "L0_grpc",
         "python_unit_test",
@@ -222,8 +223,8 @@ SUITES = [
         "input_validation_test",
         validated(),
         EXPLICIT,
+        left_out={"tensor_size": "it is for shape tensors of TensorRT"},
         reasons={
-            "tensor_size": SHARED_MEMORY,
             "shape_validation": TEXT,
             "empty_load": TEXT,
             "whitespace_only_load": TEXT,
@@ -242,7 +243,6 @@ SUITES = [
         "infer_test",
         sums(),
         environment={"BACKENDS": "onnx", "ENSEMBLES": "0"},
-        reasons={"test_class": CLASSES, "test_mix": CLASSES},
     ),
     Suite("L0_infer_zero", "infer_zero_test", zeros(), environment={"BACKENDS": "onnx"}),
     Suite(
@@ -265,7 +265,30 @@ SUITES = [
     ),
     Suite("L0_logging", "logging_endpoint_test", simple(), reasons=SETTINGS),
     Suite("L0_trace", "trace_endpoint_test", simple(), reasons=SETTINGS),
-    Suite("L0_shared_memory", "shared_memory_test", simple(), reasons={"": SHARED_MEMORY}),
+    *(
+        Suite(
+            "L0_shared_memory",
+            "shared_memory_test",
+            simple(),
+            SHARED,
+            {"CLIENT_TYPE": protocol},
+            is_apart=True,
+            left_out={
+                f"_{other}": OTHER,
+                "shm_disabled_by_default": "it is for a service without shared memory",
+                "during_inference": "its model has to be slow, by a parameter of Triton's backend",
+                "large_shm": "its model is one of Triton's Python backend",
+            },
+            reasons={
+                "infer_integer_overflow": TEXT,
+                "infer_offset_out_of_bound": TEXT,
+                "test_register_invalid_shm_key": TEXT,
+                "test_register_reserved_names": "no names are reserved: there is no Python backend",
+                "test_too_big_shm": TEXT,
+            },
+        )
+        for protocol, other in (("http", "grpc"), ("grpc", "http"))
+    ),
 ]
 
 # Tests that are not run at all.
@@ -293,13 +316,8 @@ NO_EXAMPLE = {
     "simple_http_cudashm_client.py": CUDA,
 }
 EXAMPLE_REASONS = {
-    "reuse_infer_objects_client.py": SHARED_MEMORY,
     "simple_grpc_health_metadata.py": NAMED["get_server_metadata"],
-    "simple_grpc_shm_client.py": SHARED_MEMORY,
-    "simple_grpc_shm_string_client.py": SHARED_MEMORY,
     "simple_grpc_model_control.py": FILES,
     "simple_http_health_metadata.py": NAMED["get_server_metadata"],
     "simple_http_model_control.py": FILES,
-    "simple_http_shm_client.py": SHARED_MEMORY,
-    "simple_http_shm_string_client.py": SHARED_MEMORY,
 }
