@@ -52,6 +52,7 @@ class Exchange(Generic[T]):
         self._num_bytes = 0
         self._has_ended = False
         self._is_stopped = False
+        self._has_all = False  # that the other end sends
         self._failure: Exception | None = None  # of writing an answer of a decoupled model
         self._change = asyncio.Event()
 
@@ -72,13 +73,12 @@ class Exchange(Generic[T]):
                 await self._send(await answer)
                 _, num_bytes = self._ordered.popleft()
                 self._forget(num_bytes)
-            is_stopped = self._is_stopped and not reader.done()
-            if not is_stopped:
+            if not self._is_stopped or reader.done():
                 await reader
             while self._decoupled:
                 await self._next_change()
             self._raise_failure()
-            return not is_stopped
+            return self._has_all
         finally:
             # What is raised knows this frame: without its tasks, the frame keeps no answers and makes no cycle.
             answer = None
@@ -92,6 +92,8 @@ class Exchange(Generic[T]):
             while not self._is_stopped:
                 await self._wait_for_room()
                 asked = await self._read()
+                if asked is None:
+                    self._has_all = True
                 if asked is None or self._is_stopped:
                     break
                 self._begin(asked)
