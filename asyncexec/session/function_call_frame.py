@@ -12,6 +12,7 @@ from asyncexec.framework import types
 from asyncexec.framework.cooperative import Stage, run_at_once
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.ownership import detach, freeze, is_frozen, keep
+from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 from asyncexec.frontend.convert import as_tensor_value, objects_of
 from asyncexec.frontend.foreign_arrays import without_library
@@ -45,7 +46,7 @@ def feed_converter(tensor: Tensor, *, is_guarded: bool = False) -> Converter:
     scalar_type = np_dtype.type
     if dims == ():
         return lambda value: value if type(value) is scalar_type else slow(value)
-    accepts = shape.accepts
+    accepts = _shape_check(shape)
     if is_guarded and not shape.is_fully_defined:
         return _small_converter(np_dtype, accepts, slow)
 
@@ -55,6 +56,20 @@ def feed_converter(tensor: Tensor, *, is_guarded: bool = False) -> Converter:
         return slow(value)
 
     return convert
+
+
+def _shape_check(shape: TensorShape) -> Callable[[tuple[int, ...]], bool]:
+    """What ``shape.accepts`` tells, made for one shape: only the sizes that are known are looked at."""
+    dims = shape.dims
+    if dims is None:
+        return lambda _: True
+    known = [(i, size) for i, size in enumerate(dims) if size is not None]
+    if len(known) == len(dims):
+        return lambda given: given == dims
+    rank = len(dims)
+    if not known:
+        return lambda given: len(given) == rank
+    return lambda given: len(given) == rank and all(given[i] == size for i, size in known)
 
 
 def _small_converter(np_dtype: np.dtype[Any], accepts: Callable[[Any], bool], slow: Converter) -> Converter:
