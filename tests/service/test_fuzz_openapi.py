@@ -36,7 +36,7 @@ BODIES = {
     "/generate_stream": lambda _, __, data: {"x": data},
     ":predict": lambda _, shape, data: {"inputs": np.array(data, object).reshape(shape).tolist()},
 }
-RUNS = (":predict", ":classify", ":regress", "/infer", "/generate", "/generate_stream", "/load")
+RUNS = (":predict", ":classify", ":regress", "/infer", "/generate", "/generate_stream", "/load", "/register")
 
 
 def described(*, has_tokens: bool) -> Any:
