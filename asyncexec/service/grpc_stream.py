@@ -85,6 +85,8 @@ class StreamHandler:
         try:
             request = await off_loop(len(data), lambda: read_message(given, data, request_of))
             is_decoupled = self._repository.model(request.model_name, request.model_version).is_decoupled
+            num_bytes = len(data) + request.num_shared_bytes
+            request = await self._shared.with_inputs(request)
         except OpError as error:
             failed = _Failed(failure_of(error), given.id)
             return Asked(len(data), lambda: _only(failed))
@@ -92,7 +94,7 @@ class StreamHandler:
             _LOGGER.exception("a request of a stream cannot be read")
             failed = _Failed(INTERNAL, given.id)
             return Asked(len(data), lambda: _only(failed))
-        return Asked(len(data), lambda: self._answers(request, is_decoupled=is_decoupled), not is_decoupled)
+        return Asked(num_bytes, lambda: self._answers(request, is_decoupled=is_decoupled), not is_decoupled)
 
     async def _answers(self, request: InferRequest, *, is_decoupled: bool) -> AsyncGenerator[_Answer, None]:
         """What answers *request*, as it is ready."""

@@ -195,12 +195,16 @@ class _Connection:
         try:
             model = self._repository.model(*self._asked)
             call = await off_loop(len(data), lambda: _decoded(model, self._asked[1], data))
+            num_bytes = len(data)
+            if isinstance(call, InferCall):  # read here, so that calls of a sequence begin in the order they came in
+                num_bytes += call.request.num_shared_bytes
+                call = call._replace(request=await self._shared.with_inputs(call.request))
         except OpError as error:
             call = _Refused(error, await off_loop(len(data), lambda: _id_in(data)))
         if isinstance(call, _Refused):
             return Asked(len(data), lambda: _told(*call))
         is_decoupled = model.is_decoupled
-        return Asked(len(data), lambda: self._answers(call, is_decoupled=is_decoupled), not is_decoupled)
+        return Asked(num_bytes, lambda: self._answers(call, is_decoupled=is_decoupled), not is_decoupled)
 
     async def _receive(self) -> str | bytes | None:
         """The next message; None where there are to be no more."""

@@ -92,6 +92,11 @@ class InferRequest(NamedTuple):
             raise InvalidArgumentError(f"parameter 'timeout' is a number of microseconds, not {timeout!r}")
         return timeout / US_PER_S or None
 
+    @property
+    def num_shared_bytes(self) -> int:
+        """The size of the inputs that are in shared memory."""
+        return sum(each.part.byte_size for each in (self.shared_inputs or {}).values())
+
 
 class InferResponse(NamedTuple):
     """What a model gave: tensors by the names of outputs, in the order in which they were wanted."""

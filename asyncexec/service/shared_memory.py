@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 from weakref import finalize
@@ -37,6 +37,9 @@ NO_CUDA: Final = "CUDA shared memory is not supported: there is no GPU that this
 
 class Callee(Protocol):
     """A model that can be called."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """It is not closed before the block ends."""
 
     def infer(self, request: InferRequest) -> Coroutine[Any, Any, InferResponse]:
         """The answer to *request*."""
@@ -207,30 +210,31 @@ class SharedMemory:
         return self._responses(model, request)
 
     async def _infer(self, model: Callee, request: InferRequest) -> InferResponse:
-        parts = self._parts(request)
-        return await _written(await model.infer(await self._with_inputs(request)), parts)
+        with model.held():  # inputs may take long to be read
+            parts = self._parts(request)
+            return await _written(await model.infer(await self.with_inputs(request)), parts)
 
     async def _responses(self, model: Callee, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
-        parts = self._parts(request)
-        async with aclosing(model.responses(await self._with_inputs(request))) as responses:
-            async for response in responses:
-                yield await _written(response, parts)
+        with model.held():
+            parts = self._parts(request)
+            async with aclosing(model.responses(await self.with_inputs(request))) as responses:
+                async for response in responses:
+                    yield await _written(response, parts)
 
     def _parts(self, request: InferRequest) -> Parts:
         """Where in shared memory outputs of *request* are to lie."""
         parts = {name: each.part for name, each in (request.output_options or {}).items() if each.part is not None}
         return {name: (self._region(part), part) for name, part in parts.items()}
 
-    async def _with_inputs(self, request: InferRequest) -> InferRequest:
-        """*request* with the inputs that are in shared memory."""
+    async def with_inputs(self, request: InferRequest) -> InferRequest:
+        """*request* with the inputs that are in shared memory; errors as of infer()."""
         if request.shared_inputs is None:
             return request
-        shared = await self._inputs(request.shared_inputs)
+        shared = await self._inputs(request.shared_inputs, request.num_shared_bytes)
         return request._replace(inputs={**request.inputs, **shared}, shared_inputs=None)
 
-    async def _inputs(self, shared: Mapping[str, SharedInput]) -> dict[str, InferTensor]:
+    async def _inputs(self, shared: Mapping[str, SharedInput], size: int) -> dict[str, InferTensor]:
         read = [(name, each, self._region(each.part)) for name, each in shared.items()]
-        size = sum(each.part.byte_size for _, each, _ in read)
         assert self._max_bytes is not None  # there are regions
         if size > self._max_bytes:
             raise ResourceExhaustedError(

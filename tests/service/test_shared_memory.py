@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from starlette.applications import Starlette
 
 import asyncexec as ax
 from asyncexec.framework.errors import (
@@ -22,12 +25,16 @@ from asyncexec.framework.errors import (
     UnimplementedError,
 )
 from asyncexec.service.http_front import http_app
+from asyncexec.service.http_websocket import WebSockets
 from asyncexec.service.requests import InferRequest, InferTensor, OutputOptions, SharedInput, SharedPart
 from asyncexec.service.server import serving
 from asyncexec.service.shared_memory import SharedMemory
+from asyncexec.service.tensor_parameters import BYTE_SIZE, OFFSET, REGION
 from tests.conftest import open_files
+from tests.service.decoupled_models import sums_of_sequences
 from tests.service.http_models import FakeRepository, made
 from tests.service.models import model_of, sums
+from tests.service.test_http_websocket import Socket, text
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "preadv"), reason="there is no preadv on this system")
 
@@ -338,3 +345,40 @@ async def test_there_is_no_memory_of_cuda(client: httpx.AsyncClient) -> None:
     refused = await client.post(f"{cuda}/region/r/register", json={"raw_handle": {"b64": ""}, "byte_size": 1})
     assert (refused.status_code, "CUDA shared memory is not supported" in refused.text) == (501, True)
     assert (await client.post(f"{cuda}/unregister")).status_code == 200  # clients begin by giving back all of it
+
+
+async def _slowly(_: int, work: Callable[[], Any]) -> Any:
+    """As a thread does it that takes its time."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return work()
+
+
+async def test_calls_of_a_sequence_come_in_their_order_though_one_is_read_slowly(
+    shared: SharedMemory, objects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncexec.service.shared_memory.off_loop", _slowly)
+    (objects / "two").write_bytes(np.array([2], np.int32).tobytes())
+    shared.register("r", "two", 0, 4)
+    model = model_of(sums_of_sequences(), sequence_batching={"max_sequence_idle_microseconds": 10**9})
+    sockets = WebSockets(FakeRepository(model), LIMIT, shared)
+    socket = Socket(Starlette(routes=list(sockets.routes())), "/v2/models/m/stream")
+    assert (await socket.next())["type"] == "websocket.accept"
+    there = {"name": "INPUT", "datatype": "INT32", "shape": [1], "parameters": {REGION: "r", BYTE_SIZE: 4, OFFSET: 0}}
+    first = {"inputs": [there], "parameters": {"sequence_id": 1, "sequence_start": True}}
+    socket.send(json.dumps(first), text([3], "INPUT", "INT32", parameters={"sequence_id": 1}))
+    assert [await socket.y() for _ in range(2)] == [[2], [5]]
+    await socket.close()
+    await model.close()
+
+
+async def test_a_model_is_not_closed_while_an_input_is_read(
+    shared: SharedMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncexec.service.shared_memory.off_loop", _slowly)
+    shared.register("r", "rows", 0, SIZE)
+    model = model_of(sums())
+    asked = asyncio.create_task(shared.infer(model, request(x=SharedPart("r", SIZE))))
+    await asyncio.sleep(0)
+    await model.close()
+    assert (await asked).outputs["sum"].array.tolist() == [[2, 4, 6]]
