@@ -234,7 +234,7 @@ class Model:
             run = self._run(wanted, feeds, options, metadata)
         else:
             run = self._run_or_cached(self._cache, wanted, feeds, options)
-        return run if self._in_order is None else self._in_order.run(run)
+        return run if self._in_order is None else self._in_order.run(run, self._deadline_s(request))
 
     async def _run_or_cached(
         self,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 from typing import Any, TypeVar
 
-from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.framework.queue_policy import QueuePolicy
 from asyncexec.service.requests import US_PER_S, InferRequest
 from asyncexec.session.session_config import RunOptions
@@ -75,14 +75,20 @@ class AnswersInOrder:
     def __init__(self) -> None:
         self._last: asyncio.Future[None] | None = None
 
-    async def run(self, work: Awaitable[T]) -> T:
-        """What *work* gives, when all that came before have ended."""
-        before, mine = self._last, asyncio.get_running_loop().create_future()
+    async def run(self, work: Awaitable[T], timeout_s: float | None = None) -> T:
+        """What *work* gives, when all that came before have ended.
+
+        Raises:
+            DeadlineExceededError: they have not within *timeout_s*, which *work* has for itself, too.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        before, mine = self._last, loop.create_future()
         self._last = mine
         try:
             result = await work
             if before is not None:
-                await asyncio.shield(before)
+                await _wait_for(before, deadline)
             return result
         finally:
             if before is None or before.done():
@@ -91,6 +97,15 @@ class AnswersInOrder:
                 before.add_done_callback(lambda _: _end(mine))
             if self._last is mine and mine.done():
                 self._last = None
+
+
+async def _wait_for(before: asyncio.Future[None], deadline: float | None) -> None:
+    try:
+        async with asyncio.timeout_at(deadline):
+            await asyncio.shield(before)
+    except TimeoutError:
+        told = "the call took more than its timeout: it has run, and a call before it has not ended"
+        raise DeadlineExceededError(told) from None
 
 
 def _end(future: asyncio.Future[None]) -> None:

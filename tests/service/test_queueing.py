@@ -134,6 +134,20 @@ async def test_answers_come_in_the_order_of_requests(is_batched: bool, preserve:
 
 
 @pytest.mark.virtual_clock
+async def test_a_timeout_bounds_the_wait_for_the_answers_before() -> None:
+    in_order = AnswersInOrder()
+    loop = asyncio.get_running_loop()
+    before = asyncio.create_task(in_order.run(asyncio.sleep(10, "before")))
+    await asyncio.sleep(0)
+    with pytest.raises(ax.errors.DeadlineExceededError, match="a call before it has not ended"):
+        await in_order.run(asyncio.sleep(1), timeout_s=2)
+    assert loop.time() < 5
+    assert await in_order.run(asyncio.sleep(1, "after"), timeout_s=100) == "after"
+    assert before.done()
+    assert await before == "before"
+
+
+@pytest.mark.virtual_clock
 async def test_who_leaves_or_fails_lets_others_wait_for_those_before() -> None:
     in_order, order = AnswersInOrder(), []
 
