@@ -418,7 +418,7 @@ class _Batches:
 
     def takes(self, feeds: Mapping[Tensor[Any], Any]) -> bool:
         """Whether a call that feeds *feeds* can be a part of a batch: it feeds all there is, and has rows."""
-        return len(feeds) == len(self._inputs) and all(value.shape[0] for value in feeds.values())
+        return len(feeds) == len(self._inputs) and all(value.ndim and len(value) for value in feeds.values())
 
     def run(self, wanted: Sequence[TensorSpec], feeds: Mapping[Tensor[Any], Any]) -> tuple[Any, Any, Any]:
         """What runs instead of the model's session, and what is fetched from it and fed."""

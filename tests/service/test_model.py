@@ -75,6 +75,15 @@ async def test_a_batch_is_no_larger_than_the_model_takes() -> None:
     await model.close()
 
 
+async def test_a_call_without_rows_is_no_part_of_a_batch() -> None:
+    with ax.Graph() as graph:
+        ax.identity(ax.placeholder(ax.float32, None, name="x"), name="y")
+    model = model_of(graph, max_batch_size=4, dynamic_batching={})
+    inputs = {"x": InferTensor("FP32", np.array(3, np.float32))}
+    assert (await model.infer(InferRequest("m", inputs))).outputs["y"].array == 3
+    await model.close()
+
+
 async def test_one_that_fails_touches_no_other_of_its_batch() -> None:
     model = model_of(sums(), max_batch_size=4, dynamic_batching={"max_queue_delay_microseconds": 1_000_000})
     good = [asyncio.create_task(model.infer(InferRequest("m", {"x": rows(i), "y": rows(1)}))) for i in range(4)]
