@@ -175,6 +175,8 @@ def _about(response: InferResponse) -> dict[str, Any]:
 
 def _header_length(told: str | None, num_bytes: int) -> int:
     if told is None:
+        if num_bytes > MAX_JSON_BYTES:
+            raise InvalidArgumentError(f"the request has {num_bytes} bytes, and JSON has at most {MAX_JSON_BYTES}")
         return num_bytes or 1  # an empty body is no JSON, and no raw input
     if not told.isdecimal() or len(told) > _MOST_DIGITS or int(told) > num_bytes:
         raise InvalidArgumentError(f"{HEADER_LENGTH} is '{told}', and the body has {num_bytes} bytes")

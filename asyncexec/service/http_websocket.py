@@ -29,7 +29,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.service.exchange import Asked, Exchange, is_cancelled
 from asyncexec.service.http_body import off_loop
-from asyncexec.service.http_codec import InferCall, decode_infer, encode_infer
+from asyncexec.service.http_codec import MAX_JSON_BYTES, InferCall, decode_infer, encode_infer
 from asyncexec.service.http_errors import error_response
 from asyncexec.service.model import Model
 from asyncexec.service.repository import ModelRepository
@@ -271,6 +271,8 @@ def _id_in(data: str | bytes) -> str:
     if isinstance(data, bytes):
         (length,) = _LENGTH.unpack_from(data) if len(data) >= _LENGTH.size else (0,)
         data = data[_LENGTH.size : _LENGTH.size + length]
+    if len(data) > MAX_JSON_BYTES:
+        return ""
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import asyncexec as ax
-from asyncexec.service import http_websocket
+from asyncexec.service import http_codec, http_websocket
 from asyncexec.service.app import InferenceApp
 from asyncexec.service.model import Model
 from asyncexec.service.server import serving
@@ -288,6 +288,19 @@ async def test_a_message_that_is_too_large_closes_with_1009() -> None:
         socket.send("a" * 1001)
         assert (await socket.next())["code"] == 1009
         await socket.serving
+
+
+async def test_json_is_bounded_as_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (http_codec, http_websocket):
+        monkeypatch.setattr(module, "MAX_JSON_BYTES", 200)
+    async with opened(doubling()) as socket:
+        about, data = raw_input(*range(100))
+        socket.send(text(id="a", junk=[0] * 100), binary({"inputs": [about], "id": "b", "junk": [0] * 100}, data))
+        socket.send(binary({"inputs": [about], "id": "c"}, data))
+        first, second, third = [await socket.answer() for _ in range(3)]
+        assert "JSON has at most 200" in first["error"]
+        assert "JSON has at most 200" in second["error"]
+        assert ("id" in first, "id" in second, third["id"]) == (False, False, "c")
 
 
 async def test_a_model_that_is_there_no_more() -> None:

@@ -21,7 +21,7 @@ from asyncexec.page.graph_data import graph_data
 from asyncexec.page.graph_nodes import nodes_of_graph
 from asyncexec.service.http_body import off_loop, read_body
 from asyncexec.service.http_calls import answering, unless_disconnected
-from asyncexec.service.http_codec import InferCall, decode_infer, encode_infer
+from asyncexec.service.http_codec import MAX_JSON_BYTES, InferCall, decode_infer, encode_infer
 from asyncexec.service.http_errors import error_response
 from asyncexec.service.live.feed import EventStream, LiveFeed
 from asyncexec.service.live.page_routes import STRICT, PageFiles
@@ -46,7 +46,7 @@ class LivePage:
 
     def __init__(self, repository: ModelRepository, max_body_bytes: int) -> None:
         self._repository = repository
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes = min(max_body_bytes, MAX_JSON_BYTES)
         self._tracing = asyncio.Lock()
         self._feed = LiveFeed(lambda lag: snapshot(repository, lag))
         self._app = Starlette(routes=list(self._routes()), exception_handlers={HTTPException: _refused})

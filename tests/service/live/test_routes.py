@@ -223,6 +223,11 @@ async def test_one_call_is_traced_at_a_time_and_not_for_long(monkeypatch: pytest
     assert limit == 10
 
 
+async def test_the_json_of_a_traced_call_is_bounded_as_any() -> None:
+    async with page_of(calling(asyncio.sleep)) as client:
+        assert (await client.post(f"{MODEL}/infer", content=b" " * (2**24 + 1))).status_code == 413
+
+
 async def test_few_of_many_executions_are_shown() -> None:
     with ax.Graph() as graph:
         n = ax.placeholder(ax.int32, [], name="n")
