@@ -248,7 +248,7 @@ class Model:
         size = sum(array.nbytes for array in inputs.values())
         key = await off_loop(size, lambda: content_key(inputs, [spec.name for spec in wanted]))
         lookup_ns = CLOCK.now_ns() - begin_ns
-        values, is_known = await cache.values(self, key, options, lambda: self._run(wanted, feeds, options))
+        values, is_known = await cache.values(self, key, options, lambda shared: self._run(wanted, feeds, shared))
         (self.statistics.cache_hit if is_known else self.statistics.cache_miss).add(lookup_ns)
         return values
 

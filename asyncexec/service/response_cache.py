@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from asyncexec.framework.cooperative import outlast
-from asyncexec.framework.errors import OpError
+from asyncexec.framework.errors import DeadlineExceededError, OpError
 from asyncexec.service.datatypes import to_raw
+from asyncexec.session.session_config import RunOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,21 +58,36 @@ class ResponseCache:
         return self._num_bytes
 
     async def values(
-        self, owner: Hashable, key: bytes, how: Hashable, run: Callable[[], Coroutine[Any, Any, Values]]
+        self,
+        owner: Hashable,
+        key: bytes,
+        options: RunOptions | None,
+        run: Callable[[RunOptions | None], Coroutine[Any, Any, Values]],
     ) -> tuple[Values, bool]:
         """What *owner* has for *key*, and whether it was there, or is on its way; else *run* makes it.
 
         Args:
-            how: only requests that are run in the same way share a run.
+            options: only requests that wait in the same way share a run; each waits for as long as its own timeout.
+
+        Raises:
+            DeadlineExceededError: that is over.
         """
         found = self._kept.get((owner, key))
         if found is not None:
             self._kept.move_to_end((owner, key))
             return found.values, True
+        how = None if options is None or options.queue is None else RunOptions(queue=options.queue)
+        timeout_s = None if options is None else options.timeout
         flight = self._flights.get((owner, key, how))
-        if flight is not None:
-            return await self._wait_for(flight), True
-        return await self._wait_for(self._begin(owner, key, how, run)), False
+        is_known = flight is not None
+        scope = asyncio.timeout(timeout_s)
+        try:
+            async with scope:
+                return await self._wait_for(flight or self._begin(owner, key, how, run)), is_known
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise DeadlineExceededError(f"the call took more than its timeout of {timeout_s:g} s") from None
 
     async def _wait_for(self, flight: _Flight) -> Values:
         task = flight.task
@@ -87,9 +103,13 @@ class ResponseCache:
         return _result_of(task)
 
     def _begin(
-        self, owner: Hashable, key: bytes, how: Hashable, run: Callable[[], Coroutine[Any, Any, Values]]
+        self,
+        owner: Hashable,
+        key: bytes,
+        how: RunOptions | None,
+        run: Callable[[RunOptions | None], Coroutine[Any, Any, Values]],
     ) -> _Flight:
-        task = asyncio.get_running_loop().create_task(run())
+        task = asyncio.get_running_loop().create_task(run(how))
         flight = self._flights[owner, key, how] = _Flight((owner, key, how), task)
 
         def land(task: asyncio.Task[Values]) -> None:

@@ -99,7 +99,7 @@ async def test_requests_at_one_time_share_a_run_that_ends_with_the_last() -> Non
         calls = [await started(m.ask(1)) for _ in range(3)]
         other = await started(m.ask(1, timeout=10**9))
         await settle(10)
-        assert m.num_runs == 2  # the timeout of one is none of the others'
+        assert m.num_runs == 1
         other.cancel()
         calls[0].cancel()
         await asyncio.gather(other, calls[0], return_exceptions=True)
@@ -115,7 +115,25 @@ async def test_requests_at_one_time_share_a_run_that_ends_with_the_last() -> Non
         ] * 2
         assert m.model.session.statistics().running_steps == 0
         m.go.set()
-        assert (await m.ask(2), m.num_runs) == ({"y": [3], "z": [-2]}, 4)
+        assert (await m.ask(2), m.num_runs) == ({"y": [3], "z": [-2]}, 3)
+
+
+@pytest.mark.virtual_clock
+async def test_who_shares_a_run_waits_for_as_long_as_its_own_timeout() -> None:
+    async with Counted() as m:
+        m.go.clear()
+        first = await started(m.ask(1, timeout=2_000_000))
+        await asyncio.sleep(1)
+        second = await started(m.ask(1, timeout=2_000_000))
+        with pytest.raises(ax.errors.DeadlineExceededError, match="timeout of 2 s"):
+            await first
+        await asyncio.sleep(0.5)
+        m.go.set()
+        assert (await second, m.num_runs) == ({"y": [2], "z": [-1]}, 1)
+        m.go.clear()
+        with pytest.raises(ax.errors.DeadlineExceededError):
+            await m.ask(2, timeout=1)
+        assert m.model.session.statistics().running_steps == 0
 
 
 async def test_a_failure_is_for_all_who_wait_and_is_not_kept() -> None:
@@ -148,7 +166,7 @@ async def test_the_oldest_go_first_and_all_when_the_model_does() -> None:
 async def test_strings_and_their_size() -> None:
     cache = ResponseCache(10_000)
 
-    async def texts() -> list[Any]:
+    async def texts(_: Any) -> list[Any]:
         return [np.array([b"a" * 2000, b"b" * 1000], object), b"scalar", np.float32(1)]
 
     (first, _, _), is_known = await cache.values("m", b"k", None, texts)
