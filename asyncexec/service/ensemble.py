@@ -171,6 +171,8 @@ class _Builder:
             raise self._error(f"'ensemble_scheduling' has {len(steps)} steps, and must have 1 to {_MOST_STEPS}")
         if config.response_cache.enable:
             raise self._error("'response_cache' is for the models that it calls")
+        if config.model_transaction_policy.decoupled:
+            raise self._error("it has one response for a request, and 'model_transaction_policy' says 'decoupled'")
         for field in ("input", "output"):
             if not getattr(config, field):
                 raise self._error(f"its config must name each '{field}'")
