@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +18,7 @@ import asyncexec as ax
 from asyncexec.cli.reporting import DebugOption, failures_reported
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.lazy_module import LazyModule
+from asyncexec.service.log_lines import ACCESS, JsonLines, TextLines
 
 _demo = LazyModule("asyncexec.cli.serve_demo.models")
 
@@ -42,6 +42,15 @@ class LogFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The levels of logging."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 def serve(
@@ -90,13 +99,19 @@ def serve(
         bool, typer.Option("--shared-memory", help="Let local clients put tensors into shared memory (/dev/shm).")
     ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="How lines of the log look.")] = LogFormat.TEXT,
+    log_level: Annotated[LogLevel, typer.Option(help="What is logged at least.")] = LogLevel.INFO,
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log a line for each request.")] = False,
+    trace_file: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Where timelines of requests are written, which clients ask to be traced."),
+    ] = None,
     debug: DebugOption = False,
 ) -> None:
     """Serve models to clients of the Open Inference Protocol, such as Triton's and KServe's.
 
     For example: asyncexec serve models --http-port 8000 --grpc-port 8001
     """
-    _log_as(log_format)
+    _log_as(log_format, log_level, logs_calls=access_log)
     with failures_reported(debug):
         if (tls_certificate is None) != (tls_key is None):
             raise InvalidArgumentError("--tls-certificate and --tls-key go together")
@@ -141,6 +156,7 @@ def serve(
                 tensorflow_master=tensorflow_master,
                 tensorflow_master_files=tensorflow_master_files,
                 shared_memory=shared_memory,
+                trace_file=trace_file,
             )
 
         ax.run(main)
@@ -166,24 +182,9 @@ def _tell(models: Any, ports: Ports, has_page: bool, *, is_encrypted: bool) -> N
         typer.echo(f"live page: {'https' if is_encrypted else 'http'}://{ports.host}:{ports.http}/")
 
 
-class _Json(logging.Formatter):
-    """A line of JSON for each record."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": self.formatTime(record),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)
-
-
-def _log_as(log_format: LogFormat) -> None:
+def _log_as(log_format: LogFormat, level: LogLevel, *, logs_calls: bool) -> None:
     handler = logging.StreamHandler()
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(_Json() if log_format is LogFormat.JSON else text)
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    handler.setFormatter(JsonLines() if log_format is LogFormat.JSON else TextLines())
+    logging.basicConfig(level=level.value.upper(), handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    ACCESS.setLevel(logging.INFO if logs_calls else logging.WARNING)

@@ -48,6 +48,9 @@ class OpenTelemetry(Hook):
         tracer_provider, meter_provider: by default the global ones.
         kinds: of spans to tell of, by default all.
 
+    Attributes:
+        tracer_provider: what was given.
+
     Raises:
         MissingExtraError: opentelemetry-api is not installed: ``pip install "asyncexec[otel]"``.
     """
@@ -62,6 +65,7 @@ class OpenTelemetry(Hook):
         self._trace = require("opentelemetry.trace", extra="otel")
         self._context = require("opentelemetry.context", extra="otel")
         metrics = require("opentelemetry.metrics", extra="otel")
+        self.tracer_provider: TracerProvider | None = tracer_provider
         self._tracer = self._trace.get_tracer(_NAME, tracer_provider=tracer_provider)
         self._kinds = frozenset(kinds)
         meter = metrics.get_meter(_NAME, meter_provider=meter_provider)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -16,8 +16,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from asyncexec.framework.errors import UnavailableError
+from asyncexec.framework.spans import Hook
 from asyncexec.graph.graph import Graph
-from asyncexec.service.http_front import MAX_BODY_BYTES, http_app
+from asyncexec.service.http_front import MAX_BODY_BYTES, asked_to_infer, http_app
+from asyncexec.service.http_observer import HttpExchange, counted
 from asyncexec.service.http_websocket import WebSockets, deny
 from asyncexec.service.live.routes import LivePage
 from asyncexec.service.metrics import CONTENT_TYPE, Metrics
@@ -25,6 +27,7 @@ from asyncexec.service.model_files import ModelSource
 from asyncexec.service.openapi import document
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.shared_memory import SharedMemory
+from asyncexec.service.telemetry import Telemetry
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -46,6 +49,7 @@ class InferenceApp:
     Attributes:
         repository: the models.
         shared_memory: the regions of shared memory that clients have registered.
+        telemetry: what it tells of the calls of its clients.
     """
 
     def __init__(
@@ -56,11 +60,14 @@ class InferenceApp:
         max_body_bytes: int = MAX_BODY_BYTES,
         page: bool = False,
         shared_memory: bool = False,
+        hooks: Sequence[Hook] = (),
+        trace_file: Path | None = None,
     ) -> None:
         self.repository: ModelRepository = repository
         self.shared_memory: SharedMemory = SharedMemory(max_body_bytes if shared_memory else None)
+        self.telemetry: Telemetry = Telemetry(hooks, trace_file)
         self._tokens = Tokens(tokens)
-        self._metrics = Metrics(repository)
+        self._metrics = Metrics(repository, self.telemetry)
         self._description = orjson.dumps(document(has_tokens=bool(tokens)))
         self._sockets = WebSockets(repository, max_body_bytes, self.shared_memory)
         others = [Route("/metrics", self._tell_metrics), Route("/v2/openapi.json", self._describe)]
@@ -69,8 +76,9 @@ class InferenceApp:
             max_body_bytes=max_body_bytes,
             others=[*others, *self._sockets.routes()],
             shared=self.shared_memory,
+            telemetry=self.telemetry,
         )
-        self._page = LivePage(repository, max_body_bytes) if page else None
+        self._page = LivePage(repository, max_body_bytes, self.telemetry.lag) if page else None
         self._starting: asyncio.Task[None] | None = None
         self._has_started = False
 
@@ -100,6 +108,8 @@ class InferenceApp:
     def _begin(self) -> asyncio.Task[None]:
         """Begin to load the models, if nobody has done so, or if that failed."""
         if self._starting is None or _has_failed(self._starting):
+            self.telemetry.start()
+            self.repository.hooks = self.telemetry.hooks
             self._starting = asyncio.get_running_loop().create_task(self.repository.start())
             self._starting.add_done_callback(_has_failed)  # which asks for the exception, if nobody else does
         return self._starting
@@ -118,15 +128,34 @@ class InferenceApp:
             await asyncio.wait([starting])
         await self.repository.close()
         self.shared_memory.unregister()
+        await self.telemetry.close()
 
     async def end_streams(self, timeout_s: float) -> None:
         """Close the WebSockets when what they ask for is answered, or *timeout_s* are over, and open no more."""
         await self._sockets.end(timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
+        if scope["type"] == "http":
+            if self._has_started and not self.telemetry.is_watching and not self._tokens:
+                asked = asked_to_infer(scope)
+                if asked is not None:
+                    answer = self._routes.infer.answer(*asked, scope, receive, send)
+                    await counted(self.telemetry, answer, scope, receive, send)
+                    return
+            exchange = HttpExchange(self.telemetry, scope, receive, send)
+            try:
+                await self._answer(scope, exchange.receive, exchange.send)
+            except BaseException as error:
+                exchange.fail(error)
+                raise
+            finally:
+                exchange.end()
+        elif scope["type"] == "lifespan":
             await self._live(receive, send)
-            return
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if scope["type"] == "http" and path in _HEALTH:
             self._begin()  # and answer meanwhile: who loads for long is alive
@@ -154,7 +183,7 @@ class InferenceApp:
         await self._routes(scope, receive, send)
 
     async def _tell_metrics(self, _: Request) -> Response:
-        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+        return Response(await self._metrics.text(), media_type=CONTENT_TYPE)
 
     async def _describe(self, _: Request) -> Response:
         return Response(self._description, media_type="application/json")
@@ -213,6 +242,8 @@ def create_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     page: bool = False,
     shared_memory: bool = False,
+    hooks: Sequence[Hook] = (),
+    trace_file: str | Path | None = None,
 ) -> InferenceApp:
     """An ASGI app that serves *models*, for any ASGI server, or to be mounted in FastAPI or Starlette.
 
@@ -227,13 +258,20 @@ def create_app(
         max_body_bytes: the largest request, also after it has been decompressed.
         page: whether there is the live page at ``/``.
         shared_memory: callers may let it read and write objects in ``/dev/shm``: let none call from other machines.
+        hooks: are told of the steps of all models, as those of a session.
+        trace_file: where the timelines of sampled requests are written; clients choose which, by the trace extension.
 
     Raises:
         MissingExtraError: ``pip install "asyncexec[serve]"``.
     """
-    repository = repository_of(models)
     return InferenceApp(
-        repository, tokens=tokens, max_body_bytes=max_body_bytes, page=page, shared_memory=shared_memory
+        repository_of(models),
+        tokens=tokens,
+        max_body_bytes=max_body_bytes,
+        page=page,
+        shared_memory=shared_memory,
+        hooks=hooks,
+        trace_file=None if trace_file is None else Path(trace_file),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from asyncexec.framework.errors import Code, OpError, ResourceExhaustedError
+from asyncexec.service.call_record import note_error
 
 _OF_CALLERS: Final = (  # codes that blame the caller
     Code.INVALID_ARGUMENT,
@@ -23,6 +24,7 @@ def told_to_client(error: OpError) -> tuple[Code, str]:
 
     An exception of the model's own code is INTERNAL, whatever it is: the client cannot mend it.
     """
+    note_error(error)
     code = error.code
     if code in _OF_CALLERS and _is_of_the_model(error):
         code = Code.INTERNAL

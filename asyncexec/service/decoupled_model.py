@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 from asyncexec.framework.clock import CLOCK
 from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.errors import DeadlineExceededError, InternalError, InvalidArgumentError, OpError
+from asyncexec.framework.spans import Hook
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.frontend.stream_functions import drawing, values_of
 from asyncexec.frontend.user_op_parameters import conversions
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
+from asyncexec.service.call_record import current_call
 from asyncexec.service.classes import Labels
-from asyncexec.service.model import Model, as_output
+from asyncexec.service.model import Model
+from asyncexec.service.outputs import as_output
 from asyncexec.service.requests import InferRequest, InferResponse
 from asyncexec.service.signature import Signature, TensorSpec
 from asyncexec.session.stream_plan import find_stream_nodes
@@ -59,16 +62,22 @@ class DecoupledModel(Model):
         sources: Iterable[Tensor[Any]],
         *,
         labels: Labels | None = None,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         self._sources = [_Source(tensor, signature) for tensor in sources]
-        super().__init__(name, version, graph, signature, config, labels=labels)
+        super().__init__(name, version, graph, signature, config, labels=labels, hooks=hooks)
 
-    async def infer(self, request: InferRequest, metadata: RunMetadata | None = None) -> InferResponse:
-        """The only response to *request*; InternalError where there is none, or another.  A stream is not traced."""
+    async def infer(
+        self, request: InferRequest, metadata: RunMetadata | None = None, *, is_part: bool = False
+    ) -> InferResponse:
+        """The only response to *request*; InternalError where there is none, or another.
+
+        The nodes of a stream are not traced.
+        """
         if not self._sources:
-            return await super().infer(request, metadata)
+            return await super().infer(request, metadata, is_part=is_part)
         found: list[InferResponse] = []
-        async with aclosing(self.responses(request)) as responses:
+        async with aclosing(self._responses(request, is_part=is_part)) as responses:
             async for response in responses:
                 found.append(response)
                 if len(found) > 1:
@@ -81,27 +90,43 @@ class DecoupledModel(Model):
         if not self._sources:
             yield await super().infer(request)
             return
-        begin_ns = ready_ns = CLOCK.now_ns()
+        async with aclosing(self._responses(request, is_part=False)) as responses:
+            async for response in responses:
+                yield response
+
+    async def _responses(self, request: InferRequest, *, is_part: bool) -> AsyncGenerator[InferResponse, None]:
+        """The responses of a model with sources.
+
+        A call is one run: the time until the next values are there, all together.  The rest is output, also the time
+        that the client takes.
+        """
+        begin_ns, ready_ns, infer_ns = CLOCK.now_ns(), 0, 0
+        call = None if is_part else current_call.get()
+        trace = None if call is None else call.begin_inference(self.name, self.version, request)
+        response = InferResponse(self.name, self.version, request.id, {})
         self._hold()
         try:
             wanted, feeds = self._outputs(request.outputs), self._feeds(request)
-            ready_ns = CLOCK.now_ns()
+            ready_ns = since_ns = CLOCK.now_ns()
             async with aclosing(self._results(wanted, feeds, self._deadline_s(request))) as results:
                 async for values in results:
+                    infer_ns += CLOCK.now_ns() - since_ns
                     outputs = {spec.name: as_output(spec, value) for spec, value in zip(wanted, values, strict=True)}
                     if request.output_options is not None:
                         outputs = await self._as_wanted(outputs, request.output_options)
-                    yield InferResponse(self.name, self.version, request.id, outputs)
-        except (asyncio.CancelledError, GeneratorExit):
-            self.statistics.note_cancelled(CLOCK.now_ns() - begin_ns)
-            raise
-        except BaseException:
-            self.statistics.note_failure(CLOCK.now_ns() - begin_ns)
+                    response = InferResponse(self.name, self.version, request.id, outputs)
+                    yield response
+                    since_ns = CLOCK.now_ns()
+                infer_ns += CLOCK.now_ns() - since_ns
+        except BaseException as error:
+            self._note_failure(begin_ns, error, trace, has_begun=ready_ns > 0, is_part=is_part)
             raise
         finally:
             self._let_go()
-        now_ns = CLOCK.now_ns()
-        self.statistics.note_success(self._num_rows(request), begin_ns, ready_ns, now_ns, now_ns)
+        rows = self._num_rows(request)
+        self.statistics.note_run(rows, infer_ns)
+        times = begin_ns, ready_ns, ready_ns, ready_ns + infer_ns, CLOCK.now_ns(), rows
+        self._note_success(rows, times, trace, response)
 
     async def _results(
         self, wanted: Iterable[TensorSpec], feeds: Mapping[Tensor[Any], NDArray[Any]], timeout_s: float | None

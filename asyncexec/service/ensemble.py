@@ -22,8 +22,9 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
 from asyncexec.service.client_errors import told_to_client
 from asyncexec.service.datatypes import dtype_of
-from asyncexec.service.model import Model, as_tensor
+from asyncexec.service.model import Model
 from asyncexec.service.model_config import complete, config_in
+from asyncexec.service.outputs import as_tensor
 from asyncexec.service.requests import InferRequest, InferResponse
 from asyncexec.service.signature import TensorSpec, signature_of
 
@@ -105,10 +106,12 @@ class EnsembleModel(Model):
         """Which of its models is not there; None where all are."""
         return _unready_reason(self.name, self.steps, self._find, ())
 
-    async def infer(self, request: InferRequest, metadata: RunMetadata | None = None) -> InferResponse:
+    async def infer(
+        self, request: InferRequest, metadata: RunMetadata | None = None, *, is_part: bool = False
+    ) -> InferResponse:
         """As of Model; UnavailableError where one of its models is not there."""
         with self._models_held(request):
-            return await super().infer(request, metadata)
+            return await super().infer(request, metadata, is_part=is_part)
 
     async def warm_up(self) -> None:
         """Run what the config says it should be warmed up by."""
@@ -270,7 +273,7 @@ def _step_op(i: int, ensemble: str, name: str, taken: list[TensorSpec], given: l
             {key: value for key, value in parameters.items() if key not in _OF_ENSEMBLE},
         )
         try:
-            found = (await model.infer(asked)).outputs
+            found = (await model.infer(asked, is_part=True)).outputs
         except OpError as error:
             code, told = told_to_client(error)
             raise error_class(code)(f"in ensemble '{ensemble}', model '{name}': {told}") from error

@@ -13,6 +13,7 @@ import grpc
 from asyncexec.framework.errors import UnimplementedError
 from asyncexec.service.grpc_calls import Call, unary
 from asyncexec.service.grpc_codec import fill_response, parameters_of, request_of
+from asyncexec.service.grpc_settings import SettingsCalls
 from asyncexec.service.grpc_stream import StreamHandler
 from asyncexec.service.http_body import off_loop
 from asyncexec.service.model import Model, check_one_response
@@ -24,18 +25,22 @@ from asyncexec.service.requests import InferRequest, InferResponse
 from asyncexec.service.server_info import EXTENSIONS, NAME, VERSION
 from asyncexec.service.shared_memory import NO_CUDA, SharedMemory
 from asyncexec.service.signature import TensorSpec
+from asyncexec.service.telemetry import Telemetry
 
 
 def grpc_handler(
-    repository: ModelRepository, shared: SharedMemory | None = None, streams: OpenStreams | None = None
+    repository: ModelRepository,
+    shared: SharedMemory | None = None,
+    streams: OpenStreams | None = None,
+    telemetry: Telemetry | None = None,
 ) -> grpc.GenericRpcHandler:
-    """What answers the calls of the service on a ``grpc.aio`` server, from the models of *repository*.
+    """What answers the calls of the service on a ``grpc.aio`` server, from *repository* and *telemetry*.
 
     Tensors may be in *shared*, the regions that clients have registered.  *streams* are those that are open, for
     whoever ends them.
     """
     regions = shared or SharedMemory()
-    calls = _Calls(repository, regions)
+    calls, settings = _Calls(repository, regions), SettingsCalls(repository, telemetry or Telemetry())
     calls_of_one: dict[str, Call] = {
         "ServerLive": calls.server_live,
         "ServerReady": calls.server_ready,
@@ -53,8 +58,8 @@ def grpc_handler(
         "CudaSharedMemoryStatus": calls.cuda_shared_memory_status,
         "CudaSharedMemoryRegister": calls.cuda_shared_memory,
         "CudaSharedMemoryUnregister": calls.cuda_shared_memory_unregister,
-        "TraceSetting": calls.trace_setting,
-        "LogSettings": calls.log_settings,
+        "TraceSetting": settings.trace_setting,
+        "LogSettings": settings.log_settings,
     }
     handlers = {name: unary(message(f"{name}Request"), call) for name, call in calls_of_one.items()}
     handlers["ModelInfer"] = unary(message("ModelInferRequest"), calls.model_infer, request_of)
@@ -161,16 +166,6 @@ class _Calls:
     async def cuda_shared_memory(self, _request: Any) -> NoReturn:
         raise UnimplementedError(NO_CUDA)
 
-    async def trace_setting(self, request: Any) -> Any:
-        if request.settings:
-            raise UnimplementedError("there are no trace settings to change")
-        return message("TraceSettingResponse")()
-
-    async def log_settings(self, request: Any) -> Any:
-        if request.settings:
-            raise UnimplementedError("there are no log settings to change")
-        return message("LogSettingsResponse")()
-
 
 def _encoded(answer: InferResponse) -> bytes:
     """*answer* as a ModelInferResponse."""
@@ -196,16 +191,14 @@ def _add_statistics(response: Any, model: Model) -> None:
     response.name, response.version = model.name, model.version
     response.last_inference = statistics.last_inference_ms
     response.inference_count = statistics.inference_count
-    response.execution_count = model.num_runs
-    durations: dict[str, Duration] = {
-        "success": statistics.success,
-        "fail": statistics.fail,
-        "compute_input": statistics.compute_input,
-        "compute_infer": statistics.compute_infer,
-        "compute_output": statistics.compute_output,
-        "cache_hit": statistics.cache_hit,
-        "cache_miss": statistics.cache_miss,
-    }
-    for name, duration in durations.items():
-        told = getattr(response.inference_stats, name)
-        told.count, told.ns = duration.count, duration.ns
+    response.execution_count = statistics.execution_count
+    for name, duration in statistics.inference_stats().items():
+        _add_duration(getattr(response.inference_stats, name), duration)
+    for rows, durations in statistics.batch_stats().items():
+        size = response.batch_stats.add(batch_size=rows)
+        for name, duration in durations.items():
+            _add_duration(getattr(size, name), duration)
+
+
+def _add_duration(told: Any, duration: Duration) -> None:
+    told.count, told.ns = duration.count, duration.ns

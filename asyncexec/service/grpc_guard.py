@@ -9,6 +9,7 @@ from typing import Any, Final
 import grpc
 
 from asyncexec.service.app import Tokens
+from asyncexec.service.grpc_observer import GrpcObserver
 from asyncexec.service.open_streams import SHUTTING_DOWN, OpenStreams
 
 _LINGER_S: Final = 0.5
@@ -28,6 +29,7 @@ class Guard(grpc.GenericRpcHandler):  # type: ignore[misc]
         tokens: of those who may call.
         free: the methods that anybody may call.
         streams: those that are open, which end when no more calls are taken.
+        observer: is told of each call, also of those that are refused.
     """
 
     def __init__(
@@ -36,12 +38,14 @@ class Guard(grpc.GenericRpcHandler):  # type: ignore[misc]
         tokens: Tokens,
         free: Sequence[str],
         streams: OpenStreams,
+        observer: GrpcObserver,
     ) -> None:
         self._services = tuple(services)
         self._tokens = tokens
         self._free = frozenset(free)
         self._streams = streams
         self._refuses = asyncio.Event()
+        self._observer = observer
         self._is_used = False
         self._is_closed = False
 
@@ -59,6 +63,10 @@ class Guard(grpc.GenericRpcHandler):  # type: ignore[misc]
     def service(self, details: Any) -> Any:
         """The handler of a call; None for one that is not known."""
         self._is_used = True
+        handler = self._found(details)
+        return None if handler is None else self._observer.observed(details.method, handler)
+
+    def _found(self, details: Any) -> Any:
         for each in self._services:
             handler = each.service(details)
             if handler is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -25,12 +25,14 @@ from asyncexec.service.http_errors import error_response, json_response
 from asyncexec.service.http_events import event_stream
 from asyncexec.service.http_infer import InferEndpoint
 from asyncexec.service.http_metadata import config_as_json, model_metadata, model_statistics, server_metadata
+from asyncexec.service.http_settings import settings_routes
 from asyncexec.service.http_shared_memory import shared_memory_routes
 from asyncexec.service.model import Model
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.requests import InferRequest
 from asyncexec.service.serving_rest import serving_routes
 from asyncexec.service.shared_memory import SharedMemory
+from asyncexec.service.telemetry import Telemetry
 
 MAX_BODY_BYTES: Final = 64 * 2**20
 BODY_TIMEOUT_S: Final = 60.0
@@ -46,8 +48,9 @@ def http_app(
     body_timeout_s: float = BODY_TIMEOUT_S,
     others: Iterable[BaseRoute] = (),
     shared: SharedMemory | None = None,
-) -> Starlette:
-    """An ASGI app that serves the models of *repository*, and *others*.
+    telemetry: Telemetry | None = None,
+) -> Routes:
+    """An ASGI app that serves the models of *repository*, the settings of *telemetry*, and *others*.
 
     It takes bodies of *max_body_bytes*, decompressed, and of 16 MB of JSON, that come within *body_timeout_s*, and
     tensors in *shared*.
@@ -56,40 +59,62 @@ def http_app(
     regions = shared or SharedMemory()
     infer = InferEndpoint(repository, regions, max_body_bytes, body_timeout_s)
     front = _Front(repository, regions, infer, *of_json)
-    app = _Routes(
+    settings = settings_routes(repository, telemetry or Telemetry(), front.document)
+    app = Routes(
         infer,
-        routes=[*front.routes(), *others, *serving_routes(repository, *of_json)],
+        routes=[*front.routes(), *settings, *others, *serving_routes(repository, *of_json)],
         exception_handlers={HTTPException: _refused},
     )
     app.router.redirect_slashes = False  # a client would not follow, and finds no error in the answer
     return app
 
 
-class _Routes(Starlette):
-    """All routes, of which what is asked for most, *infer*, is found before the others are looked through."""
+class _Pattern(NamedTuple):
+    """The route of a request that is found without the routes."""
+
+    path: str
+
+
+_INFER: Final = _Pattern("/v2/models/{name}/infer")
+_INFER_VERSION: Final = _Pattern("/v2/models/{name}/versions/{version}/infer")
+
+
+class Routes(Starlette):
+    """All routes, of which what is asked for most, *infer*, is found before the others are looked through.
+
+    Attributes:
+        infer: answers that.
+    """
 
     def __init__(self, infer: InferEndpoint, **options: Any) -> None:
         super().__init__(**options)
-        self._infer = infer
+        self.infer: InferEndpoint = infer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = _asked_to_infer(scope)
+        asked = asked_to_infer(scope)
         if asked is None:
             await super().__call__(scope, receive, send)
         else:
-            await self._infer.answer(*asked, scope, receive, send)
+            await self.infer.answer(*asked, scope, receive, send)
 
 
-def _asked_to_infer(scope: Scope) -> tuple[str, str] | None:
-    """The name and version of the model in *scope*, if that is the usual request: routes are slower to find it."""
+def asked_to_infer(scope: Scope) -> tuple[str, str] | None:
+    """The name and version of the model in *scope*, if that is the usual request: routes are slower to find it.
+
+    Then *scope* has its route.
+    """
     if scope["type"] != "http" or scope["method"] != "POST" or scope.get("root_path"):
         return None
     parts: list[str] = scope["path"].split("/")
     if parts[-1] != "infer" or parts[:3] != ["", "v2", "models"] or "" in parts[3:]:
         return None
     if len(parts) == _NAME_AND_CALL:
+        scope["route"] = _INFER
         return parts[3], ""
-    return (parts[3], parts[5]) if len(parts) == _VERSION_AND_CALL and parts[4] == "versions" else None
+    if len(parts) == _VERSION_AND_CALL and parts[4] == "versions":
+        scope["route"] = _INFER_VERSION
+        return parts[3], parts[5]
+    return None
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -143,7 +168,7 @@ class _Front:
         yield from of("POST")
         for (method, path), handler in others.items():
             yield Route(path, plain(handler), methods=[method])
-        yield from shared_memory_routes(self._shared, self._document)
+        yield from shared_memory_routes(self._shared, self.document)
         yield from of("GET")
 
     async def _server(self, _: Request) -> Response:
@@ -178,21 +203,21 @@ class _Front:
         return json_response({"model_stats": [model_statistics(model) for model in self._repository.models()]})
 
     async def _index(self, request: Request) -> Response:
-        is_ready = optional(await self._document(request), "ready", bool) or False
+        is_ready = optional(await self.document(request), "ready", bool) or False
         await self._repository.refresh()
         states = self._repository.index(is_ready=is_ready)
         return json_response([{key: value for key, value in state._asdict().items() if value} for state in states])
 
     async def _load(self, request: Request) -> Response:
         name = request.path_params["name"]
-        parameters: dict[str, Any] = optional(await self._document(request), "parameters", dict) or {}
+        parameters: dict[str, Any] = optional(await self.document(request), "parameters", dict) or {}
         values = {key: _load_parameter(key, value) for key, value in parameters.items()}
         await self._repository.load(name, values)
         return json_response({"name": name, "load": True})
 
     async def _unload(self, request: Request) -> Response:
         name = request.path_params["name"]
-        await self._document(request)
+        await self.document(request)
         await self._repository.unload(name)
         return json_response({"name": name, "unload": True})
 
@@ -223,7 +248,7 @@ class _Front:
             dict(request.scope["headers"]), request.receive, self._max_body_bytes, self._body_timeout_s
         )
 
-    async def _document(self, request: Request) -> dict[str, Any]:
+    async def document(self, request: Request) -> dict[str, Any]:
         """The body of *request*, an object; {} where there is none."""
         body = await self._body(request)
         return await off_loop(len(body), json_object, body) if body else {}

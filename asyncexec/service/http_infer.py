@@ -11,6 +11,7 @@ from asyncexec.service.http_body import compressed, off_loop, read_body
 from asyncexec.service.http_calls import unless_disconnected
 from asyncexec.service.http_codec import MAX_JSON_BYTES, EncodedResponse, decode_infer, encode_infer
 from asyncexec.service.http_errors import error_response
+from asyncexec.service.http_observer import Answered
 from asyncexec.service.model import check_one_response
 from asyncexec.service.repository import ModelRepository
 from asyncexec.service.shared_memory import SharedMemory
@@ -41,9 +42,10 @@ class InferEndpoint:
         asked: Mapping[str, str] = scope["path_params"]
         await self.answer(asked["name"], asked.get("version", ""), scope, receive, send)
 
-    async def answer(self, name: str, version: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, name: str, version: str, scope: Scope, receive: Receive, send: Send) -> Answered:
         """Answer a request to the *version* of the model of that *name*; "" is the newest."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
+        body = b""
         try:
             self._repository.model(name, version)  # an unknown one is refused before its inputs are read
             length = headers.get(_HEADER_LENGTH)
@@ -58,11 +60,13 @@ class InferEndpoint:
             encoded = await off_loop(response.num_bytes, encode_infer, call, response)
             content, coding = await compressed(encoded.content, headers)
         except Exception as error:
-            await error_response(error)(scope, receive, send)
-            return
+            refused = error_response(error)
+            await refused(scope, receive, send)
+            return refused.status_code, len(body), len(refused.body)
         start = {"type": "http.response.start", "status": 200, "headers": _headers(encoded, content, coding)}
         await send(start)
         await send({"type": "http.response.body", "body": content})
+        return 200, len(body), len(content)
 
 
 def _headers(encoded: EncodedResponse, content: bytes, coding: str | None) -> list[tuple[bytes, bytes]]:

@@ -38,24 +38,18 @@ def _described(spec: TensorSpec) -> dict[str, Any]:
 
 def model_statistics(model: Model) -> dict[str, Any]:
     """What *model* has done, as Triton's statistics extension tells it."""
-    done, never = model.statistics, Duration()
+    done = model.statistics
     return {
         "name": model.name,
         "version": model.version,
         "last_inference": done.last_inference_ms,
         "inference_count": done.inference_count,
-        "execution_count": model.num_runs,
-        "inference_stats": {
-            "success": _told(done.success),
-            "fail": _told(done.fail),
-            "queue": _told(never),  # the time in queues is a part of compute_infer
-            "compute_input": _told(done.compute_input),
-            "compute_infer": _told(done.compute_infer),
-            "compute_output": _told(done.compute_output),
-            "cache_hit": _told(done.cache_hit),
-            "cache_miss": _told(done.cache_miss),
-        },
-        "batch_stats": [],
+        "execution_count": done.execution_count,
+        "inference_stats": {name: _told(each) for name, each in done.inference_stats().items()},
+        "batch_stats": [
+            {"batch_size": rows, **{name: _told(each) for name, each in durations.items()}}
+            for rows, durations in done.batch_stats().items()
+        ],
     }
 
 

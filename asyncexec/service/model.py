@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,20 +12,23 @@ import numpy as np
 from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.framework.clock import CLOCK
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
+from asyncexec.framework.spans import Hook
 from asyncexec.framework.step_stats import RunMetadata
-from asyncexec.frontend.basic_functions import placeholder
-from asyncexec.frontend.batch import batch
-from asyncexec.frontend.user_op import op
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
+from asyncexec.service.call_record import current_call, failed_call
 from asyncexec.service.classes import Labels, classified
 from asyncexec.service.http_body import off_loop
-from asyncexec.service.model_statistics import ModelStatistics
+from asyncexec.service.model_batches import Batches, Run, traced
+from asyncexec.service.model_statistics import KNOWN, CallTimes, ModelStatistics
+from asyncexec.service.outputs import as_output
 from asyncexec.service.queueing import AnswersInOrder, RequestQueues
 from asyncexec.service.recent_calls import RecentCalls
-from asyncexec.service.requests import US_PER_S, InferRequest, InferResponse, InferTensor, OutputOptions
+from asyncexec.service.requests import InferRequest, InferResponse, InferTensor, OutputOptions
 from asyncexec.service.response_cache import ResponseCache, content_key
 from asyncexec.service.signature import Signature, TensorSpec, missing_inputs
+from asyncexec.service.traces import Trace
+from asyncexec.session.admission import last_wait_ns
 from asyncexec.session.direct_session import Session
 from asyncexec.session.session_config import RunOptions, SessionConfig
 
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ASYNC_GRACE_S: Final = 5.0  # for what goes on though it has been cancelled, when the service ends
-_IN_BATCH: Final = "waited for its batch"
 _MOST_WARM: Final = 2**20  # elements of a tensor that a config asks to be made for warming up
 
 
@@ -50,6 +52,7 @@ class Model:
         max_concurrent: the largest number of runs at once; None for as many as come.
         labels: of the elements of outputs, for callers who ask for classes.
         cache: where its answers are kept; None for nowhere.
+        hooks: those of its sessions.
 
     Attributes:
         statistics: what it has done.
@@ -70,6 +73,7 @@ class Model:
         max_concurrent: int | None = None,
         labels: Labels | None = None,
         cache: ResponseCache | None = None,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         self.name: str = name
         self.version: str = version
@@ -88,19 +92,26 @@ class Model:
             max_concurrent_steps=count,
             node_statistics=any(map(is_user_function, graph.operations)),  # nobody's op is timed where there is none
         )
-        self.session: Session = Session(graph, session_config)
+        self.session: Session = Session(graph, session_config, hooks=hooks)
+        self._is_limited = count is not None
         self._all_outputs = list(signature.outputs.values())
         self._held = _Held(self)
         self._num_calls = 0  # under way; a session that counts them itself takes longer for each
         self._has_ended: asyncio.Event | None = None
-        self._batches: _Batches | None = None
+        self._batches: Batches | None = None
         batching = self._batching()
         if batching is not None and config.max_batch_size > 1:
             inputs, outputs = self._tensors()
-            self._batches = _Batches(self, inputs, outputs, batching, count or 1)
+            self._batches = Batches(self, inputs, outputs, batching, count or 1, hooks)
 
-    async def infer(self, request: InferRequest, metadata: RunMetadata | None = None) -> InferResponse:
-        """The answer to *request*; with *metadata*, the call is traced there, and is no part of a batch.
+    async def infer(
+        self, request: InferRequest, metadata: RunMetadata | None = None, *, is_part: bool = False
+    ) -> InferResponse:
+        """The answer to *request*.
+
+        Args:
+            metadata: the call is traced there; it is no part of a batch, and is run though its answer may be known.
+            is_part: it is a part of a call of another model, which alone is told of.
 
         Raises:
             InvalidArgumentError: its inputs or outputs are not those of the model.
@@ -108,30 +119,55 @@ class Model:
             DeadlineExceededError: it took longer than it allows.
             OpError: what the graph raises.
         """
-        begin_ns = CLOCK.now_ns()
+        begin_ns, ready_ns = CLOCK.now_ns(), 0
+        call = None if is_part else current_call.get()
+        trace = None if call is None else call.begin_inference(self.name, self.version, request)
         self._num_calls += 1
         try:
             wanted = self._outputs(request.outputs)
             feeds = self._feeds(request)
             ready_ns = CLOCK.now_ns()
-            values = await self._values(request, wanted, feeds, metadata)
-            done_ns = CLOCK.now_ns()
+            is_alone = metadata is not None
+            if trace is not None and not is_alone:
+                metadata = trace.metadata
+            run = self._values(request, wanted, feeds, metadata, is_alone=is_alone)
+            values, begun_ns, ran_ns, run_rows = await run
             outputs = {spec.name: as_output(spec, value) for spec, value in zip(wanted, values, strict=True)}
             if request.output_options is not None:
                 outputs = await self._as_wanted(outputs, request.output_options)
-        except asyncio.CancelledError:
-            self.statistics.note_cancelled(CLOCK.now_ns() - begin_ns)
-            raise
         except BaseException as error:
-            self.statistics.note_failure(CLOCK.now_ns() - begin_ns)
-            self.recent.note_failure(error)
+            self._note_failure(begin_ns, error, trace, has_begun=ready_ns > 0, is_part=is_part)
             raise
         finally:
             self._let_go()
-        rows = self._num_rows(request)
-        self.statistics.note_success(rows, begin_ns, ready_ns, done_ns, CLOCK.now_ns())
-        self.recent.note(done_ns - begin_ns)
-        return InferResponse(self.name, self.version, request.id, outputs)
+        response = InferResponse(self.name, self.version, request.id, outputs)
+        times = begin_ns, ready_ns, begun_ns, ran_ns, CLOCK.now_ns(), run_rows
+        self._note_success(self._num_rows(request), times, trace, response)
+        return response
+
+    def _note_success(
+        self, rows: int, times: tuple[int, int, int, int, int, int], trace: Trace | None, response: InferResponse
+    ) -> None:
+        """A call of *rows* rows succeeded; *times* are CallTimes."""
+        self.statistics.note_success(rows, times)
+        self.recent.note(times[3] - times[0])
+        if trace is not None:
+            trace.end(CallTimes(*times), response)
+
+    def _note_failure(
+        self, begin_ns: int, error: BaseException, trace: Trace | None, *, has_begun: bool, is_part: bool = False
+    ) -> None:
+        """A call failed with *error*; *has_begun* if its inputs were found to be right."""
+        now_ns = CLOCK.now_ns()
+        if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+            self.statistics.note_cancelled(now_ns - begin_ns)
+            return
+        self.statistics.note_failure(now_ns - begin_ns, error, has_begun=has_begun)
+        self.recent.note_failure(error)
+        if not is_part:
+            failed_call().name_model(self.name, self.version)
+        if trace is not None:
+            trace.fail(error)
 
     async def responses(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """The answers to *request*, as they are ready; errors as of infer().  Close it where it is left early."""
@@ -171,13 +207,20 @@ class Model:
 
     @property
     def num_runs(self) -> int:
-        """How often its graph has run: once for each call, or for each batch."""
-        return self.session.statistics().completed_steps
+        """How often its graph has run, but for its warm-up: once for each call, or for each batch."""
+        return self.statistics.execution_count
 
     @property
     def num_waiting(self) -> int:
-        """The calls that wait for their batch, up to 100."""
-        return 0 if self._batches is None else self._batches.num_waiting
+        """The calls that wait for their turn or for their batch."""
+        waiting = self.session.statistics().queued_steps
+        return waiting if self._batches is None else waiting + self._batches.num_waiting
+
+    @property
+    def batch_sizes(self) -> dict[int, int]:
+        """How many runs there were of so many rows, ascending; none of a model that makes no batches."""
+        sizes = {} if self._batches is None else self.statistics.sizes
+        return {rows: each.count for rows, each in sorted(sizes.items()) if each.count}
 
     @property
     def num_sequences(self) -> int:
@@ -198,6 +241,7 @@ class Model:
             }
             for _ in range(max(1, sample.count)):
                 await self._warm(self._feeds(InferRequest(self.name, inputs)))
+        self.statistics = ModelStatistics()
 
     async def _warm(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> None:
         await self._run(list(self.signature.outputs.values()), feeds, None)
@@ -227,13 +271,15 @@ class Model:
         wanted: Sequence[TensorSpec],
         feeds: Mapping[Tensor[Any], NDArray[Any]],
         metadata: RunMetadata | None,
-    ) -> Awaitable[Sequence[Any]]:
-        """The values of *wanted* for *request*, which feeds *feeds*."""
+        *,
+        is_alone: bool,
+    ) -> Awaitable[Run]:
+        """The values of *wanted* for *request*, which feeds *feeds*; of a run of its own if it *is_alone*."""
         options = self._queues.options(request)
-        if self._cache is None or metadata is not None:
-            run = self._run(wanted, feeds, options, metadata)
+        if self._cache is None or is_alone:
+            run = self._run(wanted, feeds, options, metadata, is_alone=is_alone)
         else:
-            run = self._run_or_cached(self._cache, wanted, feeds, options)
+            run = self._run_or_cached(self._cache, wanted, feeds, options, metadata)
         return run if self._in_order is None else self._in_order.run(run, self._deadline_s(request))
 
     async def _run_or_cached(
@@ -242,32 +288,59 @@ class Model:
         wanted: Sequence[TensorSpec],
         feeds: Mapping[Tensor[Any], NDArray[Any]],
         options: RunOptions | None,
-    ) -> Sequence[Any]:
+        metadata: RunMetadata | None,
+    ) -> Run:
         begin_ns = CLOCK.now_ns()
         inputs = {tensor.name: array for tensor, array in feeds.items()}
         size = sum(array.nbytes for array in inputs.values())
         key = await off_loop(size, lambda: content_key(inputs, [spec.name for spec in wanted]))
-        lookup_ns = CLOCK.now_ns() - begin_ns
-        values, is_known = await cache.values(self, key, options, lambda shared: self._run(wanted, feeds, shared))
-        (self.statistics.cache_hit if is_known else self.statistics.cache_miss).add(lookup_ns)
-        return values
+        known_ns = CLOCK.now_ns()
+        made: list[Run] = []
 
-    async def _run(
+        async def run(shared: RunOptions | None) -> Sequence[Any]:
+            made.append(await self._run(wanted, feeds, shared, metadata))
+            return made[0][0]
+
+        values, is_known = await cache.values(self, key, options, run)
+        if not is_known:
+            self.statistics.cache_miss.add(known_ns - begin_ns)
+            return made[0]
+        self.statistics.cache_hit.add(known_ns - begin_ns)
+        begun_ns = begin_ns + CLOCK.now_ns() - known_ns  # it has waited where another call was under way
+        return values, begun_ns, begun_ns, KNOWN
+
+    def _run(
         self,
         wanted: Sequence[TensorSpec],
         feeds: Mapping[Tensor[Any], NDArray[Any]],
         options: RunOptions | None,
         metadata: RunMetadata | None = None,
-    ) -> Sequence[Any]:
+        *,
+        is_alone: bool = False,
+    ) -> Coroutine[Any, Any, Run]:
+        if self._batches is not None and not is_alone and self._batches.takes(feeds):
+            return self._batches.run(wanted, feeds, options, metadata)
+        rows = 1 if self._most_rows <= 0 else _num_rows(feeds.values())
+        return self.run_graph([spec.tensor for spec in wanted], feeds, rows, options, metadata)
+
+    async def run_graph(
+        self,
+        fetches: Sequence[Tensor[Any]],
+        feeds: Mapping[Tensor[Any], Any],
+        rows: int,
+        options: RunOptions | None = None,
+        metadata: RunMetadata | None = None,
+    ) -> Run:
+        """A run of its session, of *rows* rows; it begins when it is its turn."""
         if metadata is not None:
-            traced = (options or RunOptions()).model_copy(update={"trace": True})
-            return await self.session.run([spec.tensor for spec in wanted], feeds, options=traced, metadata=metadata)
-        run: Callable[..., Awaitable[Sequence[Any]]] = self.session.run
-        if self._batches is not None and self._batches.takes(feeds):
-            run, wanted_tensors, feeds = self._batches.run(wanted, feeds)
-        else:
-            wanted_tensors = [spec.tensor for spec in wanted]
-        return await run(wanted_tensors, feeds, options=options)
+            options = traced(options)
+        begun_ns = CLOCK.now_ns()
+        values: Sequence[Any] = await self.session.run(fetches, feeds, options=options, metadata=metadata)
+        ran_ns = CLOCK.now_ns()
+        if self._is_limited:
+            begun_ns += last_wait_ns()
+        self.statistics.note_run(rows, ran_ns - begun_ns)
+        return values, begun_ns, ran_ns, rows
 
     def _outputs(self, names: Sequence[str] | None) -> Sequence[TensorSpec]:
         if not names:
@@ -331,7 +404,7 @@ class Model:
     def _num_rows(self, request: InferRequest) -> int:
         if self._most_rows <= 0:
             return 1
-        return next((value.array.shape[0] for value in request.inputs.values() if value.array.ndim), 1)
+        return _num_rows(value.array for value in request.inputs.values())
 
     def _deadline_s(self, request: InferRequest) -> float | None:
         options = self._queues.options(request)
@@ -345,6 +418,10 @@ class Model:
         if dtype.kind == "O":
             return np.full(shape, b"", object)
         return np.zeros(shape, dtype)
+
+
+def _num_rows(arrays: Iterable[NDArray[Any]]) -> int:
+    return next((array.shape[0] for array in arrays if array.ndim), 1)
 
 
 class _Held:
@@ -366,85 +443,3 @@ def check_one_response(model: Model, protocol: str) -> None:
     """UnimplementedError where *model* may give another number of responses than the one that *protocol* carries."""
     if model.is_decoupled:
         raise UnimplementedError(f"{protocol} doesn't support models with decoupled transaction policy")
-
-
-class _Batches:
-    """One run of a model for the rows of many calls: a graph around its session, whose only op is ``ax.batch``."""
-
-    def __init__(
-        self,
-        model: Model,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
-        batching: Any,
-        max_running: int,
-    ) -> None:
-        config, inner = model.config, model.session
-        self._inputs = inputs
-        self._outputs = {spec.name: i for i, spec in enumerate(outputs)}
-        fetches = [spec.tensor for spec in outputs]
-        tensors = [spec.tensor for spec in self._inputs]
-
-        @op(outputs=[tensor.dtype for tensor in fetches])
-        async def run_model(*values: Any) -> Any:
-            model.recent.batches[len(values[0])] += 1
-            results = await inner.run(fetches, dict(zip(tensors, values, strict=True)))
-            return tuple(results) if len(results) > 1 else results[0]
-
-        preferred = sorted(batching.preferred_batch_size)
-        most = min(config.max_batch_size, preferred[-1]) if preferred else config.max_batch_size
-
-        @batch(
-            max_size=most,
-            timeout_s=batching.max_queue_delay_microseconds / US_PER_S,
-            max_running=max_running,
-        )
-        def rows(*values: Any) -> Any:
-            return run_model(*values)
-
-        with Graph() as graph:
-            self._fed = {
-                spec.tensor: placeholder(spec.tensor.dtype, _sizes(spec), name=f"input_{i}")
-                for i, spec in enumerate(self._inputs)
-            }
-            found = rows(*self._fed.values())
-        self._results = list(found) if isinstance(found, (list, tuple)) else [found]
-        self._session = Session(graph)
-
-    @property
-    def num_waiting(self) -> int:
-        """The calls that wait for their batch, up to 100."""
-        return sum(_IN_BATCH in node.waits_for for node in self._session.statistics().under_way)
-
-    def takes(self, feeds: Mapping[Tensor[Any], Any]) -> bool:
-        """Whether a call that feeds *feeds* can be a part of a batch: it feeds all there is, and has rows."""
-        return len(feeds) == len(self._inputs) and all(value.ndim and len(value) for value in feeds.values())
-
-    def run(self, wanted: Sequence[TensorSpec], feeds: Mapping[Tensor[Any], Any]) -> tuple[Any, Any, Any]:
-        """What runs instead of the model's session, and what is fetched from it and fed."""
-        fetches = [self._results[self._outputs[spec.name]] for spec in wanted]
-        return self._session.run, fetches, {self._fed[tensor]: value for tensor, value in feeds.items()}
-
-    async def close(self) -> None:
-        await self._session.close()
-
-
-def _sizes(spec: TensorSpec) -> list[int | None] | None:
-    shape = spec.inner_shape or spec.shape
-    return None if shape is None else [None, *(None if size < 0 else size for size in shape[1:])]
-
-
-def as_output(spec: TensorSpec, value: Any) -> InferTensor:
-    """*value*, which a graph has given, as the output that *spec* describes."""
-    found = as_tensor(spec.datatype, value)
-    return found if spec.inner_shape is None else InferTensor(spec.datatype, spec.from_graph(found.array))
-
-
-def as_tensor(datatype: str, value: Any) -> InferTensor:
-    """*value*, which a graph has given, as a tensor of *datatype*."""
-    if isinstance(value, (bytes, str)):
-        array = np.empty((), object)
-        array[()] = value
-    else:
-        array = np.asarray(value)
-    return InferTensor(datatype, array)

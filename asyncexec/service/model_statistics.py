@@ -1,9 +1,24 @@
-"""What a model has done, as Triton's statistics extension tells it."""
+"""What a model has done, as Triton's statistics extension and the metrics tell it."""
 
 from __future__ import annotations
 
-import time
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from asyncexec.framework.clock import CLOCK, NS_PER_MS
+from asyncexec.framework.errors import DeadlineExceededError, ResourceExhaustedError, UnavailableError
+
+FailureReason: TypeAlias = Literal["REJECTED", "CANCELED", "BACKEND", "OTHER"]
+
+REASONS: Final[tuple[FailureReason, ...]] = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
+# Upper bounds of the histograms of time, in milliseconds.
+BOUNDS_MS: Final = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
+_BOUNDS_NS: Final = tuple(round(bound * NS_PER_MS) for bound in BOUNDS_MS)
+_MOST_SIZES: Final = 256  # numbers of rows that are told apart
+KNOWN: Final = -1  # instead of the rows of a run
+_QUEUES: Final = (UnavailableError, ResourceExhaustedError, DeadlineExceededError)
+_BATCH: Final = "BatchFunction"
 
 
 @dataclass(slots=True)
@@ -18,43 +33,159 @@ class Duration:
         self.ns += ns
 
 
-@dataclass(slots=True)
-class ModelStatistics:
-    """Counts of one version of a model.
+class CallTimes(NamedTuple):
+    """When a call that succeeded was at which point, by the clock.
 
     Attributes:
-        last_inference_ms: when the last call ended, in milliseconds since 1970; 0 if none has.
-        inference_count: the rows of the calls that succeeded: a call of four rows counts four.
-        success, fail, cancel: calls by how they ended.
-        compute_input, compute_infer, compute_output: of the calls that succeeded: checking and reading what was sent;
-            the run, with the time in queues; making what is sent.
-        cache_hit, cache_miss: of the calls that looked for their answer in the cache: looking for it.
+        begin_ns: it came.
+        ready_ns: its inputs were checked; from then on it waited for its turn, or for its batch.
+        begun_ns, ran_ns: the run began and ended.
+        end_ns: its outputs were there.
+        run_rows: the rows of the run; KNOWN where none was needed.
     """
 
-    last_inference_ms: int = 0
+    begin_ns: int
+    ready_ns: int
+    begun_ns: int
+    ran_ns: int
+    end_ns: int
+    run_rows: int
+
+
+@dataclass(slots=True)
+class RunsOfSize:
+    """The runs that had one number of rows.
+
+    Attributes:
+        count: how many there were.
+        input_ns, infer_ns, output_ns: how long it took in all: to check what their calls sent; to run; to make what
+            their calls got.
+    """
+
+    count: int = 0
+    input_ns: int = 0
+    infer_ns: int = 0
+    output_ns: int = 0
+
+
+@dataclass(slots=True)
+class ModelStatistics:
+    """Counts of one version of a model, since it was loaded; its warm-up is none of them.
+
+    Attributes:
+        inference_count: the rows of the calls that succeeded, but for those whose answer was known: a call of four rows
+            counts four.
+        execution_count: the runs that succeeded: one for each call, or for each batch.
+        success, fail, cancel: calls by how they ended; *fail* without those that were cancelled.
+        queue_ns, input_ns, infer_ns, output_ns: of the calls that succeeded: waiting for their turn or their batch;
+            checking what was sent; the runs that they were a part of; making what is sent.  A call whose answer was
+            known has waited at most.
+        cache_hit, cache_miss: of the calls that looked for their answer in the cache: looking for it.
+        failures: calls that failed or were cancelled, by Triton's reasons: REJECTED, as the queue was full or the
+            deadline passed; CANCELED, as the client left; BACKEND, the graph failed; OTHER, such as wrong inputs.
+        sizes: runs by their number of rows.
+        durations, waits: how many calls that succeeded took, and waited, how long: a count for each of BOUNDS_MS and
+            one for those beyond.
+    """
+
     inference_count: int = 0
+    execution_count: int = 0
     success: Duration = field(default_factory=Duration)
     fail: Duration = field(default_factory=Duration)
     cancel: Duration = field(default_factory=Duration)
-    compute_input: Duration = field(default_factory=Duration)
-    compute_infer: Duration = field(default_factory=Duration)
-    compute_output: Duration = field(default_factory=Duration)
+    queue_ns: int = 0
+    input_ns: int = 0
+    infer_ns: int = 0
+    output_ns: int = 0
     cache_hit: Duration = field(default_factory=Duration)
     cache_miss: Duration = field(default_factory=Duration)
+    failures: dict[FailureReason, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
+    sizes: dict[int, RunsOfSize] = field(default_factory=dict)
+    durations: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_MS) + 1))
+    waits: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_MS) + 1))
+    _num_run: int = 0  # calls that were a part of a run
+    _last_end_ns: int = 0
 
-    def note_success(self, rows: int, begin_ns: int, ready_ns: int, done_ns: int, end_ns: int) -> None:
-        """A call of *rows* rows: it began, could run, had run and ended then."""
-        self.last_inference_ms = time.time_ns() // 1_000_000
+    def note_run(self, rows: int, ns: int) -> None:
+        """A run of *rows* rows succeeded, after *ns* nanoseconds."""
+        self.execution_count += 1
+        size = self._size(rows)
+        size.count += 1
+        size.infer_ns += ns
+
+    def note_success(self, rows: int, times: tuple[int, int, int, int, int, int]) -> None:
+        """A call of *rows* rows succeeded; *times* are CallTimes."""
+        begin_ns, ready_ns, begun_ns, ran_ns, end_ns, run_rows = times
+        wait_ns = begun_ns - ready_ns
+        self.success.count += 1
+        self.success.ns += end_ns - begin_ns
+        self.queue_ns += wait_ns
+        self._last_end_ns = end_ns
+        self.durations[bisect_left(_BOUNDS_NS, end_ns - begin_ns)] += 1
+        self.waits[bisect_left(_BOUNDS_NS, wait_ns) if wait_ns else 0] += 1
+        if run_rows == KNOWN:
+            return
+        input_ns, output_ns = ready_ns - begin_ns, end_ns - ran_ns
         self.inference_count += rows
-        self.success.add(end_ns - begin_ns)
-        self.compute_input.add(ready_ns - begin_ns)
-        self.compute_infer.add(done_ns - ready_ns)
-        self.compute_output.add(end_ns - done_ns)
+        self._num_run += 1
+        self.input_ns += input_ns
+        self.infer_ns += ran_ns - begun_ns
+        self.output_ns += output_ns
+        size = self._size(run_rows)
+        size.input_ns += input_ns
+        size.output_ns += output_ns
 
-    def note_failure(self, ns: int) -> None:
-        """A call failed after *ns* nanoseconds."""
+    def note_failure(self, ns: int, error: BaseException, *, has_begun: bool) -> None:
+        """A call failed after *ns* nanoseconds; *has_begun* if its inputs were found to be right."""
         self.fail.add(ns)
+        self.failures[_reason(error) if has_begun else "OTHER"] += 1
 
     def note_cancelled(self, ns: int) -> None:
         """The caller went away after *ns* nanoseconds."""
         self.cancel.add(ns)
+        self.failures["CANCELED"] += 1
+
+    @property
+    def last_inference_ms(self) -> int:
+        """When the last call that succeeded ended, in milliseconds since 1970; 0 if none has."""
+        return (self._last_end_ns + CLOCK.epoch_offset_ns()) // NS_PER_MS if self._last_end_ns else 0
+
+    def inference_stats(self) -> dict[str, Duration]:
+        """The durations of calls, by Triton's names."""
+        count = self._num_run
+        return {
+            "success": self.success,
+            "fail": Duration(self.fail.count + self.cancel.count, self.fail.ns + self.cancel.ns),
+            "queue": Duration(self.success.count, self.queue_ns),
+            "compute_input": Duration(count, self.input_ns),
+            "compute_infer": Duration(count, self.infer_ns),
+            "compute_output": Duration(count, self.output_ns),
+            "cache_hit": self.cache_hit,
+            "cache_miss": self.cache_miss,
+        }
+
+    def batch_stats(self) -> dict[int, dict[str, Duration]]:
+        """The durations of runs by their number of rows, ascending, by Triton's names."""
+        return {
+            rows: {
+                "compute_input": Duration(size.count, size.input_ns),
+                "compute_infer": Duration(size.count, size.infer_ns),
+                "compute_output": Duration(size.count, size.output_ns),
+            }
+            for rows, size in sorted(self.sizes.items())
+        }
+
+    def _size(self, rows: int) -> RunsOfSize:
+        found = self.sizes.get(rows)
+        if found is None:
+            if len(self.sizes) >= _MOST_SIZES:  # clients choose the numbers of rows
+                rows = 1 << rows.bit_length()
+            found = self.sizes.setdefault(rows, RunsOfSize())
+        return found
+
+
+def _reason(error: BaseException) -> FailureReason:
+    """Why a call failed whose inputs were right: an error of a node is of the graph, but for that of a full batch."""
+    if isinstance(error, _QUEUES) and (error.node is None or error.op == _BATCH):
+        return "REJECTED"
+    return "BACKEND" if isinstance(error, Exception) else "OTHER"

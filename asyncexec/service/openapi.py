@@ -112,6 +112,17 @@ _OF_SERVER: Final = {
         "Unload a model.", "Unloaded", _OBJECT, (404, 501, 503), needs_body=False
     ),
 }
+_OF_SETTINGS: Final = {
+    ("GET", "/v2/logging"): _get("What is logged.", _OBJECT, 503),
+    ("POST", "/v2/logging"): _post("Change what is logged.", _OBJECT, _OBJECT, (501, 503), needs_body=False),
+    **{
+        (method, path): _get("Which requests are traced.", _OBJECT, 404, 503)
+        if method == "GET"
+        else _post("Change which requests are traced.", _OBJECT, _OBJECT, (404, 501, 503), needs_body=False)
+        for method in ("GET", "POST")
+        for path in ("/v2/trace/setting", "/v2/models/{name}/trace/setting")
+    },
+}
 _OF_SHARED_MEMORY: Final = {
     ("GET", "/status"): _get("The regions of shared memory.", "Regions", 503),
     ("GET", "/region/{name}/status"): _get("One region of shared memory.", "Regions", 404, 503),
@@ -172,6 +183,7 @@ def _operations() -> Iterator[tuple[str, str, _Operation]]:
     tables = (
         (_OF_SERVER, [""]),
         (_OF_MODEL, [f"/v2/models/{{name}}{each}" for each in ("", version)]),
+        (_OF_SETTINGS, [""]),
         (_OF_SHARED_MEMORY, [f"/v2/{kind}sharedmemory" for kind in ("system", "cuda")]),
         (_OF_SERVING, [f"/v1/models/{{name}}{each}" for each in ("", version, label)]),
     )

@@ -1,9 +1,9 @@
-"""What the last calls of a model took, how the last ones failed, and how large its batches were."""
+"""What the last calls of a model took, and how the last ones failed."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,13 +39,11 @@ class RecentCalls:
 
     Attributes:
         failures: the last ones.
-        batches: how many runs there were of so many rows, of a model that makes batches.
     """
 
     def __init__(self) -> None:
         self._durations_ns: deque[int] = deque(maxlen=_MOST_SAMPLES)
         self.failures: deque[Failure] = deque(maxlen=_MOST_FAILURES)
-        self.batches: Counter[int] = Counter()
 
     def note(self, ns: int) -> None:
         """A call took *ns* nanoseconds."""

@@ -22,6 +22,7 @@ from asyncexec.framework.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from asyncexec.framework.spans import Hook
 from asyncexec.graph.graph import Graph
 from asyncexec.service.ensemble import EnsembleModel, is_ensemble, models_of
 from asyncexec.service.model import Model
@@ -100,6 +101,7 @@ class ModelRepository:
         self._has_started = False
         self._is_closed = False
         self.labels: dict[str, dict[str, str]] = {}
+        self.hooks: Sequence[Hook] = ()  # of the sessions of models that are loaded from now on
 
     async def start(self) -> None:
         """Load what is there from the start.  A model that cannot be loaded is not ready, and the others are.
@@ -354,9 +356,10 @@ class ModelRepository:
     async def _make(self, name: str, read: ReadModel) -> Model:
         """The model that was *read*, warmed up."""
         if is_ensemble(read.config):
-            model: Model = EnsembleModel.of(name, read.version, read.config, self.model, labels=read.labels)
+            options = {"labels": read.labels, "hooks": self.hooks}
+            model: Model = EnsembleModel.of(name, read.version, read.config, self.model, **options)
         else:
-            model = make_model(name, read, self._cache if read.config.response_cache.enable else None)
+            model = make_model(name, read, self._cache if read.config.response_cache.enable else None, self.hooks)
         try:
             await model.warm_up()
         except BaseException:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
+from asyncexec.framework.spans import Hook
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
 from asyncexec.service.classes import Labels
 from asyncexec.service.model import Model
+from asyncexec.service.model_batches import Run
 from asyncexec.service.requests import US_PER_S, InferRequest
 from asyncexec.service.sequence_config import CORRID, END, START, Control, SequenceSpec
 from asyncexec.service.sequences import Place, Sequences, place_of
@@ -43,9 +45,10 @@ class SequenceModel(Model):
         spec: SequenceSpec,
         *,
         labels: Labels | None = None,
+        hooks: Values[Hook] = (),
     ) -> None:
         self._spec = spec
-        super().__init__(name, version, graph, signature, config, labels=labels)
+        super().__init__(name, version, graph, signature, config, labels=labels, hooks=hooks)
         self.is_decoupled = config.model_transaction_policy.decoupled
         batching = config.sequence_batching
         candidates = batching.oldest.max_candidate_sequences or None
@@ -75,7 +78,9 @@ class SequenceModel(Model):
         wanted: Values[TensorSpec],
         feeds: Mapping[Tensor[Any], NDArray[Any]],
         metadata: RunMetadata | None,
-    ) -> Values[Any]:
+        *,
+        is_alone: bool,
+    ) -> Run:
         place = place_of(request)
         if self._num_rows(request) > 1:
             raise InvalidArgumentError(
@@ -88,10 +93,11 @@ class SequenceModel(Model):
         async with self._sequences.turn(place, deadline) as kept:
             options = None if deadline is None else RunOptions(timeout=self._left_s(deadline))
             given = {**feeds, **controls, **(kept.values or self._initial())}
-            values = await self._run([*wanted, *self._spec.outputs], given, options, metadata)
+            run = await self._run([*wanted, *self._spec.outputs], given, options, metadata, is_alone=is_alone)
+            values = run[0]
             left = values[len(wanted) :]
             kept.values = dict(zip([state.takes.tensor for state in self._spec.states], left, strict=True))
-        return values[: len(wanted)]
+        return values[: len(wanted)], *run[1:]
 
     def _left_s(self, deadline: float) -> float:
         left_s = deadline - asyncio.get_running_loop().time()

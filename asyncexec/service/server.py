@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +16,12 @@ from typing import Any, Final
 import grpc
 
 from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
+from asyncexec.framework.spans import Hook
 from asyncexec.graph.graph import Graph
-from asyncexec.service.app import InferenceApp, Tokens, repository_of
+from asyncexec.service.app import InferenceApp, Tokens, create_app
 from asyncexec.service.grpc_front import grpc_handler
 from asyncexec.service.grpc_guard import Guard
+from asyncexec.service.grpc_observer import GrpcObserver
 from asyncexec.service.health import FREE_CALLS, health_handler
 from asyncexec.service.health import SERVICE as HEALTH_SERVICE
 from asyncexec.service.http_front import MAX_BODY_BYTES
@@ -75,6 +77,8 @@ async def serving(
     tensorflow_master: bool = False,
     tensorflow_master_files: bool = False,
     shared_memory: bool = False,
+    hooks: Sequence[Hook] = (),
+    trace_file: str | Path | None = None,
 ) -> AsyncIterator[Ports]:
     """Serve *models* while the block runs.  At its end, no new request is taken, and those under way are answered.
 
@@ -86,6 +90,8 @@ async def serving(
         tensorflow_master: over gRPC, run the graphs of ``tf.compat.v1.Session`` (``tensorflow.MasterService``).
         tensorflow_master_files: those graphs may read and write files.
         shared_memory: callers may let the service read and write objects in ``/dev/shm``.
+        hooks: are told of the steps of all models, as those of a session.
+        trace_file: where the timelines of sampled requests are written; clients choose which, by the trace extension.
 
     Raises:
         InvalidArgumentError: *shared_memory* is for an address that other machines reach, and there are no tokens.
@@ -97,28 +103,33 @@ async def serving(
         raise InvalidArgumentError(
             f"other machines may reach {host}, and could read and write shared memory", hint="give callers tokens"
         )
-    app = InferenceApp(
-        repository_of(models), tokens=tokens, max_body_bytes=max_body_bytes, page=page, shared_memory=shared_memory
+    app = create_app(
+        models,
+        tokens=tokens,
+        max_body_bytes=max_body_bytes,
+        page=page,
+        shared_memory=shared_memory,
+        hooks=hooks,
+        trace_file=trace_file,
     )
     async with contextlib.AsyncExitStack() as stack:
         listening = stack.enter_context(contextlib.closing(_listen(host, http_port)))
         stack.push_async_callback(app.close)
         certificate, key = (None, None) if tls is None else (tls.certificate, tls.key)
         http = HttpServer(app, certificate, key, drain_s, max_body_bytes)
+        app.telemetry.num_connections = lambda: len(http.server_state.connections)
         remote, grpc_bound, guard = None, None, None
         if grpc_port is not None:
             streams = OpenStreams()
-            services = [
-                grpc_handler(app.repository, app.shared_memory, streams),
-                *serving_grpc_handlers(app.repository),
-            ]
+            inference = grpc_handler(app.repository, app.shared_memory, streams, app.telemetry)
+            services = [inference, *serving_grpc_handlers(app.repository)]
             if tensorflow_master:
                 masters = MasterSessions(allows_files=tensorflow_master_files)
                 stack.push_async_callback(masters.close)
                 services.append(master_handler(masters))
             names = [each.service_name() for each in services]
             services += [health_handler(app.repository, names), *reflection_handlers([*names, HEALTH_SERVICE])]
-            guard = Guard(services, Tokens(tokens), _FREE_CALLS, streams)
+            guard = Guard(services, Tokens(tokens), _FREE_CALLS, streams, GrpcObserver(app.telemetry))
             remote, grpc_bound = _grpc_server(guard, host, grpc_port, tls, max_body_bytes)
         answering = asyncio.create_task(http.serve([listening]))
         stack.push_async_callback(_end, app, http, answering, guard, remote, drain_s)

@@ -9,12 +9,14 @@ NAME: Final = "asyncexec"
 EXTENSIONS: Final = (
     "binary_tensor_data",
     "classification",
+    "logging",
     "model_configuration",
     "model_repository",
     "schedule_policy",
     "sequence",
     "sequence(string_id)",
     "statistics",
+    "trace",
 )
 HTTP_EXTENSIONS: Final = (*EXTENSIONS, "generate")
 

@@ -47,3 +47,13 @@ async def nothing_of_grpc_left() -> AsyncIterator[None]:
         if not (asyncio.all_tasks() - tasks or left):
             return
         await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's end does not wait for callers to notice it."""
+
+    async def linger() -> None:
+        pass
+
+    monkeypatch.setattr("asyncexec.service.grpc_guard._linger", linger)

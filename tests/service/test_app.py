@@ -70,3 +70,26 @@ async def test_health_is_told_while_models_are_loaded() -> None:
     await app.start()
     assert (await get(app, "/v2/health/ready")).json() == {"ready": True}
     await app.close()
+
+
+async def test_a_service_that_ends_is_live_and_not_ready() -> None:
+    app = create_app({"m": sums()})
+    await app.start()
+    assert (await get(app, "/v2/health/ready")).status_code == 200
+    app.repository.stop_being_ready()
+    assert (await get(app, "/v2/health/live")).json() == {"live": True}
+    assert (await get(app, "/v2/health/ready")).json() == {"ready": False}
+    assert (await get(app, "/v2/models/m")).status_code == 200  # what comes is answered until the end
+    await app.close()
+
+
+async def test_a_model_that_cannot_be_loaded_makes_a_service_unready_and_leaves_it_live(tmp_path: Path) -> None:
+    await asyncio.to_thread(write_model, tmp_path / "sum", sums())
+    await asyncio.to_thread((tmp_path / "broken" / "1").mkdir, parents=True)
+    app = create_app(tmp_path)
+    await app.start()
+    assert (await get(app, "/v2/health/live")).status_code == 200
+    assert (await get(app, "/v2/health/ready")).status_code == 503
+    ready = {name: (await get(app, f"/v2/models/{name}/ready")).status_code for name in ("sum", "broken", "unknown")}
+    assert ready == {"sum": 200, "broken": 503, "unknown": 503}
+    await app.close()

@@ -277,7 +277,7 @@ async def test_server_metadata() -> None:
         told = await client("ServerMetadata")
         assert (told.name, told.version) == ("asyncexec", "0.1.0")
         known = {"binary_tensor_data", "classification", "statistics", "model_repository", "model_configuration"}
-        assert {*told.extensions} == {*known, "schedule_policy", "sequence", "sequence(string_id)"}
+        assert {*told.extensions} == {*known, "schedule_policy", "sequence", "sequence(string_id)", "trace", "logging"}
 
 
 async def test_model_metadata_and_config() -> None:
@@ -313,6 +313,10 @@ async def test_statistics_of_one_and_of_all() -> None:
         for duration in (counts.success, counts.compute_input, counts.compute_infer, counts.compute_output):
             assert duration.count == 1
             assert duration.ns > 0
+        assert (counts.queue.count, counts.cache_hit.count) == (1, 0)
+        (size,) = told.batch_stats
+        assert (size.batch_size, size.compute_infer.count) == (2, 1)
+        assert size.compute_infer.ns == counts.compute_infer.ns
         assert [each.name for each in (await client("ModelStatistics")).model_stats] == ["m", "n"]
         assert len((await client("ModelStatistics", name="n", version="1")).model_stats) == 1
         assert (await client.refused("ModelStatistics", name="other"))[0] is grpc.StatusCode.NOT_FOUND
@@ -354,16 +358,6 @@ async def test_what_is_not_supported_says_so() -> None:
         assert (status, told[:30]) == (grpc.StatusCode.UNIMPLEMENTED, "shared memory is not supported")
         await client("CudaSharedMemoryUnregister")
         assert (await client.refused("CudaSharedMemoryRegister"))[0] is grpc.StatusCode.UNIMPLEMENTED
-        assert not (await client("TraceSetting", model_name="m")).settings
-        assert not (await client("LogSettings")).settings
-        assert await client.refused("TraceSetting", settings={"trace_level": {"value": ["OFF"]}}) == (
-            grpc.StatusCode.UNIMPLEMENTED,
-            "there are no trace settings to change",
-        )
-        assert await client.refused("LogSettings", settings={"log_info": {"bool_param": True}}) == (
-            grpc.StatusCode.UNIMPLEMENTED,
-            "there are no log settings to change",
-        )
 
 
 # Tensors

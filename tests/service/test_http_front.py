@@ -125,11 +125,15 @@ async def test_statistics(client: httpx.AsyncClient) -> None:
         await client.post("/v2/models/sums/versions/1/infer", json=document)
     (stats,) = told(await client.get("/v2/models/sums/versions/1/stats"))["model_stats"]
     assert (stats["name"], stats["version"]) == ("sums", "1")
-    assert (stats["inference_count"], stats["execution_count"], stats["batch_stats"]) == (2, 2, [])
+    assert (stats["inference_count"], stats["execution_count"]) == (2, 2)
+    (size,) = stats["batch_stats"]
+    assert (size["batch_size"], size["compute_infer"]["count"], size["compute_output"]["count"]) == (1, 2, 2)
+    assert size["compute_infer"]["ns"] == stats["inference_stats"]["compute_infer"]["ns"]
     assert stats["last_inference"] > 0
     counts = {name: each["count"] for name, each in stats["inference_stats"].items()}
-    assert counts["success"] == counts["compute_input"] == counts["compute_infer"] == counts["compute_output"] == 2
-    assert (counts["fail"], counts["queue"]) == (1, 0)
+    of_calls = ("success", "queue", "compute_input", "compute_infer", "compute_output")
+    assert [counts[name] for name in of_calls] == [2] * 5
+    assert (counts["fail"], counts["cache_hit"], counts["cache_miss"]) == (1, 0, 0)
     assert stats["inference_stats"]["success"]["ns"] >= stats["inference_stats"]["compute_infer"]["ns"] > 0
     both = told(await client.get("/v2/models/sums/stats"))["model_stats"]
     assert [each["version"] for each in both] == ["1", "2"]

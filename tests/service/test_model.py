@@ -169,7 +169,7 @@ async def test_warm_up_runs_what_the_config_says() -> None:
     warm_up = [{"name": "w", "batch_size": 2, "count": 3, "inputs": inputs}]
     model = model_of(sums(), max_batch_size=4, model_warmup=warm_up)
     await model.warm_up()
-    assert (model.num_runs, model.statistics.success.count) == (3, 0)
+    assert (model.session.statistics().completed_steps, model.num_runs, model.statistics.success.count) == (3, 0, 0)
     await model.close()
 
 

@@ -81,6 +81,6 @@ async def test_rows_of_batches() -> None:
     model = model_of(sums(), max_batch_size=8, dynamic_batching={})
     await model.infer(InferRequest("m", {"x": rows(1, 3), "y": rows(2, 3)}))
     await model.infer(InferRequest("m", {"x": rows(1, 2), "y": rows(2, 2)}))
-    assert model.recent.batches == {3: 1, 2: 1}
+    assert model.batch_sizes == {2: 1, 3: 1}
     assert model.num_waiting == 0
     await model.close()

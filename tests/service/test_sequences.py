@@ -430,7 +430,7 @@ async def test_warming_up_starts_no_sequence() -> None:
     controls = [control("CORRID", CORRID, data_type="TYPE_STRING")]
     model = model_of(graph, model_warmup=[sample], sequence_batching={"state": [STATE], "control_input": controls})
     await model.warm_up()
-    assert (model.num_runs, model.num_sequences) == (1, 0)
+    assert (model.session.statistics().completed_steps, model.num_runs, model.num_sequences) == (1, 0, 0)
     await model.close()
 
 

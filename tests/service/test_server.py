@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -326,10 +327,17 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         "0",
         "--grpc-port",
         "0",
+        "--access-log",
+        "--log-format",
+        "json",
+        "--trace-file",
+        str(tmp_path / "trace.json"),
     ]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         assert process.stdout.readline() == "m version 1 READY\n"
         where = process.stdout.readline()
         port = int(where.split(",")[0].rpartition(":")[2])
@@ -340,5 +348,9 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
 
             soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
             assert soft == min(hard, 2**20)
+        line = json.loads(process.stderr.readline())
+        assert (line["route"], line["status"], line["model"]) == ("/v2/models/{name}/infer", 200, "m")
+        setting = httpx.get(f"http://127.0.0.1:{port}/v2/trace/setting").json()
+        assert setting["trace_file"] == "trace.json"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,11 +54,22 @@ def ask(kind: str, port: int | None, script: str = "triton_client") -> Any:
     return json.loads(done.stdout)
 
 
+def trace_settings(text: str) -> tuple[str, str]:
+    """The rate and the level in *text*, which shows a dict or a message."""
+    rate, level = (re.search(rf"trace_{name}\W+(?:value\W+)*(\w+)", text) for name in ("rate", "level"))
+    assert rate is not None
+    assert level is not None
+    return rate[1], level[1]
+
+
 @pytest.mark.parametrize("kind", ["http", "http_aio", "grpc", "grpc_aio"])
 async def test_a_client_of_triton(kind: str, folder: Path) -> None:
     names = ("slow", "sums", "words")
     repository = ModelRepository(folder, control="explicit", load_at_start=names, allow_python=True)
-    async with nothing_of_grpc_left(), serving(repository, http_port=0, grpc_port=0) as ports:
+    async with (
+        nothing_of_grpc_left(),
+        serving(repository, http_port=0, grpc_port=0, trace_file=folder / "trace.json") as ports,
+    ):
         found = await asyncio.to_thread(ask, kind, ports.http if kind.startswith("http") else ports.grpc)
         assert repository.model("slow").session.statistics().running_steps == 0  # its deadline has ended it
     assert (found["live"], found["ready"], found["model_ready"]) == (True, True, [True, False])
@@ -76,6 +88,12 @@ async def test_a_client_of_triton(kind: str, folder: Path) -> None:
         assert text in told
     assert (found["unloaded"], found["loaded"]) == (False, True)
     assert all("sums" in text for text in found["texts"].values())
+    rates, levels = zip(*map(trace_settings, found["settings"][:3]), strict=True)
+    assert (rates, levels) == (("1000", "7", "1000"), ("OFF", "TIMESTAMPS", "OFF"))
+    for text in found["settings"][3:5]:
+        assert re.search(r"log_verbose_level\W+(value\W+uint32_param\W+)?3\b", text)
+    assert "trace file location can not be updated" in found["settings"][5]
+    assert "log file location can not be updated" in found["settings"][6]
     if kind.startswith("grpc"):
         assert found["stream"] == [i * 5 + 1.0 for i in range(10)]
 

@@ -90,6 +90,15 @@ async def what_it_gets(calls: Calls) -> dict[str, Any]:
             "get_model_repository_index": [],
         }.items()
     }
+    found["settings"] = [
+        str(await calls.call("get_trace_settings", "sums")),
+        str(await calls.call("update_trace_settings", "sums", {"trace_rate": "7", "trace_level": ["TIMESTAMPS"]})),
+        str(await calls.call("update_trace_settings", "sums", {"trace_rate": None, "trace_level": None})),
+        str(await calls.call("update_log_settings", {"log_verbose_level": 3, "log_info": False})),
+        str(await calls.call("get_log_settings")),
+        await calls.refused("update_trace_settings", None, {"trace_file": "other.json"}),
+        await calls.refused("update_log_settings", {"log_file": "other.log"}),
+    ]
     if calls.kind == "grpc":
         found["stream"] = stream(calls)
     if calls.kind == "grpc_aio":

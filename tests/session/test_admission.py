@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pydantic
@@ -10,6 +11,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.kernel import KernelKind
+from asyncexec.session.admission import last_wait_ns
 from tests.fake_time import FakeTime
 from tests.running import raw_op, settle, started
 
@@ -283,3 +285,27 @@ def test_limits_that_make_no_sense() -> None:
             config(**bad)
     with pytest.raises(pydantic.ValidationError, match="max_queued_steps needs max_concurrent_steps"):
         config(max_queued_steps=1)
+
+
+async def test_how_long_a_call_waited_for_its_turn(counter: Counter) -> None:
+    waits: list[int] = []
+    async with ax.Session(counter.graph, config(max_concurrent_steps=1)) as session:
+
+        async def one() -> None:
+            await session.run(counter.y, {counter.x: 1})
+            waits.append(last_wait_ns())
+
+        first = asyncio.create_task(one())
+        while not counter.inside:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        second = asyncio.create_task(one())
+        while not session.statistics().queued_steps:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        since = time.perf_counter_ns()
+        await asyncio.sleep(0.02)
+        waited = time.perf_counter_ns() - since
+        counter.go.set()
+        await asyncio.gather(first, second)
+    assert waits[0] == 0
+    assert waits[1] >= waited
+    assert last_wait_ns() == 0  # here nothing was called

@@ -406,3 +406,19 @@ async def test_no_tensor_outlives_its_batch() -> None:
                 assert [ref() for ref in refs if ref() is not None] == []
     finally:
         gc.enable()
+
+
+@pytest.mark.virtual_clock
+async def test_how_many_calls_wait_for_their_batch() -> None:
+    model = Model(delay_s=1.0, max_size=2, max_running=1)
+    async with ax.Session(model.graph) as session:
+        calls = [asyncio.create_task(model.request(session, *rows)) for rows in ((1, 2), (3,), (4, 5))]
+        while not model.running:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await settle()
+        assert session.statistics().waiting_in_batches == 2
+        calls[1].cancel()
+        await asyncio.gather(calls[1], return_exceptions=True)
+        assert session.statistics().waiting_in_batches == 1
+        await asyncio.gather(calls[0], calls[2])
+        assert session.statistics().waiting_in_batches == 0

@@ -19,6 +19,7 @@ from asyncexec.framework.errors import DeadlineExceededError, OpError, Unavailab
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.page.graph_data import graph_data
 from asyncexec.page.graph_nodes import nodes_of_graph
+from asyncexec.process.loop_lag import LoopLag
 from asyncexec.service.http_body import off_loop, read_body
 from asyncexec.service.http_calls import answering, unless_disconnected
 from asyncexec.service.http_codec import MAX_JSON_BYTES, InferCall, decode_infer, encode_infer
@@ -42,13 +43,13 @@ _PRIVATE: Final = {**STRICT, "Cache-Control": "no-store"}
 
 
 class LivePage:
-    """An ASGI app: the live page of the models of *repository*."""
+    """An ASGI app: the live page of the models of *repository*, in a loop whose *lag* is measured."""
 
-    def __init__(self, repository: ModelRepository, max_body_bytes: int) -> None:
+    def __init__(self, repository: ModelRepository, max_body_bytes: int, lag: LoopLag | None = None) -> None:
         self._repository = repository
         self._max_body_bytes = min(max_body_bytes, MAX_JSON_BYTES)
         self._tracing = asyncio.Lock()
-        self._feed = LiveFeed(lambda lag: snapshot(repository, lag))
+        self._feed = LiveFeed(lambda lag: snapshot(repository, lag), lag=lag)
         self._app = Starlette(routes=list(self._routes()), exception_handlers={HTTPException: _refused})
         self._app.router.redirect_slashes = False
 
