@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,10 +62,11 @@ class _Made:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A request of an ensemble, and the models of its steps."""
+    """A request of an ensemble, and the models of its steps; *inner* are those of the ensembles in it, too."""
 
     models: tuple[Model, ...]
     request: InferRequest | None
+    inner: dict[Model, tuple[Model, ...]]
 
 
 _call: Final[ContextVar[_Call | None]] = ContextVar("asyncexec_ensemble_call", default=None)
@@ -120,18 +122,29 @@ class EnsembleModel(Model):
 
     @contextmanager
     def _models_held(self, request: InferRequest | None) -> Iterator[None]:
-        reason = self.unready_reason
-        if reason is not None:
-            raise UnavailableError(f"Request for unknown model: '{self.name}' is not at ready state: {reason}")
+        outer, found = _call.get(), dict[Model, tuple[Model, ...]]()
+        if outer is not None and self in outer.inner:  # who holds this ensemble holds its models
+            found = outer.inner
+        else:
+            reason = self.unready_reason
+            if reason is not None:
+                raise UnavailableError(f"Request for unknown model: '{self.name}' is not at ready state: {reason}")
+            self._find_models(found)
         with ExitStack() as stack:
-            models = tuple(self._find(name, version) for name, version in self.steps)
-            for model in models:
+            for model in chain(*found.values()):
                 stack.enter_context(model.held())
-            token = _call.set(_Call(models, request))
+            token = _call.set(_Call(found[self], request, found))
             try:
                 yield
             finally:
                 _call.reset(token)
+
+    def _find_models(self, found: dict[Model, tuple[Model, ...]]) -> None:
+        """Put the models of its steps into *found*, and those of the ensembles among them."""
+        found[self] = tuple(self._find(name, version) for name, version in self.steps)
+        for model in found[self]:
+            if isinstance(model, EnsembleModel) and model not in found:
+                model._find_models(found)
 
 
 class _Builder:

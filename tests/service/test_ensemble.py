@@ -227,6 +227,29 @@ async def test_a_request_holds_the_models_that_it_began_with(folder: Path) -> No
     await repository.close()
 
 
+async def test_a_request_holds_the_models_of_ensembles_in_its_ensemble(folder: Path) -> None:
+    begun, released = asyncio.Event(), asyncio.Event()
+
+    @ax.op(outputs=[ax.float32])
+    async def wait_for(x: Any) -> Any:
+        begun.set()
+        await released.wait()
+        return x
+
+    write_ensemble(folder / "inner", ensemble(step("double", {"x": "X"}, {"y": "Y"})))
+    steps = step("slow", {"x": "X"}, {"y": "t"}), step("inner", {"X": "t"}, {"Y": "Y"})
+    write_ensemble(folder / "all", ensemble(*steps))
+    repository = ModelRepository(folder, {"slow": unary(wait_for)}, control="explicit", load_at_start=("all",))
+    await repository.start()
+    call = await started(repository.model("all").infer(asking(1)))
+    await begun.wait()
+    await repository.unload("inner")
+    await repository.unload("double")
+    released.set()
+    assert (await call).outputs["Y"].array.tolist() == [2]
+    await repository.close()
+
+
 async def test_its_models_are_loaded_with_it_and_unloaded_apart(folder: Path) -> None:
     async with repository_of(folder, control="explicit") as repository:
         assert not repository.is_model_ready("double")
