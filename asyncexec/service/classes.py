@@ -45,7 +45,9 @@ def classified(name: str, tensor: InferTensor, count: int, labels: Sequence[str]
 def _largest(row: NDArray[Any], count: int) -> NDArray[Any]:
     """The indices of the *count* largest elements of *row*: of equal ones, the first come first; NaN come last."""
     last = row.size - 1
-    return last - np.argsort(np.where(np.isnan(row), -np.inf, row)[::-1], kind="stable")[::-1][:count]
+    found = last - np.argsort(row[::-1], kind="stable")[::-1]  # with NaN before all others
+    is_nan = np.isnan(row[found])
+    return np.concatenate((found[~is_nan], found[is_nan]))[:count]
 
 
 def _told(value: Any, index: int, labels: Sequence[str]) -> bytes:

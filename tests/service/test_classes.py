@@ -37,6 +37,19 @@ def test_integers_and_labels() -> None:
     assert classes([[7, 9, 8]], 3, ["a", "b"], has_batch=True) == [[b"9:1:b", b"8:2", b"7:0:a"]]
 
 
+def test_large_integers_differ_by_one() -> None:
+    largest = 2**63 - 1
+    assert classes([largest - 1, largest, largest - 2], 2, has_batch=False) == [
+        f"{largest}:1".encode(),
+        f"{largest - 1}:0".encode(),
+    ]
+
+
+def test_nan_comes_after_all_numbers() -> None:
+    row = np.array([np.nan, -np.inf, np.nan, 1], np.float32)
+    assert classes(row, 4, has_batch=False) == [b"1.000000:3", b"-inf:1", b"nan:0", b"nan:2"]
+
+
 def test_equal_elements_come_in_their_order_and_nan_last() -> None:
     assert classes([1, 3, 3, 1], 3, has_batch=False) == [b"3:1", b"3:2", b"1:0"]
     told = classes(np.array([np.nan, -5, np.inf], np.float32), 3, has_batch=False)
