@@ -61,10 +61,10 @@ class Batches:
             return (*results, np.full((rows, 3), (begun_ns, ran_ns, rows), np.int64))
 
         preferred = sorted(batching.preferred_batch_size)
-        most = min(config.max_batch_size, preferred[-1]) if preferred else config.max_batch_size
+        self._most_rows = min(config.max_batch_size, preferred[-1]) if preferred else config.max_batch_size
 
         @batch(
-            max_size=most,
+            max_size=self._most_rows,
             timeout_s=batching.max_queue_delay_microseconds / US_PER_S,
             max_running=max_running,
         )
@@ -86,8 +86,9 @@ class Batches:
         return self._session.statistics().waiting_in_batches
 
     def takes(self, feeds: Mapping[Tensor[Any], Any]) -> bool:
-        """Whether a call that feeds *feeds* can be a part of a batch: it feeds all there is, and has rows."""
-        return len(feeds) == len(self._inputs) and all(value.ndim and len(value) for value in feeds.values())
+        """Whether a call that feeds *feeds* can be a part of a batch: it feeds all there is, and has rows, but few."""
+        sizes = (len(value) if value.ndim else 0 for value in feeds.values())
+        return len(feeds) == len(self._inputs) and all(0 < size <= self._most_rows for size in sizes)
 
     async def run(
         self,

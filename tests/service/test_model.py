@@ -75,6 +75,16 @@ async def test_a_batch_is_no_larger_than_the_model_takes() -> None:
     await model.close()
 
 
+async def test_a_call_of_more_rows_than_are_preferred_runs_alone() -> None:
+    model = model_of(sums(), max_batch_size=4, dynamic_batching={"preferred_batch_size": [2]})
+    calls = [model.infer(InferRequest("m", {"x": rows(1, count), "y": rows(2, count)})) for count in (1, 3, 4, 1)]
+    found = [each.outputs["sum"].array for each in await asyncio.gather(*calls)]
+    assert [len(each) for each in found] == [1, 3, 4, 1]
+    assert (np.concatenate(found) == 3).all()
+    assert (model.num_runs, sorted(model.recent.batches)) == (3, [2])
+    await model.close()
+
+
 async def test_a_call_without_rows_is_no_part_of_a_batch() -> None:
     with ax.Graph() as graph:
         ax.identity(ax.placeholder(ax.float32, None, name="x"), name="y")
