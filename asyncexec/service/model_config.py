@@ -79,7 +79,7 @@ def check(config: Any, name: str) -> None:
     if config.max_batch_size < 0:
         raise InvalidArgumentError(f"'max_batch_size' of model '{name}' is {config.max_batch_size}, less than 0")
     if config.sequence_batching.iterative_sequence:
-        raise InvalidArgumentError(f"model '{name}' asks for iterative_sequence, which is not to be had")
+        raise InvalidArgumentError(f"model '{name}' asks for iterative_sequence, which is not supported")
     check_fields(config, name)
     check_batching(name, config.dynamic_batching)
     default = Path(config.default_model_filename)

@@ -168,7 +168,7 @@ def _source_in(folder: Path, default: str, *, allow_python: bool) -> ModelSource
     _check_kinds(path)
     if path.suffix == ".py":
         if not allow_python:
-            raise InvalidArgumentError(f"{path} is Python code", hint="--allow-python lets the service run it")
+            raise InvalidArgumentError(f"{path} is Python code, which the service runs only with --allow-python")
         return _python_source(path)
     if path.is_dir():
         return _saved_source(path)

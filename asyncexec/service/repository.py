@@ -231,7 +231,7 @@ class ModelRepository:
         given = dict(parameters or {})
         config = given.pop("config", None)
         if given:
-            raise UnimplementedError(f"parameters {sorted(given)} of a load are not to be had, only 'config'")
+            raise UnimplementedError(f"parameters {sorted(given)} of a load are not supported, only 'config'")
         if config is not None and not isinstance(config, (str, bytes)):
             raise InvalidArgumentError("parameter 'config' of a load is JSON as a string")
         if config is not None and len(config) > _MOST_CONFIG:

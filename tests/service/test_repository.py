@@ -173,7 +173,7 @@ async def test_python_of_the_operator_runs_where_it_is_allowed(tmp_path: Path) -
     )
     refusing = ModelRepository(tmp_path)
     await refusing.start()
-    assert "is Python code" in refusing.index()[0].reason
+    assert "only with --allow-python" in refusing.index()[0].reason
     await refusing.close()
     repository = ModelRepository(tmp_path, allow_python=True)
     await repository.start()
