@@ -113,12 +113,16 @@ def serve(
     """
     _log_as(log_format, log_level, logs_calls=access_log)
     with failures_reported(debug):
-        if (tls_certificate is None) != (tls_key is None):
-            raise InvalidArgumentError("--tls-certificate and --tls-key go together")
-        if tensorflow_master and grpc_port < 0:
-            raise InvalidArgumentError("--tensorflow-master needs a port of gRPC")
         if demo == (repository is not None):
-            raise typer.BadParameter("a folder of models, or --demo, is needed", param_hint="REPOSITORY")
+            told = "serve either a folder of models or --demo" if demo else "a folder of models, or --demo, is needed"
+            raise typer.BadParameter(told, param_hint="'repository'")
+        _check_pairs(
+            ("--tls-certificate", tls_certificate is not None, "--tls-key", tls_key is not None),
+            ("--tls-key", tls_key is not None, "--tls-certificate", tls_certificate is not None),
+            ("--load-model", bool(load_model), "--model-control explicit", model_control is ModelControl.EXPLICIT),
+            ("--tensorflow-master", tensorflow_master, "a port of gRPC", grpc_port >= 0),
+            ("--tensorflow-master-files", tensorflow_master_files, "--tensorflow-master", tensorflow_master),
+        )
         service = ax.service
         models = (
             _demo.demo_repository()
@@ -160,6 +164,13 @@ def serve(
             )
 
         ax.run(main)
+
+
+def _check_pairs(*pairs: tuple[str, bool, str, bool]) -> None:
+    """BadParameter where an option is given, and what it needs is not: the two by name, and whether they are there."""
+    for option, is_given, needed, is_there in pairs:
+        if is_given and not is_there:
+            raise typer.BadParameter(f"it needs {needed}", param_hint=f"'{option}'")
 
 
 def _allow_many_connections() -> None:

@@ -143,11 +143,29 @@ def test_it_prints_its_address_and_ends_cleanly(number: signal.Signals) -> None:
         assert not re.search("Traceback|ERROR", complaints)  # a slow machine may be told of
 
 
+def refused(*arguments: str) -> str:
+    """What the command says of *arguments* that it does not understand, in one line."""
+    result = CliRunner().invoke(app, ["serve", *arguments], env={"COLUMNS": "400"})
+    assert result.exit_code == 2, result.output
+    return " ".join(result.stderr.split())
+
+
 def test_a_folder_or_the_demo(tmp_path: Path) -> None:
-    for arguments in ([], [str(tmp_path), "--demo"]):
-        result = CliRunner().invoke(app, ["serve", *arguments])
-        assert result.exit_code == 2
-        assert "a folder of models, or --demo, is needed" in result.stderr
+    assert "'repository': a folder of models, or --demo, is needed" in refused()
+    assert "'repository': serve either a folder of models or --demo" in refused(str(tmp_path), "--demo")
+
+
+def test_options_that_need_another(tmp_path: Path) -> None:
+    file = tmp_path / "file.pem"
+    file.touch()
+    for arguments, needed in (
+        (["--tls-key", str(file)], "--tls-certificate"),
+        (["--tls-certificate", str(file)], "--tls-key"),
+        (["--load-model", "m"], "--model-control explicit"),
+        (["--tensorflow-master", "--grpc-port", "-1"], "a port of gRPC"),
+        (["--tensorflow-master-files"], "--tensorflow-master"),
+    ):
+        assert f"'{arguments[0]}': it needs {needed}" in refused(str(tmp_path), *arguments)
 
 
 def test_a_missing_library_exits_with_1_and_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

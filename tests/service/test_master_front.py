@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -505,13 +503,6 @@ async def test_the_service_has_it_where_that_is_asked_for() -> None:
                 await client.begin("CreateSession", b"", metadata=token)
         assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
         del client, session, raised
-
-
-def test_the_command_needs_a_port_for_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "asyncexec.cli.main", "serve", str(tmp_path), "--tensorflow-master"]
-    done = subprocess.run([*command, "--grpc-port", "-1"], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode != 0
-    assert "--tensorflow-master needs a port of gRPC" in done.stderr
 
 
 @asynccontextmanager
