@@ -11,6 +11,7 @@ import ssl
 import struct
 import sys
 from collections.abc import Collection
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,8 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
+from asyncexec.service.http_errors import error_response
 
 _MOST_HEAD_BYTES: Final = 2**16  # of a request: its line and its headers
 _PIECE_BYTES: Final = 2**14
@@ -163,7 +165,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, partial(_answer, app, cycle))
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -203,6 +205,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer = None
         if not self.transport.is_closing():
             self.transport.close()
+
+
+async def _answer(app: Any, cycle: RequestResponseCycle, scope: Any, receive: Any, send: Any) -> None:
+    """Have *app* answer; a request that is cancelled, as those that a server's end does not wait for, gets a 503."""
+    try:
+        await app(scope, receive, send)
+    except asyncio.CancelledError:
+        if not (cycle.response_started or cycle.flow.write_paused):
+            response = error_response(UnavailableError("the service ended before the request did"))
+            await response(scope, receive, send)
 
 
 class HttpServer(uvicorn.Server):

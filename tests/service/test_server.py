@@ -100,6 +100,18 @@ async def test_tokens_are_asked_for_on_both_ports() -> None:
         assert (await call(ports, "ServerMetadata", asked, "ServerMetadataResponse", metadata=metadata)).name
 
 
+async def test_a_request_that_the_end_does_not_wait_for_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+    begun, never = asyncio.Event(), asyncio.Event()
+    inputs = [{"name": "x", "datatype": "FP64", "shape": [], "data": [1.5]}]
+    async with httpx.AsyncClient() as client:
+        async with nothing_of_grpc_left(), serving({"m": waiting(begun, never)}, **FREE, drain_s=1) as ports:
+            asked = asyncio.create_task(client.post(f"{url(ports)}/v2/models/m/infer", json={"inputs": inputs}))
+            await begun.wait()
+        answer = await asked
+    assert (answer.status_code, answer.json()) == (503, {"error": "the service ended before the request did"})
+    assert not any(record.exc_info for record in caplog.records)
+
+
 async def test_requests_under_way_are_answered_at_the_end() -> None:
     begun, released = asyncio.Event(), asyncio.Event()
     inputs = [{"name": "x", "datatype": "FP64", "shape": [], "data": [1.5]}]
