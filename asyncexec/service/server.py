@@ -217,7 +217,10 @@ def _signals(is_told: asyncio.Event) -> Iterator[None]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        raise UnavailableError(f"cannot listen to {host}:{port}: there is no such address") from None
     listening = socket.socket(family, kind, proto)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

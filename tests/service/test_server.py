@@ -68,6 +68,13 @@ async def test_both_protocols_serve_the_same_models() -> None:
     assert 'asyncexec_running_steps{model="m",version="1"} 0.0' in metrics
 
 
+@pytest.mark.parametrize("host", ["a..b", "fe80::1%none", "x" * 300])
+async def test_an_address_that_is_none(host: str) -> None:
+    with pytest.raises(ax.errors.UnavailableError, match=f"cannot listen to {host}:8000: there is no such address"):
+        async with serving({"m": sums()}, host=host):
+            pass
+
+
 async def test_tokens_are_asked_for_on_both_ports() -> None:
     options: dict[str, Any] = {"http_port": 0, "grpc_port": 0, "tokens": ["first", "second"]}
     async with (
