@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from asyncexec.service.server import Ports
 
 
+_LOGGER: Final = logging.getLogger("asyncexec.service")
 _MOST_FILES: Final = 2**20
 
 
@@ -112,6 +114,7 @@ def serve(
     For example: asyncexec serve models --http-port 8000 --grpc-port 8001
     """
     _log_as(log_format, log_level, logs_calls=access_log)
+    say = _LOGGER.info if log_format is LogFormat.JSON else typer.echo
     with failures_reported(debug):
         if demo == (repository is not None):
             told = "serve either a folder of models or --demo" if demo else "a folder of models, or --demo, is needed"
@@ -148,7 +151,7 @@ def serve(
         async def main() -> None:
             await service.serve(
                 models,
-                on_start=lambda ports: _tell(models, ports, page, is_encrypted=tls is not None),
+                on_start=lambda ports: _tell(models, ports, page, say, is_encrypted=tls is not None),
                 host=host,
                 http_port=http_port,
                 grpc_port=None if grpc_port < 0 else grpc_port,
@@ -181,16 +184,16 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _tell(models: Any, ports: Ports, has_page: bool, *, is_encrypted: bool) -> None:
+def _tell(models: Any, ports: Ports, has_page: bool, say: Callable[[str], None], *, is_encrypted: bool) -> None:
     """Say what is served where."""
     for state in models.index():
         version = f" version {state.version}" if state.version else ""
         reason = f": {state.reason}" if state.reason else ""
-        typer.echo(f"{state.name}{version} {state.state or 'not loaded'}{reason}")
+        say(f"{state.name}{version} {state.state or 'not loaded'}{reason}")
     grpc = "" if ports.grpc is None else f", gRPC on {ports.host}:{ports.grpc}"
-    typer.echo(f"HTTP on {ports.host}:{ports.http}{grpc}")
+    say(f"HTTP on {ports.host}:{ports.http}{grpc}")
     if has_page:
-        typer.echo(f"live page: {'https' if is_encrypted else 'http'}://{ports.host}:{ports.http}/")
+        say(f"live page: {'https' if is_encrypted else 'http'}://{ports.host}:{ports.http}/")
 
 
 def _log_as(log_format: LogFormat, level: LogLevel, *, logs_calls: bool) -> None:

@@ -373,3 +373,18 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         assert setting["trace_file"] == "trace.json"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+def test_all_lines_of_a_log_in_json_are_json(tmp_path: Path) -> None:
+    write_model(tmp_path / "m", sums())
+    command = [sys.executable, "-m", "asyncexec.cli.main", "serve", str(tmp_path), "--http-port=0", "--grpc-port=0"]
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen([*command, "--log-format", "json"], **pipe) as process:
+        assert process.stdout is not None
+        lines = [json.loads(process.stdout.readline())]
+        while not lines[-1]["message"].startswith("live page: "):
+            lines.append(json.loads(process.stdout.readline()))
+        process.send_signal(signal.SIGTERM)
+        lines += map(json.loads, process.stdout)
+        assert process.wait(30) == 0
+    assert "m version 1 READY" in [line["message"] for line in lines]
