@@ -355,11 +355,11 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
-        assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline() == "m version 1 READY\n"
-        where = process.stdout.readline()
+        while not (where := json.loads(process.stderr.readline())["message"]).startswith("HTTP on "):
+            assert where == "m version 1 READY"
         port = int(where.split(",")[0].rpartition(":")[2])
+        assert json.loads(process.stderr.readline())["message"].startswith("live page: ")
         answer = httpx.post(f"http://127.0.0.1:{port}/v2/models/m/infer", json={"inputs": INPUTS})
         assert answer.json()["outputs"][0]["data"] == [7.0] * 3
         if sys.platform == "linux":  # it may have many connections
