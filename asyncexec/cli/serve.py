@@ -19,7 +19,7 @@ import asyncexec as ax
 from asyncexec.cli.reporting import DebugOption, failures_reported
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.lazy_module import LazyModule
-from asyncexec.service.log_lines import ACCESS, JsonLines, TextLines
+from asyncexec.service.observing.log_lines import ACCESS, JsonLines, TextLines
 
 _demo = LazyModule("asyncexec.cli.serve_demo.models")
 

@@ -11,7 +11,7 @@ from asyncexec.client.remote_signature import Fed, RemoteSignature
 from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, InvalidTypeError
 from asyncexec.service.datatypes import from_raw, to_raw
-from asyncexec.service.grpc_codec import from_contents, set_parameters
+from asyncexec.service.grpc.codec import from_contents, set_parameters
 from asyncexec.service.off_loop import off_loop
 from asyncexec.service.protocol_messages import message
 from asyncexec.session.fetch_mapper import NestMapper, structure_key

@@ -15,8 +15,8 @@ from asyncexec.framework.extras import require
 if TYPE_CHECKING:
     from asyncexec.service.app import InferenceApp as InferenceApp
     from asyncexec.service.app import create_app as create_app
-    from asyncexec.service.model_files import ModelSource as ModelSource
-    from asyncexec.service.repository import ModelRepository as ModelRepository
+    from asyncexec.service.models.files import ModelSource as ModelSource
+    from asyncexec.service.models.repository import ModelRepository as ModelRepository
     from asyncexec.service.server import Ports as Ports
     from asyncexec.service.server import Tls as Tls
     from asyncexec.service.server import serve as serve
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "InferenceApp": "app",
-    "ModelRepository": "repository",
-    "ModelSource": "model_files",
+    "ModelRepository": "models.repository",
+    "ModelSource": "models.files",
     "Ports": "server",
     "Tls": "server",
     "create_app": "app",

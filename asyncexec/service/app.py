@@ -18,16 +18,16 @@ from starlette.routing import Route
 from asyncexec.framework.errors import UnavailableError
 from asyncexec.framework.spans import Hook
 from asyncexec.graph.graph import Graph
-from asyncexec.service.http_front import MAX_BODY_BYTES, asked_to_infer, http_app
-from asyncexec.service.http_observer import HttpExchange, counted
-from asyncexec.service.http_websocket import WebSockets, deny
+from asyncexec.service.http.front import MAX_BODY_BYTES, asked_to_infer, http_app
+from asyncexec.service.http.observer import HttpExchange, counted
+from asyncexec.service.http.openapi import document
+from asyncexec.service.http.websocket import WebSockets, deny
 from asyncexec.service.live.routes import LivePage
-from asyncexec.service.metrics import CONTENT_TYPE, Metrics
-from asyncexec.service.model_files import ModelSource
-from asyncexec.service.openapi import document
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.models.repository import ModelRepository
+from asyncexec.service.observing.metrics import CONTENT_TYPE, Metrics
+from asyncexec.service.observing.telemetry import Telemetry
 from asyncexec.service.shared_memory import SharedMemory
-from asyncexec.service.telemetry import Telemetry
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from asyncexec.framework.errors import Code, OpError, ResourceExhaustedError
-from asyncexec.service.call_record import note_error
+from asyncexec.service.observing.call_record import note_error
 
 _OF_CALLERS: Final = (  # codes that blame the caller
     Code.INVALID_ARGUMENT,

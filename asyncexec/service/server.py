@@ -19,21 +19,21 @@ from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
 from asyncexec.framework.spans import Hook
 from asyncexec.graph.graph import Graph
 from asyncexec.service.app import InferenceApp, Tokens, create_app
-from asyncexec.service.grpc_front import grpc_handler
-from asyncexec.service.grpc_guard import Guard
-from asyncexec.service.grpc_observer import GrpcObserver
-from asyncexec.service.health import FREE_CALLS, health_handler
-from asyncexec.service.health import SERVICE as HEALTH_SERVICE
-from asyncexec.service.http_front import MAX_BODY_BYTES
-from asyncexec.service.http_server import HttpServer
-from asyncexec.service.master_front import master_handler
-from asyncexec.service.master_sessions import MasterSessions
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.grpc.front import grpc_handler
+from asyncexec.service.grpc.guard import Guard
+from asyncexec.service.grpc.health import FREE_CALLS, health_handler
+from asyncexec.service.grpc.health import SERVICE as HEALTH_SERVICE
+from asyncexec.service.grpc.observer import GrpcObserver
+from asyncexec.service.grpc.reflection import reflection_handlers
+from asyncexec.service.http.front import MAX_BODY_BYTES
+from asyncexec.service.http.server import HttpServer
+from asyncexec.service.master.front import master_handler
+from asyncexec.service.master.sessions import MasterSessions
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.open_streams import OpenStreams
 from asyncexec.service.protocol_messages import SERVICE
-from asyncexec.service.reflection import reflection_handlers
-from asyncexec.service.repository import ModelRepository
-from asyncexec.service.serving_grpc import serving_grpc_handlers
+from asyncexec.service.tf_serving.grpc import serving_grpc_handlers
 
 _LOGGER: Final = logging.getLogger("asyncexec.service")
 _FREE_CALLS: Final = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady", *FREE_CALLS)

@@ -25,7 +25,7 @@ from asyncexec.framework.errors import (
     UnimplementedError,
 )
 from asyncexec.service.datatypes import from_raw, to_raw
-from asyncexec.service.http_body import off_loop
+from asyncexec.service.http.body import off_loop
 from asyncexec.service.requests import InferRequest, InferResponse, InferTensor, SharedInput, SharedPart
 
 FOLDER: Final = Path("/dev/shm")  # noqa: S108

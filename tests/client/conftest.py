@@ -13,4 +13,4 @@ from tests.service.conftest import grpc_library as grpc_library
 @pytest.fixture(autouse=True)
 def no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
     """No client of these tests looks for another server."""
-    monkeypatch.setattr("asyncexec.service.grpc_guard._linger", partial(asyncio.sleep, 0))
+    monkeypatch.setattr("asyncexec.service.grpc.guard._linger", partial(asyncio.sleep, 0))

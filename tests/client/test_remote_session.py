@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.service.grpc_codec import parameters_of
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.grpc.codec import parameters_of
+from asyncexec.service.models.files import ModelSource
 from asyncexec.service.protocol_messages import message
 from tests.client.servers import metadata, mixed, other_server, served
 from tests.service.models import until

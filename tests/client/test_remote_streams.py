@@ -18,7 +18,7 @@ from asyncexec.client.remote_fetches import RemoteFetches
 from asyncexec.client.remote_scope import StreamRules
 from asyncexec.client.remote_signature import RemoteSignature
 from asyncexec.client.remote_streams import RpcScope
-from asyncexec.service.grpc_codec import set_parameters
+from asyncexec.service.grpc.codec import set_parameters
 from asyncexec.service.protocol_messages import message
 from tests.client.servers import FLOATS, other_server, served
 from tests.service.models import until

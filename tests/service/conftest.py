@@ -56,4 +56,4 @@ def no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
     async def linger() -> None:
         pass
 
-    monkeypatch.setattr("asyncexec.service.grpc_guard._linger", linger)
+    monkeypatch.setattr("asyncexec.service.grpc.guard._linger", linger)

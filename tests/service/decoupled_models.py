@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import asyncexec as ax
-from asyncexec.service.model import Model
+from asyncexec.service.models.model import Model
 from tests.service.models import model_of
 
 

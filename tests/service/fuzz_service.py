@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncexec as ax
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.models.files import ModelSource
 from asyncexec.service.server import Ports, serve
 from tests.service.http_models import calling, unary
 from tests.service.models import sums

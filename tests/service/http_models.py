@@ -10,11 +10,11 @@ from google.protobuf import json_format
 
 import asyncexec as ax
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError, UnavailableError
-from asyncexec.service.model import Model
-from asyncexec.service.model_files import ModelSource, ReadModel
-from asyncexec.service.model_kinds import make_model
+from asyncexec.service.models.files import ModelSource, ReadModel
+from asyncexec.service.models.kinds import make_model
+from asyncexec.service.models.model import Model
+from asyncexec.service.models.repository import ModelRepository, ModelState
 from asyncexec.service.protocol_messages import message
-from asyncexec.service.repository import ModelRepository, ModelState
 
 
 def made(name: str, graph: ax.Graph, version: str = "1", **config: Any) -> Model:

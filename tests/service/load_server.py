@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import asyncexec as ax
-from asyncexec.service.model import Model
-from asyncexec.service.model_files import ModelSource
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.models.model import Model
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.server import Ports
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 import asyncexec as ax
-from asyncexec.service.model import Model
-from asyncexec.service.model_config import config_of
-from asyncexec.service.model_files import ModelSource, ReadModel
-from asyncexec.service.model_kinds import make_model
+from asyncexec.service.models.config import config_of
+from asyncexec.service.models.files import ModelSource, ReadModel
+from asyncexec.service.models.kinds import make_model
+from asyncexec.service.models.model import Model
 from asyncexec.service.requests import InferTensor
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from google.protobuf import json_format
 
 import asyncexec as ax
-from asyncexec.service.model import Model
-from asyncexec.service.model_files import ModelSource, ReadModel
+from asyncexec.service.models.files import ModelSource, ReadModel
+from asyncexec.service.models.model import Model
 from asyncexec.service.protocol_messages import message as config_message
-from asyncexec.service.serving_messages import message
+from asyncexec.service.tf_serving.messages import message
 
 
 def model_of(name: str, source: ModelSource) -> Model:

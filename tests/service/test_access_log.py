@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 import asyncexec as ax
-from asyncexec.service.log_lines import ACCESS, JsonLines, TextLines, escaped
+from asyncexec.service.observing.log_lines import ACCESS, JsonLines, TextLines, escaped
 from asyncexec.service.protocol_messages import message
 from asyncexec.service.server import Ports, serving
 from tests.service.conftest import nothing_of_grpc_left

@@ -10,7 +10,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.service.app import InferenceApp, Tokens, create_app
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.repository import ModelRepository
 from tests.service.models import sums, write_model
 
 

@@ -12,10 +12,10 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.service.app import create_app
-from asyncexec.service.classes import classified, labels_in
-from asyncexec.service.model_config import config_of
-from asyncexec.service.model_files import ModelSource
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.classes import classified, labels_in
+from asyncexec.service.models.config import config_of
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.requests import InferTensor
 from tests.service.models import model_of, write_model
 

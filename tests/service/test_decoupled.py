@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.service.decoupled_model import DecoupledModel
-from asyncexec.service.model import Model
+from asyncexec.service.models.decoupled_model import DecoupledModel
+from asyncexec.service.models.model import Model
 from asyncexec.service.requests import InferRequest, InferTensor
 from tests.service.models import model_of
 

@@ -14,9 +14,9 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.service.app import create_app
-from asyncexec.service.model_config import config_of
-from asyncexec.service.model_files import ModelSource, ReadModel
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.config import config_of
+from asyncexec.service.models.files import ModelSource, ReadModel
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.requests import InferRequest, InferTensor
 from tests.running import started
 from tests.service.models import until, write_model

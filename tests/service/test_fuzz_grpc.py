@@ -19,10 +19,11 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asyncexec.service import protocol_messages, serving_messages
-from asyncexec.service.grpc_front import grpc_handler
-from asyncexec.service.repository import ModelRepository
-from asyncexec.service.serving_grpc import serving_grpc_handlers
+from asyncexec.service import protocol_messages
+from asyncexec.service.grpc.front import grpc_handler
+from asyncexec.service.models.repository import ModelRepository
+from asyncexec.service.tf_serving import messages as serving_messages
+from asyncexec.service.tf_serving.grpc import serving_grpc_handlers
 from tests.service.fuzz_service import ANSWERS, Running, running
 
 pytestmark = [

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from asyncexec.service.openapi import document
+from asyncexec.service.http.openapi import document
 from tests.service.fuzz_service import ANSWERS, TOKEN, Running, running
 
 schemathesis = pytest.importorskip("schemathesis")

@@ -20,13 +20,15 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.errors import Code, error_class
 from asyncexec.framework.kernel import KernelKind
-from asyncexec.service import exchange, grpc_front, grpc_stream
+from asyncexec.service import exchange
 from asyncexec.service.datatypes import to_raw
-from asyncexec.service.grpc_codec import parameters_of, set_parameters
-from asyncexec.service.grpc_front import grpc_handler
-from asyncexec.service.model import Model
+from asyncexec.service.grpc import front as grpc_front
+from asyncexec.service.grpc import stream as grpc_stream
+from asyncexec.service.grpc.codec import parameters_of, set_parameters
+from asyncexec.service.grpc.front import grpc_handler
+from asyncexec.service.models.model import Model
+from asyncexec.service.models.repository import ModelRepository, ModelState
 from asyncexec.service.protocol_messages import SERVICE, message
-from asyncexec.service.repository import ModelRepository, ModelState
 from asyncexec.service.requests import InferRequest, InferResponse
 from tests.running import raw_op
 from tests.service.conftest import nothing_of_grpc_left

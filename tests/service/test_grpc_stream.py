@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.service.grpc_codec import parameters_of
+from asyncexec.service.grpc.codec import parameters_of
 from tests.service.conftest import nothing_of_grpc_left
 from tests.service.decoupled_models import Taps, sums_of_sequences
 from tests.service.models import model_of, until

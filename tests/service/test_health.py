@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
-from asyncexec.service import health
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.grpc import health
+from asyncexec.service.grpc.reflection_messages import HEALTH, message
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.protocol_messages import SERVICE
-from asyncexec.service.reflection_messages import HEALTH, message
-from asyncexec.service.repository import ModelRepository
 from asyncexec.service.server import serving
 from tests.service.conftest import nothing_of_grpc_left
 from tests.service.models import sums

@@ -10,14 +10,14 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.service.http_codec import (
+from asyncexec.service.http.codec import (
     InferCall,
     decode_generate,
     decode_infer,
     encode_generate,
     encode_infer,
 )
-from asyncexec.service.model import Model
+from asyncexec.service.models.model import Model
 from asyncexec.service.requests import InferRequest, InferResponse, InferTensor
 from tests.service.http_models import made, unary
 from tests.service.models import sums

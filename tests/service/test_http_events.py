@@ -13,7 +13,7 @@ import pytest
 from starlette.types import Message
 
 import asyncexec as ax
-from asyncexec.service.http_front import http_app
+from asyncexec.service.http.front import http_app
 from asyncexec.service.server import serving
 from tests.service.decoupled_models import Taps
 from tests.service.http_models import FakeRepository

@@ -21,8 +21,8 @@ from starlette.types import Message
 import asyncexec as ax
 from asyncexec.framework import errors
 from asyncexec.service.datatypes import from_raw
-from asyncexec.service.http_errors import error_response
-from asyncexec.service.http_front import http_app
+from asyncexec.service.http.errors import error_response
+from asyncexec.service.http.front import http_app
 from tests.service.http_models import FakeRepository, calling, made, unary
 from tests.service.models import sums
 

@@ -11,7 +11,7 @@ import httptools
 import pytest
 
 import asyncexec as ax
-from asyncexec.service.http_server import BoundedProtocol
+from asyncexec.service.http.server import BoundedProtocol
 from asyncexec.service.server import Ports, serving
 from tests.service.http_models import calling, unary
 from tests.service.models import until

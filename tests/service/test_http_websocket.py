@@ -16,9 +16,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import asyncexec as ax
-from asyncexec.service import http_codec, http_websocket
 from asyncexec.service.app import InferenceApp
-from asyncexec.service.model import Model
+from asyncexec.service.http import codec as http_codec
+from asyncexec.service.http import websocket as http_websocket
+from asyncexec.service.models.model import Model
 from asyncexec.service.server import serving
 from tests.service.decoupled_models import Taps, sums_of_sequences
 from tests.service.http_models import FakeRepository, calling, made, unary

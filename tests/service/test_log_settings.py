@@ -11,8 +11,8 @@ import pytest
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.service.app import create_app
-from asyncexec.service.log_lines import ACCESS, JsonLines, TextLines
-from asyncexec.service.log_settings import LogSettings
+from asyncexec.service.observing.log_lines import ACCESS, JsonLines, TextLines
+from asyncexec.service.observing.log_settings import LogSettings
 from asyncexec.service.protocol_messages import message
 from asyncexec.service.server import serving
 from tests.service.conftest import nothing_of_grpc_left

@@ -21,10 +21,10 @@ from asyncexec.framework.tensor_proto import ByteBudget
 from asyncexec.importers.graph_formats import format_graph_def
 from asyncexec.importers.proto_messages import proto_messages
 from asyncexec.ops.io.files import FILE_OPS
-from asyncexec.service.master_front import master_handler
-from asyncexec.service.master_messages import SERVICE, message
-from asyncexec.service.master_sessions import MasterSessions
-from asyncexec.service.master_tensors import tensor_from_bytes, tensor_to_bytes
+from asyncexec.service.master.front import master_handler
+from asyncexec.service.master.messages import SERVICE, message
+from asyncexec.service.master.sessions import MasterSessions
+from asyncexec.service.master.tensors import tensor_from_bytes, tensor_to_bytes
 from asyncexec.service.server import serving as served
 from tests.service.conftest import nothing_of_grpc_left
 from tests.service.models import until

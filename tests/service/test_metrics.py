@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import asyncexec as ax
 from asyncexec.process.loop_lag import LoopLag
 from asyncexec.service.app import InferenceApp, create_app
-from asyncexec.service.machine_metrics import MachineMetrics
-from asyncexec.service.metrics import CONTENT_TYPE
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.observing.machine_metrics import MachineMetrics
+from asyncexec.service.observing.metrics import CONTENT_TYPE
 from asyncexec.service.protocol_messages import message
 from asyncexec.service.server import serving
 from tests.service.conftest import nothing_of_grpc_left

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.service.model import Model
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.models.model import Model
 from asyncexec.service.requests import InferRequest, InferTensor
 from tests.service.models import model_of, rows, sums, until
 

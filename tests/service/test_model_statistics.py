@@ -10,9 +10,9 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.clock import CLOCK
-from asyncexec.service.model import Model
-from asyncexec.service.model_files import ModelSource
-from asyncexec.service.model_statistics import BOUNDS_MS, CallTimes, ModelStatistics
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.models.model import Model
+from asyncexec.service.models.statistics import BOUNDS_MS, CallTimes, ModelStatistics
 from asyncexec.service.requests import InferRequest
 from tests.service.models import model_of, rows, sums, until
 from tests.service.test_model import scalar, waiting

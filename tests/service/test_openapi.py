@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 import asyncexec as ax
 from asyncexec.service.app import InferenceApp
-from asyncexec.service.http_errors import STATUSES
-from asyncexec.service.openapi import document
-from asyncexec.service.serving_rest import SERVING_STATUSES
+from asyncexec.service.http.errors import STATUSES
+from asyncexec.service.http.openapi import document
+from asyncexec.service.tf_serving.rest import SERVING_STATUSES
 from tests.service.http_models import FakeRepository, made, unary
 from tests.service.serving_models import of_examples
 

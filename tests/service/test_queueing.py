@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.service.http_front import http_app
-from asyncexec.service.model import Model
-from asyncexec.service.queueing import AnswersInOrder
+from asyncexec.service.http.front import http_app
+from asyncexec.service.models.model import Model
+from asyncexec.service.models.queueing import AnswersInOrder
 from asyncexec.service.requests import InferRequest, InferTensor
 from tests.running import started
 from tests.service.http_models import FakeRepository, made

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.service.recent_calls import RecentCalls
+from asyncexec.service.models.recent_calls import RecentCalls
 from asyncexec.service.requests import InferRequest, InferTensor
 from tests.service.http_models import calling
 from tests.service.models import model_of, rows, sums

@@ -15,11 +15,11 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from asyncexec.service.master_front import master_handler
-from asyncexec.service.master_sessions import MasterSessions
-from asyncexec.service.reflection_messages import REFLECTIONS, message
+from asyncexec.service.grpc.reflection_messages import REFLECTIONS, message
+from asyncexec.service.master.front import master_handler
+from asyncexec.service.master.sessions import MasterSessions
 from asyncexec.service.server import serving
-from asyncexec.service.serving_grpc import serving_grpc_handlers
+from asyncexec.service.tf_serving.grpc import serving_grpc_handlers
 from tests.service.conftest import nothing_of_grpc_left
 from tests.service.models import sums
 from tests.service.test_grpc_front import CALLS, CallDetails, Served, grpc_handler

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import asyncexec as ax
-from asyncexec.service import repository as repository_module
-from asyncexec.service.model import Model
-from asyncexec.service.model_config import parse_json
-from asyncexec.service.model_files import ModelSource, read_model
-from asyncexec.service.repository import Control, ModelRepository
+from asyncexec.service.models import repository as repository_module
+from asyncexec.service.models.config import parse_json
+from asyncexec.service.models.files import ModelSource, read_model
+from asyncexec.service.models.model import Model
+from asyncexec.service.models.repository import Control, ModelRepository
 from asyncexec.service.requests import InferRequest
 from tests.service.models import rows, sums, until, write_model
 

@@ -10,13 +10,13 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.service.ensemble import EnsembleModel
-from asyncexec.service.model import Model
-from asyncexec.service.model_config import config_of
-from asyncexec.service.model_files import ModelSource
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.config import config_of
+from asyncexec.service.models.ensemble import EnsembleModel
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.models.model import Model
+from asyncexec.service.models.repository import ModelRepository
+from asyncexec.service.models.response_cache import ResponseCache, content_key
 from asyncexec.service.requests import InferRequest, InferTensor, OutputOptions
-from asyncexec.service.response_cache import ResponseCache, content_key
 from tests.running import settle, started
 from tests.service.models import sums
 

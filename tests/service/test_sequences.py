@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncexec as ax
-from asyncexec.service import sequences
-from asyncexec.service.model import Model
-from asyncexec.service.model_config import config_of
-from asyncexec.service.model_files import ModelSource, ReadModel
+from asyncexec.service.models import sequences
+from asyncexec.service.models.config import config_of
+from asyncexec.service.models.files import ModelSource, ReadModel
+from asyncexec.service.models.model import Model
 from asyncexec.service.requests import InferRequest, InferTensor
 from asyncexec.testing import VirtualClockLoop
 from tests.service.models import model_of

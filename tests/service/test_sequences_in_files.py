@@ -14,7 +14,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.service.app import create_app
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.repository import ModelRepository
 from tests.service.models import write_model
 
 CONFIG = """

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.service import http_server, server
+from asyncexec.service import server
 from asyncexec.service.app import create_app
-from asyncexec.service.http_server import BoundedProtocol
+from asyncexec.service.http import server as http_server
+from asyncexec.service.http.server import BoundedProtocol
 from asyncexec.service.protocol_messages import SERVICE, message
 from asyncexec.service.server import Ports, serve, serving
 from tests.service.conftest import nothing_of_grpc_left
@@ -249,7 +250,7 @@ async def test_a_client_that_has_vanished_is_noticed(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncexec.service.http_server._STUCK_S", 0.05)
+    monkeypatch.setattr("asyncexec.service.http.server._STUCK_S", 0.05)
     lost, lose = asyncio.Event(), BoundedProtocol.connection_lost
 
     def note(connection: BoundedProtocol, error: Exception | None) -> None:
@@ -287,7 +288,7 @@ async def test_what_has_arrived_when_connections_are_closed_is_answered(monkeypa
 
 async def test_new_calls_are_refused_at_the_end_so_that_clients_go_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, released, is_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    monkeypatch.setattr("asyncexec.service.grpc_guard._linger", is_over.wait)
+    monkeypatch.setattr("asyncexec.service.grpc.guard._linger", is_over.wait)
     async with nothing_of_grpc_left():
         service = serving({"m": waiting(begun, released)}, **FREE)
         ports = await service.__aenter__()

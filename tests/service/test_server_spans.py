@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import asyncexec as ax
 from asyncexec.service.app import create_app
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.models.files import ModelSource
 from asyncexec.service.protocol_messages import message
 from asyncexec.service.server import Ports, serving
 from tests.service.conftest import nothing_of_grpc_left

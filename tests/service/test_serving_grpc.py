@@ -14,10 +14,10 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.tensor_proto import VALUE_FIELDS
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.server import serving as serving_ports
-from asyncexec.service.serving_grpc import serving_grpc_handlers
-from asyncexec.service.serving_messages import MODEL_SERVICE, PREDICTION_SERVICE, message
+from asyncexec.service.tf_serving.grpc import serving_grpc_handlers
+from asyncexec.service.tf_serving.messages import MODEL_SERVICE, PREDICTION_SERVICE, message
 from tests.service.conftest import nothing_of_grpc_left
 from tests.service.http_models import FakeRepository, made, unary
 from tests.service.models import sums

@@ -12,10 +12,10 @@ from google.protobuf import json_format
 
 import asyncexec as ax
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
-from asyncexec.service.http_front import http_app
-from asyncexec.service.repository import ModelRepository
-from asyncexec.service.serving_messages import message
-from asyncexec.service.serving_reload import Reloader
+from asyncexec.service.http.front import http_app
+from asyncexec.service.models.repository import ModelRepository
+from asyncexec.service.tf_serving.messages import message
+from asyncexec.service.tf_serving.reload import Reloader
 from tests.service.models import write_model
 
 pytestmark = pytest.mark.allow_blocking

@@ -13,8 +13,8 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework import errors
-from asyncexec.service.http_front import http_app
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.http.front import http_app
+from asyncexec.service.models.files import ModelSource
 from tests.service.http_models import FakeRepository, calling, made, unary
 from tests.service.models import sums
 from tests.service.serving_models import model_of, of_examples, reading_examples

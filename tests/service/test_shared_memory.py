@@ -24,8 +24,8 @@ from asyncexec.framework.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
-from asyncexec.service.http_front import http_app
-from asyncexec.service.http_websocket import WebSockets
+from asyncexec.service.http.front import http_app
+from asyncexec.service.http.websocket import WebSockets
 from asyncexec.service.requests import InferRequest, InferTensor, OutputOptions, SharedInput, SharedPart
 from asyncexec.service.server import serving
 from asyncexec.service.shared_memory import SharedMemory

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.models.files import ModelSource
 from asyncexec.service.server import serving
-from asyncexec.service.serving_messages import message
+from asyncexec.service.tf_serving.messages import message
 from tests.service.conftest import nothing_of_grpc_left
 from tests.service.models import sums
 

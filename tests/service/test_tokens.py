@@ -11,13 +11,13 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from asyncexec.service.app import InferenceApp, create_app
-from asyncexec.service.grpc_front import grpc_handler
-from asyncexec.service.master_front import master_handler
-from asyncexec.service.master_sessions import MasterSessions
+from asyncexec.service.grpc.front import grpc_handler
+from asyncexec.service.master.front import master_handler
+from asyncexec.service.master.sessions import MasterSessions
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.protocol_messages import SERVICE
-from asyncexec.service.repository import ModelRepository
 from asyncexec.service.server import serving
-from asyncexec.service.serving_grpc import serving_grpc_handlers
+from asyncexec.service.tf_serving.grpc import serving_grpc_handlers
 from tests.service.conftest import nothing_of_grpc_left
 from tests.service.models import sums
 

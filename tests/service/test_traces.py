@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from asyncexec.service.app import create_app
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.observing.traces import Traces
 from asyncexec.service.protocol_messages import message
 from asyncexec.service.requests import InferRequest
 from asyncexec.service.server import serving
-from asyncexec.service.traces import Traces
 from tests.service.conftest import nothing_of_grpc_left
 from tests.service.models import sums, until
 from tests.service.test_access_log import FAILS, failing

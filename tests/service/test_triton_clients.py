@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import asyncexec as ax
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.server import serving
 from tests.service.conftest import nothing_of_grpc_left
 from tests.service.models import sums, write_model

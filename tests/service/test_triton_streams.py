@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import asyncexec as ax
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.models.files import ModelSource
 from asyncexec.service.server import serving
 from tests.service.conftest import nothing_of_grpc_left
 from tests.service.decoupled_models import repeat, square, sums_of_sequences

@@ -14,7 +14,7 @@ from asyncexec.cli.demo_server import DATA
 if TYPE_CHECKING:
     import httpx
 
-    from asyncexec.service.model_files import ModelSource
+    from asyncexec.service.models.files import ModelSource
 
 NUM_SAMPLES: Final = 12
 DAMPING: Final = 0.85

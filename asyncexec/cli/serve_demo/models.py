@@ -17,7 +17,7 @@ from asyncexec.cli.serve_demo.graphs import crawler, digits, sensors
 from asyncexec.cli.serve_demo.site import site
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.extras import require
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.requests import InferRequest, InferTensor
 
 if TYPE_CHECKING:

@@ -20,18 +20,18 @@ from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.page.graph_data import graph_data
 from asyncexec.page.graph_nodes import nodes_of_graph
 from asyncexec.process.loop_lag import LoopLag
-from asyncexec.service.http_body import off_loop, read_body
-from asyncexec.service.http_calls import answering, unless_disconnected
-from asyncexec.service.http_codec import MAX_JSON_BYTES, InferCall, decode_infer, encode_infer
-from asyncexec.service.http_errors import error_response
+from asyncexec.service.http.body import off_loop, read_body
+from asyncexec.service.http.calls import answering, unless_disconnected
+from asyncexec.service.http.codec import MAX_JSON_BYTES, InferCall, decode_infer, encode_infer
+from asyncexec.service.http.errors import error_response
 from asyncexec.service.live.feed import EventStream, LiveFeed
 from asyncexec.service.live.page_routes import STRICT, PageFiles
 from asyncexec.service.live.snapshot import encoded, snapshot
 from asyncexec.service.live.timeline import timeline
-from asyncexec.service.model import Model
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.model import Model
+from asyncexec.service.models.repository import ModelRepository
+from asyncexec.service.models.signature import TensorSpec
 from asyncexec.service.requests import InferRequest, InferResponse
-from asyncexec.service.signature import TensorSpec
 
 MOST_NODES: Final = 100_000  # of a graph that is shown
 LONGEST_TRACED_S: Final = 10.0  # a call that is traced keeps what it has run

@@ -18,8 +18,8 @@ import orjson
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.under_way import NodeUnderWay
 from asyncexec.process.loop_lag import LoopLag
-from asyncexec.service.model import Model
-from asyncexec.service.repository import READY, ModelRepository
+from asyncexec.service.models.model import Model
+from asyncexec.service.models.repository import READY, ModelRepository
 from asyncexec.service.server_info import NAME, VERSION
 
 MOST_MODELS: Final = 200  # that are told of; the page says how many more there are

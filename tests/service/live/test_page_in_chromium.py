@@ -22,9 +22,9 @@ from starlette.routing import Mount
 import asyncexec as ax
 from asyncexec.cli.serve_demo.graphs import digits
 from asyncexec.service.app import create_app
-from asyncexec.service.model import Model
-from asyncexec.service.model_files import ModelSource
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.models.model import Model
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.requests import InferRequest, InferTensor
 from asyncexec.service.server import serving
 from tests.chromium import CHROMIUM, HOW_TO_GET_IT, Browser, chromium

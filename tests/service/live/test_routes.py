@@ -18,8 +18,8 @@ from starlette.routing import Mount
 import asyncexec as ax
 from asyncexec.service.app import InferenceApp, create_app
 from asyncexec.service.live import routes
-from asyncexec.service.model_files import ModelSource
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.files import ModelSource
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.server import serving
 from tests.service.http_models import calling
 from tests.service.models import sums

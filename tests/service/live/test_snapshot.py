@@ -13,7 +13,7 @@ import asyncexec as ax
 from asyncexec.framework.under_way import NodeUnderWay
 from asyncexec.process.loop_lag import LoopLag
 from asyncexec.service.live.snapshot import MOST_MODELS, encoded, grouped, ranges, snapshot
-from asyncexec.service.repository import ModelRepository
+from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.requests import InferRequest, InferTensor
 from tests.service.http_models import FakeRepository, made
 from tests.service.models import rows, sums

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import asyncexec as ax
-from asyncexec.service.model_files import ModelSource
+from asyncexec.service.models.files import ModelSource
 
 DTYPES = {
     "BOOL": ax.bool,

@@ -1,0 +1,1 @@
+"""The service over gRPC: the Open Inference Protocol, Triton's extensions, and gRPC's own services."""

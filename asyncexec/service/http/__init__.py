@@ -1,0 +1,1 @@
+"""The service over HTTP: the Open Inference Protocol, Triton's extensions, and the server."""

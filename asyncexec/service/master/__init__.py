@@ -1,0 +1,1 @@
+"""TensorFlow's own protocol, for ``tf.compat.v1.Session``."""

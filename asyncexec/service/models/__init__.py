@@ -1,0 +1,1 @@
+"""Models that are served: what they are, how they are configured, and the repository of them."""

@@ -1,0 +1,1 @@
+"""TensorFlow Serving's protocols, over HTTP and gRPC."""
