@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable
 from enum import StrEnum
@@ -192,6 +193,8 @@ def _tell(models: Any, ports: Ports, has_page: bool, say: Callable[[str], None],
         say(f"{state.name}{version} {state.state or 'not loaded'}{reason}")
     grpc = "" if ports.grpc is None else f", gRPC on {ports.host}:{ports.grpc}"
     say(f"HTTP on {ports.host}:{ports.http}{grpc}")
+    gc.collect()
+    gc.freeze()  # what is loaded stays: a collection that looked at all of it would hold the loop for long
     if has_page:
         say(f"live page: {'https' if is_encrypted else 'http'}://{ports.host}:{ports.http}/")
 

@@ -35,6 +35,7 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 _BEARER: Final = b"bearer"
+_CROSS_SITE: Final = (b"sec-fetch-site", b"cross-site")  # a browser tells it of a page that may not read the answer
 _HEALTH: Final = ("/v2/health/live", "/v2/health/ready")
 _LOGGER: Final = logging.getLogger("asyncexec.service")
 
@@ -136,6 +137,10 @@ class InferenceApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            if scope["method"] == "POST" and _CROSS_SITE in scope["headers"]:
+                refused = JSONResponse({"error": "a page of another site may not ask for this"}, 403)
+                await refused(scope, receive, send)
+                return
             if self._has_started and not self.telemetry.is_watching and not self._tokens:
                 asked = asked_to_infer(scope)
                 if asked is not None:

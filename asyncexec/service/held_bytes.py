@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Self
 from asyncexec.framework.errors import UnavailableError
 
 MOST_HELD_BYTES: Final = 2**30
-_SMALL_BYTES: Final = 2**16  # fewer are not counted
+SMALL_BYTES: Final = 2**16  # fewer are not counted
 
 
 class HeldBytes:
@@ -41,7 +41,7 @@ class HeldBytes:
             UnavailableError: the requests under way would hold too many; a request that is alone may hold any number.
         """
         more = num_bytes - self._num_bytes
-        if num_bytes <= _SMALL_BYTES or more <= 0:
+        if num_bytes <= SMALL_BYTES or more <= 0:
             return
         total = HeldBytes.total
         if total > self._num_bytes and total + more > MOST_HELD_BYTES:

@@ -93,3 +93,17 @@ async def test_a_model_that_cannot_be_loaded_makes_a_service_unready_and_leaves_
     ready = {name: (await get(app, f"/v2/models/{name}/ready")).status_code for name in ("sum", "broken", "unknown")}
     assert ready == {"sum": 200, "broken": 503, "unknown": 503}
     await app.close()
+
+
+async def test_a_page_of_another_site_cannot_ask_for_anything() -> None:
+    app = create_app({"m": sums()})
+    transport = httpx.ASGITransport(app)
+    async with app, httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        for path in ("/v2/models/m/infer", "/v2/repository/models/m/unload", "/v1/models/m:predict"):
+            answer = await client.post(path, json={}, headers={"Sec-Fetch-Site": "cross-site"})
+            assert (answer.status_code, answer.json()) == (
+                403,
+                {"error": "a page of another site may not ask for this"},
+            )
+            answer = await client.post(path, json={}, headers={"Sec-Fetch-Site": "same-origin"})
+            assert answer.status_code != 403

@@ -81,7 +81,7 @@ async def test_a_call_of_more_rows_than_are_preferred_runs_alone() -> None:
     found = [each.outputs["sum"].array for each in await asyncio.gather(*calls)]
     assert [len(each) for each in found] == [1, 3, 4, 1]
     assert (np.concatenate(found) == 3).all()
-    assert (model.num_runs, sorted(model.recent.batches)) == (3, [2])
+    assert (model.num_runs, sorted(model.batch_sizes)) == (3, [2, 3, 4])
     await model.close()
 
 

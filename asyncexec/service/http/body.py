@@ -15,6 +15,7 @@ from starlette.types import Receive
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.service.begun import Begun
+from asyncexec.service.held_bytes import SMALL_BYTES, HeldBytes
 from asyncexec.service.off_loop import off_loop as off_loop
 
 _WORTH_COMPRESSING_BYTES: Final = 2**10
@@ -24,16 +25,19 @@ _CODINGS: Final = ("gzip", "deflate")
 _GZIP_BITS, _ZLIB_BITS, _RAW_BITS = zlib.MAX_WBITS + 16, zlib.MAX_WBITS, -zlib.MAX_WBITS
 
 
-async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int, timeout_s: float) -> bytes:
+async def read_body(
+    headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int, timeout_s: float, held: HeldBytes
+) -> bytes:
     """The body of a request with these *headers*, decompressed.
 
     Raises:
         HTTPException: 408, it has not come within *timeout_s*; 413, it has more than *max_bytes*, compressed or not;
             415, its coding is not known.
         InvalidArgumentError: it is not what its coding says.
+        UnavailableError: all requests together hold too many bytes; *held* are those of this one.
     """
     coding = _coding(headers) if b"content-encoding" in headers else None
-    received = Begun(_received(headers, receive, max_bytes))
+    received = Begun(_received(headers, receive, max_bytes, held))
     if received.has_ended:  # it came with the headers
         body = received.value or b""
     else:
@@ -45,7 +49,9 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes:
     if coding is None:
         return body
     # A thread even where it is small: what it becomes may be 1000 times as large.
-    return await anyio.to_thread.run_sync(_decompressed, body, coding, max_bytes)
+    content = await anyio.to_thread.run_sync(_decompressed, body, coding, max_bytes)
+    held.grow_to(len(content))
+    return content
 
 
 def _coding(headers: Mapping[bytes, bytes]) -> str | None:
@@ -57,7 +63,7 @@ def _coding(headers: Mapping[bytes, bytes]) -> str | None:
     raise HTTPException(415, f"content-encoding '{coding}' is not known", {"Accept-Encoding": ", ".join(_CODINGS)})
 
 
-async def _received(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes:
+async def _received(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int, held: HeldBytes) -> bytes:
     told = headers.get(b"content-length", b"")
     if told.isdigit() and (len(told) > _MOST_DIGITS or int(told) > max_bytes):
         raise _too_large(max_bytes)
@@ -72,6 +78,8 @@ async def _received(headers: Mapping[bytes, bytes], receive: Receive, max_bytes:
         size += len(chunk)
         if size > max_bytes:
             raise _too_large(max_bytes)
+        if size > SMALL_BYTES:
+            held.grow_to(size)
         chunks.append(chunk)
         has_more = message.get("more_body", False)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.service.held_bytes import HeldBytes
 from asyncexec.service.http.body import off_loop, read_body
 from asyncexec.service.http.calls import answering, unless_disconnected
 from asyncexec.service.http.codec import MAX_JSON_BYTES, decode_generate, encode_generate, json_object, optional
@@ -244,9 +245,10 @@ class _Front:
         return self._repository.model(*_asked(request))
 
     async def _body(self, request: Request) -> bytes:
-        return await read_body(
-            dict(request.scope["headers"]), request.receive, self._max_body_bytes, self._body_timeout_s
-        )
+        with HeldBytes() as held:
+            return await read_body(
+                dict(request.scope["headers"]), request.receive, self._max_body_bytes, self._body_timeout_s, held
+            )
 
     async def document(self, request: Request) -> dict[str, Any]:
         """The body of *request*, an object; {} where there is none."""

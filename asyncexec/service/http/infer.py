@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
+from asyncexec.service.held_bytes import HeldBytes
 from asyncexec.service.http.body import compressed, off_loop, read_body
 from asyncexec.service.http.calls import unless_disconnected
 from asyncexec.service.http.codec import MAX_JSON_BYTES, EncodedResponse, decode_infer, encode_infer
@@ -44,13 +45,19 @@ class InferEndpoint:
 
     async def answer(self, name: str, version: str, scope: Scope, receive: Receive, send: Send) -> Answered:
         """Answer a request to the *version* of the model of that *name*; "" is the newest."""
+        with HeldBytes() as held:
+            return await self._answer(name, version, scope, receive, send, held)
+
+    async def _answer(
+        self, name: str, version: str, scope: Scope, receive: Receive, send: Send, held: HeldBytes
+    ) -> Answered:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         body = b""
         try:
             self._repository.model(name, version)  # an unknown one is refused before its inputs are read
             length = headers.get(_HEADER_LENGTH)
             most = self._max_json_bytes if length is None else self._max_body_bytes
-            body = await read_body(headers, receive, most, self._body_timeout_s)
+            body = await read_body(headers, receive, most, self._body_timeout_s, held)
             model = self._repository.model(name, version)
             check_one_response(model, "HTTP end point")
             with model.held():

@@ -20,6 +20,7 @@ from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.page.graph_data import graph_data
 from asyncexec.page.graph_nodes import nodes_of_graph
 from asyncexec.process.loop_lag import LoopLag
+from asyncexec.service.held_bytes import HeldBytes
 from asyncexec.service.http.body import off_loop, read_body
 from asyncexec.service.http.calls import answering, unless_disconnected
 from asyncexec.service.http.codec import MAX_JSON_BYTES, InferCall, decode_infer, encode_infer
@@ -95,7 +96,8 @@ class LivePage:
         """As the protocol's in JSON, and with the timeline of the call, which a call that fails has, too."""
         self._asked(request)
         headers = dict(request.scope["headers"])
-        body = await read_body(headers, request.receive, self._max_body_bytes, BODY_TIMEOUT_S)
+        with HeldBytes() as held:
+            body = await read_body(headers, request.receive, self._max_body_bytes, BODY_TIMEOUT_S, held)
         if self._tracing.locked():
             raise UnavailableError("another call is traced at this moment")
         metadata = RunMetadata()

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from asyncexec.framework.errors import Code, InvalidArgumentError, NotFoundError
+from asyncexec.service.held_bytes import HeldBytes
 from asyncexec.service.http.body import off_loop, read_body
 from asyncexec.service.http.calls import answering, unless_disconnected
 from asyncexec.service.http.errors import STATUSES, error_response, json_response
@@ -129,9 +130,10 @@ class _Calls:
         return find_model(self._repository, *_asked(self._repository, request))
 
     async def _body(self, request: Request) -> bytes:
-        return await read_body(
-            dict(request.scope["headers"]), request.receive, self._max_body_bytes, self._body_timeout_s
-        )
+        with HeldBytes() as held:
+            return await read_body(
+                dict(request.scope["headers"]), request.receive, self._max_body_bytes, self._body_timeout_s, held
+            )
 
 
 def _json(content: bytes) -> Response:
