@@ -19,6 +19,8 @@ from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.requests import InferTensor
 from tests.service.models import model_of, write_model
 
+pytestmark = pytest.mark.one_of("loop")
+
 
 def classes(array: Any, count: int, labels: list[str] | None = None, *, has_batch: bool, datatype: str = "") -> Any:
     array = np.asarray(array)

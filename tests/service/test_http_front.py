@@ -26,6 +26,8 @@ from asyncexec.service.http.front import http_app
 from tests.service.http_models import FakeRepository, calling, made, unary
 from tests.service.models import sums
 
+pytestmark = pytest.mark.one_of("loop")
+
 LIMIT = 2**20
 X = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
 Y = {**X, "name": "y"}

@@ -20,6 +20,8 @@ from asyncexec.service.tf_serving.rest import SERVING_STATUSES
 from tests.service.http_models import FakeRepository, made, unary
 from tests.service.serving_models import of_examples
 
+pytestmark = pytest.mark.one_of("loop")
+
 TOKEN = "t"
 X = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
 EXAMPLES = {"examples": [{"a": 1}]}

@@ -23,7 +23,7 @@ from tests.service.http_models import FakeRepository, made, unary
 from tests.service.models import sums
 from tests.service.serving_models import of_examples, reading_examples
 
-pytestmark = pytest.mark.usefixtures("grpc_library")
+pytestmark = [pytest.mark.usefixtures("grpc_library"), pytest.mark.one_of("loop")]
 
 SAVED = Path(__file__).parents[1] / "golden" / "saved_model" / "saved_model.pbtxt"
 SPEC = {"name": "m"}

@@ -19,6 +19,8 @@ from tests.service.http_models import FakeRepository, calling, made, unary
 from tests.service.models import sums
 from tests.service.serving_models import model_of, of_examples, reading_examples
 
+pytestmark = pytest.mark.one_of("loop")
+
 MODELS = "/v1/models"
 SUMS = f"{MODELS}/sums:predict"
 

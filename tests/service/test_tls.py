@@ -19,7 +19,7 @@ from tests.service.conftest import nothing_of_grpc_left
 from tests.service.models import rows, sums
 
 # uvicorn closes its sockets in the loop
-pytestmark = [pytest.mark.allow_blocking, pytest.mark.usefixtures("grpc_library")]
+pytestmark = [pytest.mark.allow_blocking, pytest.mark.usefixtures("grpc_library"), pytest.mark.one_of("loop")]
 
 INPUTS = [
     {"name": name, "datatype": "FP32", "shape": [1, 3], "data": rows(value).array.ravel().tolist()}

@@ -21,6 +21,8 @@ from asyncexec.service.tf_serving.grpc import serving_grpc_handlers
 from tests.service.conftest import nothing_of_grpc_left
 from tests.service.models import sums
 
+pytestmark = pytest.mark.one_of("loop")
+
 TOKEN = "a-token"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY", "get", "Å")
 HEALTH = ("/v2/health/live", "/v2/health/ready")
