@@ -167,7 +167,7 @@ NAMED = {
     "get_server_metadata": "the name of the server is asyncexec",
     "load_model": "another text: models are not loaded on demand",
 }
-SETTINGS = {"settings": "settings of traces and logs are not served"}
+SETTINGS = {"settings": "its server is started with Triton's --trace-config"}
 MEMORY = {"cuda": CUDA, "register_system": "the status is INVALID_ARGUMENT"}
 TEXT = "another text"
 OTHER = ""  # it is run with other options
