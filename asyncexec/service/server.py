@@ -94,10 +94,10 @@ async def serving(
         trace_file: where the timelines of sampled requests are written; clients choose which, by the trace extension.
 
     Raises:
-        InvalidArgumentError: *shared_memory* is for an address that other machines reach, and there are no tokens.
+        InvalidArgumentError: *shared_memory* is for an address that other machines reach, and there are no tokens; the
+            certificate or its key cannot be used.
         UnavailableError: a port is taken.
         NotFoundError: there is no such folder.
-        InvalidArgumentError: the certificate or its key cannot be used.
     """
     if shared_memory and not (tokens or _is_local(host)):
         raise InvalidArgumentError(

@@ -6,7 +6,8 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 import grpc
 
@@ -67,40 +68,22 @@ class GrpcObserver:
             return response
 
         async def answer_watched(data: Any, context: Any) -> Any:
-            call = _Exchange(telemetry, name, context)
-            call.bytes_in = len(data)
-            try:
+            with _Exchange(telemetry, name, context) as call:
+                call.bytes_in = len(data)
                 response = await unary(data, context)
                 call.bytes_out = len(response)
                 return response
-            except BaseException as error:
-                call.fail(error)
-                raise
-            finally:
-                call.end()
 
         async def converse(requests: Any, context: Any) -> None:
-            call = _Exchange(telemetry, name, context)
-            call.bytes_in = 0 if handler.request_streaming else len(requests)
-            try:
+            with _Exchange(telemetry, name, context) as call:
+                call.bytes_in = 0 if handler.request_streaming else len(requests)
                 await converses(requests, _Counted(context, call))
-            except BaseException as error:
-                call.fail(error)
-                raise
-            finally:
-                call.end()
 
         async def generate(requests: Any, context: Any) -> AsyncIterator[Any]:
-            call = _Exchange(telemetry, name, context)
-            try:
+            with _Exchange(telemetry, name, context) as call:
                 async for response in converses(requests, context):
                     call.bytes_out += len(response)
                     yield response
-            except BaseException as error:
-                call.fail(error)
-                raise
-            finally:
-                call.end()
 
         coders = handler.request_deserializer, handler.response_serializer
         if handler.unary_unary is not None:
@@ -137,6 +120,16 @@ class _Exchange:
         self._begin_ns = now_ns() if begin_ns is None else begin_ns
         spans = telemetry.spans if self._is_watched else None
         self._span = None if spans is None else spans.begin(*_begun(name, context))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.fail(error)
+        self.end()
 
     def fail(self, error: BaseException) -> None:
         """It fails with *error*, which was told to the client."""
