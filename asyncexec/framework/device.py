@@ -107,6 +107,7 @@ class Device:
         array_namespace: the library whose arrays are its tensors.
         context: how values get into its memory and out.
         shares_host_memory: whether its tensors are the host's too, so that a crossing copies nothing.
+        is_remote: whether it is a device of another process: nodes go there only if they ask for it.
     """
 
     attributes: DeviceAttributes
@@ -114,6 +115,7 @@ class Device:
     array_namespace: str = "numpy"
     context: DeviceContext = field(default_factory=HostContext)
     shares_host_memory: bool = True
+    is_remote: bool = False
     parsed_name: DeviceName = field(init=False)
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from asyncexec.framework.limiter import Limiter
 from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
-from asyncexec.framework.process_calls import check_importable, reference_to
+from asyncexec.framework.process_calls import FunctionReference, check_importable, reference_to
 from asyncexec.framework.retry import Retry
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
@@ -48,7 +48,7 @@ from asyncexec.frontend.user_op_values import (
 )
 from asyncexec.frontend.user_op_workers import op_workers
 from asyncexec.graph.current_graph import current_graph_or_none
-from asyncexec.graph.node import Tensor
+from asyncexec.graph.node import Node, Tensor
 
 if TYPE_CHECKING:
     from asyncexec.frontend.op_types import OpMaker
@@ -151,14 +151,24 @@ class UserOp:
             gives_new=len(self._shapes) == 1,  # several results may be views of one another
         )
 
-    def _registration_for(self, options: OpOptions) -> OpRegistration:
-        """The op, with a kernel that is called as *options* say."""
+    def registration_for(self, options: OpOptions) -> OpRegistration:
+        """The op, with a kernel that is called as *options*, of which the name is left out, say."""
         policies = replace(options, name=None)
         found = self._registrations.get(policies)
         if found is None:
             found = replace(self.registration, kernel=self._kernel_registration(policies))
             self._registrations[policies] = found
         return found
+
+    def reference(self) -> FunctionReference:
+        """How another process finds this op; InvalidArgumentError if it could not."""
+        found = reference_to(self.function, self, self.name)
+        if not found.is_wrapped:
+            raise InvalidArgumentError(
+                f"op {self.name!r} cannot run in another process: under the name of its function stands the function",
+                hint="decorate the function with @ax.op",
+            )
+        return found._replace(is_wrapped=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         is_built = current_graph_or_none() is not None
@@ -206,7 +216,7 @@ class UserOp:
                 for value, is_one in zip((*positional, *named.values()), is_tensor, strict=True)
             ]
         attrs = {"_arg_names": tuple(key.encode() for key in named), **options.attrs()}
-        registration, name = self._registration_for(options), options.name or self.name
+        registration, name = self.registration_for(options), options.name or self.name
         if not self._is_ordered:
             return add_op(registration, [inputs], attrs, name)
         with graph:
@@ -281,6 +291,16 @@ class UserOp:
     def __repr__(self) -> str:
         outputs = ", ".join(arg.dtype.name for arg in self.registration.op_def.outputs if arg.dtype)
         return f"<ax.op {self.name}({', '.join(self._signature.parameters)}) -> {outputs or 'nothing'}>"
+
+
+def user_op_of(node: Node) -> tuple[UserOp, OpOptions] | None:
+    """The op that *node* was made by, and with which options; None if that was none of the user's."""
+    kernel = node.properties.registration.kernel
+    factory = None if kernel is None else kernel.factory
+    if not isinstance(factory, partial):
+        return None
+    made_by = getattr(factory.func, "__self__", None)
+    return (made_by, factory.keywords["options"]) if isinstance(made_by, UserOp) else None
 
 
 def _is_async(function: Any, name: str) -> bool:

@@ -30,6 +30,7 @@ from asyncexec.graph.function_library import checked_library, function_registrat
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.import_checks import (
     COLOCATION_PREFIX,
+    RUNTIME_OPS,
     check_colocation,
     check_names,
     check_op_is_allowed,
@@ -78,8 +79,10 @@ class GraphConstructor:
         uniquify_names: bool = False,
         source_line: SourceLine | None = None,
         byte_budget: ByteBudget | None = None,
+        is_partition: bool = False,
     ) -> None:
         self._graph = graph
+        self._is_partition = is_partition
         self._node_defs = graph_def.node
         self._versions = graph_def.versions or NO_VERSIONS
         self._functions = graph_def.library.function if graph_def.library else ()
@@ -91,7 +94,7 @@ class GraphConstructor:
         self._used_keys: set[InputId] = set()
         self._control_dependencies = tuple(control_dependencies)
         self._return_elements = return_elements
-        self._allowed_ops = frozenset(allowed_ops)
+        self._allowed_ops = frozenset(allowed_ops) | (RUNTIME_OPS if is_partition else frozenset())
         self._uniquify_names = uniquify_names
         self._source_line = source_line
         self._source_lines = source_lines(graph_def.debug_info)
@@ -194,7 +197,8 @@ class GraphConstructor:
         node_defs, prefix, index = self._node_defs, self._prefix, self._index
         for start in range(0, len(node_defs) or 1, _NAMES_AT_ONCE):
             names = [node_def.name for node_def in node_defs[start : start + _NAMES_AT_ONCE]]
-            check_names(names, prefix)
+            # Nodes that stages have made may have names that users' nodes cannot have.
+            check_names([name.lstrip("_") for name in names] if self._is_partition else names, prefix)
             index.update(zip(names, range(start, start + len(names)), strict=True))
             yield
         if len(index) < len(node_defs):

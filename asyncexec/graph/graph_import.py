@@ -57,8 +57,12 @@ def import_stage(
     allowed_ops: Collection[str] = (),
     uniquify_names: bool = False,
     source_line: SourceLine | None = None,
+    is_partition: bool = False,
 ) -> Stage[list[Tensor | Node] | None]:
-    """``import_graph_def`` as a stage, for who lets others run meanwhile."""
+    """``import_graph_def`` as a stage, for who lets others run meanwhile.
+
+    *is_partition* tells that the graph comes from the stages of another process, whose nodes may have private names.
+    """
     base = name.rstrip("/")
     prefix = graph.unique_name(base, mark_as_used=False) + "/" if base else graph.current_name_scope
     mapped = {parse_tensor_name(key): value for key, value in (input_map or {}).items()}
@@ -75,6 +79,7 @@ def import_stage(
         allowed_ops=allowed_ops,
         uniquify_names=uniquify_names,
         source_line=source_line,
+        is_partition=is_partition,
     )
     nodes = yield from constructor.stage()
     if constructor.has_colocation:

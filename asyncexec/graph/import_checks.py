@@ -121,7 +121,7 @@ def check_op_is_allowed(registration: OpRegistration, allowed_ops: Collection[st
         UnimplementedError: it was removed before that version.
     """
     op = registration.op_def.name
-    if op in RUNTIME_OPS:
+    if op in RUNTIME_OPS and op not in allowed_ops:
         raise InvalidArgumentError(f"op {op!r} is the runtime's own and cannot be in a graph that is imported", op=op)
     if registration.op_def.touches_outside and op not in allowed_ops:
         raise PermissionDeniedError(

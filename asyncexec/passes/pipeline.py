@@ -70,13 +70,13 @@ class PipelineOptions:
         place_pruned_graph: place what a signature needs, and nothing else.
         verifies_each: verify the graph after each step; else after users' passes, and at the end.
         partition_options: those of the partitioner.
-        connect: gives feeds and fetches their medium; None where a call frame carries them.
+        connect: gives feeds and fetches their medium; None, or the stage gives None, where a call frame carries them.
     """
 
     place_pruned_graph: bool
     verifies_each: bool
     partition_options: PartitionOptions
-    connect: Callable[[ClientGraph, DeviceOf], Stage[Connected]] | None = None
+    connect: Callable[[ClientGraph, DeviceOf], Stage[Connected | None]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,9 +191,9 @@ class _Run:
 
         plain = self._plain or graph
         device_of: DeviceOf = self._device_of
-        connected: Connected | None = None
-        if options.connect is not None:
-            before, connected = len(graph.nodes), (yield from options.connect(graph, device_of))
+        before = len(graph.nodes)
+        connected = None if options.connect is None else (yield from options.connect(graph, device_of))
+        if connected is not None:
             graph, device_of, self._open, self._like = connected.graph, connected.device_of, None, None
             yield from self._note("connect_client", "", before, graph)
 

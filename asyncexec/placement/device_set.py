@@ -1,6 +1,7 @@
 """The devices of a session, in order of priority (``tensorflow/core/common_runtime/device_set.cc``).
 
-Types come by the priority of their factories, then by name; devices of one type by name, their indices as numbers.
+Devices of this process come first.  Types come by the priority of their factories, then by name; devices of one type by
+name, their indices as numbers.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class DeviceSet:
 
     def sorted_devices(self, devices: Iterable[tuple[Device, int]]) -> PrioritizedDevices:
         """Devices with priorities of their own, the preferred ones first; of equal ones as ever."""
-        return tuple(sorted(devices, key=lambda pair: (-pair[1], self._device_order(pair[0]))))
+        return tuple(sorted(devices, key=lambda pair: (pair[0].is_remote, -pair[1], self._device_order(pair[0]))))
 
     def sorted_types(self, device_types: Iterable[tuple[str, int]]) -> PrioritizedDeviceTypes:
         """Device types with priorities of their own, the preferred ones first; of equal ones as ever."""
@@ -111,4 +112,5 @@ class DeviceSet:
 
     def _device_order(self, device: Device) -> tuple[object, ...]:
         name = device.parsed_name
-        return -self.device_type_order(device.device_type), device.device_type, name.sort_key
+        type_order = -self.device_type_order(device.device_type)
+        return device.is_remote, type_order, device.device_type, name.sort_key

@@ -48,6 +48,7 @@ from asyncexec.session.shown import ShownSession
 from asyncexec.session.statistics import SessionStatistics, statistics_of
 from asyncexec.session.step_runner import StepRunner
 from asyncexec.session.steps_under_way import StepsUnderWay
+from asyncexec.session.workers import Cluster
 
 if TYPE_CHECKING:
     from asyncexec.session.partial_run import PartialRun
@@ -76,6 +77,7 @@ class Session(ShownSession):
         hooks: are told when its steps, streams, items, nodes, retries, batches and cancellations begin and end.
         resources: has the variables, and the named queues and tables, that sessions of one event loop share by name.
             They outlive the session; whoever made it closes it.
+        cluster: the workers that nodes may be placed on (``ax.cluster``); it outlives the session, too.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Session(ShownSession):
         cost_model: CostModel | None = None,
         hooks: Sequence[Hook] = (),
         resources: ResourceMgr | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         if not isinstance(graph, Graph):
             raise InvalidTypeError(f"a session runs an ax.Graph, not {type(graph).__name__}")
@@ -97,7 +100,10 @@ class Session(ShownSession):
         self._resource_mgr = ResourceMgr(resources)
         self._clock, self._times = clock, NodeTimes()
         self._spans = Spans(self, (*hooks, self._times) if self.config.node_statistics else hooks, clock)
-        self._state = GraphExecutionState(graph, self.config, self._resource_mgr, clock, cost_model, self._spans)
+        workers = None if cluster is None else cluster.begin_session()
+        self._state = GraphExecutionState(
+            graph, self.config, self._resource_mgr, clock, cost_model, self._spans, workers
+        )
         self._steps, self._counts = StepsUnderWay(), StepCounts()
         self._admission = AdmissionControl(self.config.max_concurrent_steps, self.config.max_queued_steps)
         self._loop = SessionLoop([self._steps, self._admission, self._state, self._resource_mgr])

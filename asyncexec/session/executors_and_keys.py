@@ -203,7 +203,7 @@ def _make_executors(
     givers: list[tuple[int, Giver]] = []
     scalars: list[int] = []
     for position, tensor in enumerate(fetches):
-        is_reference = state.brings_references and tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed
+        is_reference = prepared.brings_references and tensor.dtype.is_ref and (tensor.op, tensor.index) not in fed
         give = giver(tensor, is_reference=is_reference, is_text=(tensor.op, tensor.index) in text)
         if give is not None:
             givers.append((position, give))

@@ -18,6 +18,7 @@ from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.executor_barrier import MakeArgs, PartitionedExecutor, PartitionExecutor
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.grace_period import Grace
+from asyncexec.executor.engine.partition_runner import PartitionRunner
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan
 from asyncexec.executor.types.executor_factory import DEFAULT_EXECUTOR_TYPE, Compiles, executor_types
@@ -27,7 +28,7 @@ from asyncexec.executor.workers.process_pool import ProcessPool
 from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast
-from asyncexec.framework.device_factory import DeviceOptions, create_devices
+from asyncexec.framework.device_factory import LOCAL_PREFIX, DeviceOptions, create_devices
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.spans import Spans
@@ -46,6 +47,7 @@ from asyncexec.regions.program import UnstructuredError
 from asyncexec.session.plan_compiler import PlanCompiler
 from asyncexec.session.session_config import SessionConfig
 from asyncexec.session.step_args import FullArgs, rendezvous_alone
+from asyncexec.session.workers import Workers
 
 if TYPE_CHECKING:
     from asyncexec.executor.engine.client_end import ClientKeys
@@ -68,6 +70,8 @@ class PreparedGraph:
         stand_ins: by the name of a node that was made for a feed or fetch, the node that errors name in its place.
         passes: what each step has changed.
         show_passes: makes *passes* again, with the graph after each, as a stage.
+        brings_references: whether a step gives references to variables where such are fetched, and not what is in
+            these: a _Send has read it.
         optimize: runs the pipeline again, with the optimizer passes, as a stage; None where they have run.
         whole: what can be compiled in one piece; None where the partitions are not just parts of it.
     """
@@ -76,6 +80,7 @@ class PreparedGraph:
     partitions: Mapping[str, PartitionedGraph]
     executor: AnyExecutor
     stand_ins: Mapping[str, Node]
+    brings_references: bool
     passes: Sequence[PassStats]
     show_passes: Callable[[], Stage[Sequence[PassStats]]]
     optimize: Callable[[], Stage[Prepared]] | None
@@ -115,13 +120,17 @@ class GraphExecutionState:
         clock: Clock = CLOCK,
         costs: CostModel | None = None,
         spans: Spans | None = None,
+        workers: Workers | None = None,
+        address_space: str = LOCAL_PREFIX,
     ) -> None:
         self._executor_type = executor_types.lookup(config.executor_type or DEFAULT_EXECUTOR_TYPE)
-        self.devices: DeviceSet = DeviceSet(create_devices(DeviceOptions(config.device_count)))
+        self._workers = workers
+        own_devices = create_devices(DeviceOptions(config.device_count, address_space))
+        self.devices: DeviceSet = DeviceSet([*own_devices, *(() if workers is None else workers.devices())])
         grace = Grace(config.worker_grace_s, config.async_grace_s, config.cancel_grace_s)
         self.pools: dict[str, WorkerPool] = {
             device.name: _worker_pool(device.num_workers or config.num_worker_threads, grace, clock)
-            for device in self.devices
+            for device in own_devices
         }
         calls = {name: WorkerCalls(pool) for name, pool in self.pools.items()}
         resource_mgr.lookup_or_create(dict, "_session", "worker_calls", lambda: calls)
@@ -140,9 +149,12 @@ class GraphExecutionState:
         self._level = LEVELS[config.optimization]
         observed = spans if spans is not None and spans.hooks else None
         self._binders = {
-            device.name: KernelBinder(resource_mgr, device, debug=config.debug, spans=observed)
-            for device in self.devices
+            device.name: KernelBinder(
+                resource_mgr, device, debug=config.debug, checks_received=address_space != LOCAL_PREFIX, spans=observed
+            )
+            for device in own_devices
         }
+        self._grace = grace
         self._slice_ns = int(config.slice_ms * NS_PER_MS)
         self._schedule_seed = config.schedule_seed
         self._step_ids = itertools.count(1)
@@ -160,14 +172,9 @@ class GraphExecutionState:
                 place_pruned_graph=config.place_pruned_graph,
                 verifies_each=config.debug,
                 partition_options=self._partition_options,
-                connect=self._connect_client if self._uses_rendezvous else None,
+                connect=self._connect_client if self._uses_rendezvous or workers is not None else None,
             ),
         )
-
-    @property
-    def brings_references(self) -> bool:
-        """Whether a step gives references to variables where such are fetched, and not what is in these."""
-        return not self._uses_rendezvous  # there a _Send has read it
 
     @property
     def is_in_use(self) -> bool:
@@ -204,6 +211,7 @@ class GraphExecutionState:
             prepared.partitions,
             executor,
             {} if channels is None else channels.stand_ins,
+            channels is None,
             prepared.passes,
             show_passes,
             None if level == self._level else partial(run, self._level),
@@ -255,8 +263,10 @@ class GraphExecutionState:
             return None
         return RegionPlan(executor, compiler.regions.values())
 
-    def _connect_client(self, client_graph: ClientGraph, device_of: DeviceOf) -> Stage[ClientChannels]:
-        """*client_graph* with feeds and fetches by the rendezvous."""
+    def _connect_client(self, client_graph: ClientGraph, device_of: DeviceOf) -> Stage[ClientChannels | None]:
+        """*client_graph* with feeds and fetches by the rendezvous; None where a call frame carries them."""
+        if not (self._uses_rendezvous or (yield from self._has_remote(client_graph, device_of))):
+            return None
         devices = _feed_fetch_rewrite.ChannelDevices(
             self._client, self._device_of_feed, device_of, self._partition_options.incarnation_of
         )
@@ -269,10 +279,21 @@ class GraphExecutionState:
         return self.placer.device_of(node or tensor.op).name
 
     async def close(self) -> None:
-        """End the worker processes and the threads of all devices, and wait for them."""
-        closing = asyncio.gather(self.processes.close(), *(pool.close() for pool in self.pools.values()))
+        """End the worker processes and the threads of all devices, and what workers have, and wait for them."""
+        parts = (self.processes, *self.pools.values(), *(() if self._workers is None else (self._workers,)))
+        closing = asyncio.gather(*(part.close() for part in parts))
         await outlast(closing.done, lambda: asyncio.wait([closing]))
         closing.result()
+
+    def compile_partitions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[PartitionedExecutor]:
+        """What runs *partitions*, of a signature that another process has prepared, as a stage.
+
+        Each step comes with its arguments: others send to its rendezvous, too.
+        """
+        traits = yield from _traits_of(partitions.values())
+        traits.has_control_flow = True  # what others send may be dead
+        executors = yield from self._executors(partitions, traits)
+        return PartitionedExecutor(executors, 0, None, self._slice_ns, holds=self.holds)
 
     def _compile(
         self,
@@ -283,8 +304,32 @@ class GraphExecutionState:
     ) -> Stage[AnyExecutor]:
         """The executor of *partitions*, with the regions of *compiler*, if there are any, as a stage."""
         traits = yield from _traits_of(partitions.values())
+        runners: list[PartitionRunner] = []
+        if self._workers is not None:
+            remote, partitions = self._split_by_process(partitions)
+            for worker, parts in remote.items():
+                runners.append((yield from self._workers.runner(worker, parts)))
         if compiler is not None:
             traits.has_control_flow |= compiler.may_give_dead
+        executors = yield from self._executors(partitions, traits, compiler)
+        has_channels = client_keys is not None or traits.has_transfers or traits.has_collectives
+        if len(executors) == 1 and not (has_channels or runners):
+            return executors[0].executor
+        return PartitionedExecutor(
+            executors,
+            len(client_graph.fetches),
+            self._workers.make_args if runners and self._workers is not None else self._args_maker(traits),
+            self._slice_ns,
+            debug=self._debug,
+            client_keys=client_keys,
+            holds=self.holds,
+            runners=runners,
+            grace=self._grace,
+        )
+
+    def _executors(
+        self, partitions: Mapping[str, PartitionedGraph], traits: _Traits, compiler: PlanCompiler | None = None
+    ) -> Stage[list[PartitionExecutor]]:
         executors: list[PartitionExecutor] = []
         for device, part in partitions.items():
             binder: Binder = self._binders[device]
@@ -305,17 +350,28 @@ class GraphExecutionState:
                 yield from compiler.restore(executor.stats)
             executors.append(PartitionExecutor(executor, part.feed_indices, part.fetch_indices))
             yield
-        has_channels = client_keys is not None or traits.has_transfers or traits.has_collectives
-        if len(executors) == 1 and not has_channels:
-            return executors[0].executor
-        return PartitionedExecutor(
-            executors,
-            len(client_graph.fetches),
-            self._args_maker(traits),
-            self._slice_ns,
-            debug=self._debug,
-            client_keys=client_keys,
-        )
+        return executors
+
+    def _split_by_process(
+        self, partitions: Mapping[str, PartitionedGraph]
+    ) -> tuple[Mapping[str, dict[str, PartitionedGraph]], Mapping[str, PartitionedGraph]]:
+        """The partitions of each worker, by its name; and those of this process."""
+        remote: dict[str, dict[str, PartitionedGraph]] = {}
+        own: dict[str, PartitionedGraph] = {}
+        for name, part in partitions.items():
+            device = self.devices.by_name(name)
+            parts = remote.setdefault(str(device.parsed_name.address_space), {}) if device.is_remote else own
+            parts[name] = part
+        return remote, own
+
+    def _has_remote(self, client_graph: ClientGraph, device_of: DeviceOf) -> Stage[bool]:
+        """Whether a node of *client_graph* is on a device of another process, as a stage."""
+        nodes = client_graph.nodes
+        for start in range(0, len(nodes) if self._workers is not None else 0, STRIDE):
+            if any(self.devices.by_name(device_of(node)).is_remote for node in nodes[start : start + STRIDE]):
+                return True
+            yield
+        return False
 
     def _args_maker(self, traits: _Traits) -> MakeArgs:
         if self._executor_type.is_ours and not traits.has_collectives:

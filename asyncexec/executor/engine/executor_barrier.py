@@ -2,7 +2,8 @@
 
 All partitions run in one event loop, and one scope drives them in turns: what one sends is there for the other in the
 same turn, without a task and without waking anybody.  The first failure ends all of them, and aborts the rendezvous
-once; what fails because of the abort is not reported.
+once; what fails because of the abort is not reported.  Partitions of other processes are started and halted with the
+others, and tell when they have ended (partition_runner.py).
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
+from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import TaskGroup
 from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor, PartOfStep
+from asyncexec.executor.engine.grace_period import Grace
+from asyncexec.executor.engine.partition_runner import PartitionRunner, RunningPartitions
 from asyncexec.executor.engine.step_scope import Launched, StepScope
 from asyncexec.executor.engine.transfer_scope import Standing
 from asyncexec.executor.types.host_executor import HostExecutor
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from asyncexec.framework.collective import CollectiveExecutor
 
 _client_end = LazyModule("asyncexec.executor.engine.client_end")
+
+_ANSWER_S: Final = 0.05  # how long the word that a step has ended may take from another process
 
 MakeArgs: TypeAlias = Callable[[StepStatsCollector | None], ExecutorArgs]
 
@@ -58,6 +64,9 @@ class PartitionedExecutor:
         slice_ns: how long the step may hold the event loop.
         debug: let a step fail in which something was sent that nobody received.
         client_keys: where feeds and fetches travel by the rendezvous, the keys that they have there.
+        holds: is told how long steps hold the event loop; by default that of the first partition.
+        runners: run the partitions that are not of this process.
+        grace: how long what these run may take to end once the step has failed.
 
     Attributes:
         is_host: whether the partitions are run by executors of users, which may abort the rendezvous before they fail.
@@ -70,10 +79,13 @@ class PartitionedExecutor:
         "_standing",
         "client_keys",
         "debug",
+        "grace",
+        "holds",
         "is_host",
         "is_open",
         "num_fetches",
         "partitions",
+        "runners",
         "slice_ns",
     )
 
@@ -86,6 +98,9 @@ class PartitionedExecutor:
         *,
         debug: bool = False,
         client_keys: ClientKeys | None = None,
+        holds: LoopHolds | None = None,
+        runners: Sequence[PartitionRunner] = (),
+        grace: Grace | None = None,
     ) -> None:
         self.is_host: bool = any(isinstance(part.executor, HostExecutor) for part in partitions)
         self.is_open: bool = make_args is None
@@ -95,13 +110,17 @@ class PartitionedExecutor:
         self._make_args = make_args
         self.slice_ns: int = slice_ns
         self.debug: bool = debug
+        self.holds: LoopHolds = holds or partitions[0].executor.stats.holds
+        self.runners: Sequence[PartitionRunner] = runners
+        # The word that a worker has ended its part comes later than that.
+        self.grace: Grace = Grace(*(None if each is None else each + _ANSWER_S for each in grace or Grace()))
         self.client_keys: ClientKeys | None = client_keys
         self._sent_again = frozenset() if client_keys is None else _fetched_in_loops(partitions)
 
     @property
     def awaits(self) -> bool:
-        """Whether there are async kernels."""
-        return any(part.executor.awaits for part in self.partitions)
+        """Whether there are async kernels, or partitions that run elsewhere."""
+        return bool(self.runners) or any(part.executor.awaits for part in self.partitions)
 
     @property
     def stays_on_loop(self) -> bool:
@@ -111,7 +130,7 @@ class PartitionedExecutor:
     @property
     def is_all_cheap(self) -> bool:
         """Whether every node runs in the step's own coroutine, or only hands a value on."""
-        return all(part.executor.is_all_cheap for part in self.partitions)
+        return not self.runners and all(part.executor.is_all_cheap for part in self.partitions)
 
     @property
     def parts(self) -> Sequence[GeneralExecutor]:
@@ -138,9 +157,11 @@ class PartitionedExecutor:
         standing: dict[str, Standing] = {key: (recv, states[index]) for key, (recv, index) in self._standing.items()}
         for state in states:
             state.standing = standing
-        step = ExecutorBarrier(self, states, args)
+        step = ExecutorBarrier(self, states, args, standing)
         if self.client_keys is not None:
             step.client = _client_end.ClientEnd(self.client_keys, self._sent_again, feeds, args.rendezvous, step)
+        if self.runners:
+            step.start_runners()
         return step
 
 
@@ -194,14 +215,22 @@ class ExecutorBarrier(StepScope):
         client: where feeds and fetches travel by the rendezvous, the client's end of it.
     """
 
-    __slots__ = ("_args", "_collectives", "_derived", "_plan", "_standing", "_states", "client")
+    __slots__ = ("_args", "_collectives", "_derived", "_plan", "_running", "_standing", "_started", "_states", "client")
 
-    def __init__(self, plan: PartitionedExecutor, states: Sequence[PartOfStep], args: ExecutorArgs) -> None:
-        super().__init__(plan.slice_ns, states[0].holds)
+    def __init__(
+        self,
+        plan: PartitionedExecutor,
+        states: Sequence[PartOfStep],
+        args: ExecutorArgs,
+        standing: dict[str, Standing],
+    ) -> None:
+        super().__init__(plan.slice_ns, plan.holds)
         self._plan = plan
         self._states = states
         self._args = args
-        self._standing = states[0].standing
+        self._standing = standing
+        self._started: list[RunningPartitions] = []  # elsewhere
+        self._running: set[RunningPartitions] = set()  # those of them that have not ended
         self._derived: BaseException | None = None  # why a partition failed, because of another that is yet to fail
         self._collectives: CollectiveExecutor | None = None  # where collectives meet that all are in this step
         self.client: ClientEnd | None = None
@@ -210,6 +239,23 @@ class ExecutorBarrier(StepScope):
         if args.collective_executor is not None and not (plan.is_host or plan.is_open):
             self._collectives = args.collective_executor
             self._collectives.on_wait(self.wake)
+
+    def start_runners(self) -> None:
+        """Begin what other processes run."""
+        for runner in self._plan.runners:
+            self._start_runner(runner)
+
+    def _start_runner(self, runner: PartitionRunner) -> None:
+        def on_end(error: BaseException | None) -> None:
+            self._running.discard(running)
+            if error is None:
+                self.wake()
+            else:
+                self.abort(error)
+
+        running = runner.start(self._args, on_end)
+        self._started.append(running)
+        self._running.add(running)
 
     def be_careful(self) -> None:
         for state in self._states:
@@ -221,7 +267,7 @@ class ExecutorBarrier(StepScope):
 
     @property
     def is_waiting(self) -> bool:
-        if self._args.rendezvous.has_in_flight or any(state.is_waiting for state in self._states):
+        if self._running or self._args.rendezvous.has_in_flight or any(state.is_waiting for state in self._states):
             return True
         return self._plan.is_open and any(state.waiting_recvs() for state in self._states)
 
@@ -269,6 +315,8 @@ class ExecutorBarrier(StepScope):
             args.collective_executor.start_abort(reason)
         if args.cancellation_manager is not None:
             _cancel(args.cancellation_manager)
+        for running in list(self._running):
+            running.halt(error, is_left=not isinstance(error, OpError))
 
     def _check_progress(self) -> None:
         collectives = self._collectives
@@ -328,6 +376,9 @@ class ExecutorBarrier(StepScope):
         for state in self._states:  # the step has ended: what holds each other would keep tensors alive
             state.scope = None
             state.take_failure()
+        for running in self._started:
+            running.close()
+        self._started.clear()
         self._standing.clear()
         if self._collectives is not None:
             self._collectives.on_wait(None)
@@ -342,6 +393,7 @@ class ExecutorBarrier(StepScope):
     def _drop_launched(self) -> None:
         for state in self._states:
             state.drop()
+        self._abandon_running()
 
     def _endings(self) -> Iterable[Ending]:
         return [ending for state in self._states for ending in state._endings()]
@@ -355,6 +407,8 @@ class ExecutorBarrier(StepScope):
         waiting = [name for state in self._states for name in state.waiting_recvs()]
         for name in (*waiting, *(recv.node.name for recv, _ in self._standing.values())):
             yield NodeUnderWay(name, "_Recv", ("waited for a value of another device",), None)
+        for running in self._running:
+            yield running.under_way()
 
     def _task_groups(self) -> Iterable[TaskGroup]:
         return [group for state in self._states for group in state._task_groups()]
@@ -364,7 +418,20 @@ class ExecutorBarrier(StepScope):
             if state.is_waiting:
                 await state._wait_for_launched()
                 return
-        await self._wait()
+        if not self._running:
+            await self._wait()
+            return
+        grace_period = self._grace_period
+        assert grace_period is not None  # the step ends
+        await self._wait(grace_period.left_s(self._plan.grace))
+        if self._running and grace_period.left_s(self._plan.grace) == 0:
+            warn_of_kernel(f"{', '.join(each.under_way().node for each in self._running)} did not end the step in time")
+            self._abandon_running()
+
+    def _abandon_running(self) -> None:
+        for running in self._running:
+            running.abandon()
+        self._running.clear()
 
 
 def _cancel(manager: CancellationManager) -> None:

@@ -1,0 +1,45 @@
+"""What a session asks of the cluster that it is given: devices, runners of their partitions, and channels to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.engine.partition_runner import PartitionRunner
+from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.device import Device
+from asyncexec.framework.executor import ExecutorArgs
+from asyncexec.partition.partitioned_graph import PartitionedGraph
+
+
+class Workers(Protocol):
+    """The workers that a session may use.  All calls are made in the event loop of the cluster."""
+
+    def devices(self) -> Sequence[Device]:
+        """The devices of all workers; each ``is_remote``."""
+        ...
+
+    def runner(self, worker: str, partitions: Mapping[str, PartitionedGraph]) -> Stage[PartitionRunner]:
+        """What runs *partitions*, by the devices of *worker*, in each step of a signature, as a stage.
+
+        Raises:
+            InvalidArgumentError: a node of them has no form that could be sent.
+        """
+        ...
+
+    def make_args(self, collector: StepStatsCollector | None) -> ExecutorArgs:
+        """What the partitions of a step that workers take part in are given."""
+        ...
+
+    async def close(self) -> None:
+        """The session has ended: what it has on the workers goes."""
+        ...
+
+
+class Cluster(Protocol):
+    """What gives its workers to sessions."""
+
+    def begin_session(self) -> Workers:
+        """What one session may use; FailedPreconditionError when the cluster is not open."""
+        ...
