@@ -1,0 +1,283 @@
+"""The bytes of a tensor, without pickle: a head, and the payload.
+
+The head: step (i64), length of the key (u16), TensorFlow's number of the dtype (u16), flags (u8: 1 is dead), rank (u8),
+bytes of the payload (u64); the key in UTF-8; the dimensions (u64 each).  All is little-endian.
+
+=================  ===================================================================================================
+value              payload
+=================  ===================================================================================================
+dead               none, dtype 0; it arrives as None
+numbers, bools     the elements as numpy has them, in C order; rank 0 arrives as a numpy scalar
+``bytes``          those bytes, dtype string, rank 0
+array of bytes     the length of each (u64), and all of them one after the other
+Python object      a pickle, dtype object, rank 0: only where objects are allowed
+=================  ===================================================================================================
+
+Values that mean something in their process alone (variables, queues, tables) have no form.  Whatever a peer says is
+checked before memory is taken.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from asyncexec.framework.errors import (
+    InvalidArgumentError,
+    InvalidTypeError,
+    OpError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+)
+from asyncexec.framework.types import as_dtype, int4, string, uint4
+from asyncexec.framework.types import bool as bool_dtype
+from asyncexec.framework.types import object as object_dtype
+
+HEAD: Final = struct.Struct("<qHHBBQ")
+MAX_KEY_BYTES: Final = 2**16 - 1
+MAX_RANK: Final = 254
+MAX_HEAD_BYTES: Final = HEAD.size + MAX_KEY_BYTES + 8 * MAX_RANK
+COPIED_BYTES: Final = 64 * 1024  # payloads up to this are copied, and travel in one frame with their head
+_DEAD: Final = 1
+_NO_DTYPE: Final = 0
+_PICKLE_PROTOCOL: Final = 5
+_STRING: Final = string.enum
+_OBJECT: Final = object_dtype.enum
+# What bytes an element may be, where not all are: first and last, and how to look at them.
+_RANGES: Final = {bool_dtype.enum: (np.uint8, 0, 1), int4.enum: (np.int8, -8, 7), uint4.enum: (np.uint8, 0, 15)}
+
+_numbers: dict[np.dtype[Any], int] = {}  # of the numpy dtypes met so far
+_numpy_dtypes: dict[int, np.dtype[Any]] = {}  # of the numbers met so far
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTensor:
+    """A tensor on its way out; *payload* of more than COPIED_BYTES is the memory of the array itself."""
+
+    head: bytes
+    payload: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class TensorHead:
+    """What a peer says of a tensor; nothing of it is checked but that it is complete."""
+
+    step_id: int
+    key: str
+    dtype: int
+    flags: int
+    shape: tuple[int, ...]
+    num_bytes: int
+    size: int  # of the head itself
+
+    @property
+    def is_dead(self) -> bool:
+        return self.flags == _DEAD
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingTensor:
+    """Memory for a payload: whoever has filled ``memory`` asks ``value``."""
+
+    head: TensorHead
+    array: np.ndarray[Any, Any]  # of the value, or of bytes
+    memory: memoryview
+
+    def value(self) -> Any:
+        """The tensor; InvalidArgumentError if the payload is none of that dtype."""
+        number = self.head.dtype
+        if number == _STRING:
+            return _strings(self.head, self.memory)
+        if number == _OBJECT:
+            return _unpickled(self.head, self.memory)
+        if number == _NO_DTYPE:
+            return None
+        if number in _RANGES:
+            _check_range(self.head, self.memory)
+        return self.array if self.head.shape else self.array[()]
+
+
+def encode(step_id: int, key: str, value: Any, is_dead: bool, *, objects: bool, max_bytes: int) -> EncodedTensor:
+    """The bytes of a tensor.
+
+    Raises:
+        InvalidArgumentError: the value has no form, or the key or a string is too long.
+        ResourceExhaustedError: the payload has more than *max_bytes*.
+    """
+    key_bytes = key.encode(errors="surrogatepass")
+    if len(key_bytes) > MAX_KEY_BYTES:
+        raise InvalidArgumentError(f"the key of a tensor has at most {MAX_KEY_BYTES} bytes: {key[:100]!r}...")
+    number, shape, payload = (_NO_DTYPE, (), b"") if is_dead else _form(key, value, objects)
+    num_bytes = len(payload)
+    if num_bytes > max_bytes:
+        raise ResourceExhaustedError(f"tensor {key!r} has {num_bytes} bytes, and {max_bytes} may travel")
+    head = HEAD.pack(step_id, len(key_bytes), number, _DEAD if is_dead else 0, len(shape), num_bytes) + key_bytes
+    return EncodedTensor(head + struct.pack(f"<{len(shape)}Q", *shape) if shape else head, payload)
+
+
+def _form(key: str, value: Any, objects: bool) -> tuple[int, tuple[int, ...], bytes | memoryview]:
+    """Number of the dtype, shape and payload."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    kind = type(value)
+    if kind is bytes or kind is np.bytes_:
+        return _STRING, (), bytes(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        number = _number_of(value.dtype)
+        if number is not None:
+            return number, value.shape, _raw(value)
+        if value.ndim and value.dtype == np.object_ and all(type(element) is bytes for element in value.flat):
+            return _STRING, value.shape, _raw_strings(value)
+    if not objects:
+        raise InvalidArgumentError(
+            f"tensor {key!r}: a value of type {kind.__module__}.{kind.__qualname__} cannot go to another process",
+            hint="Python objects may, between processes of one program, where the transport has objects=True",
+        )
+    try:
+        return _OBJECT, (), pickle.dumps(value, _PICKLE_PROTOCOL)
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"tensor {key!r}: a value of type {kind.__module__}.{kind.__qualname__} cannot go to another process, for "
+            f"it cannot be pickled: {error}"
+        ) from error
+
+
+def _number_of(dtype: np.dtype[Any]) -> int | None:
+    number = _numbers.get(dtype)
+    if number is None and dtype.kind not in "SUTO":
+        try:
+            number = _numbers[dtype] = as_dtype(dtype).enum
+        except InvalidTypeError:
+            return None
+    return number
+
+
+def _raw(value: Any) -> bytes | memoryview:
+    """The elements of an array or a numpy scalar: a view of the array where it is large."""
+    if value.dtype.byteorder == ">":
+        value = value.astype(value.dtype.newbyteorder("<"))
+    if value.nbytes <= COPIED_BYTES:
+        content: bytes = value.tobytes()
+        return content
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
+
+
+def _raw_strings(value: Any) -> bytes:
+    elements = value.ravel().tolist()
+    return struct.pack(f"<{len(elements)}Q", *map(len, elements)) + b"".join(elements)
+
+
+def read_head(body: memoryview) -> TensorHead | None:
+    """The head at the beginning of *body*; None if it is not complete."""
+    if len(body) < HEAD.size:
+        return None
+    step_id, key_length, dtype, flags, rank, num_bytes = HEAD.unpack_from(body)
+    key_end = HEAD.size + key_length
+    size = key_end + 8 * rank
+    if len(body) < size:
+        return None
+    key = str(body[HEAD.size : key_end], "utf-8", "backslashreplace")
+    shape = struct.unpack_from(f"<{rank}Q", body, key_end) if rank else ()
+    return TensorHead(step_id, key, dtype, flags, shape, num_bytes, size)
+
+
+def prepare(head: TensorHead, *, objects: bool, max_bytes: int) -> ArrivingTensor:
+    """Memory for the payload that *head* announces, after all checks.
+
+    Raises:
+        InvalidArgumentError: dtype, shape and size do not fit together, or there is no such dtype.
+        PermissionDeniedError: it is a Python object, and those are not allowed.
+        ResourceExhaustedError: it has more than *max_bytes*, or there is no memory.
+    """
+    if head.num_bytes > max_bytes:
+        raise _bad(head, f"it has {head.num_bytes} bytes, and at most {max_bytes} are taken", ResourceExhaustedError)
+    if head.flags not in (0, _DEAD) or (head.flags == _DEAD) != (head.dtype == _NO_DTYPE):
+        raise _bad(head, f"flags {head.flags} do not go with dtype {head.dtype}")
+    if len(head.shape) > MAX_RANK:
+        raise _bad(head, f"rank {len(head.shape)} is above {MAX_RANK}")
+    if head.dtype in (_NO_DTYPE, _STRING, _OBJECT):
+        _check_bytes(head, objects)
+        return _arriving(head, (head.num_bytes,), np.dtype(np.uint8))
+    dtype = _numpy_dtype(head)
+    if math.prod(head.shape) * dtype.itemsize != head.num_bytes:
+        raise _bad(head, f"{dtype.name} of shape {_shown(head.shape)} has other than {head.num_bytes} bytes")
+    return _arriving(head, head.shape, dtype)
+
+
+def _check_bytes(head: TensorHead, objects: bool) -> None:
+    """Whether the size of what is no array of numbers can be right."""
+    if head.dtype == _OBJECT and not objects:
+        raise _bad(head, "it is a Python object, which is not allowed here", PermissionDeniedError)
+    if head.dtype != _STRING and head.shape:
+        raise _bad(head, f"dtype {head.dtype} has no shape {_shown(head.shape)}")
+    if head.dtype == _NO_DTYPE and head.num_bytes:
+        raise _bad(head, "it is dead, and has a payload")
+    if head.dtype == _STRING and head.shape and 8 * math.prod(head.shape) > head.num_bytes:
+        raise _bad(head, f"{head.num_bytes} bytes are too few for strings of shape {_shown(head.shape)}")
+
+
+def _arriving(head: TensorHead, shape: tuple[int, ...], dtype: np.dtype[Any]) -> ArrivingTensor:
+    try:
+        array = np.empty(shape, dtype)
+        return ArrivingTensor(head, array, array.reshape(-1).view(np.uint8).data)
+    except MemoryError as error:
+        raise _bad(head, f"no memory for {head.num_bytes} bytes", ResourceExhaustedError) from error
+    except (ValueError, OverflowError) as error:
+        raise _bad(head, f"shape {_shown(head.shape)}: {error}") from error
+
+
+def _numpy_dtype(head: TensorHead) -> np.dtype[Any]:
+    found = _numpy_dtypes.get(head.dtype)
+    if found is None:
+        try:
+            dtype = as_dtype(head.dtype)
+        except InvalidTypeError:
+            raise _bad(head, f"there is no dtype {head.dtype}") from None
+        if dtype.is_ref or dtype.is_opaque:
+            raise _bad(head, f"{dtype.name} cannot come from another process")
+        found = _numpy_dtypes[head.dtype] = dtype.as_numpy_dtype.newbyteorder("<")
+    return found
+
+
+def _check_range(head: TensorHead, memory: memoryview) -> None:
+    view, first, last = _RANGES[head.dtype]
+    elements = np.frombuffer(memory, view)
+    if elements.size and not first <= elements.min() <= elements.max() <= last:
+        raise _bad(head, f"bytes are not {as_dtype(head.dtype).name}: they are not within {first} and {last}")
+
+
+def _strings(head: TensorHead, memory: memoryview) -> Any:
+    if not head.shape:
+        return bytes(memory)
+    count = math.prod(head.shape)
+    lengths = struct.unpack_from(f"<{count}Q", memory)
+    if 8 * count + sum(lengths) != head.num_bytes:
+        raise _bad(head, f"the lengths of its strings do not make up {head.num_bytes} bytes")
+    array, place = np.empty(count, np.object_), 8 * count
+    for i, length in enumerate(lengths):
+        array[i] = bytes(memory[place : place + length])
+        place += length
+    try:
+        return array.reshape(head.shape)
+    except (ValueError, OverflowError) as error:
+        raise _bad(head, f"shape {_shown(head.shape)}: {error}") from error
+
+
+def _unpickled(head: TensorHead, memory: memoryview) -> Any:
+    try:
+        return pickle.loads(memory)  # noqa: S301 - of a process of the same program, and switched on by name
+    except Exception as error:
+        raise _bad(head, f"the object cannot be unpickled: {type(error).__name__}: {error}") from error
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    return str(list(shape)) if len(shape) <= 8 else f"[{', '.join(map(str, shape[:8]))}, ...] of rank {len(shape)}"
+
+
+def _bad(head: TensorHead, why: str, kind: type[OpError] = InvalidArgumentError) -> OpError:
+    return kind(f"tensor {head.key!r} of step {head.step_id}: {why}")
