@@ -1,1 +1,1 @@
-"""A step that is spread over processes."""
+"""Sessions over several processes and machines: clusters, workers, and what starts them."""

@@ -90,8 +90,8 @@ class Connection:
         """Whether something can be sent."""
         return self._state == _OPEN
 
-    def send(self, kind: int, body: bytes = b"") -> None:
-        """Send a message.
+    def send(self, kind: int, body: bytes = b"", *, after_tensors: bool = False) -> None:
+        """Send a message; *after_tensors* lets it arrive after all tensors that have been sent, large ones too.
 
         Raises:
             InvalidArgumentError: *kind* is not within 0 and 127, or *body* is longer than ``max_message_bytes``.
@@ -105,7 +105,7 @@ class Connection:
                 f"{self._options.max_message_bytes} (max_message_bytes) may go"
             )
         self._check_open()
-        self._outbox.add(kind, body)
+        self._outbox.add(kind, body, after_tensors=after_tensors)
         if self._flush_handle is None:
             self._schedule_flush()
 

@@ -31,11 +31,14 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._frames or self._large or self._must_cut)
 
-    def add(self, kind: int, body: bytes) -> None:
-        """Queue a frame."""
+    def add(self, kind: int, body: bytes, *, after_tensors: bool = False) -> None:
+        """Queue a frame; *after_tensors* lets all large tensors that wait go first."""
         frame = FRAME.pack(len(body), kind) + body
-        self._frames.append(frame)
         self.num_bytes += len(frame)
+        if after_tensors and self._large:
+            self._large[-1].after.append(frame)
+        else:
+            self._frames.append(frame)
 
     def add_first(self, kind: int, body: bytes) -> None:
         """Queue a frame before all that have not begun to go out."""
@@ -58,9 +61,14 @@ class Outbox:
         """Forget the large tensors of a step; the one that has begun ends early."""
         if not self._large:
             return
-        first, kept = self._large[0], [large for large in self._large if large.step_id != step_id]
-        self.num_bytes -= sum(len(large.left) for large in self._large if large.step_id == step_id)
-        self._large = deque(kept)
+        first, kept = self._large[0], deque[_LargeTensor]()
+        for large in self._large:
+            if large.step_id != step_id:
+                kept.append(large)
+                continue
+            self.num_bytes -= len(large.left)
+            (kept[-1].after if kept else self._frames).extend(large.after)
+        self._large = kept
         if first.head is None and first.step_id == step_id:
             self._must_cut = True
 
@@ -89,6 +97,7 @@ class Outbox:
         piece, large.left = large.left[: self._chunk_bytes], large.left[self._chunk_bytes :]
         if not large.left:
             self._large.popleft()
+            self._frames.extend(large.after)
         self.num_bytes -= len(piece)
         small.append(FRAME.pack(len(piece), CHUNK))
         return [*_joined(small), piece]
@@ -113,12 +122,13 @@ class Outbox:
 
 
 class _LargeTensor:
-    __slots__ = ("head", "left", "step_id")
+    __slots__ = ("after", "head", "left", "step_id")
 
     def __init__(self, step_id: int, head: bytes, payload: memoryview) -> None:
         self.step_id = step_id
         self.head: bytes | None = head  # until it has gone out
         self.left = payload
+        self.after: list[bytes] = []  # frames that go when all of it has gone out
 
 
 def _joined(buffers: list[Buffer]) -> list[Buffer]:

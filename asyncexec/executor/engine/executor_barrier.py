@@ -115,7 +115,11 @@ class PartitionedExecutor:
         # The word that a worker has ended its part comes later than that.
         self.grace: Grace = Grace(*(None if each is None else each + _ANSWER_S for each in grace or Grace()))
         self.client_keys: ClientKeys | None = client_keys
-        self._sent_again = frozenset() if client_keys is None else _fetched_in_loops(partitions)
+        self._sent_again: frozenset[str] = frozenset()
+        if client_keys is not None and runners:  # whose partitions may have loops
+            self._sent_again = frozenset(key for key in client_keys.fetches if isinstance(key, str))
+        elif client_keys is not None:
+            self._sent_again = _fetched_in_loops(partitions)
 
     @property
     def awaits(self) -> bool:

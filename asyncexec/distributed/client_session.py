@@ -1,0 +1,311 @@
+"""ClientSession: what one session of the coordinator has on the workers; RemoteRunner: a signature's part of that.
+
+After ``MasterSession`` in ``tensorflow/core/distributed_runtime/master_session.cc``.  Nothing is awaited before a step
+begins: a graph is registered in the same breath as its first step begins, and messages of one connection keep their
+order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from asyncexec.distributed.cluster_spec import CLIENT_JOB, worker_name
+from asyncexec.distributed.graph_wire import WireGraph, encode_partitions, pack_register
+from asyncexec.distributed.messages import (
+    CONSTANTS_STEP,
+    SESSION_BITS,
+    Done,
+    Forget,
+    Halt,
+    Kind,
+    Run,
+    RunFlags,
+    pack_forget,
+    pack_halt,
+    pack_json,
+    pack_run,
+)
+from asyncexec.distributed.peer_link import PeerLink
+from asyncexec.distributed.step_rendezvous import Channel, StepRendezvous
+from asyncexec.distributed.transport.connection import Connection
+from asyncexec.distributed.wire_errors import decode_error
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.engine.partition_runner import OnEnd, PartitionRunner
+from asyncexec.framework.cancellation import CancellationManager
+from asyncexec.framework.clock import CLOCK
+from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.device import Device
+from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, OpError
+from asyncexec.framework.executor import ExecutorArgs
+from asyncexec.framework.step_stats import StepStats
+from asyncexec.framework.under_way import NodeUnderWay
+from asyncexec.partition.partitioned_graph import PartitionedGraph
+
+_CLOSE_S: Final = 5.0  # how long workers may take to end a session
+_NS_PER_S: Final = 1e9
+
+
+class RemoteWorkers(Protocol):
+    """What a ClientSession needs of its cluster."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    @property
+    def objects(self) -> bool:
+        """Whether Python objects may travel."""
+        ...
+
+    def devices(self) -> Sequence[Device]: ...
+
+    def link(self, worker: str) -> PeerLink | None:
+        """The way to *worker*, or None if there is no such worker."""
+        ...
+
+    def links(self) -> Sequence[PeerLink]: ...
+
+    def end_session(self, number: int) -> None:
+        """Forget a session."""
+        ...
+
+
+class _Step:
+    """A step that workers take part in."""
+
+    __slots__ = ("parts", "rendezvous")
+
+    def __init__(self, rendezvous: StepRendezvous) -> None:
+        self.rendezvous = rendezvous
+        self.parts: dict[str, RemotePart] = {}  # by worker
+
+
+class ClientSession:
+    """See the head of this module; it is a ``Workers`` of asyncexec.session.
+
+    Attributes:
+        number: what the numbers of its steps begin with.
+    """
+
+    def __init__(self, cluster: RemoteWorkers) -> None:
+        self.number = secrets.randbits(SESSION_BITS - 1)  # numbers of steps are signed
+        self._cluster = cluster
+        self._steps: dict[int, _Step] = {}  # in the order of their numbers
+        self._last_step = (self.number << SESSION_BITS) + CONSTANTS_STEP
+        self._last_graph = 0
+        self._routes: dict[str, Channel | None] = {}
+        self._closed_by: dict[str, asyncio.Future[None]] = {}
+
+    def devices(self) -> Sequence[Device]:
+        """The devices of all workers."""
+        return self._cluster.devices()
+
+    def runner(self, worker: str, partitions: Mapping[str, PartitionedGraph]) -> Stage[PartitionRunner]:
+        """What runs *partitions* on *worker*; see ``Workers``."""
+        wire = yield from encode_partitions(partitions, objects=self._cluster.objects)
+        self._last_graph += 1
+        return RemoteRunner(self, worker, self._last_graph, wire)
+
+    def make_args(self, collector: StepStatsCollector | None) -> ExecutorArgs:
+        """What the partitions of a new step are given."""
+        self._last_step += 1
+        step_id = self._last_step
+        return ExecutorArgs(StepRendezvous(step_id, self._route), step_id, collector, CancellationManager())
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps are under way that workers take part in."""
+        return len(self._steps)
+
+    def link(self, worker: str) -> PeerLink:
+        """The way to *worker*; InvalidArgumentError when there is no such worker any more."""
+        found = self._cluster.link(worker)
+        if found is None:
+            raise InvalidArgumentError(f"there is no worker {worker}")
+        return found
+
+    def begin(self, part: RemotePart, rendezvous: StepRendezvous, action: Callable[[Connection], None]) -> None:
+        """Take note of a worker's part of a step, and have *action* begin it."""
+        step = self._steps.get(part.step_id)
+        if step is None:
+            step = self._steps[part.step_id] = _Step(rendezvous)
+        step.parts[part.worker] = part
+        if self._cluster.is_open:
+            self.link(part.worker).do(action)
+        else:
+            error = FailedPreconditionError("the cluster of this session is closed")
+            asyncio.get_running_loop().call_soon(part.end, error)
+
+    def forget(self, part: RemotePart) -> None:
+        """A step has ended everywhere."""
+        self._steps.pop(part.step_id, None)
+        oldest = next(iter(self._steps), self._last_step + 1)
+        link = self._cluster.link(part.worker)
+        if link is not None and link.connection is not None:
+            link.send(Kind.FORGET, pack_forget(Forget(part.step_id, oldest)))
+
+    def done(self, worker: str, done: Done, clock_offset_ns: int) -> None:
+        """A worker's part of a step has ended."""
+        step = self._steps.get(done.step_id)
+        part = None if step is None else step.parts.get(worker)
+        if part is not None:
+            part.done(done, clock_offset_ns)
+
+    def arrive(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
+        """Take a value that a worker has pushed."""
+        step = self._steps.get(step_id)
+        if step is not None:
+            step.rendezvous.arrive(key, value, is_dead)
+
+    def refuse(self, step_id: int, error: OpError) -> None:
+        """End a step: what came for it was no value."""
+        for part in self._parts_of(step_id):
+            part.end(error)
+
+    def lose(self, worker: str, error: OpError) -> None:
+        """Expect nothing from *worker* any more, for the steps under way."""
+        for step in list(self._steps.values()):
+            part = step.parts.get(worker)
+            if part is not None:
+                part.end(error)
+        if worker in self._closed_by and not self._closed_by[worker].done():
+            self._closed_by[worker].set_result(None)
+
+    def closed_by(self, worker: str) -> None:
+        """A worker has ended the session."""
+        future = self._closed_by.get(worker)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def deregister(self, worker: str, graph_id: int) -> None:
+        """Nobody will run a graph any more."""
+        link = self._cluster.link(worker)
+        if link is not None and link.connection is not None:
+            link.send(Kind.DEREGISTER, pack_json({"session": self.number, "graph": graph_id}))
+
+    async def close(self) -> None:
+        """End the session on all workers, and wait until they have."""
+        loop = asyncio.get_running_loop()
+        for link in self._cluster.links():
+            if link.connection is not None:
+                self._closed_by[link.name] = loop.create_future()
+                link.send(Kind.CLOSE, pack_json({"session": self.number}))
+        if self._closed_by:
+            await asyncio.wait(self._closed_by.values(), timeout=_CLOSE_S)
+        self._cluster.end_session(self.number)
+
+    def _parts_of(self, step_id: int) -> Iterator[RemotePart]:
+        step = self._steps.get(step_id)
+        yield from () if step is None else list(step.parts.values())
+
+    def _route(self, device: str) -> Channel | None:
+        if device not in self._routes:
+            space = device.split("/device:", 1)[0]
+            self._routes[device] = None if space == worker_name(CLIENT_JOB, 0) else self.link(space)
+        return self._routes[device]
+
+
+class RemoteRunner:
+    """Runs the partitions of one signature on one worker."""
+
+    def __init__(self, session: ClientSession, worker: str, graph_id: int, wire: WireGraph) -> None:
+        self.worker = worker
+        self._session = session
+        self._graph_id = graph_id
+        self._wire = wire
+        self._registered_by: Connection | None = None
+        weakref.finalize(self, session.deregister, worker, graph_id).atexit = False
+
+    def start(self, args: ExecutorArgs, on_end: OnEnd) -> RemotePart:
+        """Begin the worker's part of a step."""
+        part = RemotePart(self._session, self.worker, args, on_end, self._wire.nodes.get)
+        flags = RunFlags.NONE if args.stats_collector is None else RunFlags.TRACE
+        run = pack_run(Run(args.step_id, self._graph_id, flags))
+        assert isinstance(args.rendezvous, StepRendezvous)  # as the session has made it
+        self._session.begin(part, args.rendezvous, partial(self._begin, run))
+        return part
+
+    def _begin(self, run: bytes, connection: Connection) -> None:
+        if self._registered_by is not connection:
+            self._register(connection)
+        connection.send(Kind.RUN, run)
+
+    def _register(self, connection: Connection) -> None:
+        session, wire = self._session.number, self._wire
+        connection.send(Kind.REGISTER, pack_register(session, self._graph_id, wire))
+        for (device, name), value in wire.constants.items():
+            step_id = (session << SESSION_BITS) + CONSTANTS_STEP
+            connection.send_tensor(step_id, f"{self._graph_id};{device};{name}", value)
+        self._registered_by = connection
+
+
+class RemotePart:
+    """A worker's part of one step; a ``RunningPartitions``."""
+
+    __slots__ = ("_args", "_find", "_on_end", "_session", "_start_ns", "step_id", "worker")
+
+    def __init__(
+        self,
+        session: ClientSession,
+        worker: str,
+        args: ExecutorArgs,
+        on_end: OnEnd,
+        find: Callable[[str], Any],
+    ) -> None:
+        self.worker = worker
+        self.step_id = args.step_id
+        self._session = session
+        self._args: ExecutorArgs | None = args
+        self._on_end: OnEnd | None = on_end
+        self._find = find
+        self._start_ns = CLOCK.now_ns()
+
+    def halt(self, error: BaseException, *, is_left: bool) -> None:
+        """Tell the worker that the step has failed."""
+        halt = pack_halt(Halt(self.step_id, is_left))
+        self._session.link(self.worker).send(Kind.HALT, halt)
+
+    def abandon(self) -> None:
+        """Expect nothing more."""
+        self._on_end = None
+
+    def close(self) -> None:
+        """Let the worker forget the step."""
+        self._on_end = self._args = None
+        self._session.forget(self)
+
+    def under_way(self) -> NodeUnderWay:
+        since_s = (CLOCK.now_ns() - self._start_ns) / _NS_PER_S
+        return NodeUnderWay(self.worker, "Worker", ("was running its part of the step",), since_s)
+
+    def done(self, done: Done, clock_offset_ns: int) -> None:
+        """The worker has ended its part."""
+        if done.stats is not None and self._args is not None and self._args.stats_collector is not None:
+            self._args.stats_collector.include(_by_our_clock(done.stats, clock_offset_ns))
+        if done.error is None:
+            self.end(None)
+        else:
+            objects = self._session._cluster.objects
+            self.end(decode_error(done.error, self.worker, self._find, objects=objects))
+
+    def end(self, error: BaseException | None) -> None:
+        """Tell the step, once, that this part of it has ended."""
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(error)
+
+
+def _by_our_clock(told: Mapping[str, Any], offset_ns: int) -> StepStats:
+    """The StepStats of a worker whose clock is *offset_ns* ahead of ours."""
+    stats = StepStats.model_validate(told)
+    for device in stats.dev_stats:
+        for node in device.node_stats:
+            node.all_start_nanos -= offset_ns
+            node.all_start_micros = node.all_start_nanos // 1000
+            node.scheduled_nanos -= offset_ns
+            node.scheduled_micros = node.scheduled_nanos // 1000
+    return stats

@@ -1,0 +1,64 @@
+"""Clusters whose workers are in the event loop of the test: all of the protocol, and no processes to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncexec as ax
+from asyncexec.distributed.cluster import Cluster
+from asyncexec.distributed.cluster_spec import ClusterSpec
+from asyncexec.distributed.graph_wire import WorkerPolicy
+from asyncexec.distributed.launcher import NoLauncher
+from asyncexec.distributed.transport.options import TransportOptions
+from asyncexec.distributed.transport.security import Security
+from asyncexec.distributed.worker import Worker
+
+
+@dataclass
+class SmallCluster:
+    """A cluster, and its workers themselves."""
+
+    cluster: Cluster
+    workers: list[Worker] = field(default_factory=list)
+
+    def has_nothing_left(self) -> bool:
+        """Whether no worker has anything of a step."""
+        return not any(worker.num_steps for worker in self.workers)
+
+
+@contextlib.asynccontextmanager
+async def small_cluster(
+    num_workers: int = 2,
+    *,
+    config: ax.SessionConfig | None = None,
+    objects: bool = False,
+    security: Security | None = None,
+    shared: bool = False,
+    **settings: Any,
+) -> AsyncIterator[SmallCluster]:
+    """A cluster of *num_workers*, at unix sockets; at the end it is looked whether anything is left of the steps."""
+    options = TransportOptions(objects=objects)
+    policy = WorkerPolicy(objects=objects)
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        workers = [
+            await stack.enter_async_context(
+                Worker("worker", task, config=config, policy=policy, security=security, shared=shared)
+            )
+            for task in range(num_workers)
+        ]
+        addresses = [await worker.listen(f"unix:{folder}/{i}") for i, worker in enumerate(workers)]
+        launcher = NoLauncher(ClusterSpec({"worker": addresses}))
+        cluster = Cluster(launcher, options=options, security=security, **settings)
+        await stack.enter_async_context(cluster)
+        found = SmallCluster(cluster, workers)
+        yield found
+        async with asyncio.timeout(30):
+            while not found.has_nothing_left():
+                await asyncio.sleep(0)
