@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,13 @@ from asyncexec.distributed.launcher import NoLauncher
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security
 from asyncexec.distributed.worker import Worker
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Returns when *holds* does; TimeoutError after half a minute."""
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
 
 
 @dataclass
@@ -59,6 +66,4 @@ async def small_cluster(
         await stack.enter_async_context(cluster)
         found = SmallCluster(cluster, workers)
         yield found
-        async with asyncio.timeout(30):
-            while not found.has_nothing_left():
-                await asyncio.sleep(0)
+        await until(found.has_nothing_left)

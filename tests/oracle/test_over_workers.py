@@ -10,7 +10,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.graph_def import GraphDef
 from tests.distributed.clusters import small_cluster
-from tests.oracle.oracle_case import OracleCase
+from tests.oracle.oracle_case import OracleCase, node_counts
 from tests.oracle.test_oracle import RUNS, check_values
 
 CLIENT: Final = "/job:localhost/task:0/cpu:0"
@@ -43,10 +43,14 @@ def graphs(request: pytest.FixtureRequest, case: OracleCase) -> list[tuple[int, 
 async def check_graphs(case: OracleCase, graphs: list[tuple[int, ax.Graph]]) -> None:
     for num_workers, graph in graphs:
         config = ax.SessionConfig(device_count={"CPU": 3}, allow_soft_placement=True)
-        async with small_cluster(num_workers) as small:
-            async with ax.Session(graph, config=config, cluster=small.cluster) as session:
-                for run in case.meta["runs"]:
-                    await check_values(session, case, run)
+        async with (
+            small_cluster(num_workers) as small,
+            ax.Session(graph, config=config, cluster=small.cluster) as session,
+        ):
+            for run in case.meta["runs"]:
+                metadata = await check_values(session, case, run)
+                if run["error"] is None and "traced_nodes" in run:
+                    assert node_counts(metadata, session.graph) == run["traced_nodes"]
 
 
 @pytest.mark.one_of("loop")

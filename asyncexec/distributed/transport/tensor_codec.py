@@ -10,6 +10,8 @@ dead               none, dtype 0; it arrives as None
 numbers, bools     the elements as numpy has them, in C order; rank 0 arrives as a numpy scalar
 ``bytes``          those bytes, dtype string, rank 0
 array of bytes     the length of each (u64), and all of them one after the other
+variant            dtype variant, rank 0: what ``framework/wire_forms.py`` makes of it: length of the metadata (u64),
+                   the metadata as JSON, and the tensors, each as here with its own head
 Python object      a pickle, dtype object, rank 0: only where objects are allowed
 =================  ===================================================================================================
 
@@ -19,6 +21,7 @@ checked before memory is taken.
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import struct
@@ -34,9 +37,10 @@ from asyncexec.framework.errors import (
     PermissionDeniedError,
     ResourceExhaustedError,
 )
-from asyncexec.framework.types import as_dtype, int4, string, uint4
+from asyncexec.framework.types import as_dtype, int4, string, uint4, variant
 from asyncexec.framework.types import bool as bool_dtype
 from asyncexec.framework.types import object as object_dtype
+from asyncexec.framework.wire_forms import WireForm, wire_form_named, wire_form_of
 
 HEAD: Final = struct.Struct("<qHHBBQ")
 MAX_KEY_BYTES: Final = 2**16 - 1
@@ -48,6 +52,9 @@ _NO_DTYPE: Final = 0
 _PICKLE_PROTOCOL: Final = 5
 _STRING: Final = string.enum
 _OBJECT: Final = object_dtype.enum
+_VARIANT: Final = variant.enum
+_MAX_DEPTH: Final = 32  # of variants in variants
+_LENGTH: Final = struct.Struct("<Q")
 # What bytes an element may be, where not all are: first and last, and how to look at them.
 _RANGES: Final = {bool_dtype.enum: (np.uint8, 0, 1), int4.enum: (np.int8, -8, 7), uint4.enum: (np.uint8, 0, 15)}
 
@@ -95,6 +102,8 @@ class ArrivingTensor:
             return _strings(self.head, self.memory)
         if number == _OBJECT:
             return _unpickled(self.head, self.memory)
+        if number == _VARIANT:
+            return _variant(self.head, self.memory, _MAX_DEPTH)
         if number == _NO_DTYPE:
             return None
         if number in _RANGES:
@@ -133,6 +142,9 @@ def _form(key: str, value: Any, objects: bool) -> tuple[int, tuple[int, ...], by
             return number, value.shape, _raw(value)
         if value.ndim and value.dtype == np.object_ and all(type(element) is bytes for element in value.flat):
             return _STRING, value.shape, _raw_strings(value)
+    form = wire_form_of(value)
+    if form is not None:
+        return _VARIANT, (), _raw_variant(form, value)
     if not objects:
         raise InvalidArgumentError(
             f"tensor {key!r}: a value of type {kind.__module__}.{kind.__qualname__} cannot go to another process",
@@ -172,6 +184,17 @@ def _raw_strings(value: Any) -> bytes:
     return struct.pack(f"<{len(elements)}Q", *map(len, elements)) + b"".join(elements)
 
 
+def _raw_variant(form: WireForm, value: Any) -> bytes:
+    metadata, tensors = form.take_apart(value)
+    told = json.dumps({"form": form.name, **metadata, "set": [tensor is not None for tensor in tensors]}).encode()
+    parts = [_LENGTH.pack(len(told)), told]
+    for tensor in tensors:
+        if tensor is not None:
+            made = encode(0, "", tensor, False, objects=False, max_bytes=2**63)
+            parts += (made.head, bytes(made.payload))
+    return b"".join(parts)
+
+
 def read_head(body: memoryview) -> TensorHead | None:
     """The head at the beginning of *body*; None if it is not complete."""
     if len(body) < HEAD.size:
@@ -200,7 +223,7 @@ def prepare(head: TensorHead, *, objects: bool, max_bytes: int) -> ArrivingTenso
         raise _bad(head, f"flags {head.flags} do not go with dtype {head.dtype}")
     if len(head.shape) > MAX_RANK:
         raise _bad(head, f"rank {len(head.shape)} is above {MAX_RANK}")
-    if head.dtype in (_NO_DTYPE, _STRING, _OBJECT):
+    if head.dtype in (_NO_DTYPE, _STRING, _OBJECT, _VARIANT):
         _check_bytes(head, objects)
         return _arriving(head, (head.num_bytes,), np.dtype(np.uint8))
     dtype = _numpy_dtype(head)
@@ -273,6 +296,43 @@ def _unpickled(head: TensorHead, memory: memoryview) -> Any:
         return pickle.loads(memory)  # noqa: S301 - of a process of the same program, and switched on by name
     except Exception as error:
         raise _bad(head, f"the object cannot be unpickled: {type(error).__name__}: {error}") from error
+
+
+def _variant(head: TensorHead, memory: memoryview, depth: int) -> Any:
+    try:
+        (length,) = _LENGTH.unpack_from(memory)
+        told = json.loads(bytes(memory[_LENGTH.size : _LENGTH.size + length]))
+        form = wire_form_named(str(told["form"]))
+        if form is None:
+            raise _bad(head, f"there is no variant {told['form']!r:.100}")
+        tensors: list[Any] = []
+        rest = memory[_LENGTH.size + length :]
+        for is_set in told["set"]:
+            if not is_set:
+                tensors.append(None)
+                continue
+            tensor, rest = _part(head, rest, depth)
+            tensors.append(tensor)
+        if len(rest):
+            raise _bad(head, f"{len(rest)} bytes are left of a variant")
+        return form.put_together(told, tensors)
+    except (ValueError, TypeError, KeyError, struct.error, RecursionError) as error:
+        if isinstance(error, OpError):
+            raise
+        raise _bad(head, f"it is no variant: {type(error).__name__}: {error}") from error
+
+
+def _part(outer: TensorHead, memory: memoryview, depth: int) -> tuple[Any, memoryview]:
+    """The tensor at the beginning of *memory*, and what comes after it."""
+    head = read_head(memory)
+    if head is None or not depth or len(memory) < head.size + head.num_bytes:
+        raise _bad(outer, "a tensor of a variant is cut" if depth else "variants are nested too deep")
+    payload, rest = memory[head.size :][: head.num_bytes], memory[head.size + head.num_bytes :]
+    if head.dtype == _VARIANT:
+        return _variant(head, payload, depth - 1), rest
+    arriving = prepare(head, objects=False, max_bytes=len(payload))
+    arriving.memory[:] = payload
+    return arriving.value(), rest
 
 
 def _shown(shape: tuple[int, ...]) -> str:

@@ -5,7 +5,7 @@ Rules from ``tensorflow/core/kernels/list_kernels.h``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
-from asyncexec.framework.types import DType
+from asyncexec.framework.types import DType, as_dtype
+from asyncexec.framework.wire_forms import WireForm, register_wire_form
 from asyncexec.ops.state.tensor_array_state import require_size
 from asyncexec.ops.state.variable_state import zeros
 
@@ -119,3 +120,23 @@ def stacked(dtype: DType, elements: Sequence[Any], element_shape: tuple[int, ...
     for row, element in enumerate(elements):
         result[row] = element
     return result
+
+
+def _take_apart(value: TensorList) -> tuple[Mapping[str, Any], Sequence[Any]]:
+    dims = value.element_shape.dims
+    told = {"dtype": value.dtype.enum, "shape": None if dims is None else list(dims), "max": value.max_num_elements}
+    return told, value.elements
+
+
+def _put_together(told: Mapping[str, Any], tensors: Sequence[Any]) -> TensorList:
+    dtype, shape = as_dtype(int(told["dtype"])), TensorShape(told["shape"])
+    for tensor in tensors:
+        if tensor is None or dtype.is_opaque:
+            continue
+        got = np.dtype(object) if isinstance(tensor, bytes) else getattr(tensor, "dtype", None)
+        if got != dtype.as_numpy_dtype:
+            raise TypeError(f"an element of a list of {dtype.name} is {got}")
+    return TensorList(dtype, shape, tuple(tensors), int(told["max"]))
+
+
+register_wire_form(TensorList, WireForm("TensorList", _take_apart, _put_together))
