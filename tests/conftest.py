@@ -37,7 +37,7 @@ from hypothesis import settings
 
 import asyncexec
 from asyncexec.passes.pipeline import Pipeline
-from asyncexec.session import graph_execution_state
+from asyncexec.session import executor_maker
 from asyncexec.testing import VirtualClockLoop
 from tests.running import import_all_names
 
@@ -139,7 +139,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def executor_type(request: pytest.FixtureRequest) -> Iterator[None]:
-    with mock.patch.object(graph_execution_state, "DEFAULT_EXECUTOR_TYPE", request.config.getoption("--executor-type")):
+    with mock.patch.object(executor_maker, "DEFAULT_EXECUTOR_TYPE", request.config.getoption("--executor-type")):
         yield
 
 

@@ -18,7 +18,7 @@ from asyncexec.distributed.transport.dialing import dial
 from asyncexec.distributed.transport.identity import Expected, Identity
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security
-from asyncexec.distributed.worker import CLIENT_ROLE
+from asyncexec.distributed.worker import CLIENT_ROLE, PROGRAM
 from asyncexec.framework.device import Device, DeviceAttributes, DeviceLocality
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, OpError, UnavailableError
 
@@ -52,7 +52,7 @@ class Cluster:
         self._security = security or Security()
         self._options = options or TransportOptions()
         self._reconnect_timeout_s = reconnect_timeout_s
-        self._identity = Identity(worker_name(CLIENT_JOB, 0), secrets.randbits(64) or 1, CLIENT_ROLE)
+        self._identity = Identity(worker_name(CLIENT_JOB, 0), secrets.randbits(64) or 1, CLIENT_ROLE, PROGRAM)
         self._workers: dict[str, _RemoteWorker] = {}
         self._sessions: dict[int, ClientSession] = {}
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -41,6 +42,7 @@ from asyncexec.framework.errors import (
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.session.session_config import SessionConfig
 
+PROGRAM: Final = sys.implementation.cache_tag or ""  # objects of another version of Python may not be readable
 CLIENT_SPACE: Final = worker_name(CLIENT_JOB, 0)
 WORKER_ROLE: Final = "worker"
 CLIENT_ROLE: Final = "client"
@@ -78,7 +80,7 @@ class Worker:
     ) -> None:
         self.name = worker_name(job, task)
         self.incarnation = secrets.randbits(_INCARNATION_BITS) or 1
-        self._identity = Identity(self.name, self.incarnation, WORKER_ROLE)
+        self._identity = Identity(self.name, self.incarnation, WORKER_ROLE, PROGRAM)
         self._config = config or SessionConfig()
         self._security = security or Security()
         self._policy = policy or WorkerPolicy()

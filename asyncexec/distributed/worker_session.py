@@ -19,6 +19,8 @@ from asyncexec.distributed.wire_errors import encode_error
 from asyncexec.distributed.worker_step import WorkerStep
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
+from asyncexec.executor.plans.region_plan import RegionPlan
+from asyncexec.executor.plans.tier import Tier
 from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.cooperative import Stage, run_in_slices
 from asyncexec.framework.derived import make_derived
@@ -42,6 +44,7 @@ class _Registered:
         executor: what runs it, once it is compiled.
         constants: the large ones that have come; all_are_there: set when no other is missing.
         device_of: the name of a node's device.
+        tier: which executor runs it by now.
     """
 
     def __init__(self) -> None:
@@ -50,6 +53,26 @@ class _Registered:
         self.all_are_there = asyncio.Event()
         self.missing: set[ConstantKey] = set()
         self.device_of: Callable[[Node], str] = lambda node: ""
+        self.tier: Tier = Tier(None)
+
+    @property
+    def plan(self) -> RegionPlan | None:
+        """The plan that steps are to be run by, if there is one."""
+        found = self.tier.compiled
+        return found if isinstance(found, RegionPlan) else None
+
+    @staticmethod
+    def executor_of(plan: RegionPlan) -> PartitionedExecutor:
+        """What runs the steps of *plan*."""
+        assert isinstance(plan.executor, PartitionedExecutor)  # others send to its rendezvous
+        return plan.executor
+
+    def note_run(self, plan: RegionPlan | None, elapsed_ns: int) -> None:
+        """Let the tier know of a run, by *plan* if it was by one."""
+        if plan is None:
+            self.tier.note_run(elapsed_ns)
+        else:
+            self.tier.note_compiled_run(plan, elapsed_ns)
 
     def take(self, key: ConstantKey, value: Any) -> None:
         """Take a constant, if it is one that is missing."""
@@ -102,6 +125,7 @@ class WorkerSession:
         self._forgotten: set[int] = set()
         self._oldest = 0  # all steps before have been forgotten
         self._telling: set[asyncio.Task[None]] = set()
+        self._clock = self._state.holds.clock
         self._loop.enter()
 
     @property
@@ -141,18 +165,20 @@ class WorkerSession:
         if step is None:
             self._tell(run.step_id, AbortedError("the step has ended before it began here"))
             return
-        collector = StepStatsCollector(self._state.holds.clock) if run.flags & RunFlags.TRACE else None
+        collector = StepStatsCollector(self._clock) if run.flags & RunFlags.TRACE else None
+        plan, began_ns = registered.plan if collector is None else None, self._clock.now_ns()
         args = ExecutorArgs(step.rendezvous, run.step_id, collector, CancellationManager())
 
         def on_end(error: BaseException | None, collector: StepStatsCollector | None) -> None:
             if collector is None:
                 self._tell(run.step_id, error)
+                registered.note_run(plan, self._clock.now_ns() - began_ns)
             else:
                 telling = asyncio.get_running_loop().create_task(self._tell_traced(registered, run, error, collector))
                 self._telling.add(telling)
                 telling.add_done_callback(self._telling.discard)
 
-        step.begin(registered.executor, args, on_end)
+        step.begin(registered.executor if plan is None else registered.executor_of(plan), args, on_end)
 
     def arrive(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
         """Take a value that another process has pushed."""
@@ -216,14 +242,17 @@ class WorkerSession:
         await found.all_are_there.wait()
         async with self._loop.build_lock:
             with paused_gc():
-                return await run_in_slices(self._compile_stage(registration, found), self._state.holds.clock)
+                return await run_in_slices(self._compile_stage(registration, found), self._clock)
 
     def _compile_stage(self, registration: Registration, found: _Registered) -> Stage[PartitionedExecutor]:
         constants, found.constants = found.constants, {}
         wire = yield from registration.wire(constants)
         partitions = yield from decode_partitions(wire, self._policy, self._library)
         found.device_of = _device_of(partitions)
-        return (yield from self._state.compile_partitions(partitions))
+        executor = yield from self._state.maker.make_open(partitions)
+        if self._state.may_compile:
+            found.tier = Tier(lambda: self._state.maker.compile_open(partitions, executor), None, self._clock)
+        return executor
 
     def _tell(self, step_id: int, error: BaseException | None, stats: dict[str, Any] | None = None) -> None:
         if not self.connection.is_open:
@@ -234,7 +263,7 @@ class WorkerSession:
     async def _tell_traced(
         self, registered: _Registered, run: Run, error: BaseException | None, collector: StepStatsCollector
     ) -> None:
-        stats = await run_in_slices(collector.step_stats(registered.device_of), self._state.holds.clock)
+        stats = await run_in_slices(collector.step_stats(registered.device_of), self._clock)
         self._tell(run.step_id, error, stats.model_dump(mode="json"))
 
 

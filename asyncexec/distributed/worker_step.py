@@ -15,6 +15,7 @@ from asyncexec.framework.executor import ExecutorArgs
 from asyncexec.framework.under_way import NodeUnderWay
 
 # Is told, once, that the worker's part of a step has ended, and what it failed with.
+AnyExecutor: TypeAlias = "PartitionedExecutor | asyncio.Future[PartitionedExecutor]"
 OnEnd: TypeAlias = Callable[[BaseException | None, StepStatsCollector | None], None]
 
 
@@ -35,14 +36,15 @@ class WorkerStep:
         self._halted_by: OpError | None = None
         self._is_left = False
 
-    def begin(self, executor: asyncio.Future[PartitionedExecutor], args: ExecutorArgs, on_end: OnEnd) -> None:
+    def begin(self, executor: AnyExecutor, args: ExecutorArgs, on_end: OnEnd) -> None:
         """Run the worker's part of the step, once *executor* is there."""
         self._on_end = on_end
-        if not executor.done():
+        if isinstance(executor, asyncio.Future) and not executor.done():
             self._task = asyncio.get_running_loop().create_task(self._wait_and_run(executor, args))
             return
         try:  # most parts end at once, or wait for what comes: the first need no task
-            scope = self._scope = executor.result().start_with(args)
+            ready = executor.result() if isinstance(executor, asyncio.Future) else executor
+            scope = self._scope = ready.start_with(args)
             has_ended = scope.run_inline()
         except Exception as error:
             self._end(error, args)

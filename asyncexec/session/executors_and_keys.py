@@ -18,9 +18,10 @@ from asyncexec.process.gc_pause import paused_gc
 from asyncexec.pruning.prune import ClientGraph, path_to
 from asyncexec.session.call_arguments import feed_tensors_stage, target_nodes_stage
 from asyncexec.session.dead_fetches import why_dead
+from asyncexec.session.executor_maker import AnyExecutor
 from asyncexec.session.fetch_mapper import Build, FetchMapper
 from asyncexec.session.function_call_frame import Converter, convert_in_slices, feed_converter
-from asyncexec.session.graph_execution_state import AnyExecutor, GraphExecutionState, PreparedGraph
+from asyncexec.session.graph_execution_state import GraphExecutionState, PreparedGraph
 from asyncexec.session.large_feeds import LargeFeedError
 from asyncexec.session.outgoing import Giver, giver, may_be_scalar, python_scalar
 from asyncexec.session.session_config import RunOptions
@@ -217,7 +218,7 @@ def _make_executors(
             tells_step = tells_step or any(map(is_user_function, some))
             yield
     tier = Tier(None)
-    if state.may_compile and prepared.whole is not None:
+    if state.may_compile and prepared.may_be_compiled:
         better = None if prepared.optimize is None else lambda: state.compile_plan(prepared, optimizes=True)
         tier = Tier(lambda: state.compile_plan(prepared), better, state.holds.clock)
         if state.compiles_at_once:

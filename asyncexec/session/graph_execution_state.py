@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import asyncexec.devices  # noqa: F401 - registers the types of devices
-from asyncexec.compilation.bind_kernel import TRANSFERS, Binder, KernelBinder
-from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.devices.memory_types import memory_types
 from asyncexec.executor.diagnostics.cost_model import CostModel
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.engine.executor_barrier import MakeArgs, PartitionedExecutor, PartitionExecutor
-from asyncexec.executor.engine.general_executor import GeneralExecutor
-from asyncexec.executor.engine.grace_period import Grace
+from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
 from asyncexec.executor.engine.partition_runner import PartitionRunner
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan
-from asyncexec.executor.types.executor_factory import DEFAULT_EXECUTOR_TYPE, Compiles, executor_types
-from asyncexec.executor.types.executor_params import ExecutorParams
+from asyncexec.executor.types.executor_factory import Compiles
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.process_pool import ProcessPool
-from asyncexec.executor.workers.worker_calls import WorkerCalls
-from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
+from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast
 from asyncexec.framework.device_factory import LOCAL_PREFIX, DeviceOptions, create_devices
 from asyncexec.framework.lazy_module import LazyModule
@@ -44,20 +37,15 @@ from asyncexec.placement.placement_rules import PlacementRules
 from asyncexec.placement.placer import Placer
 from asyncexec.pruning.prune import ClientGraph
 from asyncexec.regions.program import UnstructuredError
-from asyncexec.session.plan_compiler import PlanCompiler
+from asyncexec.session.executor_maker import AnyExecutor, ExecutorMaker
 from asyncexec.session.session_config import SessionConfig
-from asyncexec.session.step_args import FullArgs, rendezvous_alone
 from asyncexec.session.workers import Workers
 
 if TYPE_CHECKING:
-    from asyncexec.executor.engine.client_end import ClientKeys
     from asyncexec.session.client_channels import ClientChannels
 
 _client_channels = LazyModule("asyncexec.session.client_channels")
 _feed_fetch_rewrite = LazyModule("asyncexec.pruning.feed_fetch_rewrite")
-
-AnyExecutor: TypeAlias = GeneralExecutor | PartitionedExecutor
-_COLLECTIVE: Final = "Collective"  # what the names of collective ops begin with
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +74,13 @@ class PreparedGraph:
     optimize: Callable[[], Stage[Prepared]] | None
     whole: PlacedGraph | None
 
+    @property
+    def may_be_compiled(self) -> bool:
+        """Whether there may be a plan of it, or of its partitions that are of this process."""
+        return self.whole is not None or (
+            isinstance(self.executor, PartitionedExecutor) and bool(self.executor.runners)
+        )
+
     def node_devices(self) -> Stage[Callable[[Node], str]]:
         """A function that gives the device that a node of one of the partitions runs on, as a stage."""
         if len(self.partitions) == 1:
@@ -98,15 +93,6 @@ class PreparedGraph:
                 devices.update(dict.fromkeys(nodes[start : start + STRIDE], name))
                 yield
         return devices.__getitem__
-
-
-@dataclass(slots=True)
-class _Traits:
-    """What the nodes of a graph ask of its executors."""
-
-    has_control_flow: bool = False
-    has_transfers: bool = False
-    has_collectives: bool = False
 
 
 class GraphExecutionState:
@@ -123,20 +109,13 @@ class GraphExecutionState:
         workers: Workers | None = None,
         address_space: str = LOCAL_PREFIX,
     ) -> None:
-        self._executor_type = executor_types.lookup(config.executor_type or DEFAULT_EXECUTOR_TYPE)
         self._workers = workers
         own_devices = create_devices(DeviceOptions(config.device_count, address_space))
         self.devices: DeviceSet = DeviceSet([*own_devices, *(() if workers is None else workers.devices())])
-        grace = Grace(config.worker_grace_s, config.async_grace_s, config.cancel_grace_s)
-        self.pools: dict[str, WorkerPool] = {
-            device.name: _worker_pool(device.num_workers or config.num_worker_threads, grace, clock)
-            for device in own_devices
-        }
-        calls = {name: WorkerCalls(pool) for name, pool in self.pools.items()}
-        resource_mgr.lookup_or_create(dict, "_session", "worker_calls", lambda: calls)
-        slow_ms = config.slow_inline_ms
-        self.holds: LoopHolds = LoopHolds(None if slow_ms is None else int(slow_ms * NS_PER_MS), clock, costs)
-        self.processes = resource_mgr.processes = ProcessPool(config.num_processes, grace)
+        self.maker: ExecutorMaker = ExecutorMaker(own_devices, config, resource_mgr, clock, costs, spans)
+        self.pools: Mapping[str, WorkerPool] = self.maker.pools
+        self.holds: LoopHolds = self.maker.holds
+        self.processes = resource_mgr.processes = ProcessPool(config.num_processes, self.maker.grace)
         rules = PlacementRules(
             self.devices,
             allow_soft_placement=config.allow_soft_placement,
@@ -147,20 +126,9 @@ class GraphExecutionState:
         # Whether signatures are optimized that nobody asks to be, or not to be.
         self.optimizes = False
         self._level = LEVELS[config.optimization]
-        observed = spans if spans is not None and spans.hooks else None
-        self._binders = {
-            device.name: KernelBinder(
-                resource_mgr, device, debug=config.debug, checks_received=address_space != LOCAL_PREFIX, spans=observed
-            )
-            for device in own_devices
-        }
-        self._grace = grace
-        self._slice_ns = int(config.slice_ms * NS_PER_MS)
-        self._schedule_seed = config.schedule_seed
-        self._step_ids = itertools.count(1)
-        self._debug = config.debug
+        self._is_watched = config.debug or config.schedule_seed is not None
         self.python_scalars: bool = config.python_scalars
-        self._uses_rendezvous = config.feed_fetch_medium == "rendezvous" or not self._executor_type.is_ours
+        self._uses_rendezvous = config.feed_fetch_medium == "rendezvous" or not self.maker.executor_type.is_ours
         self._partition_options = _partition_options(self.devices)
         self._client = self._partition_options.client
         self.devices.client_device = self.devices.by_name(self._client)
@@ -175,6 +143,8 @@ class GraphExecutionState:
                 connect=self._connect_client if self._uses_rendezvous or workers is not None else None,
             ),
         )
+        if workers is not None:
+            self.maker.make_remote_args = workers.make_args
 
     @property
     def is_in_use(self) -> bool:
@@ -201,7 +171,9 @@ class GraphExecutionState:
         prepared = yield from run(level)
         channels: Any = prepared.connected
         keys = None if channels is None else channels.keys
-        executor = yield from self._compile(prepared.client_graph, prepared.partitions, keys)
+        remote, own = self._split_by_process(prepared.partitions)
+        runners = yield from self._runners(remote)
+        executor = yield from self.maker.make(prepared.client_graph, own, keys, runners)
 
         def show_passes() -> Stage[Sequence[PassStats]]:
             return (yield from run(level, keeps_graphs=True)).passes
@@ -221,13 +193,12 @@ class GraphExecutionState:
     @property
     def may_compile(self) -> bool:
         """Whether signatures are ever compiled to Python: what is to be watched or shuffled, is not."""
-        compiles = self._executor_type.compiles is not Compiles.NEVER
-        return compiles and not self._debug and self._schedule_seed is None
+        return self.maker.executor_type.compiles is not Compiles.NEVER and not self._is_watched
 
     @property
     def compiles_at_once(self) -> bool:
         """Whether a signature is compiled before its first run."""
-        return self._executor_type.compiles is Compiles.AT_ONCE
+        return self.maker.executor_type.compiles is Compiles.AT_ONCE
 
     def compile_plan(self, prepared: PreparedGraph, *, optimizes: bool = False) -> Stage[AnyPlan | None]:
         """*prepared* as a plan of Python functions (plan_compiler.py), as a stage; None where there is none by now.
@@ -238,9 +209,11 @@ class GraphExecutionState:
             UnstructuredError: the graph has no structure that Python has.
         """
         whole, partitions, executor = prepared.whole, prepared.partitions, prepared.executor
+        if isinstance(executor, PartitionedExecutor) and executor.runners:
+            return (yield from self._compile_own(prepared.client_graph, partitions, executor))
         if whole is None or self._partition_options.own_memory.intersection(partitions):
             return None
-        compiler = PlanCompiler(self._binders, self._slice_ns, self.holds, self.pools, self._client)
+        compiler = self.maker.compiler()
         yield from compiler.read(executor)
         if optimizes and prepared.optimize is not None:
             better = yield from prepared.optimize()
@@ -248,7 +221,7 @@ class GraphExecutionState:
             if not _has_changed(better.passes, prepared.passes) or (better.whole is None and executor.is_all_cheap):
                 return None
             whole, partitions = better.whole, better.partitions
-            executor = yield from self._compile(prepared.client_graph, partitions, compiler=compiler)
+            executor = yield from self.maker.make(prepared.client_graph, partitions, compiler=compiler)
             yield from compiler.read(executor)
         if whole is not None and executor.stays_on_loop:
             try:
@@ -258,10 +231,32 @@ class GraphExecutionState:
                     raise
         folded = yield from compiler.compile_regions(partitions)
         if compiler.regions:
-            executor = yield from self._compile(prepared.client_graph, folded, compiler=compiler)
+            executor = yield from self.maker.make(prepared.client_graph, folded, compiler=compiler)
         elif executor is prepared.executor:
             return None
         return RegionPlan(executor, compiler.regions.values())
+
+    def _compile_own(
+        self, client_graph: ClientGraph, partitions: Mapping[str, PartitionedGraph], executor: PartitionedExecutor
+    ) -> Stage[RegionPlan | None]:
+        """A plan with regions in the partitions of this process; workers make their own."""
+        _, own = self._split_by_process(partitions)
+        compiler = self.maker.compiler()
+        yield from compiler.read(executor)
+        folded = yield from compiler.compile_regions(own)
+        if not compiler.regions:
+            return None
+        keys, runners = executor.client_keys, executor.runners
+        made = yield from self.maker.make(client_graph, folded, keys, runners, compiler)
+        return RegionPlan(made, compiler.regions.values())
+
+    def _runners(self, remote: Mapping[str, Mapping[str, PartitionedGraph]]) -> Stage[Sequence[PartitionRunner]]:
+        """What runs the partitions of workers, which are in *remote* by the names of these, as a stage."""
+        runners: list[PartitionRunner] = []
+        for worker, parts in remote.items():
+            assert self._workers is not None  # whose devices they are
+            runners.append((yield from self._workers.runner(worker, parts)))
+        return runners
 
     def _connect_client(self, client_graph: ClientGraph, device_of: DeviceOf) -> Stage[ClientChannels | None]:
         """*client_graph* with feeds and fetches by the rendezvous; None where a call frame carries them."""
@@ -285,73 +280,6 @@ class GraphExecutionState:
         await outlast(closing.done, lambda: asyncio.wait([closing]))
         closing.result()
 
-    def compile_partitions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[PartitionedExecutor]:
-        """What runs *partitions*, of a signature that another process has prepared, as a stage.
-
-        Each step comes with its arguments: others send to its rendezvous, too.
-        """
-        traits = yield from _traits_of(partitions.values())
-        traits.has_control_flow = True  # what others send may be dead
-        executors = yield from self._executors(partitions, traits)
-        return PartitionedExecutor(executors, 0, None, self._slice_ns, holds=self.holds)
-
-    def _compile(
-        self,
-        client_graph: ClientGraph,
-        partitions: Mapping[str, PartitionedGraph],
-        client_keys: ClientKeys | None = None,
-        compiler: PlanCompiler | None = None,
-    ) -> Stage[AnyExecutor]:
-        """The executor of *partitions*, with the regions of *compiler*, if there are any, as a stage."""
-        traits = yield from _traits_of(partitions.values())
-        runners: list[PartitionRunner] = []
-        if self._workers is not None:
-            remote, partitions = self._split_by_process(partitions)
-            for worker, parts in remote.items():
-                runners.append((yield from self._workers.runner(worker, parts)))
-        if compiler is not None:
-            traits.has_control_flow |= compiler.may_give_dead
-        executors = yield from self._executors(partitions, traits, compiler)
-        has_channels = client_keys is not None or traits.has_transfers or traits.has_collectives
-        if len(executors) == 1 and not (has_channels or runners):
-            return executors[0].executor
-        return PartitionedExecutor(
-            executors,
-            len(client_graph.fetches),
-            self._workers.make_args if runners and self._workers is not None else self._args_maker(traits),
-            self._slice_ns,
-            debug=self._debug,
-            client_keys=client_keys,
-            holds=self.holds,
-            runners=runners,
-            grace=self._grace,
-        )
-
-    def _executors(
-        self, partitions: Mapping[str, PartitionedGraph], traits: _Traits, compiler: PlanCompiler | None = None
-    ) -> Stage[list[PartitionExecutor]]:
-        executors: list[PartitionExecutor] = []
-        for device, part in partitions.items():
-            binder: Binder = self._binders[device]
-            if compiler is not None:
-                binder = compiler.binder(device)
-            params = ExecutorParams(
-                part.graph,
-                self.devices.by_name(device),
-                binder,
-                traits.has_control_flow,
-                self.pools[device],
-                self._slice_ns,
-                self.holds,
-                self._schedule_seed,
-            )
-            executor = yield from self._executor_type.make(params)
-            if compiler is not None:
-                yield from compiler.restore(executor.stats)
-            executors.append(PartitionExecutor(executor, part.feed_indices, part.fetch_indices))
-            yield
-        return executors
-
     def _split_by_process(
         self, partitions: Mapping[str, PartitionedGraph]
     ) -> tuple[Mapping[str, dict[str, PartitionedGraph]], Mapping[str, PartitionedGraph]]:
@@ -372,16 +300,6 @@ class GraphExecutionState:
                 return True
             yield
         return False
-
-    def _args_maker(self, traits: _Traits) -> MakeArgs:
-        if self._executor_type.is_ours and not traits.has_collectives:
-            return rendezvous_alone
-        return FullArgs(self._step_ids, WorkerCalls(self.pools[self._client]), traits.has_collectives)
-
-
-def _worker_pool(num_threads: int | None, grace: Grace, clock: Clock) -> WorkerPool:
-    """A pool of so many threads; where no number is named, of those that sessions share."""
-    return WorkerPool(num_threads, grace, clock=clock, is_shared=num_threads is None)
 
 
 def _partition_options(devices: DeviceSet) -> PartitionOptions:
@@ -407,16 +325,3 @@ def _has_changed(passes: Iterable[PassStats], before: Iterable[PassStats]) -> bo
     """Whether passes that did not run *before* have changed the graph."""
     known = {each.name for each in before}
     return any(each.num_added or each.num_removed or each.num_changed for each in passes if each.name not in known)
-
-
-def _traits_of(partitions: Iterable[PartitionedGraph]) -> Stage[_Traits]:
-    found = _Traits()
-    for part in partitions:
-        nodes = part.graph.nodes
-        for start in range(0, len(nodes), STRIDE):
-            ops = {node.op for node in nodes[start : start + STRIDE]}
-            found.has_control_flow |= not ops.isdisjoint(CONTROL_FLOW_OPS)
-            found.has_transfers |= not ops.isdisjoint(TRANSFERS)
-            found.has_collectives |= any(op.startswith(_COLLECTIVE) for op in ops)
-            yield
-    return found
