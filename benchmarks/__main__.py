@@ -23,6 +23,7 @@ from asyncexec.framework.extras import is_installed
 from benchmarks import (
     async_ops,
     batching,
+    cluster,
     control_flow,
     device_events,
     devices,
@@ -56,6 +57,7 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     *control_flow.BENCHMARKS,
     *native.BENCHMARKS,
     *devices.BENCHMARKS,
+    *cluster.BENCHMARKS,
     *device_events.BENCHMARKS,
     *async_ops.BENCHMARKS,
     *workers.BENCHMARKS,

@@ -60,6 +60,7 @@ async def test_scattered_over_workers(case: OracleCase, graphs: list[tuple[int, 
 
 
 @pytest.mark.deep
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case.name)
 async def test_scattered_in_more_ways(case: OracleCase, graphs: list[tuple[int, ax.Graph]]) -> None:
     await check_graphs(case, graphs)
