@@ -44,6 +44,7 @@ from benchmarks import (
     streams,
     tensorflow_session,
     traces,
+    transport,
     workers,
 )
 from benchmarks.measure import Settings
@@ -61,6 +62,7 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     *device_events.BENCHMARKS,
     *async_ops.BENCHMARKS,
     *workers.BENCHMARKS,
+    *transport.BENCHMARKS,
     *traces.BENCHMARKS,
     *hooks.BENCHMARKS,
     *regions.BENCHMARKS,

@@ -174,23 +174,15 @@ class FrameReader:
 
     def _read_tensor(self, body: memoryview) -> None:
         head = _complete(read_head(body))
-        payload = body[head.size :]
         try:
-            if len(payload) != head.num_bytes:
-                raise DataLossError(
-                    f"tensor {head.key!r} of step {head.step_id}: {head.num_bytes} bytes were announced, and "
-                    f"{len(payload)} came"
-                )
-            arriving = self._prepare(head)
-            arriving.memory[:] = payload
-            value = arriving.value()
+            value = self._prepare(head, body[head.size :]).value()
         except OpError as error:
             self._receiver.on_bad_tensor(head.step_id, head.key, error)
         else:
             self._receiver.on_tensor(head.step_id, head.key, value, head.is_dead)
 
-    def _prepare(self, head: TensorHead) -> ArrivingTensor:
-        return prepare(head, objects=self._objects, max_bytes=self._options.max_tensor_bytes)
+    def _prepare(self, head: TensorHead, payload: memoryview | None = None) -> ArrivingTensor:
+        return prepare(head, payload, objects=self._objects, max_bytes=self._options.max_tensor_bytes)
 
     def _begin_large(self, body: memoryview) -> None:
         head = _complete(read_head(body))
@@ -250,7 +242,7 @@ class _LargeTensor:
 
     def __init__(self, num_bytes: int, arriving: ArrivingTensor | None) -> None:
         self.arriving = arriving
-        self.memory = None if arriving is None else arriving.memory
+        self.memory = None if arriving is None else memoryview(arriving.memory)
         self.num_left = num_bytes  # in pieces that have not begun
         self.num_skipped = 0  # what is left to be thrown away of the piece that has begun
 

@@ -25,8 +25,7 @@ import json
 import math
 import pickle
 import struct
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -50,6 +49,7 @@ COPIED_BYTES: Final = 64 * 1024  # payloads up to this are copied, and travel in
 _DEAD: Final = 1
 _NO_DTYPE: Final = 0
 _PICKLE_PROTOCOL: Final = 5
+_BYTE: Final = np.dtype(np.uint8)
 _STRING: Final = string.enum
 _OBJECT: Final = object_dtype.enum
 _VARIANT: Final = variant.enum
@@ -62,16 +62,14 @@ _numbers: dict[np.dtype[Any], int] = {}  # of the numpy dtypes met so far
 _numpy_dtypes: dict[int, np.dtype[Any]] = {}  # of the numbers met so far
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedTensor:
+class EncodedTensor(NamedTuple):
     """A tensor on its way out; *payload* of more than COPIED_BYTES is the memory of the array itself."""
 
     head: bytes
     payload: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class TensorHead:
+class TensorHead(NamedTuple):
     """What a peer says of a tensor; nothing of it is checked but that it is complete."""
 
     step_id: int
@@ -87,28 +85,25 @@ class TensorHead:
         return self.flags == _DEAD
 
 
-@dataclass(frozen=True, slots=True)
-class ArrivingTensor:
-    """Memory for a payload: whoever has filled ``memory`` asks ``value``."""
+class ArrivingTensor(NamedTuple):
+    """A head that was checked, and memory for its payload: whoever has filled ``memory`` asks ``value``."""
 
     head: TensorHead
-    array: np.ndarray[Any, Any]  # of the value, or of bytes
-    memory: memoryview
+    array: np.ndarray[Any, Any] | None  # of numbers; it has that memory
+    memory: memoryview | bytearray
 
     def value(self) -> Any:
         """The tensor; InvalidArgumentError if the payload is none of that dtype."""
-        number = self.head.dtype
-        if number == _STRING:
-            return _strings(self.head, self.memory)
-        if number == _OBJECT:
-            return _unpickled(self.head, self.memory)
-        if number == _VARIANT:
-            return _variant(self.head, self.memory, _MAX_DEPTH)
-        if number == _NO_DTYPE:
-            return None
-        if number in _RANGES:
-            _check_range(self.head, self.memory)
-        return self.array if self.head.shape else self.array[()]
+        head, array, memory = self
+        if array is not None:
+            if head.dtype in _RANGES:
+                _check_range(head, memory)
+            return array if head.shape else array[()]
+        if head.dtype == _STRING:
+            return _strings(head, memory)
+        if head.dtype == _VARIANT:
+            return _variant(head, memory, _MAX_DEPTH)
+        return None if head.dtype == _NO_DTYPE else _unpickled(head, memory)
 
 
 def encode(step_id: int, key: str, value: Any, is_dead: bool, *, objects: bool, max_bytes: int) -> EncodedTensor:
@@ -209,8 +204,8 @@ def read_head(body: memoryview) -> TensorHead | None:
     return TensorHead(step_id, key, dtype, flags, shape, num_bytes, size)
 
 
-def prepare(head: TensorHead, *, objects: bool, max_bytes: int) -> ArrivingTensor:
-    """Memory for the payload that *head* announces, after all checks.
+def prepare(head: TensorHead, payload: memoryview | None = None, *, objects: bool, max_bytes: int) -> ArrivingTensor:
+    """Memory for the payload that *head* announces, or with a copy of *payload*, after all checks.
 
     Raises:
         InvalidArgumentError: dtype, shape and size do not fit together, or there is no such dtype.
@@ -219,17 +214,25 @@ def prepare(head: TensorHead, *, objects: bool, max_bytes: int) -> ArrivingTenso
     """
     if head.num_bytes > max_bytes:
         raise _bad(head, f"it has {head.num_bytes} bytes, and at most {max_bytes} are taken", ResourceExhaustedError)
+    if payload is not None and len(payload) != head.num_bytes:
+        raise _bad(head, f"{head.num_bytes} bytes were announced, and {len(payload)} came")
     if head.flags not in (0, _DEAD) or (head.flags == _DEAD) != (head.dtype == _NO_DTYPE):
         raise _bad(head, f"flags {head.flags} do not go with dtype {head.dtype}")
     if len(head.shape) > MAX_RANK:
         raise _bad(head, f"rank {len(head.shape)} is above {MAX_RANK}")
     if head.dtype in (_NO_DTYPE, _STRING, _OBJECT, _VARIANT):
         _check_bytes(head, objects)
-        return _arriving(head, (head.num_bytes,), np.dtype(np.uint8))
+        return ArrivingTensor(
+            head, None, _allocated(head, (head.num_bytes,), _BYTE).data if payload is None else payload
+        )
     dtype = _numpy_dtype(head)
     if math.prod(head.shape) * dtype.itemsize != head.num_bytes:
         raise _bad(head, f"{dtype.name} of shape {_shown(head.shape)} has other than {head.num_bytes} bytes")
-    return _arriving(head, head.shape, dtype)
+    if payload is not None:
+        memory = bytearray(payload)
+        return ArrivingTensor(head, _allocated(head, head.shape, dtype, memory), memory)
+    array = _allocated(head, head.shape, dtype)
+    return ArrivingTensor(head, array, array.reshape(-1).view(_BYTE).data)
 
 
 def _check_bytes(head: TensorHead, objects: bool) -> None:
@@ -244,10 +247,11 @@ def _check_bytes(head: TensorHead, objects: bool) -> None:
         raise _bad(head, f"{head.num_bytes} bytes are too few for strings of shape {_shown(head.shape)}")
 
 
-def _arriving(head: TensorHead, shape: tuple[int, ...], dtype: np.dtype[Any]) -> ArrivingTensor:
+def _allocated(
+    head: TensorHead, shape: tuple[int, ...], dtype: np.dtype[Any], memory: bytearray | None = None
+) -> np.ndarray[Any, Any]:
     try:
-        array = np.empty(shape, dtype)
-        return ArrivingTensor(head, array, array.reshape(-1).view(np.uint8).data)
+        return np.ndarray(shape, dtype, memory)
     except MemoryError as error:
         raise _bad(head, f"no memory for {head.num_bytes} bytes", ResourceExhaustedError) from error
     except (ValueError, OverflowError) as error:
@@ -267,14 +271,14 @@ def _numpy_dtype(head: TensorHead) -> np.dtype[Any]:
     return found
 
 
-def _check_range(head: TensorHead, memory: memoryview) -> None:
+def _check_range(head: TensorHead, memory: memoryview | bytearray) -> None:
     view, first, last = _RANGES[head.dtype]
     elements = np.frombuffer(memory, view)
     if elements.size and not first <= elements.min() <= elements.max() <= last:
         raise _bad(head, f"bytes are not {as_dtype(head.dtype).name}: they are not within {first} and {last}")
 
 
-def _strings(head: TensorHead, memory: memoryview) -> Any:
+def _strings(head: TensorHead, memory: memoryview | bytearray) -> Any:
     if not head.shape:
         return bytes(memory)
     count = math.prod(head.shape)
@@ -291,7 +295,7 @@ def _strings(head: TensorHead, memory: memoryview) -> Any:
         raise _bad(head, f"shape {_shown(head.shape)}: {error}") from error
 
 
-def _unpickled(head: TensorHead, memory: memoryview) -> Any:
+def _unpickled(head: TensorHead, memory: memoryview | bytearray) -> Any:
     try:
         return pickle.loads(memory)  # noqa: S301 - of a process of the same program, and switched on by name
     except Exception as error:
