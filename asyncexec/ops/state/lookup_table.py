@@ -20,6 +20,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.kernel import as_value
 from asyncexec.framework.ownership import keep
+from asyncexec.framework.process_bound import ProcessBound
 from asyncexec.framework.types import DType, string
 from asyncexec.ops.string.string_elements import as_strings
 
@@ -37,7 +38,7 @@ def tensor_of(items: Sequence[Any], dtype: DType, shape: tuple[int, ...]) -> Any
     return as_value(np.array(items, dtype.as_numpy_dtype).reshape(shape))
 
 
-class LookupTable:
+class LookupTable(ProcessBound):
     """What all tables have: dtypes, lookup, size, export."""
 
     def __init__(self, key_dtype: DType, value_dtype: DType, value_shape: tuple[int, ...] = ()) -> None:

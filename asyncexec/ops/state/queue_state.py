@@ -22,6 +22,7 @@ from collections.abc import Generator, MutableSequence, Sequence
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, OpError, OutOfRangeError
+from asyncexec.framework.process_bound import ProcessBound
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 from asyncexec.framework.under_way import tells
@@ -192,7 +193,7 @@ class Dequeue(Attempt):
         self.withdraw()
 
 
-class Queue(ABC):
+class Queue(ProcessBound, ABC):
     """What all queues share: capacity, wait queues, closing.  Subclasses say which element is next.
 
     Attributes:

@@ -20,6 +20,7 @@ from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.ownership import keeper
+from asyncexec.framework.process_bound import ProcessBound
 from asyncexec.framework.shape_inference import InferenceContext, scalars, unknown
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
@@ -27,7 +28,7 @@ from asyncexec.framework.types import DType
 SESSION_HANDLES: Final = frozenset({"GetSessionHandle", "GetSessionHandleV2"})
 
 
-class SessionState:
+class SessionState(ProcessBound):
     """The tensors that a session keeps, by handle."""
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class SessionState:
         return len(self._tensors)
 
 
-class TensorHandle(np.bytes_):  # type: ignore[misc]  # numpy refuses other subclasses of bytes; its stubs, this
+class TensorHandle(ProcessBound, np.bytes_):  # type: ignore[misc]  # numpy refuses other subclasses of bytes; its stubs, this
     """The handle of a tensor that a session keeps: a string tensor's value, ``node;id;device``.
 
     Attributes:

@@ -18,6 +18,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, require_kind
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.process_bound import ProcessBound
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
@@ -25,7 +26,7 @@ from asyncexec.framework.types import DType
 _numbers: Final = count()
 
 
-class Stack:
+class Stack(ProcessBound):
     """Last in, first out; *max_size* elements at most, or any number when it is negative.
 
     What changes it takes its lock, because kernels may run on several worker threads.

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.process_bound import ProcessBound
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 from asyncexec.ops.state.variable_state import zeros
@@ -34,7 +35,7 @@ class Entry:
         self.is_cleared: bool = False
 
 
-class TensorArray:
+class TensorArray(ProcessBound):
     """The object that the handle of a TensorArray is.
 
     Attributes:

@@ -23,6 +23,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.kernel import OpKernelConstruction
 from asyncexec.framework.ownership import freeze, keeper
+from asyncexec.framework.process_bound import ProcessBound
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, string
 
@@ -30,7 +31,7 @@ DEFAULT_CONTAINER: Final = "localhost"
 MAX_BYTES: Final = 2**40
 
 
-class Variable:
+class Variable(ProcessBound):
     """A mutable tensor that outlives a step.
 
     Attributes:
