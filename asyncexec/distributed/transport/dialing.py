@@ -24,6 +24,7 @@ from asyncexec.framework.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
     OpError,
+    ResourceExhaustedError,
     UnauthenticatedError,
     UnavailableError,
 )
@@ -113,6 +114,74 @@ async def _connect(target: UnixAddress | TcpAddress, link: Link, security: Secur
         raise UnavailableError(f"{target}: cannot connect: {error}") from error
 
 
+class _Links:
+    """The sockets that a listener has taken."""
+
+    def __init__(
+        self,
+        address: str,
+        identity: Identity,
+        security: Security,
+        make_receiver: Callable[[Connection], Receiver],
+        options: TransportOptions,
+        on_refused: Callable[[OpError], None],
+    ) -> None:
+        self._address = address
+        self._identity = identity
+        self._security = security
+        self._make_receiver = make_receiver
+        self._options = options
+        self._on_refused = on_refused
+        self._strangers: dict[Link, None] = {}  # in the handshake, from the oldest on
+        self._is_closed = False
+        self.all: set[Link] = set()
+
+    def make(self) -> Link:
+        """A link for a socket that has come."""
+        handshake = Handshake(self._identity, self._security, None)
+        link = Link(
+            handshake,
+            self._identity,
+            self._address,
+            self._options,
+            self._make_receiver,
+            self._on_ready,
+            self._on_failed,
+            self._on_end,
+        )
+        if self._is_closed:
+            link.abort()
+            return link
+        if len(self._strangers) >= MAX_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.abort()
+            self._on_refused(ResourceExhaustedError(f"{self._address}: more than {MAX_STRANGERS} handshakes at a time"))
+        self.all.add(link)
+        self._strangers[link] = None
+        return link
+
+    def connections(self) -> list[Connection]:
+        return [link.connection for link in self.all if link.connection is not None]
+
+    def refuse(self) -> None:
+        """Take no more sockets, and close those in the handshake."""
+        self._is_closed = True
+        for link in list(self._strangers):
+            link.abort()
+
+    def _on_ready(self, link: Link, connection: Connection) -> None:
+        del self._strangers[link]
+
+    def _on_failed(self, link: Link, error: OpError) -> None:
+        self._strangers.pop(link, None)
+        self._on_refused(error)
+
+    def _on_end(self, link: Link) -> None:
+        self._strangers.pop(link, None)
+        self.all.discard(link)
+
+
 class Listener:
     """Takes connections; ``listen`` makes it.
 
@@ -121,31 +190,24 @@ class Listener:
         connections: those that are open.
     """
 
-    def __init__(self, address: str, server: asyncio.Server, links: set[Link], unix_file: _UnixFile | None) -> None:
+    def __init__(self, address: str, server: asyncio.Server, links: _Links, unix_file: _UnixFile | None) -> None:
         self.address: str = address
         self._server = server
         self._links = links
         self._unix_file = unix_file
-        self._closing: asyncio.Future[None] | None = None
 
     @property
     def connections(self) -> list[Connection]:
-        return [link.connection for link in self._links if link.connection is not None and link.connection.is_open]
+        return [connection for connection in self._links.connections() if connection.is_open]
 
     async def close(self) -> None:
         """Take no more connections, and close those that there are, as ``Connection.close`` does."""
         self._server.close()
+        self._links.refuse()
         if self._unix_file is not None:
             unix_file, self._unix_file = self._unix_file, None
             await asyncio.to_thread(unix_file.remove)
-        for link in list(self._links):
-            if link.connection is None:
-                link.abort()
-        try:
-            await asyncio.gather(*(link.connection.close() for link in self._links if link.connection is not None))
-        finally:
-            for link in list(self._links):
-                link.abort()
+        await asyncio.gather(*(connection.close() for connection in self._links.connections()))
         await self._server.wait_closed()
 
 
@@ -179,25 +241,6 @@ async def listen(
     tls = None if isinstance(target, UnixAddress) or security.tls is None else security.tls
     if tls is not None and tls.server is None:
         raise FailedPreconditionError(f"{target}: listening with TLS needs a certificate", hint="Tls.from_files(...)")
-    links: set[Link] = set()
-    strangers: dict[Link, None] = {}  # from the oldest on
-
-    def on_ready(link: Link, connection: Connection) -> None:
-        strangers.pop(link, None)
-
-    def on_failed(link: Link, error: OpError) -> None:
-        strangers.pop(link, None)
-        on_refused(error)
-
-    def make_link() -> Link:
-        if len(strangers) >= MAX_STRANGERS:
-            next(iter(strangers)).abort()
-        handshake = Handshake(identity, security, None)
-        link = Link(handshake, identity, bound, options, make_receiver, on_ready, on_failed, links.discard)
-        links.add(link)
-        strangers[link] = None
-        return link
-
     unix_file: _UnixFile | None = None
     try:
         if isinstance(target, UnixAddress):
@@ -210,7 +253,8 @@ async def listen(
             raise AlreadyExistsError(f"{target}: somebody listens there already") from error
         raise UnavailableError(f"{target}: cannot listen: {error}") from error
     bound = str(target) if isinstance(target, UnixAddress) else str(TcpAddress(*sock.getsockname()[:2]))
-    server = await _serve(sock, make_link, tls.server if tls is not None else None, options)
+    links = _Links(bound, identity, security, make_receiver, options, on_refused)
+    server = await _serve(sock, links.make, tls.server if tls is not None else None, options)
     return Listener(bound, server, links, unix_file)
 
 

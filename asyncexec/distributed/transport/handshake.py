@@ -60,6 +60,7 @@ class Handshake:
         peer: who is at the other end, once it has proved that it knows the token.
         first_ping: round trip and offset of the peer's clock, in nanoseconds.
         is_done: whether frames follow.
+        is_refused: whether the peer has said that it ends the handshake.
     """
 
     def __init__(self, identity: Identity, security: Security, expected: Expected | None) -> None:
@@ -74,6 +75,7 @@ class Handshake:
         self.peer: Identity | None = None
         self.first_ping: tuple[int, int] = (0, 0)
         self.is_done: bool = False
+        self.is_refused: bool = False
 
     def begin(self) -> bytes:
         """What to send at first, if anything."""
@@ -104,6 +106,7 @@ class Handshake:
     def _take(self, protocol: int, kind: int, body: bytes) -> bytes:
         content = _content(body)
         if kind == REFUSAL:
+            self.is_refused = True
             raise _refusal(content)
         if protocol != PROTOCOL or (kind == HELLO and content.get("version") != LIBRARY):
             mine, theirs = f"{LIBRARY} (protocol {PROTOCOL})", f"{_text(content, 'version')} (protocol {protocol})"

@@ -50,16 +50,19 @@ class Link(asyncio.BufferedProtocol):
         self.connection: Connection | None = None
 
     def abort(self) -> None:
-        """Close the socket at once."""
+        """Close the socket at once; nobody is told."""
         self._stop_timer()
+        self._has_failed = True
         if self.connection is not None:
             self.connection.abort()
         elif self._transport is not None:
-            self._has_failed = True
             self._transport.abort()
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        if self._has_failed:
+            transport.abort()
+            return
         timeout_s = self._options.handshake_timeout_s
         late = UnavailableError(f"{self._address}: the handshake has not ended within {timeout_s:g} s")
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self._fail, late)
@@ -81,7 +84,8 @@ class Link(asyncio.BufferedProtocol):
             try:
                 self._shake_hands()
             except OpError as error:
-                self._fail(error)
+                answer = b"" if self._handshake.is_refused else refusal(error)
+                self._fail(type(error)(f"{self._address}: {error.message}"), answer)
 
     def eof_received(self) -> bool:
         return False  # the transport closes itself
@@ -137,13 +141,13 @@ class Link(asyncio.BufferedProtocol):
         except BrokenFrameError as error:
             connection.lose(error)
 
-    def _fail(self, error: OpError) -> None:
+    def _fail(self, error: OpError, answer: bytes = b"") -> None:
         self._stop_timer()
         if self._has_failed:
             return
         self._has_failed = True
         if self._transport is not None:
-            if answer := refusal(error):
+            if answer:
                 self._transport.write(answer)
             self._transport.close()
         self._on_failed(self, error)

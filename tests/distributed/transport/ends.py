@@ -75,7 +75,7 @@ async def listening(
     address: str,
     security: Security = OPEN,
     options: TransportOptions = OPTIONS,
-    refused: list[OpError] | None = None,
+    refused: asyncio.Queue[OpError] | None = None,
 ) -> AsyncIterator[tuple[Listener, asyncio.Queue[Recorder]]]:
     """A listener, and the receivers of those who have come."""
     receivers: asyncio.Queue[Recorder] = asyncio.Queue()
@@ -84,7 +84,7 @@ async def listening(
         receivers.put_nowait(receiver := Recorder(connection))
         return receiver
 
-    on_refused = (refused if refused is not None else []).append
+    on_refused = (asyncio.Queue[OpError]() if refused is None else refused).put_nowait
     listener = await listen(address, WORKER, security, make_receiver, options=options, on_refused=on_refused)
     try:
         yield listener, receivers
@@ -116,6 +116,13 @@ async def connected(
         finally:
             near.abort()
             await near.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Give others turns until *condition* holds; for what nothing else tells of."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
 
 def address_of(kind: str, folder: Path) -> str:
