@@ -254,7 +254,11 @@ async def listen(
         raise UnavailableError(f"{target}: cannot listen: {error}") from error
     bound = str(target) if isinstance(target, UnixAddress) else str(TcpAddress(*sock.getsockname()[:2]))
     links = _Links(bound, identity, security, make_receiver, options, on_refused)
-    server = await _serve(sock, links.make, tls.server if tls is not None else None, options)
+    try:
+        server = await _serve(sock, links.make, tls.server if tls is not None else None, options)
+    except BaseException:
+        sock.close()
+        raise
     return Listener(bound, server, links, unix_file)
 
 
