@@ -56,9 +56,9 @@ def free_ports(count: int) -> list[int]:
 @contextmanager
 def over_unix_sockets() -> Iterator[Sequence[str]]:
     """Our workers at unix sockets."""
-    with tempfile.TemporaryDirectory() as folder:
-        with workers(OURS, [f"unix:{Path(folder) / str(task)}" for task in range(NUM_WORKERS)]) as addresses:
-            yield addresses
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        yield stack.enter_context(workers(OURS, [f"unix:{folder / str(task)}" for task in range(NUM_WORKERS)]))
 
 
 @contextmanager

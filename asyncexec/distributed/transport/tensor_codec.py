@@ -302,7 +302,7 @@ def _unpickled(head: TensorHead, memory: memoryview | bytearray) -> Any:
         raise _bad(head, f"the object cannot be unpickled: {type(error).__name__}: {error}") from error
 
 
-def _variant(head: TensorHead, memory: memoryview, depth: int) -> Any:
+def _variant(head: TensorHead, memory: memoryview | bytearray, depth: int) -> Any:
     try:
         (length,) = _LENGTH.unpack_from(memory)
         told = json.loads(bytes(memory[_LENGTH.size : _LENGTH.size + length]))
@@ -310,7 +310,7 @@ def _variant(head: TensorHead, memory: memoryview, depth: int) -> Any:
         if form is None:
             raise _bad(head, f"there is no variant {told['form']!r:.100}")
         tensors: list[Any] = []
-        rest = memory[_LENGTH.size + length :]
+        rest = memoryview(memory)[_LENGTH.size + length :]
         for is_set in told["set"]:
             if not is_set:
                 tensors.append(None)
@@ -334,9 +334,7 @@ def _part(outer: TensorHead, memory: memoryview, depth: int) -> tuple[Any, memor
     payload, rest = memory[head.size :][: head.num_bytes], memory[head.size + head.num_bytes :]
     if head.dtype == _VARIANT:
         return _variant(head, payload, depth - 1), rest
-    arriving = prepare(head, objects=False, max_bytes=len(payload))
-    arriving.memory[:] = payload
-    return arriving.value(), rest
+    return prepare(head, payload, objects=False, max_bytes=len(payload)).value(), rest
 
 
 def _shown(shape: tuple[int, ...]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import struct
 from typing import Any
 
@@ -31,6 +33,7 @@ from asyncexec.ops.state.queue_state import FIFOQueue
 from asyncexec.ops.state.session_state import SessionState, TensorHandle
 from asyncexec.ops.state.stack import Stack
 from asyncexec.ops.state.tensor_array_state import TensorArray
+from asyncexec.ops.state.tensor_list_state import TensorList
 from asyncexec.ops.state.variable_state import Variable
 
 MOST = 2**30
@@ -240,7 +243,7 @@ LIES = {
     "no such dtype": (told(dtype=77), InvalidArgumentError, "there is no dtype 77"),
     "reference": (told(dtype=101), InvalidArgumentError, "float32_ref cannot come"),
     "resource": (told(dtype=ax.resource.enum), InvalidArgumentError, "resource cannot come"),
-    "variant": (told(dtype=ax.variant.enum), InvalidArgumentError, "variant cannot come"),
+    "variant with a shape": (told(dtype=ax.variant.enum, shape=(1,)), InvalidArgumentError, "has no shape"),
     "too few bytes": (told(shape=(2,)), InvalidArgumentError, r"float32 of shape \[2\] has other than 4 bytes"),
     "too many bytes": (told(num_bytes=8), InvalidArgumentError, "has other than 8 bytes"),
     "product overflows": (told(shape=(2**33, 2**33), num_bytes=0), InvalidArgumentError, "has other than 0 bytes"),
@@ -320,3 +323,69 @@ def test_no_head_does_more_than_raise_a_typed_error(
     except OpError:
         return
     assert flags == 1 or np.shape(value) == shape
+
+
+def variant_of(metadata: object, tensors: bytes = b"") -> bytes:
+    """The payload of a variant that tells *metadata* of itself."""
+    told_of = json.dumps(metadata).encode()
+    return len(told_of).to_bytes(8, "little") + told_of + tensors
+
+
+def received(payload: bytes) -> Any:
+    head = TensorHead(3, "edge", ax.variant.enum, 0, (), len(payload), 0)
+    return prepare(head, memoryview(payload), objects=False, max_bytes=MOST).value()
+
+
+def test_a_tensor_list_arrives_as_it_was() -> None:
+    inner = TensorList(ax.int32, TensorShape([]), (np.int32(7),))
+    elements = (np.ones((2, 3), np.float32), None, np.zeros((2, 3), np.float32))
+    for sent in (
+        TensorList(ax.float32, TensorShape([2, None]), elements, 5),
+        TensorList(ax.string, TensorShape(None), (b"a", b"")),
+        TensorList(ax.variant, TensorShape([]), (inner, inner)),
+    ):
+        made = encode(3, "edge", sent, False, objects=False, max_bytes=MOST)
+        got = received(bytes(made.payload))
+        assert (got.dtype, got.element_shape, got.max_num_elements) == (
+            sent.dtype,
+            sent.element_shape,
+            sent.max_num_elements,
+        )
+        for mine, theirs in zip(got.elements, sent.elements, strict=True):
+            if isinstance(theirs, TensorList):
+                assert mine.elements == theirs.elements
+            else:
+                np.testing.assert_array_equal(mine, theirs)
+
+
+FLOATS = {"form": "TensorList", "dtype": 1, "shape": [], "max": -1}
+
+
+NO_VARIANTS = {
+    "nothing": b"",
+    "length beyond the end": (2**63).to_bytes(8, "little"),
+    "no JSON": variant_of("")[:8] + b"{",
+    "no object": variant_of([1]),
+    "unknown": variant_of({"form": "os.system", "set": []}),
+    "tensors that are not there": variant_of({**FLOATS, "set": [True]}),
+    "more than it tells": variant_of({**FLOATS, "set": []}, b"more"),
+    "another dtype": variant_of(
+        {**FLOATS, "set": [True]},
+        b"".join(encode(0, "", np.int32(1), False, objects=False, max_bytes=MOST)),
+    ),
+    "deep": functools.reduce(
+        lambda inner, _: (
+            variant_of({"form": "TensorList", "dtype": 21, "shape": [], "max": -1, "set": [True]})
+            + HEAD.pack(0, 0, 21, 0, 0, len(inner))
+            + inner
+        ),
+        range(100),
+        variant_of({**FLOATS, "set": []}),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_VARIANTS)
+def test_what_is_no_variant_is_refused(case: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"tensor 'edge' of step 3|tensor '' of step 0"):
+        received(NO_VARIANTS[case])
