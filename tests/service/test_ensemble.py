@@ -296,7 +296,6 @@ REFUSED = [
     (ensemble(X_TO_Y, inputs=""), "its config must name each 'input'"),
     (ensemble(X_TO_Y, outputs=""), "its config must name each 'output'"),
     (ensemble(X_TO_Y, inputs="X X"), "input 'X' is there twice"),
-    (ensemble(X_TO_Y, more="model_transaction_policy { decoupled: true }"), "'model_transaction_policy'"),
     (ensemble(X_TO_Y, dtype="INVALID"), "input 'X' is there twice, or has no data type"),
     (ensemble(step("none", {"x": "X"}, {"y": "Y"})), "depends on 'none' which has no loaded version"),
     (ensemble(step("double", {"x": "X"}, {"y": "Y"}, 7)), "depends on 'double' whose required version 7 is not loaded"),

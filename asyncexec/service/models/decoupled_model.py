@@ -33,7 +33,7 @@ from asyncexec.session.stream_plan import find_stream_nodes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_WINDOW: Final = 16  # items of a call that are ahead of what the client has taken
+WINDOW: Final = 16  # items of a call that are ahead of what the client has taken
 _REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _NOT_ONE: Final = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates various number "
@@ -74,7 +74,7 @@ class DecoupledModel(Model):
 
         The nodes of a stream are not traced.
         """
-        if not self._sources:
+        if not self._has_items:
             return await super().infer(request, metadata, is_part=is_part)
         found: list[InferResponse] = []
         async with aclosing(self._responses(request, is_part=is_part)) as responses:
@@ -86,11 +86,16 @@ class DecoupledModel(Model):
             raise InternalError(_NOT_ONE)
         return found[0]
 
-    async def responses(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
-        if not self._sources:
-            yield await super().infer(request)
+    @property
+    def _has_items(self) -> bool:
+        """Whether a call has items, and not one response of one run."""
+        return bool(self._sources)
+
+    async def responses(self, request: InferRequest, *, is_part: bool = False) -> AsyncGenerator[InferResponse, None]:
+        if not self._has_items:
+            yield await super().infer(request, is_part=is_part)
             return
-        async with aclosing(self._responses(request, is_part=False)) as responses:
+        async with aclosing(self._responses(request, is_part=is_part)) as responses:
             async for response in responses:
                 yield response
 
@@ -133,7 +138,7 @@ class DecoupledModel(Model):
     ) -> AsyncGenerator[Any, None]:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
-        async with self.session.map([spec.tensor for spec in wanted], self._items(feeds), window=_WINDOW) as results:
+        async with self.session.map([spec.tensor for spec in wanted], self._items(feeds), window=WINDOW) as results:
             while True:
                 scope = asyncio.timeout_at(deadline)
                 try:
@@ -150,7 +155,7 @@ class DecoupledModel(Model):
     async def _items(
         self, feeds: Mapping[Tensor[Any], NDArray[Any]]
     ) -> AsyncGenerator[Mapping[Tensor[Any], Any], None]:
-        """The items of a call that feeds *feeds*, until the first of the sources ends."""
+        """The items of a call that feeds *feeds*: here, until the first of the sources ends."""
         async with AsyncExitStack() as stack:
             drawn = [(each, await stack.enter_async_context(drawing(each.values(feeds)))) for each in self._sources]
             while True:
@@ -168,7 +173,7 @@ class DecoupledModel(Model):
                 yield item
 
     async def _warm(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> None:
-        if not self._sources:
+        if not self._has_items:
             await super()._warm(feeds)
             return
         async with aclosing(self._results(self.signature.outputs.values(), feeds, None)) as results:

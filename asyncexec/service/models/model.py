@@ -169,9 +169,9 @@ class Model:
         if trace is not None:
             trace.fail(error)
 
-    async def responses(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
-        """The answers to *request*, as they are ready; errors as of infer().  Close it where it is left early."""
-        yield await self.infer(request)
+    async def responses(self, request: InferRequest, *, is_part: bool = False) -> AsyncGenerator[InferResponse, None]:
+        """The answers to *request*, as they are ready; as of infer().  Close it where it is left early."""
+        yield await self.infer(request, is_part=is_part)
 
     async def _as_wanted(
         self, outputs: dict[str, InferTensor], options: Mapping[str, OutputOptions]
