@@ -379,3 +379,18 @@ def test_a_graph_is_no_ensemble() -> None:
     config = {"ensemble_scheduling": {"step": [{"model_name": "m"}]}}
     with pytest.raises(INVALID, match="'m' is an ensemble, and a graph"):
         ReadModel.of("m", "1", ModelSource(unary(ax.negative)), config_of(config, "test"))
+
+
+async def test_how_long_it_takes_to_find_that_it_is_ready_does_not_double_with_each_ensemble_inside(
+    folder: Path,
+) -> None:
+    depth = 40
+    for i in range(depth):
+        inner = f"nested{i - 1}" if i else "double"
+        names = ("X", "Y") if i else ("x", "y")
+        steps = (step(inner, {names[0]: "X"}, {names[1]: "t"}), step(inner, {names[0]: "t"}, {names[1]: "Y"}))
+        write_ensemble(folder / f"nested{i}", ensemble(*steps))
+    async with repository_of(folder, control="explicit", load_at_start=(f"nested{depth - 1}",)) as repository:
+        assert repository.is_model_ready(f"nested{depth - 1}")
+        await repository.unload("double")
+        assert not repository.is_model_ready(f"nested{depth - 1}")

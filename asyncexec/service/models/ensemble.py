@@ -171,9 +171,14 @@ class DecoupledEnsemble(EnsembleModel, DecoupledModel):
                         yield item
 
 
-def _unready_reason(ensemble: str, steps: list[tuple[str, str]], find: Find, within: tuple[str, ...]) -> str | None:
-    """Which model of *steps*, those of *ensemble*, is not there, or needs it or one *within* which it is called."""
-    within = (*within, ensemble)
+def _unready_reason(
+    ensemble: str, steps: list[tuple[str, str]], find: Find, within: tuple[str, ...], ready: set[Model] | None = None
+) -> str | None:
+    """Which model of *steps*, those of *ensemble*, is not there, or needs it or one *within* which it is called.
+
+    *ready* are the models that have been looked at: many ensembles may call the same ones.
+    """
+    within, ready = (*within, ensemble), set() if ready is None else ready
     for name, version in steps:
         if name in within:
             return f"circular dependency between ensembles: {' -> '.join((*within, name))}"
@@ -182,8 +187,11 @@ def _unready_reason(ensemble: str, steps: list[tuple[str, str]], find: Find, wit
         except OpError:
             told = f"whose required version {version} is not loaded" if version else "which has no loaded version"
             return f"ensemble '{ensemble}' depends on '{name}' {told}"
+        if model in ready:
+            continue
         inner = model.steps if isinstance(model, EnsembleModel) else []
-        reason = _unready_reason(name, inner, find, within)
+        reason = _unready_reason(name, inner, find, within, ready)
         if reason is not None:
             return reason
+        ready.add(model)
     return None
