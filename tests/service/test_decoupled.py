@@ -71,7 +71,7 @@ async def test_infer_is_for_exactly_one_response() -> None:
     model, other = model_of(made_of(counting)), model_of(made_of(endless))
     assert (await model.infer(request(1))).outputs["y"].array.tolist() == 0
     for wrong, count in ((model, 0), (model, 2), (other, 1)):
-        with pytest.raises(ax.errors.InternalError, match="generate expects model to produce exactly 1 response"):
+        with pytest.raises(ax.errors.InvalidArgumentError, match="expects model to produce exactly 1 response"):
             await wrong.infer(request(count))
     await model.close()
     await other.close()

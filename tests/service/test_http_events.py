@@ -157,7 +157,7 @@ async def test_generate_is_for_one_response() -> None:
         assert (answer.status_code, answer.json()["y"]) == (200, 0)
         for n in (0, 2, 3):
             answer = await client.post("/v2/models/m/generate", json={"n": n})
-            assert answer.status_code == 500
+            assert answer.status_code == 400
             assert answer.json() == {
                 "error": "generate expects model to produce exactly 1 response, use generate stream for model that "
                 "generates various number of responses"

@@ -70,7 +70,7 @@ class DecoupledModel(Model):
     async def infer(
         self, request: InferRequest, metadata: RunMetadata | None = None, *, is_part: bool = False
     ) -> InferResponse:
-        """The only response to *request*; InternalError where there is none, or another.
+        """The only response to *request*; InvalidArgumentError where there is none, or another.
 
         The nodes of a stream are not traced.
         """
@@ -83,7 +83,7 @@ class DecoupledModel(Model):
                 if len(found) > 1:
                     break
         if len(found) != 1:
-            raise InternalError(_NOT_ONE)
+            raise InvalidArgumentError(_NOT_ONE)
         return found[0]
 
     @property
