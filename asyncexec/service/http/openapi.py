@@ -113,13 +113,16 @@ _OF_SERVER: Final = {
     ),
 }
 _OF_SETTINGS: Final = {
-    ("GET", "/v2/logging"): _get("What is logged.", _OBJECT, 503),
-    ("POST", "/v2/logging"): _post("Change what is logged.", _OBJECT, _OBJECT, (501, 503), needs_body=False),
+    ("GET", "/v2/logging"): _get("What is logged.", "LogSettings", 503),
+    ("POST", "/v2/logging"): _post("Change what is logged.", "LogSettings", "LogChanges", (501, 503), needs_body=False),
+    ("GET", "/v2/trace/setting"): _get("Which requests are traced.", "TraceSettings", 503),
+    ("GET", "/v2/models/{name}/trace/setting"): _get(
+        "Which requests of the model are traced.", "TraceSettings", 400, 503
+    ),
     **{
-        (method, path): _get("Which requests are traced.", _OBJECT, 404, 503)
-        if method == "GET"
-        else _post("Change which requests are traced.", _OBJECT, _OBJECT, (404, 501, 503), needs_body=False)
-        for method in ("GET", "POST")
+        ("POST", path): _post(
+            "Change which requests are traced.", "TraceSettings", "TraceChanges", (501, 503), needs_body=False
+        )
         for path in ("/v2/trace/setting", "/v2/models/{name}/trace/setting")
     },
 }

@@ -54,6 +54,7 @@ def schemas() -> Mapping[str, Schema]:
         **_inference(),
         **_models(),
         **_repository(),
+        **_settings(),
         **_serving(),
     }
 
@@ -177,6 +178,31 @@ def _repository() -> dict[str, Schema]:
             "items": record("name key offset byte_size", name=TEXT, key=TEXT, offset=COUNT, byte_size=COUNT),
         },
         "RegisterRequest": record("key byte_size", key=TEXT, offset=COUNT, byte_size=COUNT),
+    }
+
+
+def _settings() -> dict[str, Schema]:
+    of_log: dict[str, Schema] = {
+        **dict.fromkeys(("log_info", "log_warning", "log_error"), FLAG),
+        "log_verbose_level": {**COUNT, "maximum": 2**31 - 1},
+        "log_format": {"enum": ["default", "ISO8601"]},
+    }
+    number = {**TEXT, "pattern": "^-?[0-9]{1,10}$"}
+    of_traces: dict[str, Schema] = {
+        "trace_level": list_of({"enum": ["OFF", "TIMESTAMPS", "TENSORS"]}, minItems=1),
+        **dict.fromkeys(("trace_rate", "trace_count", "log_frequency"), number),
+        "trace_mode": {"enum": ["triton"]},
+    }
+
+    def changes(properties: Mapping[str, Schema]) -> Schema:
+        found = record(**{name: or_null(schema) for name, schema in properties.items()})
+        return {**found, "additionalProperties": False}
+
+    return {
+        "LogSettings": record(" ".join(of_log), log_file=TEXT, **of_log),
+        "LogChanges": changes(of_log),
+        "TraceSettings": record(" ".join(of_traces), trace_file=TEXT, **of_traces),
+        "TraceChanges": changes(of_traces),
     }
 
 
