@@ -250,7 +250,7 @@ async def test_a_client_that_has_vanished_is_noticed(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncexec.service.http.server._STUCK_S", 0.05)
+    monkeypatch.setattr("asyncexec.service.http.connections._STUCK_S", 0.05)
     lost, lose = asyncio.Event(), BoundedProtocol.connection_lost
 
     def note(connection: BoundedProtocol, error: Exception | None) -> None:

@@ -22,6 +22,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
+from asyncexec.service.http.connections import WatchedReader, WebSocketProtocol
 from asyncexec.service.http.errors import error_response
 
 _MOST_HEAD_BYTES: Final = 2**16  # of a request: its line and its headers
@@ -30,7 +31,6 @@ _MOST_WAITING: Final = 16
 _HEAD_TIMEOUT_S: Final = 30.0
 _LINGER_S: Final = 0.5  # how long callers that keep their connections have to notice that they are to be closed
 _LOOK_S: Final = 0.02
-_STUCK_S: Final = 60.0  # how long a client may take nothing of an answer
 _SO_ATTACH_FILTER: Final = 26  # Linux; Python has no name for it
 _DROP_ALL: Final = struct.pack("HBBI", 6, 0, 0, 0)  # a filter of packets: return 0, the bytes to keep
 
@@ -57,7 +57,7 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedProtocol(WatchedReader, HttpToolsProtocol):
     """One connection, within bounds.
 
     - Bytes that take no request further, as those of a head without an end, are limited in number and in time.
@@ -76,7 +76,6 @@ class BoundedProtocol(HttpToolsProtocol):
     _has_got_further: bool = False  # by it
     _running: RequestResponseCycle | None = None
     _timer: asyncio.TimerHandle | None = None
-    _reader_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -85,7 +84,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        self._stop_watching_reader()
         super().connection_lost(exc)
         self.pipeline.clear()
         if self._running is not None and not self._running.response_complete:
@@ -167,27 +165,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._running = cycle
         super()._start_asgi_task(cycle, partial(_answer, app, cycle))
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._look_at_reader(None)
-
-    def resume_writing(self) -> None:
-        self._stop_watching_reader()
-        super().resume_writing()
-
-    def _look_at_reader(self, num_bytes: int | None) -> None:
-        """Reset the connection if its client has taken nothing since *num_bytes* were to be sent."""
-        left = self.transport.get_write_buffer_size()
-        if left == num_bytes:
-            self.transport.abort()
-        else:
-            self._reader_timer = self.loop.call_later(_STUCK_S, self._look_at_reader, left)
-
-    def _stop_watching_reader(self) -> None:
-        if self._reader_timer is not None:
-            self._reader_timer.cancel()
-            self._reader_timer = None
-
     def shutdown(self) -> None:
         """Close the connection if nothing is under way; what has arrived and has not been read is under way."""
         if not _is_readable(self.transport.get_extra_info("socket")):
@@ -234,7 +211,7 @@ class HttpServer(uvicorn.Server):
         config = uvicorn.Config(
             app,
             http=BoundedProtocol,
-            ws="websockets-sansio",
+            ws=WebSocketProtocol,
             ws_max_size=max_bytes,
             ws_per_message_deflate=False,
             ws_ping_timeout=None,  # one who reads slowly answers no ping; one who has gone is noticed by the next
