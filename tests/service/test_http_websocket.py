@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -432,7 +433,7 @@ on_a_port = pytest.mark.allow_blocking  # uvicorn closes its sockets in the loop
 
 
 @on_a_port
-async def test_a_client_on_a_port() -> None:
+async def test_a_client_on_a_port(caplog: pytest.LogCaptureFixture) -> None:
     options: dict[str, Any] = {"http_port": 0, "grpc_port": None, "tokens": ["secret"], "max_body_bytes": 2**16}
     headers = {"Authorization": "Bearer secret"}
     async with serving({"double": doubling_graph()}, **options) as ports:
@@ -461,6 +462,7 @@ async def test_a_client_on_a_port() -> None:
                 await client.recv()
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1009
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def doubling_graph() -> ax.Graph:

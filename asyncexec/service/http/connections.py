@@ -49,3 +49,8 @@ class WatchedReader(asyncio.Protocol):
 
 class WebSocketProtocol(WatchedReader, WebSocketsSansIOProtocol):
     """One WebSocket."""
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True  # by a refusal: uvicorn would log an error
