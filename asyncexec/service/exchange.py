@@ -14,6 +14,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from asyncexec.service.held_bytes import HeldBytes
+
 T = TypeVar("T")
 
 _MOST_WAITING: Final = 16  # requests that are read and have not been answered, in their order
@@ -29,11 +31,18 @@ class Asked(Generic[T]):
         num_bytes: its size.
         answers: gives what is sent back.
         is_ordered: whether that is one answer, which waits for those to the requests before.
+        held: the memory that it takes, which is released when it has its answers.
     """
 
     num_bytes: int
     answers: Callable[[], AsyncGenerator[T, None]]
     is_ordered: bool = True
+    held: HeldBytes | None = None
+
+    def release(self, _: object = None) -> None:
+        """It needs no memory any more."""
+        if self.held is not None:
+            self.held.release()
 
 
 Read: TypeAlias = Callable[[], Awaitable[Asked[T] | None]]
@@ -94,7 +103,6 @@ class Exchange(Generic[T]):
                 asked = await self._read()
                 if asked is None:
                     self._has_all = True
-                if asked is None or self._is_stopped:
                     break
                 self._begin(asked)
                 del asked  # another may be long in coming
@@ -103,11 +111,18 @@ class Exchange(Generic[T]):
             self._change.set()
 
     def _begin(self, asked: Asked[T]) -> None:
+        if self._is_stopped:
+            asked.release()
+            return
         self._num_bytes += asked.num_bytes
+        task: asyncio.Task[Any]
         if asked.is_ordered:
-            self._ordered.append((asyncio.create_task(self._answer(asked)), asked.num_bytes))
+            task = asyncio.create_task(self._answer(asked))
+            self._ordered.append((task, asked.num_bytes))
         else:
-            self._decoupled.add(asyncio.create_task(self._answer_all(asked)))
+            task = asyncio.create_task(self._answer_all(asked))
+            self._decoupled.add(task)
+        task.add_done_callback(asked.release)
         self._change.set()
 
     async def _answer(self, asked: Asked[T]) -> T:

@@ -31,6 +31,10 @@ class HeldBytes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Hold nothing."""
         HeldBytes.total -= self._num_bytes
         self._num_bytes = 0
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from asyncexec.service import exchange
 from asyncexec.service.exchange import Asked, Exchange
+from asyncexec.service.held_bytes import SMALL_BYTES, HeldBytes
 from asyncexec.testing import VirtualClockLoop
 
+LARGE = 2 * SMALL_BYTES
 Answer = tuple[int, int]  # the number of a request, and of its answer
 
 
@@ -51,7 +53,9 @@ class Connection:
         request = self.requests[number]
         await asyncio.sleep(request.pause)
         self.num_read += 1
-        return Asked(1, lambda: self.answers(number, request), request.is_ordered)
+        held = HeldBytes()
+        held.grow_to(LARGE)
+        return Asked(1, lambda: self.answers(number, request), request.is_ordered, held)
 
     async def answers(self, number: int, request: Request) -> AsyncGenerator[Answer, None]:
         self.under_way.add(number)
@@ -94,6 +98,7 @@ def test_any_requests_are_answered(
         finally:
             assert asyncio.all_tasks() == before
             assert not connection.under_way
+            assert HeldBytes.total == 0
 
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
         for name, count in zip(("_MOST_WAITING", "_MOST_DECOUPLED", "_MOST_WAITING_BYTES"), most, strict=True):
@@ -136,3 +141,17 @@ async def test_a_failure_of_reading_comes_after_the_answers() -> None:
     with pytest.raises(ConnectionResetError):
         await Exchange(read, connection.write).run()
     assert connection.written == [(0, 0)]
+
+
+async def test_a_request_that_is_read_when_it_is_stopped_holds_nothing() -> None:
+    connection = Connection([Request(0, (0,), True)], 0)
+
+    async def read() -> Asked[Answer] | None:
+        asked = await connection.read()
+        stopped.stop()
+        return asked
+
+    stopped = Exchange(read, connection.write)
+    await stopped.run()
+    await asyncio.sleep(0)
+    assert (connection.written, HeldBytes.total) == ([], 0)

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from asyncexec.framework.errors import Code, InvalidArgumentError, OpError
 from asyncexec.service.client_errors import told_to_client
 from asyncexec.service.exchange import is_cancelled
+from asyncexec.service.grpc.parsed_size import hold_parsed
 from asyncexec.service.held_bytes import HeldBytes
 from asyncexec.service.http.body import off_loop
 
@@ -50,7 +51,7 @@ async def outcome(call: Call, request: Any, data: bytes, decode: Decode | None =
     """What *call* answers to *request*, an empty message that *data* is read into, or to what *decode* makes of it."""
     try:
         with HeldBytes() as held:
-            held.grow_to(len(data))
+            await hold_parsed(held, data, request.DESCRIPTOR)
             response = await call(await off_loop(len(data), read_message, request, data, decode))
         answer: bytes = response if isinstance(response, bytes) else response.SerializeToString()
         return answer

@@ -18,6 +18,8 @@ from asyncexec.framework.errors import OpError
 from asyncexec.service.exchange import Asked, Exchange, is_cancelled
 from asyncexec.service.grpc.calls import CANCELLED, INTERNAL, Context, Failure, failure_of, read_message
 from asyncexec.service.grpc.codec import fill_response, request_of, set_parameters
+from asyncexec.service.grpc.parsed_size import hold_parsed
+from asyncexec.service.held_bytes import HeldBytes
 from asyncexec.service.http.body import off_loop
 from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.open_streams import SHUTTING_DOWN, OpenStreams
@@ -81,20 +83,24 @@ class StreamHandler:
 
     async def _asked(self, data: bytes) -> Asked[_Answer]:
         """What *data* asks for; it is read here, so that calls of a sequence begin in the order in which they came."""
-        given = self._request_class()
+        given, held = self._request_class(), HeldBytes()
         try:
+            await hold_parsed(held, data, given.DESCRIPTOR)
             request = await off_loop(len(data), lambda: read_message(given, data, request_of))
             is_decoupled = self._repository.model(request.model_name, request.model_version).is_decoupled
             num_bytes = len(data) + request.num_shared_bytes
             request = await self._shared.with_inputs(request)
         except OpError as error:
             failed = _Failed(failure_of(error), given.id)
-            return Asked(len(data), lambda: _only(failed))
+            return Asked(len(data), lambda: _only(failed), held=held)
         except Exception:
             _LOGGER.exception("a request of a stream cannot be read")
             failed = _Failed(INTERNAL, given.id)
-            return Asked(len(data), lambda: _only(failed))
-        return Asked(num_bytes, lambda: self._answers(request, is_decoupled=is_decoupled), not is_decoupled)
+            return Asked(len(data), lambda: _only(failed), held=held)
+        except BaseException:
+            held.release()
+            raise
+        return Asked(num_bytes, lambda: self._answers(request, is_decoupled=is_decoupled), not is_decoupled, held)
 
     async def _answers(self, request: InferRequest, *, is_decoupled: bool) -> AsyncGenerator[_Answer, None]:
         """What answers *request*, as it is ready."""

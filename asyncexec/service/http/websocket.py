@@ -28,6 +28,7 @@ from asyncexec.framework.errors import (
     UnavailableError,
 )
 from asyncexec.service.exchange import Asked, Exchange, is_cancelled
+from asyncexec.service.held_bytes import HeldBytes
 from asyncexec.service.http.body import off_loop
 from asyncexec.service.http.codec import MAX_JSON_BYTES, InferCall, decode_infer, encode_infer
 from asyncexec.service.http.errors import error_response
@@ -192,7 +193,16 @@ class _Connection:
             await self._close(_TOO_BIG, f"a message has at most {self._max_bytes} bytes")
             self._leave()
             return None
+        held = HeldBytes()
         try:
+            return await self._request_in(data, held)
+        except BaseException:
+            held.release()
+            raise
+
+    async def _request_in(self, data: str | bytes, held: HeldBytes) -> Asked[Answer]:
+        try:
+            held.grow_to(len(data))
             model = self._repository.model(*self._asked)
             call = await off_loop(len(data), lambda: _decoded(model, self._asked[1], data))
             num_bytes = len(data)
@@ -202,9 +212,9 @@ class _Connection:
         except OpError as error:
             call = _Refused(error, await off_loop(len(data), lambda: _id_in(data)))
         if isinstance(call, _Refused):
-            return Asked(len(data), lambda: _told(*call))
+            return Asked(len(data), lambda: _told(*call), held=held)
         is_decoupled = model.is_decoupled
-        return Asked(num_bytes, lambda: self._answers(call, is_decoupled=is_decoupled), not is_decoupled)
+        return Asked(num_bytes, lambda: self._answers(call, is_decoupled=is_decoupled), not is_decoupled, held)
 
     async def _receive(self) -> str | bytes | None:
         """The next message; None where there are to be no more."""

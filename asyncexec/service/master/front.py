@@ -17,6 +17,8 @@ from google.protobuf.message import DecodeError
 
 from asyncexec.framework.errors import Code, InvalidArgumentError, OpError, UnimplementedError
 from asyncexec.service.grpc.calls import Call, Context
+from asyncexec.service.grpc.parsed_size import hold_parsed
+from asyncexec.service.held_bytes import HeldBytes
 from asyncexec.service.http.body import off_loop
 from asyncexec.service.master.messages import SERVICE, message
 from asyncexec.service.master.session import Answer, Signature
@@ -61,11 +63,13 @@ def _unary(name: str, call: Call) -> Callable[[bytes, Any], Awaitable[bytes]]:
 
     async def answer(data: bytes) -> bytes:
         request = request_class()
-        try:
-            await off_loop(len(data), lambda: request.ParseFromString(data))
-        except DecodeError:
-            raise InvalidArgumentError(f"the request is no {name}Request") from None
-        response = await call(request)
+        with HeldBytes() as held:
+            await hold_parsed(held, data, request.DESCRIPTOR, len(data))  # a graph may be all there is
+            try:
+                await off_loop(len(data), lambda: request.ParseFromString(data))
+            except DecodeError:
+                raise InvalidArgumentError(f"the request is no {name}Request") from None
+            response = await call(request)
         answered: bytes = await off_loop(response.ByteSize(), response.SerializeToString)
         return answered
 
