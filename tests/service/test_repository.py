@@ -107,6 +107,27 @@ async def test_models_are_loaded_and_unloaded_on_demand(tmp_path: Path) -> None:
     assert ("sum", "1", "UNAVAILABLE") in states(repository)
 
 
+async def test_the_service_is_not_ready_where_a_model_that_is_to_be_served_is_not_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await asyncio.to_thread(write_model, tmp_path / "sum", sums())
+    repository = ModelRepository(tmp_path, control="explicit", load_at_start=("sum", "smu"))
+    await repository.start()
+    assert "failed to load 'smu'" in caplog.text
+    assert not repository.is_ready
+    assert repository.is_model_ready("sum")
+    assert [tuple(state) for state in repository.index()] == [
+        ("smu", "", "UNAVAILABLE", "model not found in any model repository"),
+        ("sum", "1", "READY", ""),
+    ]
+    await repository.unload("smu")
+    assert repository.is_ready
+    await asyncio.to_thread(write_model, tmp_path / "smu", sums())
+    await repository.load("smu")
+    assert states(repository) == [("smu", "1", "READY"), ("sum", "1", "READY")]
+    await repository.close()
+
+
 @pytest.mark.parametrize("name", ["no", "", "../outside", "/etc", ".."])
 async def test_what_cannot_be_loaded(tmp_path: Path, name: str) -> None:
     await asyncio.to_thread(write_model, tmp_path / "outside", sums())

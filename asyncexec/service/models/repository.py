@@ -125,6 +125,8 @@ class ModelRepository:
             for name in self._load_at_start if self._control == "explicit" else list(self._folders):
                 if name not in self._models:  # else an ensemble has needed it
                     await self._try(self._load(name))
+                if name not in self._states:  # it is to be served, so nobody is to call the service ready
+                    self._note(name, "", UNAVAILABLE, "model not found in any model repository")
         self._has_started = True
         if self._control == "poll":
             self._begin(self._poll(), self._loading)
@@ -259,6 +261,9 @@ class ModelRepository:
             if name not in self._states:
                 raise NotFoundError(f"Request for unknown model: '{name}' is not found")
             self._retire(name)
+            for version, state in self._states[name].items():
+                if state.state == UNAVAILABLE:  # it is not to be served any more
+                    self._note(name, version, UNAVAILABLE, UNLOADED)
 
     def check_loads(self) -> None:
         """Raise UnimplementedError where models are not loaded and unloaded on demand."""
