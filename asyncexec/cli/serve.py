@@ -90,6 +90,10 @@ def serve(
         Path | None, typer.Option(exists=True, dir_okay=False, help="A certificate with its chain, in PEM.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Its key, in PEM.")] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Without tokens: a name by which browsers may ask, as that of a proxy."),
+    ] = None,
     max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request in MB, decompressed.")] = 64,
     drain_s: Annotated[float, typer.Option(min=0, help="Seconds that requests have to end after SIGTERM.")] = 30.0,
     tensorflow_master: Annotated[
@@ -165,6 +169,7 @@ def serve(
                 tensorflow_master_files=tensorflow_master_files,
                 shared_memory=shared_memory,
                 trace_file=trace_file,
+                allowed_hosts=allowed_host or (),
             )
 
         ax.run(main)

@@ -19,6 +19,7 @@ from asyncexec.framework.errors import UnavailableError
 from asyncexec.framework.spans import Hook
 from asyncexec.graph.graph import Graph
 from asyncexec.service.http.front import MAX_BODY_BYTES, asked_to_infer, http_app
+from asyncexec.service.http.hosts import Hosts
 from asyncexec.service.http.observer import HttpExchange, counted
 from asyncexec.service.http.openapi import document
 from asyncexec.service.http.websocket import WebSockets, deny
@@ -36,6 +37,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 _BEARER: Final = b"bearer"
 _CROSS_SITE: Final = (b"sec-fetch-site", b"cross-site")  # a browser tells it of a page that may not read the answer
+_OTHER_HOST: Final = "the service is not known by this name: start it with --allowed-host, or give callers tokens"
 _HEALTH: Final = ("/v2/health/live", "/v2/health/ready")
 _LOGGER: Final = logging.getLogger("asyncexec.service")
 
@@ -63,7 +65,9 @@ class InferenceApp:
         shared_memory: bool = False,
         hooks: Sequence[Hook] = (),
         trace_file: Path | None = None,
+        allowed_hosts: Collection[str] | None = None,
     ) -> None:
+        self._hosts = None if allowed_hosts is None or tokens else Hosts(allowed_hosts)
         self.repository: ModelRepository = repository
         self.shared_memory: SharedMemory = SharedMemory(max_body_bytes if shared_memory else None)
         self.telemetry: Telemetry = Telemetry(hooks, trace_file)
@@ -136,6 +140,9 @@ class InferenceApp:
         await self._sockets.end(timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._hosts is not None and "headers" in scope and not self._hosts.allow(scope["headers"]):
+            await deny(JSONResponse({"error": _OTHER_HOST}, 403), scope, receive, send)
+            return
         if scope["type"] == "http":
             if scope["method"] == "POST" and _CROSS_SITE in scope["headers"]:
                 refused = JSONResponse({"error": "a page of another site may not ask for this"}, 403)
@@ -249,6 +256,7 @@ def create_app(
     shared_memory: bool = False,
     hooks: Sequence[Hook] = (),
     trace_file: str | Path | None = None,
+    allowed_hosts: Collection[str] | None = None,
 ) -> InferenceApp:
     """An ASGI app that serves *models*, for any ASGI server, or to be mounted in FastAPI or Starlette.
 
@@ -265,6 +273,7 @@ def create_app(
         shared_memory: callers may let it read and write objects in ``/dev/shm``: let none call from other machines.
         hooks: are told of the steps of all models, as those of a session.
         trace_file: where the timelines of sampled requests are written; clients choose which, by the trace extension.
+        allowed_hosts: without tokens, names by which browsers may ask, beside localhost and addresses; None for any.
 
     Raises:
         MissingExtraError: ``pip install "asyncexec[serve]"``.
@@ -277,6 +286,7 @@ def create_app(
         shared_memory=shared_memory,
         hooks=hooks,
         trace_file=None if trace_file is None else Path(trace_file),
+        allowed_hosts=allowed_hosts,
     )
 
 

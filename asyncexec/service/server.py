@@ -79,6 +79,7 @@ async def serving(
     shared_memory: bool = False,
     hooks: Sequence[Hook] = (),
     trace_file: str | Path | None = None,
+    allowed_hosts: Collection[str] = (),
 ) -> AsyncIterator[Ports]:
     """Serve *models* while the block runs.  At its end, no new request is taken, and those under way are answered.
 
@@ -92,6 +93,8 @@ async def serving(
         shared_memory: callers may let the service read and write objects in ``/dev/shm``.
         hooks: are told of the steps of all models, as those of a session.
         trace_file: where the timelines of sampled requests are written; clients choose which, by the trace extension.
+        allowed_hosts: without tokens, names by which browsers may ask, beside *host*, that of this machine, localhost
+            and addresses.
 
     Raises:
         InvalidArgumentError: *shared_memory* is for an address that other machines reach, and there are no tokens; the
@@ -111,6 +114,7 @@ async def serving(
         shared_memory=shared_memory,
         hooks=hooks,
         trace_file=trace_file,
+        allowed_hosts=(host, socket.gethostname(), *allowed_hosts),
     )
     async with contextlib.AsyncExitStack() as stack:
         listening = stack.enter_context(contextlib.closing(_listen(host, http_port)))
