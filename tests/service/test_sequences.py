@@ -383,6 +383,25 @@ async def test_too_many_sequences_and_calls(monkeypatch: pytest.MonkeyPatch) -> 
     await model.close()
 
 
+async def test_sequences_of_one_call_that_wait_are_not_too_many_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequences, "MOST_SEQUENCES", 2)
+
+    async def wait(x: Any) -> None:
+        await asyncio.sleep(1)
+
+    config = {"oldest": {"max_candidate_sequences": 1}, "state": [STATE]}
+    model = model_of(sums(wait=wait), sequence_batching=config)
+    calls = [asyncio.create_task(ask(model, [number], number, "se")) for number in (1, 2)]
+    await asyncio.sleep(0)
+    assert model.num_sequences == 0  # their last calls have come
+    with pytest.raises(ax.errors.UnavailableError, match="model 'm' has 2 sequences"):
+        await ask(model, [3], 3, "se")
+    assert await asyncio.gather(*calls) == [1, 2]
+    assert await ask(model, [3], 3, "se") == 3
+    assert await ask(model, [4], 4, "s") == 4
+    await model.close()
+
+
 async def test_the_end_of_a_model_waits_for_calls_and_not_for_sequences() -> None:
     async def wait(x: Any) -> None:
         await asyncio.sleep(2)

@@ -102,6 +102,7 @@ class Sequences:
         self._idle_s = idle_s
         self._most_candidates = most_candidates
         self._num_candidates = 0
+        self._num_sequences = 0  # also those whose last call has come and has not ended
         self._known: dict[SequenceId, _Sequence] = {}
         self._waiting: deque[_Sequence] = deque()  # to be candidates
         self._is_closing = False
@@ -148,11 +149,12 @@ class Sequences:
                     f"inference request for sequence {place.id} to model '{self._name}' must specify the START flag on "
                     "the first request of the sequence"
                 )
-            if len(self._known) >= MOST_SEQUENCES:
+            if self._num_sequences >= MOST_SEQUENCES:
                 raise UnavailableError(
                     f"model '{self._name}' has {MOST_SEQUENCES} sequences: no other starts before one of them ends"
                 )
             sequence = self._known[place.id] = _Sequence(place.id)
+            self._num_sequences += 1
             self._waiting.append(sequence)
             self._admit()
         elif sequence.num_calls >= _MOST_WAITING:
@@ -200,6 +202,7 @@ class Sequences:
     def _end(self, sequence: _Sequence) -> None:
         """Let go of *sequence*, which has no calls."""
         self._forget(sequence)
+        self._num_sequences -= 1
         if sequence.timer is not None:
             sequence.timer.cancel()
             sequence.timer = None
