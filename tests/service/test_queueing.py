@@ -166,8 +166,19 @@ async def test_who_leaves_or_fails_lets_others_wait_for_those_before() -> None:
     await asyncio.sleep(1)
     calls[1].cancel()
     await asyncio.gather(*calls, return_exceptions=True)
-    assert order == [3, 2, 1, 4]
+    assert order == [2, 1, 3, 4]  # who fails is answered in order, too
     await asyncio.wait_for(ask(5, 0), 1)
+
+
+@pytest.mark.virtual_clock
+async def test_who_is_refused_does_not_wait_for_those_before(is_batched: bool) -> None:
+    slow = Slow(is_batched, seconds=100, preserve_ordering=True, default_queue_policy={"max_queue_size": 1})
+    calls = [await slow.ask(0), await slow.ask(1)]
+    with pytest.raises(UNAVAILABLE):
+        await (await slow.ask(2))
+    assert asyncio.get_running_loop().time() < 100
+    await asyncio.gather(*calls)
+    await slow.model.close()
 
 
 @pytest.mark.parametrize("priority", [-1, 1.5, "1", True, 2**64])

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.framework.queue_policy import QueuePolicy
+from asyncexec.service.models.statistics import is_rejection
 from asyncexec.service.requests import US_PER_S, InferRequest
 from asyncexec.session.session_config import RunOptions
 
@@ -70,7 +71,10 @@ def _priority(request: InferRequest) -> int:
 
 
 class AnswersInOrder:
-    """Lets requests be answered in the order in which they came, whenever they have run."""
+    """Lets requests be answered in the order in which they came, whenever they have run, also those that failed.
+
+    One that has not run, as the queue refused it or its time was over, is answered at once.
+    """
 
     def __init__(self) -> None:
         self._last: asyncio.Future[None] | None = None
@@ -86,7 +90,12 @@ class AnswersInOrder:
         before, mine = self._last, loop.create_future()
         self._last = mine
         try:
-            result = await work
+            try:
+                result = await work
+            except Exception as error:
+                if before is not None and not is_rejection(error):
+                    await _wait_for(before, deadline)
+                raise
             if before is not None:
                 await _wait_for(before, deadline)
             return result

@@ -184,8 +184,13 @@ class ModelStatistics:
         return found
 
 
+def is_rejection(error: BaseException) -> bool:
+    """Whether a call failed as the queue was full or its time was over; an error of a node is of the graph."""
+    return isinstance(error, _QUEUES) and (error.node is None or error.op == _BATCH)
+
+
 def _reason(error: BaseException) -> FailureReason:
-    """Why a call failed whose inputs were right: an error of a node is of the graph, but for that of a full batch."""
-    if isinstance(error, _QUEUES) and (error.node is None or error.op == _BATCH):
+    """Why a call failed whose inputs were right."""
+    if is_rejection(error):
         return "REJECTED"
     return "BACKEND" if isinstance(error, Exception) else "OTHER"
