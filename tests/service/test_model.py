@@ -94,6 +94,20 @@ async def test_a_call_without_rows_is_no_part_of_a_batch() -> None:
     await model.close()
 
 
+@pytest.mark.parametrize(("made", "shape"), [(ax.reduce_sum, []), (lambda x: x[1:], [1, 3])])
+async def test_an_output_without_a_row_for_each_is_a_fault_of_the_model(made: Any, shape: list[int]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 3], name="x")
+        ax.identity(x, name="good")
+        ax.identity(made(x), name="bad")
+    model = model_of(graph, max_batch_size=4, dynamic_batching={})
+    with pytest.raises(ax.errors.InternalError) as raised:
+        await model.infer(InferRequest("m", {"x": rows(1, 2)}))
+    told = f"output 'bad' of model 'm' has the shape {shape} for a batch of 2 rows"
+    assert raised.value.message == told
+    await model.close()
+
+
 async def test_one_that_fails_touches_no_other_of_its_batch() -> None:
     model = model_of(sums(), max_batch_size=4, dynamic_batching={"max_queue_delay_microseconds": 1_000_000})
     good = [asyncio.create_task(model.infer(InferRequest("m", {"x": rows(i), "y": rows(1)}))) for i in range(4)]

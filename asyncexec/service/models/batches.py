@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.errors import InternalError
 from asyncexec.framework.spans import Hook
 from asyncexec.framework.step_stats import RunMetadata, current_trace
 from asyncexec.framework.types import int64
@@ -58,6 +59,7 @@ class Batches:
             finally:
                 if trace is not None and metadata is not None:
                     trace.include(metadata.step_stats)
+            _check_rows(model.name, outputs, results, rows)
             return (*results, np.full((rows, 3), (begun_ns, ran_ns, rows), np.int64))
 
         preferred = sorted(batching.preferred_batch_size)
@@ -108,6 +110,15 @@ class Batches:
     async def close(self) -> None:
         """End it, when no call is under way any more."""
         await self._session.close()
+
+
+def _check_rows(model: str, outputs: Sequence[TensorSpec], values: Sequence[Any], rows: int) -> None:
+    """InternalError where one of *values*, those of *outputs*, cannot be given to the calls of a batch of *rows*."""
+    for spec, value in zip(outputs, values, strict=True):
+        shape = np.shape(value)
+        if shape[:1] != (rows,):
+            told = f"output '{spec.name}' of model '{model}' has the shape {list(shape)} for a batch of {rows} rows"
+            raise InternalError(told, hint="a model with 'dynamic_batching' gives a row for each that it takes")
 
 
 def traced(options: RunOptions | None) -> RunOptions:
