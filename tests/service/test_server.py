@@ -21,7 +21,7 @@ import asyncexec as ax
 from asyncexec.service import server
 from asyncexec.service.app import create_app
 from asyncexec.service.http import server as http_server
-from asyncexec.service.http.server import BoundedProtocol
+from asyncexec.service.http.server import BoundedProtocol, HttpServer
 from asyncexec.service.protocol_messages import SERVICE, message
 from asyncexec.service.server import Ports, serve, serving
 from tests.service.conftest import nothing_of_grpc_left
@@ -112,12 +112,16 @@ async def test_a_request_that_the_end_does_not_wait_for_is_told_so(caplog: pytes
     begun, never = asyncio.Event(), asyncio.Event()
     inputs = [{"name": "x", "datatype": "FP64", "shape": [], "data": [1.5]}]
     async with httpx.AsyncClient() as client:
-        async with nothing_of_grpc_left(), serving({"m": waiting(begun, never)}, **FREE, drain_s=1) as ports:
+        async with nothing_of_grpc_left(), serving({"m": waiting(begun, never)}, **FREE, drain_s=0) as ports:
             asked = asyncio.create_task(client.post(f"{url(ports)}/v2/models/m/infer", json={"inputs": inputs}))
             await begun.wait()
         answer = await asked
     assert (answer.status_code, answer.json()) == (503, {"error": "the service ended before the request did"})
     assert not any(record.exc_info for record in caplog.records)
+
+
+def test_requests_may_have_less_than_a_second_to_end() -> None:
+    assert HttpServer(None, None, None, 0.5, 1).config.timeout_graceful_shutdown == 0.5
 
 
 async def test_requests_under_way_are_answered_at_the_end() -> None:

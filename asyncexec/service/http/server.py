@@ -31,6 +31,7 @@ _MOST_WAITING: Final = 16
 _HEAD_TIMEOUT_S: Final = 30.0
 _LINGER_S: Final = 0.5  # how long callers that keep their connections have to notice that they are to be closed
 _LOOK_S: Final = 0.02
+_LEAST_DRAIN_S: Final = 0.25  # uvicorn looks ten times a second whether connections have ended
 _SO_ATTACH_FILTER: Final = 26  # Linux; Python has no name for it
 _DROP_ALL: Final = struct.pack("HBBI", 6, 0, 0, 0)  # a filter of packets: return 0, the bytes to keep
 
@@ -221,7 +222,7 @@ class HttpServer(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=max(1, round(drain_s)),
+            timeout_graceful_shutdown=max(_LEAST_DRAIN_S, drain_s),  # type: ignore[arg-type]
             ssl_certfile=None if certificate is None else str(certificate),
             ssl_keyfile=None if key is None else str(key),
             ssl_version=ssl.PROTOCOL_TLS_SERVER,
