@@ -395,7 +395,28 @@ async def test_python_of_the_operator_cannot_end_the_service(tmp_path: Path) -> 
     (tmp_path / "exits" / "1" / "graph.py").write_text("raise SystemExit(3)")
     repository = ModelRepository(tmp_path, allow_python=True)
     await repository.start()
-    assert "SystemExit: 3" in repository.index()[0].reason
+    assert repository.index()[0].reason == "InvalidArgumentError: exits/1/graph.py, line 1: SystemExit: 3"
+    await repository.close()
+
+
+RAISES = "import asyncexec as ax\n\ndef build():\n    return ax.constant(\n        [1, 'a'])\n\nbuild()\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("x = 1\nx.y\n", "fails/1/graph.py, line 2: AttributeError: 'int' object has no attribute 'y'"),
+        ("x = 1\n\nif x\n", "fails/1/graph.py, line 3: SyntaxError: expected ':'"),
+        (RAISES, "fails/1/graph.py, line 4: "),
+        ("x = 1\n", "fails/1/graph.py has no 'model', a ModelSource, and no 'graph', a Graph"),
+    ],
+)
+async def test_what_python_of_the_operator_raises_names_file_and_line(tmp_path: Path, code: str, told: str) -> None:
+    (tmp_path / "fails" / "1").mkdir(parents=True)
+    (tmp_path / "fails" / "1" / "graph.py").write_text(code)
+    repository = ModelRepository(tmp_path, allow_python=True)
+    await repository.start()
+    assert repository.index()[0].reason.startswith(f"InvalidArgumentError: {told}")
     await repository.close()
 
 

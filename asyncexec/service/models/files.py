@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import runpy
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError
 from asyncexec.frontend.graph_io import import_graph_def
 from asyncexec.graph.graph import Graph
@@ -215,10 +217,23 @@ def _saved_source(path: Path) -> ModelSource:
 
 def _python_source(path: Path) -> ModelSource:
     """What ``model`` in *path* is, a ModelSource, or ``graph``, a Graph."""
-    names = runpy.run_path(str(path))
+    try:
+        names = runpy.run_path(str(path))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # it may be any, also SystemExit
+        raise InvalidArgumentError(f"{path}{_line_of(error, str(path))}: {one_line(error)}") from error
     source = names.get("model", names.get("graph"))
     if isinstance(source, Graph):
         return ModelSource(source)
     if not isinstance(source, ModelSource):
         raise InvalidArgumentError(f"{path} has no 'model', a ModelSource, and no 'graph', a Graph")
     return source
+
+
+def _line_of(error: BaseException, file: str) -> str:
+    """ ", line 7", which is the one of *file* that raised *error*, or that is no Python; "" where there is none."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f", line {error.lineno}"
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return f", line {lines[-1]}" if lines else ""
