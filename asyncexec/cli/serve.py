@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import ipaddress
 import logging
+import os
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("asyncexec.service")
 _MOST_FILES: Final = 2**20
+_IPV4: Final = 4
 
 
 class ModelControl(StrEnum):
@@ -201,10 +204,23 @@ def _tell(models: Any, ports: Ports, has_page: bool, say: Callable[[str], None],
     gc.collect()
     gc.freeze()  # what is loaded stays: a collection that looked at all of it would hold the loop for long
     if has_page:
-        say(f"live page: {'https' if is_encrypted else 'http'}://{ports.host}:{ports.http}/")
+        say(f"live page: {'https' if is_encrypted else 'http'}://{_reached_by(ports.host)}:{ports.http}/")
+
+
+def _reached_by(host: str) -> str:
+    """What a URL calls *host*, where the service listens: "localhost" where that is every address."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.is_unspecified:
+        return "localhost"
+    return host if address.version == _IPV4 else f"[{host}]"
 
 
 def _log_as(log_format: LogFormat, level: LogLevel, *, logs_calls: bool) -> None:
+    if log_format is LogFormat.JSON:  # before grpc is imported, which writes lines of its own to standard error
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if log_format is LogFormat.JSON else TextLines())
     logging.basicConfig(level=level.value.upper(), handlers=[handler])

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +174,35 @@ def test_a_missing_library_exits_with_1_and_the_command_that_installs_it(monkeyp
     result = CliRunner().invoke(app, ["serve", "--demo"])
     assert result.exit_code == 1
     assert 'pip install "asyncexec[demo,serve]"' in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("0.0.0.0", "localhost"), ("::", "localhost"), ("::1", "[::1]"), ("10.0.0.7", "10.0.0.7"), ("box", "box")],
+)
+def test_the_address_of_the_page_can_be_opened(
+    host: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve(models: Any, *, on_start: Any, **options: Any) -> None:
+        on_start(Ports(host, 8000, None))
+
+    monkeypatch.setattr("asyncexec.service.server.serve", serve)
+    result = CliRunner().invoke(app, ["serve", str(tmp_path), "--host", host])
+    assert f"live page: http://{address}:8000/\n" in result.stdout
+
+
+def test_all_lines_of_a_log_in_json_are(tmp_path: Path) -> None:
+    """Also where the library of gRPC has something to tell, such as that a port is taken."""
+    (tmp_path / "empty").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [sys.executable, "-m", "asyncexec", "serve", str(tmp_path), "--log-format=json", "--http-port=0"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+        command.append(f"--grpc-port={taken.getsockname()[1]}")
+        ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    *lines, last = ended.stderr.splitlines()
+    assert (ended.returncode, last[:17]) == (1, "UnavailableError:")  # the command's own
+    for line in lines:
+        json.loads(line)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--no-page"]])
