@@ -24,10 +24,12 @@ from asyncexec.service.models.ensemble_graph import (
     Stream,
     build_ensemble,
     current_ensemble_call,
+    items_within,
     version_of,
 )
 from asyncexec.service.models.model import Model
 from asyncexec.service.models.signature import signature_of
+from asyncexec.service.models.statistics import ModelStatistics
 from asyncexec.service.requests import InferRequest, InferResponse
 
 if TYPE_CHECKING:
@@ -48,6 +50,27 @@ def models_of(folder: Path, config: Any = None) -> list[str]:
     except (OpError, OSError):
         return []  # who reads it to load it tells why
     return list(dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step))
+
+
+class _EnsembleStatistics(ModelStatistics):
+    """Those of an ensemble, which spends what its models do: more than it takes, where they run side by side."""
+
+    __slots__ = ()
+
+    def note_run(self, rows: int, ns: int) -> None:
+        super().note_run(rows, _current_call().spent.infer_ns)
+
+    def note_success(
+        self, rows: int, times: tuple[int, int, int, int, int, int], spent: tuple[int, int, int] | None = None
+    ) -> None:
+        own = _current_call().spent
+        super().note_success(rows, times, (own.input_ns, own.infer_ns, own.output_ns))
+
+
+def _current_call() -> EnsembleCall:
+    call = current_ensemble_call.get()
+    assert call is not None  # whoever runs an ensemble has set it
+    return call
 
 
 class EnsembleModel(Model):
@@ -83,6 +106,9 @@ class EnsembleModel(Model):
         if built.streams:
             return DecoupledEnsemble(name, version, graph, signature, full, streams=built.streams, **options)
         return cls(name, version, graph, signature, full, **options)
+
+    def _no_statistics(self) -> ModelStatistics:
+        return _EnsembleStatistics()
 
     @property
     def unready_reason(self) -> str | None:
@@ -140,18 +166,13 @@ class DecoupledEnsemble(EnsembleModel, DecoupledModel):
 
     async def responses(self, request: InferRequest, *, is_part: bool = False) -> AsyncGenerator[InferResponse, None]:
         with self._models_held(request) as call:
-            async with aclosing(super().responses(request, is_part=is_part)) as responses:
-                while True:
-                    with call.as_current():  # and not for whoever takes the response
-                        response = await anext(responses, None)
-                    if response is None:
-                        return
+            found = super().responses(request, is_part=is_part)
+            async with aclosing(items_within(call.as_current, found)) as responses:
+                async for response in responses:
                     yield response
 
     def _items(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> AsyncGenerator[Mapping[Tensor[Any], Any], None]:
-        call = current_ensemble_call.get()
-        assert call is not None
-        return self._items_of(self._streams, call, feeds)
+        return self._items_of(self._streams, _current_call(), feeds)
 
     async def _items_of(
         self, streams: Sequence[Stream], call: EnsembleCall, feeds: Mapping[Tensor[Any], NDArray[Any]]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import AbstractContextManager, aclosing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar
 
 from asyncexec.framework.errors import InvalidArgumentError, OpError, error_class
 from asyncexec.frontend.basic_functions import identity, placeholder
@@ -23,8 +23,10 @@ from asyncexec.service.datatypes import dtype_of
 from asyncexec.service.models.model import Model
 from asyncexec.service.models.outputs import as_tensor
 from asyncexec.service.models.signature import TensorSpec
+from asyncexec.service.models.statistics import TimeSpent, current_ensemble
 from asyncexec.service.requests import InferRequest, InferResponse
 
+T = TypeVar("T")
 Find: TypeAlias = Callable[[str, str], Model]  # the model of a name and version; an OpError where there is none
 
 _OF_ENSEMBLE: Final = ("timeout",)  # parameters that steps do not get
@@ -39,6 +41,7 @@ class EnsembleCall:
     models: tuple[Model, ...]
     request: InferRequest | None
     inner: dict[Model, tuple[Model, ...]]
+    spent: TimeSpent = field(default_factory=TimeSpent)
 
     @contextmanager
     def as_current(self) -> Iterator[None]:
@@ -48,6 +51,29 @@ class EnsembleCall:
             yield
         finally:
             current_ensemble_call.reset(token)
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """What models spend while the block runs is spent for this call."""
+        token = current_ensemble.set(self.spent)
+        try:
+            yield
+        finally:
+            current_ensemble.reset(token)
+
+
+async def items_within(
+    context: Callable[[], AbstractContextManager[None]], items: AsyncGenerator[T, None]
+) -> AsyncGenerator[T, None]:
+    """*items*, each of which is made in a *context*, in which nobody is who takes them."""
+    async with aclosing(items):
+        while True:
+            with context():
+                try:
+                    item = await anext(items)
+                except StopAsyncIteration:
+                    return
+            yield item
 
 
 current_ensemble_call: Final[ContextVar[EnsembleCall | None]] = ContextVar("asyncexec_ensemble_call", default=None)
@@ -111,7 +137,7 @@ class Stream:
         model = call.models[self.step.index]
         with self.step.naming_itself():
             asked = self.step.request(call, values)
-            async with aclosing(model.responses(asked, is_part=True)) as responses:
+            async with aclosing(items_within(call.timing, model.responses(asked, is_part=True))) as responses:
                 async for response in responses:
                     yield dict(zip(self.fed, self.step.arrays(response), strict=True))
 
@@ -191,9 +217,9 @@ class _Builder:
             raise self._error(f"'ensemble_scheduling' has {len(steps)} steps, and must have 1 to {_MOST_STEPS}")
         if config.response_cache.enable:
             raise self._error("'response_cache' is for the models that it calls")
-        for field in ("input", "output"):
-            if not getattr(config, field):
-                raise self._error(f"its config must name each '{field}'")
+        for role in ("input", "output"):
+            if not getattr(config, role):
+                raise self._error(f"its config must name each '{role}'")
 
     def _input_spec(self, each: Any) -> TensorSpec:
         value = type(each).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number.get(each.data_type)
@@ -298,7 +324,7 @@ def _step_op(step: _Step) -> Callable[..., Any]:
     async def call(*values: Any) -> Any:
         current = current_ensemble_call.get()
         assert current is not None  # whoever runs the graph has set it
-        with step.naming_itself():
+        with step.naming_itself(), current.timing():
             arrays = step.arrays(await current.models[step.index].infer(step.request(current, values), is_part=True))
         return tuple(arrays) if len(arrays) > 1 else arrays[0]
 

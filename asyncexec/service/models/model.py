@@ -79,7 +79,7 @@ class Model:
         self.version: str = version
         self.signature: Signature = signature
         self.config: Any = config
-        self.statistics: ModelStatistics = ModelStatistics()
+        self.statistics: ModelStatistics = self._no_statistics()
         self.recent: RecentCalls = RecentCalls()
         self._labels: Labels = labels or {}
         self._cache = cache
@@ -241,7 +241,10 @@ class Model:
             }
             for _ in range(max(1, sample.count)):
                 await self._warm(self._feeds(InferRequest(self.name, inputs)))
-        self.statistics = ModelStatistics()
+        self.statistics = self._no_statistics()
+
+    def _no_statistics(self) -> ModelStatistics:
+        return ModelStatistics()
 
     async def _warm(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> None:
         await self._run(list(self.signature.outputs.values()), feeds, None)

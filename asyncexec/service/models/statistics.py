@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -113,23 +114,31 @@ class ModelStatistics:
         size.count += 1
         size.infer_ns += ns
 
-    def note_success(self, rows: int, times: tuple[int, int, int, int, int, int]) -> None:
-        """A call of *rows* rows succeeded; *times* are CallTimes."""
+    def note_success(
+        self, rows: int, times: tuple[int, int, int, int, int, int], spent: tuple[int, int, int] | None = None
+    ) -> None:
+        """A call of *rows* rows succeeded; *times* are CallTimes.
+
+        *spent* is how long it took to check what was sent, to run, and to make what is sent, where *times* do not tell.
+        """
         begin_ns, ready_ns, begun_ns, ran_ns, end_ns, run_rows = times
         wait_ns = begun_ns - ready_ns
         self.success.count += 1
         self.success.ns += end_ns - begin_ns
         self.queue_ns += wait_ns
-        self._last_end_ns = end_ns
         self.durations[bisect_left(_BOUNDS_NS, end_ns - begin_ns)] += 1
         self.waits[bisect_left(_BOUNDS_NS, wait_ns) if wait_ns else 0] += 1
         if run_rows == KNOWN:
             return
-        input_ns, output_ns = ready_ns - begin_ns, end_ns - ran_ns
+        input_ns, infer_ns, output_ns = spent or (ready_ns - begin_ns, ran_ns - begun_ns, end_ns - ran_ns)
+        ensemble = current_ensemble.get()
+        if ensemble is not None:
+            ensemble.add(input_ns, infer_ns, output_ns)
+        self._last_end_ns = end_ns
         self.inference_count += rows
         self._num_run += 1
         self.input_ns += input_ns
-        self.infer_ns += ran_ns - begun_ns
+        self.infer_ns += infer_ns
         self.output_ns += output_ns
         size = self._size(run_rows)
         size.input_ns += input_ns
@@ -147,7 +156,7 @@ class ModelStatistics:
 
     @property
     def last_inference_ms(self) -> int:
-        """When the last call that succeeded ended, in milliseconds since 1970; 0 if none has."""
+        """When the last call ended that was a part of a run, in milliseconds since 1970; 0 if none has."""
         return (self._last_end_ns + CLOCK.epoch_offset_ns()) // NS_PER_MS if self._last_end_ns else 0
 
     def inference_stats(self) -> dict[str, Duration]:
@@ -182,6 +191,25 @@ class ModelStatistics:
                 rows = 1 << rows.bit_length()
             found = self.sizes.setdefault(rows, RunsOfSize())
         return found
+
+
+class TimeSpent:
+    """How long the models of an ensemble took for one of its calls, all together."""
+
+    __slots__ = ("infer_ns", "input_ns", "output_ns")
+
+    def __init__(self) -> None:
+        self.input_ns = self.infer_ns = self.output_ns = 0
+
+    def add(self, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """A call of one of them succeeded."""
+        self.input_ns += input_ns
+        self.infer_ns += infer_ns
+        self.output_ns += output_ns
+
+
+# What the calls are a part of that are under way in this context.
+current_ensemble: Final[ContextVar[TimeSpent | None]] = ContextVar("asyncexec_current_ensemble", default=None)
 
 
 def is_rejection(error: BaseException) -> bool:
