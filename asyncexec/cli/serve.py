@@ -76,7 +76,8 @@ def serve(
         ),
     ] = ModelControl.NONE,
     load_model: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="With explicit control: a model to load at the start.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="With explicit control: a model to load at the start; * for all."),
     ] = None,
     poll_s: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks at the files.")] = 15.0,
     allow_python: Annotated[

@@ -107,6 +107,17 @@ async def test_models_are_loaded_and_unloaded_on_demand(tmp_path: Path) -> None:
     assert ("sum", "1", "UNAVAILABLE") in states(repository)
 
 
+async def test_all_models_may_be_loaded_at_the_start_and_then_on_demand(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        await asyncio.to_thread(write_model, tmp_path / name, sums())
+    repository = ModelRepository(tmp_path, control="explicit", load_at_start=("*",))
+    await repository.start()
+    assert states(repository) == [("a", "1", "READY"), ("b", "1", "READY")]
+    await repository.unload("a")
+    assert [model.name for model in repository.models()] == ["b"]
+    await repository.close()
+
+
 async def test_the_service_is_not_ready_where_a_model_that_is_to_be_served_is_not_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -65,7 +65,7 @@ class ModelRepository:
         sources: models that are there from the start, by name.
         control: what is loaded: "none", all that is in *folder* at the start; "explicit", what is asked for; "poll",
             what is in *folder*, again when its files change.
-        load_at_start: the names of models to load at the start under "explicit".
+        load_at_start: the names of models to load at the start under "explicit", or "*" alone for all.
         poll_s: how often files are looked at.
         allow_python: whether a ``graph.py`` in *folder*, code of whoever runs the service, may be run.
         cache_bytes: how much is kept of the answers of models with ``response_cache``.
@@ -88,7 +88,7 @@ class ModelRepository:
         self._folder = folder
         self._sources = dict(sources or {})
         self._control: Control = control
-        self._load_at_start = load_at_start
+        self._load_at_start = None if control != "explicit" or load_at_start == ("*",) else load_at_start  # None: all
         self._poll_s = poll_s
         self._allows_python = allow_python
         self._cache = ResponseCache(cache_bytes)
@@ -122,7 +122,7 @@ class ModelRepository:
             await self._try(self._serve(name, [read_source(name, source)]))
         if self._folder is not None:
             self._folders = await asyncio.to_thread(_folders_in, self._folder)
-            for name in self._load_at_start if self._control == "explicit" else list(self._folders):
+            for name in list(self._folders) if self._load_at_start is None else self._load_at_start:
                 if name not in self._models:  # else an ensemble has needed it
                     await self._try(self._load(name))
                 if name not in self._states:  # it is to be served, so nobody is to call the service ready
