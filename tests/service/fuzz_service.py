@@ -95,7 +95,7 @@ def running(folder: Path, **options: Any) -> Iterator[Running]:
             process.terminate()
             status = process.wait(60)
     told = [line for line in log.read_text().splitlines() if line and not _EXPECTED.match(line)]
-    assert (status, told) == (0, [])
+    assert (status, told) == (0, []), f"{status}: {told[:5]}"
 
 
 async def _main() -> None:

@@ -153,6 +153,17 @@ async def test_a_mistake_of_a_caller_is_no_fault_and_not_repeated(log: Log) -> N
     assert "private" not in log.texts.getvalue() + log.objects.getvalue()
 
 
+async def test_what_the_service_cannot_do_is_no_fault_of_it(log: Log) -> None:
+    async with service() as (ports, client):
+        assert (await client.post("/v2/repository/models/m/unload")).status_code == 501
+        metadata = [("authorization", f"Bearer {SECRET}")]
+        request = message("RepositoryModelUnloadRequest")(model_name="m")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(ports, "RepositoryModelUnload", request, "RepositoryModelUnloadResponse", metadata=metadata)
+        await until(lambda: len(log.calls) == 2)
+    assert [(line["status"], line["level"]) for line in log.calls] == [(501, "INFO"), ("UNIMPLEMENTED", "INFO")]
+
+
 async def test_bodies_and_tokens_are_not_logged(log: Log) -> None:
     async with service() as (ports, client):
         inputs = [{**each, "data": [41424344.0] * 3} for each in INPUTS]

@@ -26,7 +26,7 @@ _METHODS: Final = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PAT
 _OK: Final = 200
 _OTHER: Final = "_OTHER"
 _FAULTS: Final = 500  # from this status on the service is at fault ...
-_NO_FAULTS: Final = (503, 504)  # ... but for what it refuses to do, or has no time for
+_NO_FAULTS: Final = (501, 503, 504)  # ... but for what it cannot do, refuses to do, or has no time for
 
 
 class HttpExchange:
