@@ -30,7 +30,6 @@ from asyncexec.graph.function_library import checked_library, function_registrat
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.import_checks import (
     COLOCATION_PREFIX,
-    RUNTIME_OPS,
     check_colocation,
     check_names,
     check_op_is_allowed,
@@ -94,7 +93,7 @@ class GraphConstructor:
         self._used_keys: set[InputId] = set()
         self._control_dependencies = tuple(control_dependencies)
         self._return_elements = return_elements
-        self._allowed_ops = frozenset(allowed_ops) | (RUNTIME_OPS if is_partition else frozenset())
+        self._allowed_ops = frozenset(allowed_ops)
         self._uniquify_names = uniquify_names
         self._source_line = source_line
         self._source_lines = source_lines(graph_def.debug_info)
@@ -197,8 +196,7 @@ class GraphConstructor:
         node_defs, prefix, index = self._node_defs, self._prefix, self._index
         for start in range(0, len(node_defs) or 1, _NAMES_AT_ONCE):
             names = [node_def.name for node_def in node_defs[start : start + _NAMES_AT_ONCE]]
-            # Nodes that stages have made may have names that users' nodes cannot have.
-            check_names([name.lstrip("_") for name in names] if self._is_partition else names, prefix)
+            check_names(names, prefix, is_partition=self._is_partition)
             index.update(zip(names, range(start, start + len(names)), strict=True))
             yield
         if len(index) < len(node_defs):
@@ -294,7 +292,9 @@ class GraphConstructor:
             if self._declared_shapes and properties in self._declared_shapes:
                 merge_declared_shapes(node, self._declared_shapes[properties])
         except OpError as error:
-            raise _located(error, node_def) from error.__cause__
+            if error.node is not None:
+                raise
+            raise error.located(node_def.name, error.op or node_def.op, error.user_line) from error.__cause__
         self._built[i] = node
         node.id = self._first_id + len(self._by_name)
         self._by_name[node.name] = node
@@ -448,7 +448,3 @@ class GraphConstructor:
             others = self._colocated.get(node.properties)
             if others:
                 check_colocation(node, node.name.removeprefix(self._prefix), others, nodes)
-
-
-def _located(error: OpError, node_def: NodeDef) -> OpError:
-    return error if error.node is not None else error.located(node_def.name, error.op or node_def.op, error.user_line)

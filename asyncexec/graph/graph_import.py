@@ -10,7 +10,7 @@ from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.tensor_id import CONTROL_SLOT, TensorId, parse_tensor_name
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_constructor import GraphConstructor
-from asyncexec.graph.import_checks import colocated_with
+from asyncexec.graph.import_checks import RUNTIME_OPS, colocated_with
 from asyncexec.graph.node import Node, SourceLine, Tensor
 from asyncexec.process.gc_pause import paused_gc
 
@@ -76,7 +76,7 @@ def import_stage(
         input_map=mapped,
         control_dependencies=after,
         return_elements=return_elements or (),
-        allowed_ops=allowed_ops,
+        allowed_ops=(*allowed_ops, *RUNTIME_OPS) if is_partition else allowed_ops,
         uniquify_names=uniquify_names,
         source_line=source_line,
         is_partition=is_partition,

@@ -100,9 +100,12 @@ def merged_versions(ours: VersionDef, theirs: VersionDef) -> VersionDef:
     )
 
 
-def check_names(names: Collection[str], prefix: str) -> None:
-    """InvalidArgumentError unless nodes may be called *names*, below *prefix*."""
-    bad = first_invalid_node_name(names)
+def check_names(names: Collection[str], prefix: str, *, is_partition: bool = False) -> None:
+    """InvalidArgumentError unless nodes may be called *names*, below *prefix*.
+
+    Nodes that stages have made, as there are in a partition, may have names that users' nodes cannot have.
+    """
+    bad = first_invalid_node_name([name.lstrip("_") for name in names] if is_partition else names)
     if bad is not None:
         raise InvalidArgumentError(
             f"Node {bad[:100]!r}: the node name is invalid",
