@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -18,8 +19,10 @@ from starlette.routing import Route
 from asyncexec.framework.errors import UnavailableError
 from asyncexec.framework.spans import Hook
 from asyncexec.graph.graph import Graph
+from asyncexec.service.held_bytes import SMALL_BYTES
 from asyncexec.service.http.front import MAX_BODY_BYTES, asked_to_infer, http_app
 from asyncexec.service.http.hosts import Hosts
+from asyncexec.service.http.infer import Answer, Rest
 from asyncexec.service.http.observer import HttpExchange, counted
 from asyncexec.service.http.openapi import document
 from asyncexec.service.http.websocket import WebSockets, deny
@@ -72,6 +75,7 @@ class InferenceApp:
         self.shared_memory: SharedMemory = SharedMemory(max_body_bytes if shared_memory else None)
         self.telemetry: Telemetry = Telemetry(hooks, trace_file)
         self._tokens = Tokens(tokens)
+        self._max_small_bytes = min(SMALL_BYTES, max_body_bytes)
         self._metrics = Metrics(repository, self.telemetry)
         self._description = orjson.dumps(document(has_tokens=bool(tokens)))
         self._sockets = WebSockets(repository, max_body_bytes, self.shared_memory)
@@ -148,12 +152,6 @@ class InferenceApp:
                 refused = JSONResponse({"error": "a page of another site may not ask for this"}, 403)
                 await refused(scope, receive, send)
                 return
-            if self._has_started and not self.telemetry.is_watching and not self._tokens:
-                asked = asked_to_infer(scope)
-                if asked is not None:
-                    answer = self._routes.infer.answer(*asked, scope, receive, send)
-                    await counted(self.telemetry, answer, scope, receive, send)
-                    return
             exchange = HttpExchange(self.telemetry, scope, receive, send)
             try:
                 await self._answer(scope, exchange.receive, exchange.send)
@@ -166,6 +164,24 @@ class InferenceApp:
             await self._live(receive, send)
         else:
             await self._answer(scope, receive, send)
+
+    def begin(self, scope: Scope, body: bytes) -> Answer | Rest | None:
+        """What answers a request that has come with its small *body*, or what is left to do for that.
+
+        None where the request is not the usual one, or is refused, or somebody wants to know more of it than counts:
+        then the app is to be called.  This is for servers that need no messages of ASGI.
+        """
+        asked = asked_to_infer(scope)
+        if asked is None or not self._has_started or self.telemetry.is_watching or len(body) > self._max_small_bytes:
+            return None
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if b"content-encoding" in headers or _CROSS_SITE in scope["headers"]:
+            return None
+        if self._tokens and not self._tokens.allow(headers.get(b"authorization")):
+            return None
+        if self._hosts is not None and not self._hosts.allow(scope["headers"]):
+            return None
+        return counted(self.telemetry, partial(self._routes.infer.begin, *asked, headers, body), scope, len(body))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))

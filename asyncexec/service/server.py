@@ -120,7 +120,7 @@ async def serving(
         listening = stack.enter_context(contextlib.closing(_listen(host, http_port)))
         stack.push_async_callback(app.close)
         certificate, key = (None, None) if tls is None else (tls.certificate, tls.key)
-        http = HttpServer(app, certificate, key, drain_s, max_body_bytes)
+        http = HttpServer(app, certificate, key, drain_s, max_body_bytes, app.begin)
         app.telemetry.num_connections = lambda: len(http.server_state.connections)
         remote, grpc_bound, guard = None, None, None
         if grpc_port is not None:

@@ -18,7 +18,7 @@ from asyncexec.service.begun import Begun
 from asyncexec.service.held_bytes import SMALL_BYTES, HeldBytes
 from asyncexec.service.off_loop import off_loop as off_loop
 
-_WORTH_COMPRESSING_BYTES: Final = 2**10
+WORTH_COMPRESSING_BYTES: Final = 2**10
 _FAST: Final = 1  # zlib's level
 _MOST_DIGITS: Final = 18
 _CODINGS: Final = ("gzip", "deflate")
@@ -114,7 +114,7 @@ def _has_zlib_header(body: bytes) -> bool:
 
 async def compressed(content: bytes, headers: Mapping[bytes, bytes]) -> tuple[bytes, str | None]:
     """*content*, and how it is coded, for a client that sent *headers*: compressed where it accepts that and gains."""
-    if len(content) <= _WORTH_COMPRESSING_BYTES:
+    if len(content) <= WORTH_COMPRESSING_BYTES:
         return content, None
     coding = _accepted(headers.get(b"accept-encoding", b"").decode("latin-1"))
     if coding is None:

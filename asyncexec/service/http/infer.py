@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
-from asyncexec.service.held_bytes import HeldBytes
-from asyncexec.service.http.body import compressed, off_loop, read_body
+from asyncexec.service.held_bytes import SMALL_BYTES, HeldBytes
+from asyncexec.service.http.body import WORTH_COMPRESSING_BYTES, compressed, off_loop, read_body
 from asyncexec.service.http.calls import unless_disconnected
-from asyncexec.service.http.codec import MAX_JSON_BYTES, EncodedResponse, decode_infer, encode_infer
+from asyncexec.service.http.codec import MAX_JSON_BYTES, EncodedResponse, InferCall, decode_infer, encode_infer
 from asyncexec.service.http.errors import error_response
-from asyncexec.service.http.observer import Answered
 from asyncexec.service.models.model import check_one_response
 from asyncexec.service.models.repository import ModelRepository
+from asyncexec.service.requests import InferResponse
 from asyncexec.service.shared_memory import SharedMemory
 
 _HEADER_LENGTH: Final = b"inference-header-content-length"
 _JSON: Final = (b"content-type", b"application/json")
 _BINARY: Final = (b"content-type", b"application/octet-stream")
+
+
+class Answer(NamedTuple):
+    """What a request is answered with."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    content: bytes
+
+
+Rest: TypeAlias = Callable[[Receive], Coroutine[Any, Any, Answer]]  # what is left to do for an answer
 
 
 class InferEndpoint:
@@ -43,37 +55,78 @@ class InferEndpoint:
         asked: Mapping[str, str] = scope["path_params"]
         await self.answer(asked["name"], asked.get("version", ""), scope, receive, send)
 
-    async def answer(self, name: str, version: str, scope: Scope, receive: Receive, send: Send) -> Answered:
+    async def answer(self, name: str, version: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request to the *version* of the model of that *name*; "" is the newest."""
-        with HeldBytes() as held:
-            return await self._answer(name, version, scope, receive, send, held)
-
-    async def _answer(
-        self, name: str, version: str, scope: Scope, receive: Receive, send: Send, held: HeldBytes
-    ) -> Answered:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        body = b""
+        with HeldBytes() as held:
+            try:
+                self._repository.model(name, version)  # an unknown one is refused before its inputs are read
+                most = self._max_body_bytes if _HEADER_LENGTH in headers else self._max_json_bytes
+                body = await read_body(headers, receive, most, self._body_timeout_s, held)
+                model = self._repository.model(name, version)
+                check_one_response(model, "HTTP end point")
+                with model.held():
+                    call = await off_loop(len(body), decode_infer, model, version, body, _told_length(headers))
+                    answer = await self.finish(call, headers, receive)
+            except Exception as error:
+                answer = refusal(error)
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+        await send({"type": "http.response.body", "body": answer.content})
+
+    def begin(self, name: str, version: str, headers: Mapping[bytes, bytes], body: bytes) -> Answer | Rest:
+        """What answers a request with these *headers* and the small *body*, or else what is left to do.
+
+        No task has to call this: it awaits nothing, and calls no function of users.
+        """
         try:
-            self._repository.model(name, version)  # an unknown one is refused before its inputs are read
-            length = headers.get(_HEADER_LENGTH)
-            most = self._max_json_bytes if length is None else self._max_body_bytes
-            body = await read_body(headers, receive, most, self._body_timeout_s, held)
             model = self._repository.model(name, version)
             check_one_response(model, "HTTP end point")
-            with model.held():
-                told = None if length is None else length.decode("latin-1")
-                call = await off_loop(len(body), decode_infer, model, version, body, told)
-                response = await unless_disconnected(receive, self._shared.infer(model, call.request))
-            encoded = await off_loop(response.num_bytes, encode_infer, call, response)
-            content, coding = await compressed(encoded.content, headers)
+            call = decode_infer(model, version, body, _told_length(headers))
+            response = model.answer_at_once(call.request) if call.request.shared_inputs is None else None
+            if response is None:
+                return partial(self.finish, call, headers)
+            if response.num_bytes > SMALL_BYTES:
+                return lambda _: _encoded(call, response, headers)
+            encoded = encode_infer(call, response)
+            if len(encoded.content) > WORTH_COMPRESSING_BYTES and b"accept-encoding" in headers:
+                return lambda _: _compressed(encoded, headers)
+            return Answer(200, _headers(encoded, encoded.content, None), encoded.content)
         except Exception as error:
-            refused = error_response(error)
-            await refused(scope, receive, send)
-            return refused.status_code, len(body), len(refused.body)
-        start = {"type": "http.response.start", "status": 200, "headers": _headers(encoded, content, coding)}
-        await send(start)
-        await send({"type": "http.response.body", "body": content})
-        return 200, len(body), len(content)
+            return refusal(error)
+
+    async def finish(self, call: InferCall, headers: Mapping[bytes, bytes], receive: Receive) -> Answer:
+        """What answers *call*, of a request with these *headers*; it ends when *receive* tells that its client has."""
+        try:
+            model = self._repository.model(call.request.model_name, call.request.model_version)
+            response = await unless_disconnected(receive, self._shared.infer(model, call.request))
+        except Exception as error:
+            return refusal(error)
+        return await _encoded(call, response, headers)
+
+
+async def _encoded(call: InferCall, response: InferResponse, headers: Mapping[bytes, bytes]) -> Answer:
+    """*response*, which answers *call*."""
+    try:
+        return await _compressed(await off_loop(response.num_bytes, encode_infer, call, response), headers)
+    except Exception as error:
+        return refusal(error)
+
+
+async def _compressed(encoded: EncodedResponse, headers: Mapping[bytes, bytes]) -> Answer:
+    content, coding = await compressed(encoded.content, headers)
+    return Answer(200, _headers(encoded, content, coding), content)
+
+
+def refusal(error: Exception) -> Answer:
+    """What tells the client of *error*."""
+    refused = error_response(error)
+    return Answer(refused.status_code, refused.raw_headers, bytes(refused.body))
+
+
+def _told_length(headers: Mapping[bytes, bytes]) -> str | None:
+    """What the client says of the length of the JSON, if it does."""
+    length = headers.get(_HEADER_LENGTH)
+    return None if length is None else length.decode("latin-1")
 
 
 def _headers(encoded: EncodedResponse, content: bytes, coding: str | None) -> list[tuple[bytes, bytes]]:

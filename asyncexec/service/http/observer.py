@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from asyncexec.framework.clock import monotonic_ns as now_ns
 from asyncexec.service.http.errors import CLIENT_CLOSED_REQUEST
+from asyncexec.service.http.infer import Answer, Rest
 from asyncexec.service.observing.access_log import log_call, trace_id_of
 from asyncexec.service.observing.call_record import CallRecord, end_call
 from asyncexec.service.observing.log_lines import ACCESS
@@ -20,8 +22,6 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
-Answered: TypeAlias = tuple[int, int, int]  # the status of an answer, and the bytes of the bodies that came and went
-
 _METHODS: Final = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"))
 _OK: Final = 200
 _OTHER: Final = "_OTHER"
@@ -30,11 +30,7 @@ _NO_FAULTS: Final = (501, 503, 504)  # ... but for what it cannot do, refuses to
 
 
 class HttpExchange:
-    """A call over HTTP, which *telemetry* is told of: what goes to and fro, from its begin to its end().
-
-    Args:
-        begin_ns: when a call began that has been answered, and of which only a fault is told.
-    """
+    """A call over HTTP, which *telemetry* is told of: what goes to and fro, from its begin to its end()."""
 
     __slots__ = (
         "_begin_ns",
@@ -49,17 +45,15 @@ class HttpExchange:
         "status",
     )
 
-    def __init__(
-        self, telemetry: Telemetry, scope: Scope, receive: Receive, send: Send, *, begin_ns: int | None = None
-    ) -> None:
+    def __init__(self, telemetry: Telemetry, scope: Scope, receive: Receive, send: Send) -> None:
         self._telemetry = telemetry
         self._scope = scope
         self._receive = receive
         self._send = send
         self.status = self.bytes_in = self.bytes_out = 0
         telemetry.counts.http.under_way += 1
-        self._is_watched = begin_ns is None and telemetry.begin_call()
-        self._begin_ns = now_ns() if begin_ns is None else begin_ns
+        self._is_watched = telemetry.begin_call()
+        self._begin_ns = now_ns()
         spans = telemetry.spans if self._is_watched else None
         self._span = None if spans is None else spans.begin(_method(scope), _carrier(scope), _begun(scope))
 
@@ -88,7 +82,7 @@ class HttpExchange:
         counts.under_way -= 1
         counts.note(status, self.bytes_in, self.bytes_out)
         if self._is_watched or status >= _FAULTS:
-            self._tell(call, is_fault=status >= _FAULTS and status not in _NO_FAULTS)
+            self._tell(call, is_fault=_is_fault(status))
 
     def _tell(self, call: CallRecord | None, *, is_fault: bool) -> None:
         scope, span, status = self._scope, self._span, self.status
@@ -96,43 +90,62 @@ class HttpExchange:
             _end(span, scope, status, {} if call is None else call.attributes())
         if (self._is_watched or is_fault) and ACCESS.isEnabledFor(logging.WARNING if is_fault else logging.INFO):
             trace_id = span.trace_id if span is not None else trace_id_of(_carrier(scope))
-            log_call(call, _fields(scope, self, trace_id), now_ns() - self._begin_ns, is_fault=is_fault)
+            fields = _fields(scope, status, self.bytes_in, self.bytes_out, trace_id)
+            log_call(call, fields, now_ns() - self._begin_ns, is_fault=is_fault)
 
 
-async def counted(
-    telemetry: Telemetry, answer: Coroutine[Any, Any, Answered], scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Await *answer*, of a call of which only its counts are told, and that it failed by a fault of the service.
+def counted(telemetry: Telemetry, begin: Callable[[], Answer | Rest], scope: Scope, bytes_in: int) -> Answer | Rest:
+    """What *begin* gives for a call, of which only its counts are told, and if it fails by a fault of the service."""
+    begin_ns = now_ns()
+    found = begin()
+    if not isinstance(found, Answer):
+        return partial(_finish, telemetry, found, scope, bytes_in, begin_ns)
+    _note(telemetry, scope, found.status, bytes_in, len(found.content), begin_ns)
+    return found
 
-    That takes less time than an HttpExchange.
-    """
-    counts, begin_ns = telemetry.counts.http, now_ns()
-    counts.under_way += 1
-    status, bytes_in, bytes_out = _FAULTS, 0, 0
+
+async def _finish(
+    telemetry: Telemetry, rest: Rest, scope: Scope, bytes_in: int, begin_ns: int, receive: Receive
+) -> Answer:
+    """What *rest* gives; it is told of as by counted()."""
+    telemetry.counts.http.under_way += 1
+    status, bytes_out = _FAULTS, 0
     try:
-        status, bytes_in, bytes_out = await answer
+        answer = await rest(receive)
+        status, bytes_out = answer.status, len(answer.content)
+        return answer
     except asyncio.CancelledError:
         status = CLIENT_CLOSED_REQUEST
         raise
     finally:
-        counts.under_way -= 1
-        if status == _OK:
-            counts.note(status, bytes_in, bytes_out)
-        else:
-            exchange = HttpExchange(telemetry, scope, receive, send, begin_ns=begin_ns)
-            exchange.status, exchange.bytes_in, exchange.bytes_out = status, bytes_in, bytes_out
-            exchange.end()
+        telemetry.counts.http.under_way -= 1
+        _note(telemetry, scope, status, bytes_in, bytes_out, begin_ns)
 
 
-def _fields(scope: Scope, exchange: HttpExchange, trace_id: str) -> dict[str, Any]:
+def _note(telemetry: Telemetry, scope: Scope, status: int, bytes_in: int, bytes_out: int, begin_ns: int) -> None:
+    """A call that nobody watched has ended."""
+    telemetry.counts.http.note(status, bytes_in, bytes_out)
+    if status == _OK:
+        return
+    call = end_call()
+    if _is_fault(status) and ACCESS.isEnabledFor(logging.WARNING):
+        fields = _fields(scope, status, bytes_in, bytes_out, trace_id_of(_carrier(scope)))
+        log_call(call, fields, now_ns() - begin_ns, is_fault=True)
+
+
+def _is_fault(status: int) -> bool:
+    return status >= _FAULTS and status not in _NO_FAULTS
+
+
+def _fields(scope: Scope, status: int, bytes_in: int, bytes_out: int, trace_id: str) -> dict[str, Any]:
     client = scope.get("client")
     return {
         "protocol": "http",
         "method": _method(scope),
         "route": _route(scope) or scope["path"],
-        "status": exchange.status,
-        "bytes_in": exchange.bytes_in,
-        "bytes_out": exchange.bytes_out,
+        "status": status,
+        "bytes_in": bytes_in,
+        "bytes_out": bytes_out,
         "client": client[0] if client else "",
         "trace_id": trace_id,
     }

@@ -10,20 +10,21 @@ import socket
 import ssl
 import struct
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import httptools
 import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
 from asyncexec.service.http.connections import WatchedReader, WebSocketProtocol
 from asyncexec.service.http.errors import error_response
+from asyncexec.service.http.infer import Answer, Rest
 
 _MOST_HEAD_BYTES: Final = 2**16  # of a request: its line and its headers
 _PIECE_BYTES: Final = 2**14
@@ -36,6 +37,9 @@ _SO_ATTACH_FILTER: Final = 26  # Linux; Python has no name for it
 _DROP_ALL: Final = struct.pack("HBBI", 6, 0, 0, 0)  # a filter of packets: return 0, the bytes to keep
 
 
+Begin: TypeAlias = Callable[[Any, bytes], Answer | Rest | None]  # takes the scope and the body of a request
+
+
 class _Forgotten(list[tuple[bytes, bytes]]):
     """Where the headers go that follow a chunked body: nobody is to be told them as if they had come before it."""
 
@@ -44,6 +48,7 @@ class _Forgotten(list[tuple[bytes, bytes]]):
 
 
 _FORGOTTEN: Final = _Forgotten()
+_CLOSE: Final = (b"connection", b"close")
 
 
 class _Flow(FlowControl):
@@ -76,7 +81,13 @@ class BoundedProtocol(WatchedReader, HttpToolsProtocol):
     _read_bytes: int = 0  # of it
     _has_got_further: bool = False  # by it
     _running: RequestResponseCycle | None = None
+    _is_reading: bool = False
+    _arriving: RequestResponseCycle | None = None  # what is read now belongs to it
     _timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *, begin: Begin | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._begin = begin
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -101,10 +112,13 @@ class BoundedProtocol(WatchedReader, HttpToolsProtocol):
 
     def _take(self, data: bytes) -> None:
         self._next_data, self._read_bytes, self._has_got_further = data, len(data), False
+        self._is_reading = True
         while self._next_data:
             self._data, self._next_data = self._next_data, b""
             super().data_received(self._data)
-        self._data = b""
+        self._data, self._is_reading = b"", False
+        if self._arriving is not None:
+            self._begin_arriving()
         self._idle_bytes = 0 if self._has_got_further else self._idle_bytes + len(data)
         if self._idle_bytes > _MOST_HEAD_BYTES:
             self.transport.close()
@@ -163,8 +177,52 @@ class BoundedProtocol(WatchedReader, HttpToolsProtocol):
             self.flow.pause_reading()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Begin to answer; a request that is being read begins when what has come is read: then it may be complete."""
         self._running = cycle
+        if self._is_reading and not self._arriving:
+            self._arriving = cycle
+        else:
+            super()._start_asgi_task(cycle, partial(_answer, app, cycle))
+
+    def _begin_arriving(self) -> None:
+        cycle, self._arriving = self._arriving, None
+        assert cycle is not None
+        app = self.app
+        if self._begin is not None and not (
+            cycle.more_body or cycle.waiting_for_100_continue or self.flow.write_paused or self.transport.is_closing()
+        ):
+            found = self._begin(cycle.scope, bytes(cycle.body))
+            if isinstance(found, Answer):
+                self._send(cycle, found)
+                return
+            if found is not None:
+                app = partial(self._finish, cycle, found)
         super()._start_asgi_task(cycle, partial(_answer, app, cycle))
+
+    async def _finish(self, cycle: RequestResponseCycle, rest: Rest, _scope: Any, receive: Any, _send: Any) -> None:
+        """Send what *rest* answers."""
+        answer = await rest(receive)
+        if cycle.flow.write_paused and not cycle.disconnected:
+            await cycle.flow.drain()
+        if not cycle.disconnected:
+            self._send(cycle, answer)
+
+    def _send(self, cycle: RequestResponseCycle, answer: Answer) -> None:
+        """Send *answer*, all of it at once: by messages of ASGI it would be sent in parts."""
+        cycle.response_started = cycle.response_complete = True
+        headers = cycle.default_headers + answer.headers
+        if _CLOSE in headers:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            headers.append(_CLOSE)
+        lines = [STATUS_LINE[answer.status]]
+        for name, value in headers:
+            lines += name, b": ", value, b"\r\n"
+        lines += b"\r\n", answer.content
+        self.transport.write(b"".join(lines))
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
 
     def shutdown(self) -> None:
         """Close the connection if nothing is under way; what has arrived and has not been read is under way."""
@@ -202,16 +260,25 @@ class HttpServer(uvicorn.Server):
         certificate, key: files in PEM; None for clear text.
         drain_s: how long requests have to end.
         max_bytes: of a message of a WebSocket.
+        begin: begins to answer a request whose body has come, if it does not need *app* for that.
 
     Raises:
         InvalidArgumentError: the certificate or the key cannot be used.
     """
 
-    def __init__(self, app: Any, certificate: Path | None, key: Path | None, drain_s: float, max_bytes: int) -> None:
+    def __init__(
+        self,
+        app: Any,
+        certificate: Path | None,
+        key: Path | None,
+        drain_s: float,
+        max_bytes: int,
+        begin: Begin | None = None,
+    ) -> None:
         self._listening: list[socket.socket] = []
         config = uvicorn.Config(
             app,
-            http=BoundedProtocol,
+            http=partial(BoundedProtocol, begin=begin),  # type: ignore[arg-type]
             ws=WebSocketProtocol,
             ws_max_size=max_bytes,
             ws_per_message_deflate=False,

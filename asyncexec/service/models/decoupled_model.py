@@ -51,6 +51,7 @@ class DecoupledModel(Model):
     """
 
     is_decoupled = True
+    may_answer_at_once = False
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class DecoupledModel(Model):
         response = InferResponse(self.name, self.version, request.id, {})
         self._hold()
         try:
-            wanted, feeds = self._outputs(request.outputs), self._feeds(request)
+            wanted, feeds = self._checks.outputs(request.outputs), self._checks.feeds(request)
             ready_ns = since_ns = CLOCK.now_ns()
             async with aclosing(self._results(wanted, feeds, self._deadline_s(request))) as results:
                 async for values in results:
@@ -128,7 +129,7 @@ class DecoupledModel(Model):
             raise
         finally:
             self._let_go()
-        rows = self._num_rows(request)
+        rows = self._checks.num_rows(request)
         self.statistics.note_run(rows, infer_ns)
         times = begin_ns, ready_ns, ready_ns, ready_ns + infer_ns, CLOCK.now_ns(), rows
         self._note_success(rows, times, trace, response)

@@ -80,6 +80,8 @@ class EnsembleModel(Model):
         steps: the names and versions of the models that it calls; version "" is the newest.
     """
 
+    may_answer_at_once = False
+
     def __init__(self, *args: Any, steps: list[tuple[str, str]], find: Find, **options: Any) -> None:
         super().__init__(*args, **options)
         self.steps: list[tuple[str, str]] = steps

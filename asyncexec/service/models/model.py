@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from asyncexec.compilation.shared_inputs import is_user_function
-from asyncexec.framework.clock import CLOCK
+from asyncexec.framework.clock import monotonic_ns as now_ns
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.spans import Hook
 from asyncexec.framework.step_stats import RunMetadata
@@ -22,13 +22,15 @@ from asyncexec.service.models.classes import Labels, classified
 from asyncexec.service.models.outputs import as_output
 from asyncexec.service.models.queueing import AnswersInOrder, RequestQueues
 from asyncexec.service.models.recent_calls import RecentCalls
+from asyncexec.service.models.request_checks import RequestChecks, rows_of
 from asyncexec.service.models.response_cache import ResponseCache, content_key
-from asyncexec.service.models.signature import Signature, TensorSpec, missing_inputs
+from asyncexec.service.models.signature import Signature, TensorSpec
 from asyncexec.service.models.statistics import KNOWN, CallTimes, ModelStatistics
 from asyncexec.service.observing.call_record import current_call, failed_call
 from asyncexec.service.observing.traces import Trace
 from asyncexec.service.requests import InferRequest, InferResponse, InferTensor, OutputOptions
 from asyncexec.session.admission import last_wait_ns
+from asyncexec.session.compiled_calls import NotCalledError
 from asyncexec.session.direct_session import Session
 from asyncexec.session.session_config import RunOptions, SessionConfig
 
@@ -58,9 +60,11 @@ class Model:
         statistics: what it has done.
         recent: what its last calls were like.
         is_decoupled: whether it may answer a call with none or several responses.
+        may_answer_at_once: whether there may be calls that need nothing but a run of its graph.
     """
 
     is_decoupled: bool = False
+    may_answer_at_once: bool = True
 
     def __init__(
         self,
@@ -94,7 +98,7 @@ class Model:
         )
         self.session: Session = Session(graph, session_config, hooks=hooks)
         self._is_limited = count is not None
-        self._all_outputs = list(signature.outputs.values())
+        self._checks = RequestChecks(name, signature, self._most_rows)
         self._held = _Held(self)
         self._num_calls = 0  # under way; a session that counts them itself takes longer for each
         self._has_ended: asyncio.Event | None = None
@@ -103,6 +107,35 @@ class Model:
         if batching is not None and config.max_batch_size > 1:
             inputs, outputs = self._tensors()
             self._batches = Batches(self, inputs, outputs, batching, count or 1, hooks)
+        runs_alone = cache is None and self._batches is None and self._in_order is None
+        self._answers_at_once = runs_alone and self.may_answer_at_once
+
+    def answer_at_once(self, request: InferRequest) -> InferResponse | None:
+        """The answer to *request* if nothing has to be awaited for it, else None: infer() gives it.
+
+        Raises:
+            OpError: as of infer().
+        """
+        is_plain = self._answers_at_once and request.output_options is None and self._queues.options(request) is None
+        if not is_plain or current_call.get() is not None:
+            return None
+        begin_ns, ready_ns = now_ns(), 0
+        try:
+            wanted, feeds = self._checks.outputs(request.outputs), self._checks.feeds(request)
+            ready_ns = now_ns()
+            values = self.session._call([spec.tensor for spec in wanted], feeds)
+            ran_ns = now_ns()
+            outputs = {spec.name: as_output(spec, value) for spec, value in zip(wanted, values, strict=True)}
+        except NotCalledError:
+            return None
+        except BaseException as error:
+            self._note_failure(begin_ns, error, None, has_begun=ready_ns > 0)
+            raise
+        response = InferResponse(self.name, self.version, request.id, outputs)
+        rows = self._checks.num_rows(request)
+        self.statistics.note_run(rows, ran_ns - ready_ns)
+        self._note_success(rows, (begin_ns, ready_ns, ready_ns, ran_ns, now_ns(), rows), None, response)
+        return response
 
     async def infer(
         self, request: InferRequest, metadata: RunMetadata | None = None, *, is_part: bool = False
@@ -119,14 +152,16 @@ class Model:
             DeadlineExceededError: it took longer than it allows.
             OpError: what the graph raises.
         """
-        begin_ns, ready_ns = CLOCK.now_ns(), 0
+        if metadata is None and not is_part and (found := self.answer_at_once(request)) is not None:
+            return found
+        begin_ns, ready_ns = now_ns(), 0
         call = None if is_part else current_call.get()
         trace = None if call is None else call.begin_inference(self.name, self.version, request)
         self._num_calls += 1
         try:
-            wanted = self._outputs(request.outputs)
-            feeds = self._feeds(request)
-            ready_ns = CLOCK.now_ns()
+            wanted = self._checks.outputs(request.outputs)
+            feeds = self._checks.feeds(request)
+            ready_ns = now_ns()
             is_alone = metadata is not None
             if trace is not None and not is_alone:
                 metadata = trace.metadata
@@ -141,8 +176,8 @@ class Model:
         finally:
             self._let_go()
         response = InferResponse(self.name, self.version, request.id, outputs)
-        times = begin_ns, ready_ns, begun_ns, ran_ns, CLOCK.now_ns(), run_rows
-        self._note_success(self._num_rows(request), times, trace, response)
+        times = begin_ns, ready_ns, begun_ns, ran_ns, now_ns(), run_rows
+        self._note_success(self._checks.num_rows(request), times, trace, response)
         return response
 
     def _note_success(
@@ -158,11 +193,11 @@ class Model:
         self, begin_ns: int, error: BaseException, trace: Trace | None, *, has_begun: bool, is_part: bool = False
     ) -> None:
         """A call failed with *error*; *has_begun* if its inputs were found to be right."""
-        now_ns = CLOCK.now_ns()
+        ended_ns = now_ns()
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
-            self.statistics.note_cancelled(now_ns - begin_ns)
+            self.statistics.note_cancelled(ended_ns - begin_ns)
             return
-        self.statistics.note_failure(now_ns - begin_ns, error, has_begun=has_begun)
+        self.statistics.note_failure(ended_ns - begin_ns, error, has_begun=has_begun)
         self.recent.note_failure(error)
         if not is_part:
             failed_call().name_model(self.name, self.version)
@@ -234,13 +269,14 @@ class Model:
 
     async def warm_up(self) -> None:
         """Run what the config says it should be warmed up by."""
+        spec_of = self._checks.spec_of
         for sample in self.config.model_warmup:
             inputs = {
-                name: InferTensor(self._spec_of(name, "input").datatype, self._sample(name, each, sample.batch_size))
+                name: InferTensor(spec_of(name, "input").datatype, self._sample(name, each, sample.batch_size))
                 for name, each in sample.inputs.items()
             }
             for _ in range(max(1, sample.count)):
-                await self._warm(self._feeds(InferRequest(self.name, inputs)))
+                await self._warm(self._checks.feeds(InferRequest(self.name, inputs)))
         self.statistics = self._no_statistics()
 
     def _no_statistics(self) -> ModelStatistics:
@@ -293,11 +329,11 @@ class Model:
         options: RunOptions | None,
         metadata: RunMetadata | None,
     ) -> Run:
-        begin_ns = CLOCK.now_ns()
+        begin_ns = now_ns()
         inputs = {tensor.name: array for tensor, array in feeds.items()}
         size = sum(array.nbytes for array in inputs.values())
         key = await off_loop(size, lambda: content_key(inputs, [spec.name for spec in wanted]))
-        known_ns = CLOCK.now_ns()
+        known_ns = now_ns()
         made: list[Run] = []
 
         async def run(shared: RunOptions | None) -> Sequence[Any]:
@@ -309,7 +345,7 @@ class Model:
             self.statistics.cache_miss.add(known_ns - begin_ns)
             return made[0]
         self.statistics.cache_hit.add(known_ns - begin_ns)
-        begun_ns = begin_ns + CLOCK.now_ns() - known_ns  # it has waited where another call was under way
+        begun_ns = begin_ns + now_ns() - known_ns  # it has waited where another call was under way
         return values, begun_ns, begun_ns, KNOWN
 
     def _run(
@@ -323,7 +359,7 @@ class Model:
     ) -> Coroutine[Any, Any, Run]:
         if self._batches is not None and not is_alone and self._batches.takes(feeds):
             return self._batches.run(wanted, feeds, options, metadata)
-        rows = 1 if self._most_rows <= 0 else _num_rows(feeds.values())
+        rows = 1 if self._most_rows <= 0 else rows_of(feeds.values())
         return self.run_graph([spec.tensor for spec in wanted], feeds, rows, options, metadata)
 
     async def run_graph(
@@ -337,77 +373,13 @@ class Model:
         """A run of its session, of *rows* rows; it begins when it is its turn."""
         if metadata is not None:
             options = traced(options)
-        begun_ns = CLOCK.now_ns()
+        begun_ns = now_ns()
         values: Sequence[Any] = await self.session.run(fetches, feeds, options=options, metadata=metadata)
-        ran_ns = CLOCK.now_ns()
+        ran_ns = now_ns()
         if self._is_limited:
             begun_ns += last_wait_ns()
         self.statistics.note_run(rows, ran_ns - begun_ns)
         return values, begun_ns, ran_ns, rows
-
-    def _outputs(self, names: Sequence[str] | None) -> Sequence[TensorSpec]:
-        if not names:
-            return self._all_outputs
-        if len(set(names)) < len(names):
-            raise InvalidArgumentError(f"output '{max(names, key=names.count)}' already exists in request")
-        return [self._spec_of(name, "output") for name in names]
-
-    def _spec_of(self, name: str, role: str) -> TensorSpec:
-        specs = self.signature.inputs if role == "input" else self.signature.outputs
-        spec = specs.get(name)
-        if spec is None:
-            known = ", ".join(specs) or "none"
-            raise InvalidArgumentError(
-                f"unexpected inference {role} '{name}' for model '{self.name}'", hint=f"allowed {role}s are: {known}"
-            )
-        return spec
-
-    def _feeds(self, request: InferRequest) -> dict[Tensor[Any], NDArray[Any]]:
-        """What *request* feeds, checked."""
-        specs, given = self.signature.inputs, request.inputs
-        feeds: dict[Tensor[Any], NDArray[Any]] = {}
-        for name, (datatype, array, _) in given.items():
-            spec = specs.get(name) or self._spec_of(name, "input")
-            if datatype != spec.datatype:
-                raise InvalidArgumentError(
-                    f"inference input '{name}' data-type is '{datatype}', but model '{self.name}' expects "
-                    f"'{spec.datatype}'"
-                )
-            shape = array.shape
-            if not spec.takes(shape):
-                expected, got = (",".join(map(str, sizes)) for sizes in (spec.shape or (), shape))
-                raise InvalidArgumentError(
-                    f"unexpected shape for input '{name}' for model '{self.name}'. Expected [{expected}], got [{got}]."
-                )
-            feeds[spec.tensor] = array if spec.inner_shape is None else spec.to_graph(array)
-        if len(given) < len(specs):
-            self._check_missing(given)
-        if self._most_rows > 0:
-            self._check_rows(request)
-        return feeds
-
-    def _check_missing(self, given: Collection[str]) -> None:
-        specs = self.signature.inputs
-        missing = [name for name, spec in specs.items() if name not in given and not spec.is_optional]
-        if missing:
-            raise missing_inputs(self.name, specs, given, missing)
-
-    def _check_rows(self, request: InferRequest) -> None:
-        limit = self._most_rows
-        sizes = {name: value.array.shape[:1] for name, value in request.inputs.items()}
-        if len(set(sizes.values())) > 1:
-            told = ", ".join(f"{name} has {list(size)}" for name, size in sizes.items())
-            raise InvalidArgumentError(f"inputs of model '{self.name}' differ in their batch size: {told}")
-        rows = self._num_rows(request)
-        if rows > limit:
-            raise InvalidArgumentError(
-                f"inference request batch-size must be <= {limit} for '{self.name}', and is {rows}"
-            )
-
-    def _num_rows(self, request: InferRequest) -> int:
-        if self._most_rows <= 0:
-            return 1
-        return _num_rows(value.array for value in request.inputs.values())
 
     def _deadline_s(self, request: InferRequest) -> float | None:
         options = self._queues.options(request)
@@ -415,16 +387,12 @@ class Model:
 
     def _sample(self, name: str, each: Any, rows: int) -> NDArray[Any]:
         shape = [*([max(1, rows)] if self.config.max_batch_size > 0 else []), *each.dims]
-        dtype = self._spec_of(name, "input").tensor.dtype.base_dtype.as_numpy_dtype
+        dtype = self._checks.spec_of(name, "input").tensor.dtype.base_dtype.as_numpy_dtype
         if min(shape, default=1) < 0 or np.prod([*shape], dtype=object) > _MOST_WARM:
             raise InvalidArgumentError(f"model '{self.name}' cannot be warmed up with '{name}' of the shape {shape}")
         if dtype.kind == "O":
             return np.full(shape, b"", object)
         return np.zeros(shape, dtype)
-
-
-def _num_rows(arrays: Iterable[NDArray[Any]]) -> int:
-    return next((array.shape[0] for array in arrays if array.ndim), 1)
 
 
 class _Held:

@@ -35,6 +35,8 @@ class SequenceModel(Model):
     A call that fails or is cancelled leaves the states as they were.
     """
 
+    may_answer_at_once = False
+
     def __init__(
         self,
         name: str,
@@ -82,7 +84,7 @@ class SequenceModel(Model):
         is_alone: bool,
     ) -> Run:
         place = place_of(request)
-        if self._num_rows(request) > 1:
+        if self._checks.num_rows(request) > 1:
             raise InvalidArgumentError(
                 f"inference request to model '{self.name}' must specify batch-size 1 due to requirements of sequence "
                 "batcher"
