@@ -7,6 +7,7 @@ connection with the processor time that the process has used, in nanoseconds.  I
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -219,6 +220,8 @@ async def main(make: Callable[[], Any], is_over: Callable[[], Awaitable[object]]
         writer.close()
 
     async with make() as ports, await asyncio.start_server(tell, "127.0.0.1", 0) as clock:
+        gc.collect()
+        gc.freeze()  # as ``asyncexec serve`` does when all is loaded
         print(*ports, clock.sockets[0].getsockname()[1], flush=True)
         await is_over()
 

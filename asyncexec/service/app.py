@@ -6,7 +6,6 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -16,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from asyncexec.framework.clock import monotonic_ns as now_ns
 from asyncexec.framework.errors import UnavailableError
 from asyncexec.framework.spans import Hook
 from asyncexec.graph.graph import Graph
@@ -175,13 +175,15 @@ class InferenceApp:
         if asked is None or not self._has_started or self.telemetry.is_watching or len(body) > self._max_small_bytes:
             return None
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        if b"content-encoding" in headers or _CROSS_SITE in scope["headers"]:
+        if b"content-encoding" in headers or headers.get(_CROSS_SITE[0]) == _CROSS_SITE[1]:
             return None
         if self._tokens and not self._tokens.allow(headers.get(b"authorization")):
             return None
         if self._hosts is not None and not self._hosts.allow(scope["headers"]):
             return None
-        return counted(self.telemetry, partial(self._routes.infer.begin, *asked, headers, body), scope, len(body))
+        begin_ns = now_ns()
+        found = self._routes.infer.begin(*asked, headers, body)
+        return counted(self.telemetry, found, scope, len(body), begin_ns)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))

@@ -55,6 +55,10 @@ _CODES: Final = {
 }
 _INTEGERS: Final = frozenset({int})
 _NUMBERS: Final = frozenset({int, float})
+# Of a datatype of numbers: the kinds of Python values that it takes, that code, and the dtype of numpy.
+_NUMERIC: Final = {
+    name: (_NUMBERS if code in "fd" else _INTEGERS, code, _DTYPES[name].as_numpy_dtype) for name, code in _CODES.items()
+}
 _MOST_DIMS: Final = 32
 _MOST_ELEMENTS: Final = 2**40  # more fit into no memory; products stay small integers
 _MOST_STRINGS: Final = 2**22  # each is an object, which takes more time and memory than its bytes do
@@ -124,7 +128,9 @@ def from_raw(tensor: str, datatype: str, shape: Sequence[int], data: bytes | mem
         raise InvalidArgumentError(
             f"input byte size mismatch for input '{tensor}': expected {expected}, got {len(data)}",
         )
-    array: NDArray[Any] = np.frombuffer(data, np_dtype, count).reshape(shape)
+    array: NDArray[Any] = np.frombuffer(data, np_dtype, count)
+    if len(shape) != 1:
+        array = array.reshape(shape)
     if dtype is types.bool and array.view(np.uint8).max(initial=0) > 1:
         raise InvalidArgumentError(f"input '{tensor}' is BOOL and has bytes other than 0 and 1")
     return array
@@ -196,13 +202,14 @@ def _flat(tensor: str, data: Any) -> list[Any]:
 def _elements(tensor: str, datatype: str, dtype: DType, flat: list[Any]) -> NDArray[Any]:
     """*flat* as an array, where nothing is lost by that but the precision of floats."""
     found = set(map(type, flat))
-    code = _CODES.get(datatype)
-    if code is not None:
-        if not found <= (_NUMBERS if code in "fd" else _INTEGERS):
+    numeric = _NUMERIC.get(datatype)
+    if numeric is not None:
+        kinds, code, np_dtype = numeric
+        if not found <= kinds:
             raise _mismatch(tensor, datatype)
         try:
             # It looks at the limits of integers; a float that is too large is inf, as in JSON of other libraries.
-            return np.frombuffer(typed_array(code, flat), dtype.as_numpy_dtype)
+            return np.frombuffer(typed_array(code, flat), np_dtype)
         except OverflowError:
             raise InvalidArgumentError(f"input '{tensor}' has elements that {datatype} cannot hold") from None
     if not found <= ({bool} if dtype is types.bool else {str, bytes}):

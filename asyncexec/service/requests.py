@@ -110,4 +110,7 @@ class InferResponse(NamedTuple):
     @property
     def num_bytes(self) -> int:
         """The size of all tensors."""
-        return sum([tensor.array.nbytes for tensor in self.outputs.values()])
+        total = 0
+        for tensor in self.outputs.values():
+            total += tensor.array.nbytes
+        return total

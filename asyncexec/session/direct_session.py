@@ -33,7 +33,6 @@ from asyncexec.session.call_arguments import (
     feed_tensors,
     target_nodes,
 )
-from asyncexec.session.compiled_calls import NotCalledError
 from asyncexec.session.deadline import within
 from asyncexec.session.executor_cache import ExecutorCache
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_in_slices
@@ -46,7 +45,7 @@ from asyncexec.session.session_config import RunOptions, SessionConfig
 from asyncexec.session.session_loop import SessionLoop
 from asyncexec.session.shown import ShownSession
 from asyncexec.session.statistics import SessionStatistics, statistics_of
-from asyncexec.session.step_runner import StepRunner
+from asyncexec.session.step_runner import NotCalledError, StepRunner
 from asyncexec.session.steps_under_way import StepsUnderWay
 from asyncexec.session.workers import Cluster
 

@@ -13,13 +13,16 @@ from asyncexec.framework.cooperative import run_in_slices
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.spans import Spans, leave_step
 from asyncexec.framework.step_stats import RunMetadata, begin_trace, end_trace
-from asyncexec.session.compiled_calls import call_plan
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.large_feeds import LargeFeedError
 from asyncexec.session.run_metadata import fill_metadata
 from asyncexec.session.session_config import RunOptions
 from asyncexec.session.session_loop import SessionLoop
 from asyncexec.session.steps_under_way import StepsUnderWay
+
+
+class NotCalledError(Exception):
+    """The plan is none that can be called: nothing has run."""
 
 
 class StepRunner:
@@ -52,15 +55,38 @@ class StepRunner:
         self._check_open = check_open
 
     def call(self, prepared: ExecutorsAndKeys, values: Collection[Any], options: RunOptions | None = None) -> Any:
-        """The caller's nest, by the plan that is one plain function; see ``call_plan``."""
+        """The caller's nest, by the plan that is one plain function: no task, no step, no suspension.
+
+        Raises:
+            LargeFeedError: a value takes long to convert; nothing has run.
+            NotCalledError: the step is to be started; nothing has run.
+            OpError: what the step failed with.
+        """
+        plan = prepared.tier.plain
+        if plan is None:
+            raise NotCalledError
         if asyncio.get_running_loop() is not self._loop.current:
             self._loop.enter()
+        feeds = prepared.convert(values)
+        counts = self._counts
         span = self._spans.enter_step() if prepared.tells_step else None
         try:
-            return call_plan(prepared, values, self._counts, options)
+            fetched = plan.call(feeds)
+        except OpError as error:
+            counts.failed += 1
+            raise explained(error, prepared) from error.__cause__
+        except BaseException:
+            counts.failed += 1
+            raise
         finally:
             if span is not None:
                 leave_step(span)
+        if fetched is None:
+            prepared.tier.plain = None
+            raise NotCalledError
+        counts.completed += 1
+        prepared.tier.note_compiled_run(plan)
+        return prepared.result(fetched, options)
 
     async def run(
         self,

@@ -38,6 +38,7 @@ HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 MAX_JSON_BYTES: Final = 16 * 2**20
 
 _MOST_DIGITS: Final = 18
+_OF_PARAMETERS: Final = (str, int, bool, float)
 _KINDS: Final[Mapping[type, str]] = {
     dict: "an object",
     list: "a list",
@@ -83,10 +84,12 @@ def decode_infer(model: Model, version: str, body: bytes, header_length: str | N
     if length == 0:
         return _decode_only_input(model, version, body)
     document = json_object(body if length == len(body) else memoryview(body)[:length])
-    parameters = _parameters(document, "parameters")
-    is_binary_by_default = optional(parameters, "binary_data_output", bool, "parameters") or False
-    if parameters:
-        parameters = {name: value for name, value in parameters.items() if name != "binary_data_output"}
+    parameters: dict[str, Parameter] = {}
+    is_binary_by_default = False
+    if document.get("parameters") is not None:
+        parameters = _parameters(document, "")
+        is_binary_by_default = optional(parameters, "binary_data_output", bool, "parameters") or False
+        parameters.pop("binary_data_output", None)
     outputs = optional(document, "outputs", list)
     options: dict[str, OutputOptions] = {}
     wanted = _outputs(outputs, options, is_binary_by_default=is_binary_by_default) if outputs else {}
@@ -97,7 +100,7 @@ def decode_infer(model: Model, version: str, body: bytes, header_length: str | N
         list(wanted) or None,
         version,
         optional(document, "id", str) or "",
-        parameters,
+        parameters or NO_PARAMETERS,
         shared or None,
         options or None,
     )
@@ -108,18 +111,22 @@ def encode_infer(call: InferCall, response: InferResponse) -> EncodedResponse:
     """The body that answers *call*; InvalidArgumentError where an output has to be binary and is not to be."""
     outputs: list[dict[str, Any]] = []
     raw: list[bytes] = []
-    for name, tensor in response.outputs.items():
-        output: dict[str, Any] = {"name": name, "datatype": tensor.datatype, "shape": tensor.array.shape}
-        if tensor.part is not None:
-            output["parameters"] = parameters_of_part(tensor.part)
-        elif call.is_binary.get(name, call.is_binary_by_default):
-            raw.append(to_raw(tensor.array))
-            output["parameters"] = {"binary_data_size": len(raw[-1])}
-        else:
-            output["data"] = to_json(name, tensor.array)
+    about = _about(response)
+    about["outputs"] = outputs
+    _, is_binary_by_default, is_binary = call
+    for name, (datatype, array, part) in response.outputs.items():
+        output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": array.shape}
         outputs.append(output)
-    head = orjson.dumps({**_about(response), "outputs": outputs})
-    return EncodedResponse(b"".join((head, *raw)), len(head) if raw else None)
+        if part is not None:
+            output["parameters"] = parameters_of_part(part)
+        elif is_binary.get(name, is_binary_by_default):
+            data = to_raw(array)
+            raw.append(data)
+            output["parameters"] = {"binary_data_size": len(data)}
+        else:
+            output["data"] = to_json(name, array)
+    head = orjson.dumps(about)
+    return EncodedResponse(b"".join((head, *raw)), len(head)) if raw else EncodedResponse(head, None)
 
 
 def decode_generate(model: Model, version: str, body: bytes) -> InferRequest:
@@ -190,21 +197,30 @@ def _inputs(described: Sequence[Any], data: memoryview, shared: dict[str, Shared
     inputs: dict[str, InferTensor] = {}
     place = 0
     for i, each in enumerate(described):
-        where = f"inputs[{i}]"
-        each = _checked(each, dict, where)
-        name, datatype = _required(each, "name", str, where), _required(each, "datatype", str, where)
-        shape = _required(each, "shape", list, where)
-        parameters = NO_PARAMETERS if each.get("parameters") is None else _parameters(each, f"{where}.parameters")
-        size = _binary_data_size(each, parameters, where) if parameters else None
+        if type(each) is not dict:
+            _checked(each, dict, f"inputs[{i}]")
+        name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
+        if not (type(name) is str and type(datatype) is str and type(shape) is list):
+            _check_described(each, f"inputs[{i}]")
         if name in inputs or name in shared:
             raise InvalidArgumentError(f"input '{name}' is there twice")
-        if parameters and (part := shared_part(name, parameters)) is not None:
-            if size is not None or each.get("data") is not None:
-                raise InvalidArgumentError(f"'{where}' has data, and names shared memory")
-            shared[name] = SharedInput(datatype, shape, part)
-            continue
+        size = None
+        if each.get("parameters") is not None:
+            where = f"inputs[{i}]"
+            parameters = _parameters(each, where)
+            size = parameters.get("binary_data_size")
+            if size is not None:
+                _check_binary_data_size(each, size, where)
+            if (part := shared_part(name, parameters)) is not None:
+                if size is not None or each.get("data") is not None:
+                    raise InvalidArgumentError(f"'{where}' has data, and names shared memory")
+                shared[name] = SharedInput(datatype, shape, part)
+                continue
         if size is None:
-            array = from_json(name, datatype, shape, _required(each, "data", list, where))
+            elements = each.get("data")
+            if type(elements) is not list:
+                _required(each, "data", list, f"inputs[{i}]")
+            array = from_json(name, datatype, shape, elements)
         elif 0 <= size <= len(data) - place:
             array = _aligned(from_raw(name, datatype, shape, data[place : place + size]))
             place += size
@@ -218,11 +234,18 @@ def _inputs(described: Sequence[Any], data: memoryview, shared: dict[str, Shared
     return inputs
 
 
-def _binary_data_size(each: dict[str, Any], parameters: Mapping[str, Parameter], where: str) -> int | None:
-    size = optional(parameters, "binary_data_size", int, f"{where}.parameters")
-    if size is not None and each.get("data") is not None:
+def _check_described(each: dict[str, Any], where: str) -> None:
+    """InvalidArgumentError where *each*, an input, has no name, datatype or shape, or one of another kind."""
+    _required(each, "name", str, where)
+    _required(each, "datatype", str, where)
+    _required(each, "shape", list, where)
+
+
+def _check_binary_data_size(each: dict[str, Any], size: Any, where: str) -> None:
+    if type(size) is not int:
+        _checked(size, int, f"{where}.parameters.binary_data_size")
+    if each.get("data") is not None:
         raise InvalidArgumentError(f"'{where}' has both 'data' and binary data")
-    return size
 
 
 def _outputs(
@@ -235,7 +258,7 @@ def _outputs(
         name = _required(_checked(each, dict, where), "name", str, where)
         if name in outputs:
             raise InvalidArgumentError(f"output '{name}' already exists in request")
-        parameters = _parameters(each, f"{where}.parameters")
+        parameters = _parameters(each, where)
         if parameters and (found := output_options(name, parameters)) is not None:
             options[name] = found
         is_binary = optional(parameters, "binary_data", bool, f"{where}.parameters")
@@ -243,15 +266,21 @@ def _outputs(
     return outputs
 
 
-def _parameters(owner: dict[str, Any], where: str) -> Mapping[str, Parameter]:
-    if owner.get("parameters") is None:
-        return NO_PARAMETERS
-    found: dict[str, Any] = _required(owner, "parameters", dict, where.rpartition(".")[0])
-    return {name: _parameter(value, f"{where}.{name}") for name, value in found.items()}
+def _parameters(owner: dict[str, Any], where: str) -> dict[str, Any]:
+    """The parameters of *owner*, which is at *where*."""
+    found: dict[str, Any] | None = owner.get("parameters")
+    if found is None:
+        return {}
+    if type(found) is not dict:
+        _checked(found, dict, _path(where, "parameters"))
+    for name, value in found.items():
+        if type(value) not in _OF_PARAMETERS:
+            _parameter(value, f"{_path(where, 'parameters')}.{name}")
+    return found
 
 
-def _parameter(value: Any, where: str) -> Parameter:
-    if not isinstance(value, (bool, int, float, str)):
+def _parameter(value: Any, where: str) -> Any:
+    if type(value) not in _OF_PARAMETERS:
         raise InvalidArgumentError(f"'{where}' is {_KINDS[type(value)]}, not a boolean, a number or a string")
     return value
 

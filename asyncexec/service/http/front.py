@@ -6,6 +6,7 @@ The routes read raw bytes and ignore the type of the content: clients send none,
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -39,8 +40,7 @@ MAX_BODY_BYTES: Final = 64 * 2**20
 BODY_TIMEOUT_S: Final = 60.0
 
 _OK, _UNAVAILABLE = 200, 503
-_NAME_AND_CALL: Final = 5  # parts of /v2/models/NAME/infer
-_VERSION_AND_CALL: Final = 7  # of /v2/models/NAME/versions/N/infer
+_INFER_PATH: Final = re.compile("/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 
 
 def http_app(
@@ -106,16 +106,12 @@ def asked_to_infer(scope: Scope) -> tuple[str, str] | None:
     """
     if scope["type"] != "http" or scope["method"] != "POST" or scope.get("root_path"):
         return None
-    parts: list[str] = scope["path"].split("/")
-    if parts[-1] != "infer" or parts[:3] != ["", "v2", "models"] or "" in parts[3:]:
+    found = _INFER_PATH.fullmatch(scope["path"])
+    if found is None:
         return None
-    if len(parts) == _NAME_AND_CALL:
-        scope["route"] = _INFER
-        return parts[3], ""
-    if len(parts) == _VERSION_AND_CALL and parts[4] == "versions":
-        scope["route"] = _INFER_VERSION
-        return parts[3], parts[5]
-    return None
+    name, version = found.groups("")
+    scope["route"] = _INFER_VERSION if version else _INFER
+    return name, version
 
 
 async def _refused(_: Request, error: Exception) -> Response:

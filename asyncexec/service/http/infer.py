@@ -86,10 +86,10 @@ class InferEndpoint:
             if response is None:
                 return partial(self.finish, call, headers)
             if response.num_bytes > SMALL_BYTES:
-                return lambda _: _encoded(call, response, headers)
+                return partial(_encoded, call, response, headers)
             encoded = encode_infer(call, response)
             if len(encoded.content) > WORTH_COMPRESSING_BYTES and b"accept-encoding" in headers:
-                return lambda _: _compressed(encoded, headers)
+                return partial(_compressed, encoded, headers)
             return Answer(200, _headers(encoded, encoded.content, None), encoded.content)
         except Exception as error:
             return refusal(error)
@@ -104,7 +104,9 @@ class InferEndpoint:
         return await _encoded(call, response, headers)
 
 
-async def _encoded(call: InferCall, response: InferResponse, headers: Mapping[bytes, bytes]) -> Answer:
+async def _encoded(
+    call: InferCall, response: InferResponse, headers: Mapping[bytes, bytes], _: Receive | None = None
+) -> Answer:
     """*response*, which answers *call*."""
     try:
         return await _compressed(await off_loop(response.num_bytes, encode_infer, call, response), headers)
@@ -112,7 +114,7 @@ async def _encoded(call: InferCall, response: InferResponse, headers: Mapping[by
         return refusal(error)
 
 
-async def _compressed(encoded: EncodedResponse, headers: Mapping[bytes, bytes]) -> Answer:
+async def _compressed(encoded: EncodedResponse, headers: Mapping[bytes, bytes], _: Receive | None = None) -> Answer:
     content, coding = await compressed(encoded.content, headers)
     return Answer(200, _headers(encoded, content, coding), content)
 

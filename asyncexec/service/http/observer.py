@@ -94,10 +94,8 @@ class HttpExchange:
             log_call(call, fields, now_ns() - self._begin_ns, is_fault=is_fault)
 
 
-def counted(telemetry: Telemetry, begin: Callable[[], Answer | Rest], scope: Scope, bytes_in: int) -> Answer | Rest:
-    """What *begin* gives for a call, of which only its counts are told, and if it fails by a fault of the service."""
-    begin_ns = now_ns()
-    found = begin()
+def counted(telemetry: Telemetry, found: Answer | Rest, scope: Scope, bytes_in: int, begin_ns: int) -> Answer | Rest:
+    """*found* for a call of which only its counts are told, and if it fails by a fault of the service."""
     if not isinstance(found, Answer):
         return partial(_finish, telemetry, found, scope, bytes_in, begin_ns)
     _note(telemetry, scope, found.status, bytes_in, len(found.content), begin_ns)

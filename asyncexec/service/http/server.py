@@ -84,6 +84,8 @@ class BoundedProtocol(WatchedReader, HttpToolsProtocol):
     _is_reading: bool = False
     _arriving: RequestResponseCycle | None = None  # what is read now belongs to it
     _timer: asyncio.TimerHandle | None = None
+    _idle_timer: asyncio.TimerHandle | None = None
+    _idle_since_s: float | None = None
 
     def __init__(self, *, begin: Begin | None = None, **options: Any) -> None:
         super().__init__(**options)
@@ -96,6 +98,8 @@ class BoundedProtocol(WatchedReader, HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         super().connection_lost(exc)
         self.pipeline.clear()
         if self._running is not None and not self._running.response_complete:
@@ -183,6 +187,32 @@ class BoundedProtocol(WatchedReader, HttpToolsProtocol):
             self._arriving = cycle
         else:
             super()._start_asgi_task(cycle, partial(_answer, app, cycle))
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since_s = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_at_idleness)
+
+    def _look_at_idleness(self) -> None:
+        """Close the connection if nothing has come for long: one timer for many requests, as each takes time."""
+        self._idle_timer = None
+        if self._idle_since_s is None:  # the next answer begins anew
+            return
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._idle_timer = self.loop.call_later(left_s, self._look_at_idleness)
+        else:
+            self.timeout_keep_alive_handler()
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since_s = None
 
     def _begin_arriving(self) -> None:
         cycle, self._arriving = self._arriving, None

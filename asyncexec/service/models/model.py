@@ -30,9 +30,9 @@ from asyncexec.service.observing.call_record import current_call, failed_call
 from asyncexec.service.observing.traces import Trace
 from asyncexec.service.requests import InferRequest, InferResponse, InferTensor, OutputOptions
 from asyncexec.session.admission import last_wait_ns
-from asyncexec.session.compiled_calls import NotCalledError
 from asyncexec.session.direct_session import Session
 from asyncexec.session.session_config import RunOptions, SessionConfig
+from asyncexec.session.step_runner import NotCalledError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,7 +107,8 @@ class Model:
         if batching is not None and config.max_batch_size > 1:
             inputs, outputs = self._tensors()
             self._batches = Batches(self, inputs, outputs, batching, count or 1, hooks)
-        runs_alone = cache is None and self._batches is None and self._in_order is None
+        waits = self._queues.options(InferRequest(name, {})) is not None
+        runs_alone = cache is None and self._batches is None and self._in_order is None and not waits
         self._answers_at_once = runs_alone and self.may_answer_at_once
 
     def answer_at_once(self, request: InferRequest) -> InferResponse | None:
@@ -116,8 +117,9 @@ class Model:
         Raises:
             OpError: as of infer().
         """
-        is_plain = self._answers_at_once and request.output_options is None and self._queues.options(request) is None
-        if not is_plain or current_call.get() is not None:
+        if not self._answers_at_once or request.output_options is not None or current_call.get() is not None:
+            return None
+        if request.parameters and self._queues.options(request) is not None:
             return None
         begin_ns, ready_ns = now_ns(), 0
         try:
@@ -125,16 +127,19 @@ class Model:
             ready_ns = now_ns()
             values = self.session._call([spec.tensor for spec in wanted], feeds)
             ran_ns = now_ns()
-            outputs = {spec.name: as_output(spec, value) for spec, value in zip(wanted, values, strict=True)}
+            outputs: dict[str, InferTensor] = {}
+            for spec, value in zip(wanted, values, strict=True):
+                outputs[spec.name] = as_output(spec, value)
         except NotCalledError:
             return None
         except BaseException as error:
             self._note_failure(begin_ns, error, None, has_begun=ready_ns > 0)
             raise
         response = InferResponse(self.name, self.version, request.id, outputs)
-        rows = self._checks.num_rows(request)
+        rows = 1 if self._most_rows <= 0 else self._checks.num_rows(request)
         self.statistics.note_run(rows, ran_ns - ready_ns)
-        self._note_success(rows, (begin_ns, ready_ns, ready_ns, ran_ns, now_ns(), rows), None, response)
+        self.statistics.note_success(rows, (begin_ns, ready_ns, ready_ns, ran_ns, now_ns(), rows))
+        self.recent.note(ran_ns - begin_ns)
         return response
 
     async def infer(

@@ -12,12 +12,15 @@ from asyncexec.service.requests import InferTensor
 
 def as_output(spec: TensorSpec, value: Any) -> InferTensor:
     """*value*, which a graph has given, as the output that *spec* describes."""
-    found = as_tensor(spec.datatype, value)
-    return found if spec.inner_shape is None else InferTensor(spec.datatype, spec.from_graph(found.array))
+    if spec.inner_shape is None:
+        return as_tensor(spec.datatype, value)
+    return InferTensor(spec.datatype, spec.from_graph(as_tensor(spec.datatype, value).array))
 
 
 def as_tensor(datatype: str, value: Any) -> InferTensor:
     """*value*, which a graph has given, as a tensor of *datatype*."""
+    if type(value) is np.ndarray:
+        return InferTensor(datatype, value)
     if isinstance(value, (bytes, str)):
         array = np.empty((), object)
         array[()] = value

@@ -27,12 +27,9 @@ class RequestQueues:
         self._by_default = batching.default_queue_policy
         self._policies = dict(batching.priority_queue_policy)
         self._levels: dict[int, _Level] = {}  # those that requests have asked for
-        self._usual: _Level | None = None  # that of requests without parameters
 
     def options(self, request: InferRequest) -> RunOptions | None:
         """How *request* waits, and how long it may take; None for as long as it likes, first come, first served."""
-        if not request.parameters and self._usual is not None:
-            return self._usual.options
         level = self._default
         if self._most:
             level = _priority(request) or self._default
@@ -40,8 +37,6 @@ class RequestQueues:
         found = self._levels.get(level)
         if found is None:
             found = self._levels[level] = _Level(level, self._policies.get(level, self._by_default))
-            if level == self._default:
-                self._usual = found
         asked = request.timeout_s
         if asked is None or not found.allows_override:
             return found.options

@@ -122,11 +122,12 @@ class ModelStatistics:
         *spent* is how long it took to check what was sent, to run, and to make what is sent, where *times* do not tell.
         """
         begin_ns, ready_ns, begun_ns, ran_ns, end_ns, run_rows = times
-        wait_ns = begun_ns - ready_ns
-        self.success.count += 1
-        self.success.ns += end_ns - begin_ns
+        wait_ns, took_ns = begun_ns - ready_ns, end_ns - begin_ns
+        success = self.success
+        success.count += 1
+        success.ns += took_ns
         self.queue_ns += wait_ns
-        self.durations[bisect_left(_BOUNDS_NS, end_ns - begin_ns)] += 1
+        self.durations[bisect_left(_BOUNDS_NS, took_ns)] += 1
         self.waits[bisect_left(_BOUNDS_NS, wait_ns) if wait_ns else 0] += 1
         if run_rows == KNOWN:
             return
