@@ -19,6 +19,7 @@ import numpy as np
 
 import asyncexec as ax
 from asyncexec.framework.extras import require
+from asyncexec.process.blas_threads import limit_blas_threads
 
 NUM_FLOATS: Final = 16
 NUM_INSTANCES: Final = 4
@@ -220,8 +221,9 @@ async def main(make: Callable[[], Any], is_over: Callable[[], Awaitable[object]]
         writer.close()
 
     async with make() as ports, await asyncio.start_server(tell, "127.0.0.1", 0) as clock:
+        limit_blas_threads(1)  # as ``asyncexec serve`` does, and what follows when all is loaded
         gc.collect()
-        gc.freeze()  # as ``asyncexec serve`` does when all is loaded
+        gc.freeze()
         print(*ports, clock.sockets[0].getsockname()[1], flush=True)
         await is_over()
 

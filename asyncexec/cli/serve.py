@@ -22,6 +22,7 @@ import asyncexec as ax
 from asyncexec.cli.reporting import DebugOption, failures_reported
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.lazy_module import LazyModule
+from asyncexec.process.blas_threads import limit_blas_threads
 from asyncexec.service.observing.log_lines import ACCESS, JsonLines, TextLines
 
 _demo = LazyModule("asyncexec.cli.serve_demo.models")
@@ -100,6 +101,10 @@ def serve(
     ] = None,
     max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request in MB, decompressed.")] = 64,
     drain_s: Annotated[float, typer.Option(min=0, help="Seconds that requests have to end after SIGTERM.")] = 30.0,
+    blas_threads: Annotated[
+        int,
+        typer.Option(min=0, help="Threads that BLAS takes for one operation; 0: its default."),
+    ] = 1,
     tensorflow_master: Annotated[
         bool, typer.Option("--tensorflow-master", help="Over gRPC, run the graphs of TensorFlow's own clients.")
     ] = False,
@@ -135,6 +140,8 @@ def serve(
             ("--tensorflow-master", tensorflow_master, "a port of gRPC", grpc_port >= 0),
             ("--tensorflow-master-files", tensorflow_master_files, "--tensorflow-master", tensorflow_master),
         )
+        if blas_threads:
+            limit_blas_threads(blas_threads)
         service = ax.service
         models = (
             _demo.demo_repository()

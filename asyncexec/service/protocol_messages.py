@@ -227,6 +227,7 @@ def _pool() -> MessagePool:
     return MessagePool("inference", _FILES, extra="serve")
 
 
+@cache
 def message(name: str) -> Any:
     """The class of the messages called *name*; MissingExtraError where protobuf is not installed."""
     return _pool().message(name, "grpc_service")

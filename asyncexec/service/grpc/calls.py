@@ -17,7 +17,7 @@ from asyncexec.framework.errors import Code, InvalidArgumentError, OpError
 from asyncexec.service.client_errors import told_to_client
 from asyncexec.service.exchange import is_cancelled
 from asyncexec.service.grpc.parsed_size import hold_parsed
-from asyncexec.service.held_bytes import HeldBytes
+from asyncexec.service.held_bytes import SMALL_BYTES, HeldBytes
 from asyncexec.service.http.body import off_loop
 
 Call: TypeAlias = Callable[[Any], Awaitable[Any]]  # a decoded request to a response: a message, or the bytes of one
@@ -50,9 +50,12 @@ INTERNAL: Final = Failure(grpc.StatusCode.INTERNAL, "internal error")
 async def outcome(call: Call, request: Any, data: bytes, decode: Decode | None = None) -> bytes | Failure:
     """What *call* answers to *request*, an empty message that *data* is read into, or to what *decode* makes of it."""
     try:
-        with HeldBytes() as held:
-            await hold_parsed(held, data, request.DESCRIPTOR)
-            response = await call(await off_loop(len(data), read_message, request, data, decode))
+        if len(data) <= SMALL_BYTES:
+            response = await call(read_message(request, data, decode))
+        else:
+            with HeldBytes() as held:
+                await hold_parsed(held, data, request.DESCRIPTOR)
+                response = await call(await off_loop(len(data), read_message, request, data, decode))
         answer: bytes = response if isinstance(response, bytes) else response.SerializeToString()
         return answer
     except OpError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -52,10 +52,10 @@ def request_of(message: Any) -> InferRequest:
         InvalidArgumentError: the data of an input does not fit its datatype and shape; an input is there twice; there
             are too many inputs, outputs or parameters, or one of a tensor is wrong.
     """
-    tensors, wanted, raw = message.inputs, message.outputs, message.raw_input_contents
-    check_number("inputs", tensors)
-    check_number("outputs", wanted)
-    shared = _shared_inputs(message)
+    check_number("inputs", message.inputs)
+    check_number("outputs", message.outputs)
+    tensors, wanted, raw = list(message.inputs), list(message.outputs), message.raw_input_contents
+    shared = _shared_inputs(tensors)
     if raw and len(raw) != len(tensors) - len(shared):
         raise InvalidArgumentError(
             f"raw_input_contents has {len(raw)} elements for {len(tensors) - len(shared)} inputs: "
@@ -85,20 +85,20 @@ def request_of(message: Any) -> InferRequest:
         message.id,
         parameters_of(message.parameters) if message.parameters else NO_PARAMETERS,
         shared or None,
-        _options(wanted) or None,
+        (_options(wanted) or None) if wanted else None,
     )
 
 
-def _shared_inputs(message: Any) -> dict[str, SharedInput]:
-    """The inputs of *message* that are in shared memory."""
+def _shared_inputs(tensors: Sequence[Any]) -> dict[str, SharedInput]:
+    """Those of *tensors*, inputs, that are in shared memory."""
     shared: dict[str, SharedInput] = {}
-    for tensor in message.inputs:
+    for tensor in tensors:
         if not tensor.parameters or (part := shared_part(tensor.name, parameters_of(tensor.parameters))) is None:
             continue
         if tensor.HasField("contents"):
             raise InvalidArgumentError(f"input '{tensor.name}' has contents, and names shared memory")
         shared[tensor.name] = SharedInput(tensor.datatype, _shape_of(tensor), part)
-    if shared and len({tensor.name for tensor in message.inputs}) < len(message.inputs):
+    if shared and len({tensor.name for tensor in tensors}) < len(tensors):
         raise InvalidArgumentError("an input is given twice")
     return shared
 

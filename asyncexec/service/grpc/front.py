@@ -102,13 +102,10 @@ class _Calls:
         return message("ModelConfigResponse")(config=self._repository.model(request.name, request.version).config)
 
     async def model_infer(self, request: InferRequest) -> bytes:
-        answer = await self._infer(request)
-        return await off_loop(answer.num_bytes, _encoded, answer)
-
-    async def _infer(self, request: InferRequest) -> InferResponse:
         model = self._repository.model(request.model_name, request.model_version)
         check_one_response(model, "ModelInfer RPC")
-        return await self._shared.infer(model, request)
+        answer = await self._shared.infer(model, request)
+        return await off_loop(answer.num_bytes, _encoded, answer)
 
     async def model_statistics(self, request: Any) -> Any:
         response = message("ModelStatisticsResponse")()
