@@ -7,6 +7,7 @@ only stood between others.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Final
 
 from asyncexec.framework.cooperative import Stage
@@ -40,6 +41,13 @@ class LatePass:
     def __call__(self, graph: Any) -> Stage[None]:
         stage: Stage[None] = getattr(self._module, self.__name__)(graph)
         return stage
+
+
+def import_passes() -> None:
+    """Import the modules of all passes: else the first signature that is optimized does, which holds its event loop."""
+    modules = [module for _, module, _ in (*_WHOLE_GRAPH, _PARTITION)]
+    for module in ("pass_graph", *modules):
+        importlib.import_module(f"asyncexec.passes.{module}")
 
 
 def _register() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -24,6 +25,7 @@ from asyncexec.framework.kernel import DEAD, Kernel, KernelKind
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.graph.node import Node
 from asyncexec.partition.partitioned_graph import PartitionedGraph
+from asyncexec.passes.builtin_passes import import_passes
 from asyncexec.passes.pipeline import PlacedGraph
 from asyncexec.regions.clusters import LATE
 from asyncexec.regions.code import Surroundings
@@ -33,9 +35,18 @@ from asyncexec.regions.schedule import schedule
 from asyncexec.regions.source import write_code
 from asyncexec.regions.structure import Bind, find_structure
 
-native_calls: LazyModule = LazyModule("asyncexec.executor.plans.native_calls")
+_NATIVE: Final = ("asyncexec.executor.plans.native_calls", "asyncexec.regions.native_ops")
+native_calls: LazyModule = LazyModule(_NATIVE[0])
 
 _HARD: Final = (WORKER, ASYNC, SIZED, TRANSFER)
+
+
+def import_compilers() -> None:
+    """Import what compiles and optimizes signatures: else the first of them do so, which holds their event loop."""
+    import_passes()
+    if is_installed("llvmlite"):
+        for name in _NATIVE:
+            importlib.import_module(name)
 
 
 class PlanCompiler:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -107,3 +109,21 @@ async def test_a_page_of_another_site_cannot_ask_for_anything() -> None:
             )
             answer = await client.post(path, json={}, headers={"Sec-Fetch-Site": "same-origin"})
             assert answer.status_code != 403
+
+
+def test_what_optimizes_signatures_is_imported_before_anybody_is_served() -> None:
+    """An import takes long, and would hold the loop while requests are answered."""
+    program = """
+import asyncio, sys
+import asyncexec as ax
+
+async def main():
+    with ax.Graph() as graph:
+        ax.identity(ax.placeholder(ax.float32, [None], name="x"), name="y")
+    async with ax.service.create_app({"m": graph}):
+        print("asyncexec.passes.pass_graph" in sys.modules, "asyncexec.passes.fold_constants" in sys.modules)
+
+asyncio.run(main())
+"""
+    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert told.stdout.split() == ["True", "True"]

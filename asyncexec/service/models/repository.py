@@ -38,6 +38,7 @@ from asyncexec.service.models.files import (
 from asyncexec.service.models.kinds import make_model
 from asyncexec.service.models.model import Model
 from asyncexec.service.models.response_cache import ResponseCache
+from asyncexec.session.plan_compiler import import_compilers
 
 Control: TypeAlias = Literal["none", "explicit", "poll"]
 Parameter: TypeAlias = str | bytes | bool | int
@@ -118,6 +119,7 @@ class ModelRepository:
             task.cancel()
 
     async def _load_all(self) -> None:
+        await asyncio.to_thread(import_compilers)
         for name, source in self._sources.items():
             await self._try(self._serve(name, [read_source(name, source)]))
         if self._folder is not None:
