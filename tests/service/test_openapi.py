@@ -72,8 +72,9 @@ async def app() -> AsyncIterator[InferenceApp]:
         of_examples("valued", outputs=np.array([0.5], np.float32)),
     )
     served.unready.add("unready")
-    yield InferenceApp(served, tokens=[TOKEN])
-    await served.close()
+    found = InferenceApp(served, tokens=[TOKEN])
+    yield found
+    await found.close()
 
 
 @pytest.fixture
