@@ -55,6 +55,12 @@ async def test_a_service_on_a_port_is_known_by_its_address_its_machine_and_names
                 answer = await client.post("/v2/repository/index", headers=headers)
                 assert answer.status_code == status, host
             assert "--allowed-host" in answer.json()["error"]
+            row = {"datatype": "FP32", "shape": [1, 3], "data": [1.0, 2.0, 3.0]}
+            infer = {"inputs": [{"name": "x", **row}, {"name": "y", **row}]}
+            for host, status in {"models.example": 200, f"evil.example:{port}": 403}.items():
+                headers = {"Host": host, "Origin": f"http://{host}"}
+                answer = await client.post("/v2/models/m/infer", headers=headers, json=infer)
+                assert answer.status_code == status, answer.text
             plain = await client.post("/v2/repository/index", headers={"Host": f"evil.example:{port}"})
             assert plain.status_code == 200
         path = f"ws://127.0.0.1:{port}/v2/models/m/stream"
