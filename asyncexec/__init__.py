@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 # For type checkers; the same names as in the table below.
 # fmt: off
 if TYPE_CHECKING:
-    from asyncexec import client as client, hooks as hooks, service as service
+    from asyncexec import client as client, cluster as cluster, hooks as hooks, service as service
     from asyncexec.client.connecting import connect as connect
+    from asyncexec.distributed.cluster import Cluster as Cluster
+    from asyncexec.distributed.cluster_spec import ClusterSpec as ClusterSpec
+    from asyncexec.distributed.worker import Worker as Worker
     from asyncexec.executor.diagnostics.cost_model import CostModel as CostModel
     from asyncexec.executor.types.executor_factory import (
         executor_factory as executor_factory, new_executor as new_executor,
@@ -195,8 +198,11 @@ if TYPE_CHECKING:
 
 # Public names by module.
 _PUBLIC = {
-    "asyncexec": "client hooks service",
+    "asyncexec": "client cluster hooks service",
     "asyncexec.client.connecting": "connect",
+    "asyncexec.distributed.cluster": "Cluster",
+    "asyncexec.distributed.cluster_spec": "ClusterSpec",
+    "asyncexec.distributed.worker": "Worker",
     "asyncexec.executor.diagnostics.cost_model": "CostModel",
     "asyncexec.executor.types.executor_factory": "executor_factory new_executor",
     "asyncexec.executor.types.executor_params": "ExecutorParams",

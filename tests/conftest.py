@@ -117,6 +117,7 @@ def blocking_guard() -> Iterator[BlockBuster]:
         "executor/workers/worker_threads.py", {"_start_thread", "leave", "join_threads"}
     )
     guard.functions["threading.Lock.acquire"].can_block_in("devices/device_events.py", {"_start_thread"})
+    guard.functions["threading.Lock.acquire"].can_block_in("launchers/local_process.py", {"start"})
     guard.functions["threading.Lock.acquire"].can_block_in("executor/plans/native_calls.py", {"_start_thread"})
     guard.activate()
     yield guard

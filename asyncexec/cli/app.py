@@ -12,6 +12,7 @@ from asyncexec.cli.inspect import inspect
 from asyncexec.cli.run import run
 from asyncexec.cli.schema import schema
 from asyncexec.cli.serve import serve
+from asyncexec.cli.worker import worker
 
 app = typer.Typer(
     help="Runs dataflow graphs, TensorFlow's GraphDefs among them, without TensorFlow.",
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(inspect)
 app.command()(serve)
+app.command()(worker)
 app.command()(demo)
 app.command()(schema)
 

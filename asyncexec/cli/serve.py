@@ -13,17 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-try:
-    import resource
-except ImportError:  # Windows has none
-    resource = None  # type: ignore[assignment]
-
 import asyncexec as ax
+from asyncexec.cli.daemon import LogFormat, LogLevel, allow_many_connections, check_pairs, log_as, read_tokens
 from asyncexec.cli.reporting import DebugOption, failures_reported
-from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.process.blas_threads import limit_blas_threads
-from asyncexec.service.observing.log_lines import ACCESS, JsonLines, TextLines
+from asyncexec.service.observing.log_lines import ACCESS
 
 _demo = LazyModule("asyncexec.cli.serve_demo.models")
 
@@ -32,7 +27,6 @@ if TYPE_CHECKING:
 
 
 _LOGGER: Final = logging.getLogger("asyncexec.service")
-_MOST_FILES: Final = 2**20
 _IPV4: Final = 4
 
 
@@ -42,22 +36,6 @@ class ModelControl(StrEnum):
     NONE = "none"
     EXPLICIT = "explicit"
     POLL = "poll"
-
-
-class LogFormat(StrEnum):
-    """How lines of the log look."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    """The levels of logging."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 def serve(
@@ -133,7 +111,7 @@ def serve(
         if demo == (repository is not None):
             told = "serve either a folder of models or --demo" if demo else "a folder of models, or --demo, is needed"
             raise typer.BadParameter(told, param_hint="'repository'")
-        _check_pairs(
+        check_pairs(
             ("--tls-certificate", tls_certificate is not None, "--tls-key", tls_key is not None),
             ("--tls-key", tls_key is not None, "--tls-certificate", tls_certificate is not None),
             ("--load-model", bool(load_model), "--model-control explicit", model_control is ModelControl.EXPLICIT),
@@ -158,11 +136,8 @@ def serve(
         tls = None
         if tls_certificate is not None and tls_key is not None:
             tls = service.Tls(tls_certificate, tls_key)
-        tokens = [] if token_file is None else token_file.read_text(encoding="utf-8").split()
-        if token_file is not None and not tokens:
-            raise InvalidArgumentError(f"there is no token in {token_file}")
-
-        _allow_many_connections()
+        tokens = read_tokens(token_file)
+        allow_many_connections()
 
         async def main() -> None:
             await service.serve(
@@ -184,21 +159,6 @@ def serve(
             )
 
         ax.run(main)
-
-
-def _check_pairs(*pairs: tuple[str, bool, str, bool]) -> None:
-    """BadParameter where an option is given, and what it needs is not: the two by name, and whether they are there."""
-    for option, is_given, needed, is_there in pairs:
-        if is_given and not is_there:
-            raise typer.BadParameter(f"it needs {needed}", param_hint=f"'{option}'")
-
-
-def _allow_many_connections() -> None:
-    """Let the process have as many open files as the system allows: shells allow 1024 by themselves."""
-    if resource is not None:
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _tell(models: Any, ports: Ports, has_page: bool, say: Callable[[str], None], *, is_encrypted: bool) -> None:
@@ -229,8 +189,6 @@ def _reached_by(host: str) -> str:
 def _log_as(log_format: LogFormat, level: LogLevel, *, logs_calls: bool) -> None:
     if log_format is LogFormat.JSON:  # before grpc is imported, which writes lines of its own to standard error
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if log_format is LogFormat.JSON else TextLines())
-    logging.basicConfig(level=level.value.upper(), handlers=[handler])
+    log_as(log_format, level)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     ACCESS.setLevel(logging.INFO if logs_calls else logging.WARNING)

@@ -33,6 +33,10 @@ class Cluster:
     ax.device("/job:worker/task:1"):``.  A worker that is lost fails the steps that it takes part in with
     UnavailableError; it is started, or dialed, again, gets its graphs again, and takes part in the next steps.
 
+    >>> cluster = ax.cluster.local(2)
+    >>> isinstance(cluster, ax.Cluster)
+    True
+
     Args:
         launcher: starts the workers.
         security: what the workers want to know.
@@ -173,9 +177,9 @@ class Cluster:
         loop = asyncio.get_running_loop()
         until_s, wait_s = loop.time() + self._reconnect_timeout_s, _FIRST_RETRY_S
         while True:
+            if worker.incarnation:
+                worker.address = await self._launcher.revive(worker.name)
             try:
-                if worker.incarnation:
-                    worker.address = await self._launcher.revive(worker.name)
                 return await worker.dial(self._identity, self._security, self._options)
             except UnavailableError:
                 if loop.time() + wait_s >= until_s:

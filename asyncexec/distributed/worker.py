@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import secrets
+import ssl
 import sys
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Collection
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final, Self
 
-from asyncexec.distributed.cluster_spec import CLIENT_JOB, worker_name
+from asyncexec.distributed.cluster_spec import CLIENT_JOB, ClusterSpec, worker_name
 from asyncexec.distributed.graph_wire import WorkerPolicy, unpack_register
 from asyncexec.distributed.messages import (
     CONSTANTS_STEP,
@@ -25,11 +27,12 @@ from asyncexec.distributed.messages import (
 )
 from asyncexec.distributed.peer_link import PeerLink
 from asyncexec.distributed.step_rendezvous import Channel
+from asyncexec.distributed.transport.address import UnixAddress, parse_address
 from asyncexec.distributed.transport.connection import Connection
 from asyncexec.distributed.transport.dialing import Listener, dial, listen
 from asyncexec.distributed.transport.identity import Expected, Identity
 from asyncexec.distributed.transport.options import TransportOptions
-from asyncexec.distributed.transport.security import Security
+from asyncexec.distributed.transport.security import Security, Tls
 from asyncexec.distributed.worker_session import WorkerSession
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
 from asyncexec.framework.errors import (
@@ -47,24 +50,35 @@ CLIENT_SPACE: Final = worker_name(CLIENT_JOB, 0)
 WORKER_ROLE: Final = "worker"
 CLIENT_ROLE: Final = "client"
 _INCARNATION_BITS: Final = 64
+_DRAIN_LOOK_S: Final = 0.02
 
 
 class Worker:
     """Runs the nodes that sessions of other processes place on its devices.
 
-    ``async with Worker("worker", 0) as worker: address = await worker.listen("127.0.0.1:7000")``; then
+    ``async with ax.Worker("worker", 0) as worker: address = await worker.listen("127.0.0.1:7000")``; then
     ``ax.cluster.connect`` finds it there.  Leaving the block ends all steps under way.
+
+    >>> worker = ax.Worker("worker", 0, token="a secret of this cluster")
+    >>> worker.name
+    '/job:worker/replica:0/task:0'
 
     Args:
         job, task: its name in the cluster: its devices are ``/job:worker/task:0/cpu:0`` and so on.
         config: how its executors behave, and how many devices it has.
-        security: what clients and other workers must know.
-        policy: what clients may do.
-        options: limits and times of connections.
+        token: a secret that clients and other workers must know.
+        tls: what connections over TCP are encrypted with (``ax.cluster.Tls.from_files``).
+        objects: whether functions may be imported and objects unpickled: clients are of the same program, and trusted.
+        allowed_ops: op types that may reach outside the graph; with *objects*, all may.
         shared: whether sessions share variables, queues and tables by name; else each has its own.
+        options: limits and times of connections.
+
+    Raises:
+        InvalidArgumentError: *job* or *task* cannot be the name of a worker; it has no devices of a type.
 
     Attributes:
         name: its name in full; incarnation: a number that another start of it would not have.
+        is_draining: whether no more steps begin.
     """
 
     def __init__(
@@ -73,24 +87,28 @@ class Worker:
         task: int = 0,
         *,
         config: SessionConfig | None = None,
-        security: Security | None = None,
-        policy: WorkerPolicy | None = None,
-        options: TransportOptions | None = None,
+        token: str | None = None,
+        tls: Tls | None = None,
+        objects: bool = False,
+        allowed_ops: Collection[str] = (),
         shared: bool = False,
+        options: TransportOptions | None = None,
     ) -> None:
+        ClusterSpec({job: {task: "here"}})  # which checks both
         self.name = worker_name(job, task)
         self.incarnation = secrets.randbits(_INCARNATION_BITS) or 1
         self._identity = Identity(self.name, self.incarnation, WORKER_ROLE, PROGRAM)
         self._config = config or SessionConfig()
-        self._security = security or Security()
-        self._policy = policy or WorkerPolicy()
-        self._options = options or TransportOptions(objects=self._policy.objects)
+        self._security = Security(token, tls)
+        self._policy = WorkerPolicy(objects, frozenset(allowed_ops))
+        self._options = replace(options or TransportOptions(), objects=objects)
         self._shared = ResourceMgr() if shared else None
         self._listeners: list[Listener] = []
         self._sessions: dict[int, WorkerSession] = {}
         self._peers: dict[str, PeerLink] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self.is_draining = False
         devices = create_devices(DeviceOptions(self._config.device_count, self.name))
         self._devices = [asdict(device.attributes) | {"on_host": device.shares_host_memory} for device in devices]
 
@@ -105,10 +123,13 @@ class Worker:
 
         Raises:
             FailedPreconditionError: the worker is closed.
+            InvalidArgumentError: strangers could connect: it is an address of TCP that other machines reach, or
+                *objects* are allowed, and there is neither a token nor an authority that signs clients' certificates.
             OpError: the address is malformed, or in use.
         """
         if self._is_closed:
             raise FailedPreconditionError(f"{self.name} is closed")
+        self._check_exposure(address)
         listener = await listen(address, self._identity, self._security, partial(_Inbound, self), options=self._options)
         self._listeners.append(listener)
         return listener.address
@@ -122,6 +143,13 @@ class Worker:
     def num_steps(self) -> int:
         """How many steps are under way, in all sessions."""
         return sum(session.num_steps for session in self._sessions.values())
+
+    async def drain(self, timeout_s: float) -> None:
+        """Begin no more steps, and wait until those under way have ended, for *timeout_s* seconds at most."""
+        self.is_draining = True
+        until_s = asyncio.get_running_loop().time() + timeout_s
+        while self.num_steps and asyncio.get_running_loop().time() < until_s:  # noqa: ASYNC110 - for a moment
+            await asyncio.sleep(_DRAIN_LOOK_S)
 
     async def close(self) -> None:
         """End all steps under way, close all connections, and let go of everything."""
@@ -138,6 +166,20 @@ class Worker:
         self._listeners.clear()
         if self._shared is not None:
             self._shared.close()
+
+    def _check_exposure(self, address: str) -> None:
+        """Refuse to listen where strangers could connect."""
+        target, tls = parse_address(address), self._security.tls
+        knows_clients = self._security.token is not None or (
+            tls is not None and tls.server is not None and tls.server.verify_mode is ssl.CERT_REQUIRED
+        )
+        if isinstance(target, UnixAddress) or knows_clients:
+            return
+        hint = "let clients know a token, or have certificates (Tls.from_files(..., ca=...))"
+        if self._policy.objects:
+            raise InvalidArgumentError(f"whoever reaches {target} could run code, as objects are allowed", hint=hint)
+        if not _is_loopback(target.host):
+            raise InvalidArgumentError(f"whoever reaches {target} could run graphs", hint=hint)
 
     def session(self, number: int) -> WorkerSession | None:
         """The session of that number."""
@@ -205,6 +247,14 @@ class Worker:
     def _lose_peer(self, name: str, error: OpError) -> None:
         for session in self._sessions.values():
             session.lose(name, error)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches *host*."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class _Router:
@@ -298,7 +348,11 @@ def _deregister(worker: Worker, connection: Connection, body: bytes) -> None:
 def _run(worker: Worker, connection: Connection, body: bytes) -> None:
     run = unpack_run(body)
     session = _of_client(worker, connection, session_of(run.step_id))
-    if session is not None:
+    if session is None:
+        return
+    if worker.is_draining:
+        session.refuse_run(run, UnavailableError(f"{worker.name} is about to end"))
+    else:
         session.run(run)
 
 

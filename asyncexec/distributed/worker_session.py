@@ -180,6 +180,10 @@ class WorkerSession:
 
         step.begin(registered.executor if plan is None else registered.executor_of(plan), args, on_end)
 
+    def refuse_run(self, run: Run, error: OpError) -> None:
+        """Begin no step, and tell why."""
+        self._tell(run.step_id, error)
+
     def arrive(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
         """Take a value that another process has pushed."""
         step = self._step(step_id)

@@ -13,7 +13,6 @@ from typing import Any
 import asyncexec as ax
 from asyncexec.distributed.cluster import Cluster
 from asyncexec.distributed.cluster_spec import ClusterSpec
-from asyncexec.distributed.graph_wire import WorkerPolicy
 from asyncexec.distributed.launcher import NoLauncher
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security
@@ -51,12 +50,12 @@ async def small_cluster(
 ) -> AsyncIterator[SmallCluster]:
     """A cluster of *num_workers*, at unix sockets; at the end it is looked whether anything is left of the steps."""
     options = TransportOptions(objects=objects)
-    policy = WorkerPolicy(objects=objects)
+    known = security or Security()
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         workers = [
             await stack.enter_async_context(
-                Worker("worker", task, config=config, policy=policy, security=security, shared=shared)
+                Worker("worker", task, config=config, objects=objects, token=known.token, tls=known.tls, shared=shared)
             )
             for task in range(num_workers)
         ]

@@ -1,0 +1,1 @@
+"""What starts the workers of clusters: processes of this machine, Ray, dask.distributed."""

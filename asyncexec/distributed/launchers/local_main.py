@@ -1,0 +1,91 @@
+"""What runs in a worker process of this machine, which ``local_process`` has started.
+
+It reads what it is to be from its standard input.  When that is closed, by the parent or because the parent has ended,
+it ends, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from asyncexec.distributed.launchers.program import become_program
+from asyncexec.distributed.worker import Worker
+from asyncexec.session.running import run
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a worker process is to do.
+
+    Attributes:
+        worker: the arguments of its Worker.
+        address: where it listens.
+        mark: stands in the line of standard error that tells the parent the address.
+        grace_s: how long it may take to end.
+        folder: is removed when the last worker in it has ended.
+    """
+
+    worker: Mapping[str, Any]
+    address: str
+    mark: str
+    grace_s: float
+    folder: str
+
+
+def main() -> None:
+    """Be a worker until the parent wants no more."""
+    report, life = os.dup(sys.stderr.fileno()), os.dup(sys.stdin.fileno())
+    become_program(pickle.load(sys.stdin.buffer))  # noqa: S301 - from the parent
+    orders: Orders = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
+    _detach_stdin()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is left to the parent
+    if os.name != "nt":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was blocked until now
+    try:
+        run(partial(_serve, orders, report, life))
+    finally:
+        with contextlib.suppress(OSError):
+            Path(orders.folder).rmdir()
+
+
+def _detach_stdin() -> None:
+    """Let standard input be empty, for functions that read it."""
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, sys.stdin.fileno())
+    os.close(empty)
+
+
+async def _serve(orders: Orders, report: int, life: int) -> None:
+    is_over = asyncio.Event()
+    end = partial(asyncio.get_running_loop().call_soon_threadsafe, is_over.set)
+    async with Worker(**orders.worker) as worker:
+        address = await worker.listen(orders.address)
+        os.write(report, f"{orders.mark} {address}\n".encode())
+        os.close(report)
+        threading.Thread(
+            target=_end_with_parent, args=(life, end, orders), name="asyncexec-parent", daemon=True
+        ).start()
+        await is_over.wait()
+
+
+def _end_with_parent(life: int, end: Any, orders: Orders) -> None:
+    """Wait until the parent closes *life*, or has ended; the process ends within its grace period then."""
+    while os.read(life, 1):
+        pass
+    end()
+    time.sleep(orders.grace_s)
+    with contextlib.suppress(OSError):
+        Path(orders.folder).rmdir()
+    os._exit(1)
