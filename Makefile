@@ -51,9 +51,9 @@ types: $(DEV) ## mypy --strict
 contract: $(DEV) ## imports point only backwards along the way of the data
 	$(VENV)/bin/lint-imports
 
-check-deep: $(ORACLE) ## the long suites: deep, fuzz, and those that ask an installed TensorFlow or a browser
+check-deep: $(ORACLE) ## the long suites: deep, fuzz, and those that ask an installed TensorFlow, a browser, Ray or dask
 	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium here, so the tests of pages are skipped: apt-get install chromium" >&2
-	$(PYTEST) -m "deep or fuzz or oracle or torch or browser or clients" --hypothesis-profile explore --timeout 1800 $(PYTEST_ARGS)
+	$(PYTEST) -m "deep or fuzz or oracle or torch or browser or clients or engines" --hypothesis-profile explore --timeout 1800 $(PYTEST_ARGS)
 
 bench: $(DEV) ## the benchmarks, side by side in one run (with TensorFlow's column after make check-deep)
 	$(RUN) benchmarks $(BENCH_ARGS)
@@ -85,5 +85,5 @@ $(DEV): $(BASE)
 	@touch $@
 
 $(ORACLE): $(DEV)
-	@$(PIP_INSTALL) --group oracle --group torch --group clients --group fuzz
+	@$(PIP_INSTALL) --group oracle --group torch --group clients --group engines --group fuzz
 	@touch $@

@@ -13,19 +13,22 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any, Final
 
 from asyncexec.distributed.cluster import Cluster
 from asyncexec.distributed.cluster_spec import ClusterSpec, Tasks
 from asyncexec.distributed.launcher import NoLauncher
+from asyncexec.distributed.launchers.dask import DaskLauncher
 from asyncexec.distributed.launchers.local import LocalLauncher
+from asyncexec.distributed.launchers.ray import RayLauncher
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security, Tls
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.session.session_config import SessionConfig
 
-__all__ = ["Tls", "TransportOptions", "connect", "local"]
+__all__ = ["Tls", "TransportOptions", "connect", "dask", "local", "ray"]
 
-_TOKEN_BYTES = 32
+_TOKEN_BYTES: Final = 32
 
 
 def connect(
@@ -101,6 +104,109 @@ def local(
             from ``async with``: UnavailableError if a process ends at once, with what it wrote to standard error;
             FailedPreconditionError in a worker process that imports the program.
     """
+    _check(job, num_workers)
+    worker, security, options = _settings(config, objects, allowed_ops, shared, options)
+    launcher = LocalLauncher(job, num_workers, worker, start_timeout_s=start_timeout_s, grace_s=grace_s)
+    return Cluster(launcher, security=security, options=options, reconnect_timeout_s=reconnect_timeout_s)
+
+
+def ray(
+    num_workers: int,
+    *,
+    job: str = "worker",
+    resources_per_worker: Mapping[str, float] | None = None,
+    placement_strategy: str = "PACK",
+    runtime_env: Mapping[str, Any] | None = None,
+    max_restarts: int = -1,
+    config: SessionConfig | None = None,
+    objects: bool = True,
+    allowed_ops: Collection[str] = (),
+    shared: bool = False,
+    start_timeout_s: float = 60.0,
+    reconnect_timeout_s: float = 30.0,
+    options: TransportOptions | None = None,
+) -> Cluster:
+    """A cluster of actors of Ray, which places them on its nodes and starts those again that die.
+
+    It needs the extra ``ray``.  Where Ray has not been initialized, ``ray.init()`` is called.
+
+    >>> cluster = ax.cluster.ray(2, resources_per_worker={"CPU": 1, "GPU": 1})  # doctest: +SKIP
+
+    Args:
+        num_workers: how many actors.
+        job: the job that they are the tasks of.
+        resources_per_worker: what each needs of Ray; one CPU by default.
+        placement_strategy: how Ray places them: ``"PACK"``, ``"SPREAD"``, ``"STRICT_PACK"`` or ``"STRICT_SPREAD"``.
+        runtime_env: Ray's, of the actors: packages, files, environment variables.
+        max_restarts: how often Ray starts each again; -1 for always.
+        config, objects, allowed_ops, shared, reconnect_timeout_s, options: as of ``local``.
+        start_timeout_s: how long Ray may take to start one.
+
+    Raises:
+        InvalidArgumentError: *num_workers* is below 1, or *job* cannot be the name of one.
+        MissingExtraError: Ray is not installed.  From ``async with``: UnavailableError if Ray has no room for the
+            actors, or cannot start them.
+    """
+    _check(job, num_workers)
+    worker, security, options = _settings(config, objects, allowed_ops, shared, options)
+    launcher = RayLauncher(
+        job,
+        num_workers,
+        worker,
+        resources={"CPU": 1.0} if resources_per_worker is None else resources_per_worker,
+        strategy=placement_strategy,
+        runtime_env=runtime_env,
+        max_restarts=max_restarts,
+        start_timeout_s=start_timeout_s,
+    )
+    return Cluster(launcher, security=security, options=options, reconnect_timeout_s=reconnect_timeout_s)
+
+
+def dask(
+    client: Any,
+    num_workers: int | None = None,
+    *,
+    job: str = "worker",
+    config: SessionConfig | None = None,
+    objects: bool = True,
+    allowed_ops: Collection[str] = (),
+    shared: bool = False,
+    start_timeout_s: float = 60.0,
+    reconnect_timeout_s: float = 30.0,
+    options: TransportOptions | None = None,
+) -> Cluster:
+    """A cluster in the workers of dask.distributed, one in each, which dask starts again if they die.
+
+    It needs the extra ``dask``.
+
+    >>> cluster = ax.cluster.dask(distributed.Client("tcp://10.0.0.1:8786"))  # doctest: +SKIP
+
+    Args:
+        client: of dask.distributed, asynchronous or not; it stays open for as long as the cluster is.
+        num_workers: how many workers; by default as many as dask has.
+        job: the job that they are the tasks of.
+        config, objects, allowed_ops, shared, reconnect_timeout_s, options: as of ``local``.
+        start_timeout_s: how long dask may take to have a worker for each.
+
+    Raises:
+        InvalidArgumentError: *num_workers* is below 1, or *job* cannot be the name of one.
+        MissingExtraError: dask.distributed is not installed.  From ``async with``: UnavailableError if dask has too few
+            workers, or they have no asyncexec.
+    """
+    _check(job, 1 if num_workers is None else num_workers)
+    worker, security, options = _settings(config, objects, allowed_ops, shared, options)
+    launcher = DaskLauncher(client, job, num_workers, worker, start_timeout_s=start_timeout_s)
+    return Cluster(launcher, security=security, options=options, reconnect_timeout_s=reconnect_timeout_s)
+
+
+def _settings(
+    config: SessionConfig | None,
+    objects: bool,
+    allowed_ops: Collection[str],
+    shared: bool,
+    options: TransportOptions | None,
+) -> tuple[dict[str, Any], Security, TransportOptions]:
+    """The arguments of the workers that an engine starts, which share a token made here, and what the cluster takes."""
     options = replace(options or TransportOptions(), objects=objects)
     token = secrets.token_hex(_TOKEN_BYTES)
     worker = {
@@ -111,9 +217,7 @@ def local(
         "shared": shared,
         "options": options,
     }
-    _check(job, num_workers)
-    launcher = LocalLauncher(job, num_workers, worker, start_timeout_s=start_timeout_s, grace_s=grace_s)
-    return Cluster(launcher, security=Security(token), options=options, reconnect_timeout_s=reconnect_timeout_s)
+    return worker, Security(token), options
 
 
 def _check(job: str, num_workers: int) -> None:

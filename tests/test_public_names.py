@@ -28,6 +28,8 @@ EXTRAS = {
     "PIL",
     "starlette",
     "uvicorn",
+    "ray",
+    "distributed",
 }
 
 
@@ -87,7 +89,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert {name for name in added if name.partition(".")[0] not in ("__future__", "asyncexec")} == set()
 
 
-@pytest.mark.parametrize("name", ["errors", "float32", "Graph", "placeholder", "Session"])
+@pytest.mark.parametrize("name", ["errors", "float32", "Graph", "placeholder", "Session", "cluster", "Worker"])
 def test_using_a_name_imports_no_extra(name: str) -> None:
     loaded = modules_after(f"from asyncexec import {name}")
     assert loaded & EXTRAS == set()

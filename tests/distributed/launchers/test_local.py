@@ -18,7 +18,12 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.distributed.launchers import local_process
-from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
+from asyncexec.framework.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    MissingExtraError,
+    UnavailableError,
+)
 from tests.distributed.launchers.process_ops import exit_process, process_id
 
 ROOT = Path(__file__).parents[3]
@@ -221,3 +226,14 @@ async def test_a_worker_process_starts_no_others_while_it_imports_the_program() 
     with importing, pytest.raises(FailedPreconditionError, match="would start workers itself"):
         async with ax.cluster.local(1):
             pass
+
+
+def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError) as missing:
+        ax.cluster.ray(1)
+    assert missing.value.hint == 'pip install "asyncexec[ray]"'
+    with pytest.raises(MissingExtraError) as missing:
+        ax.cluster.dask(None)
+    assert missing.value.hint == 'pip install "asyncexec[dask]"'
