@@ -275,3 +275,19 @@ def test_remote_model() -> None:
         "in a graph: d.example [5.0, True]",
         "in a graph: e.test [1.0, False]",
     ]
+
+
+def test_cluster_embeddings() -> None:
+    texts, speed, nearest = output_of("cluster_embeddings.py", "200", "2").splitlines()
+    assert texts == "200 texts over 2 workers"
+    assert re.fullmatch(r"[\d,]+ texts a second", speed)
+    assert nearest.startswith("nearest to old river from Accra, no. 0: ")
+    assert nearest.count("river") == 3
+
+
+def test_cluster_pipeline() -> None:
+    assert output_of("cluster_pipeline.py").splitlines() == [
+        "24 batches over 3 processes, as in one: True",
+        "/job:local/replica:0/task:0/device:CPU:0 layer_0 layer_1",
+        "/job:local/replica:0/task:1/device:CPU:0 layer_2 layer_3",
+    ]

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 import asyncexec as ax
@@ -113,3 +114,14 @@ def test_a_file_with_other_than_one_token(tmp_path: Path, text: str, message: st
     result = refused("--token-file", file)
     assert result.exit_code == 1
     assert message in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("name", ["asyncexec-worker@.service", "kubernetes-workers.yaml"])
+def test_deploy_files_give_options_that_there_are(name: str) -> None:
+    text = (ROOT / "examples" / "deploy" / name).read_text(encoding="utf-8")
+    command = re.search(r"asyncexec worker (--job(?:.|\n +--)*)", text)
+    assert command is not None
+    used = set(re.findall(r"--[a-z][a-z-]+", command[1]))
+    assert {"--job", "--task", "--listen", "--token-file", "--drain-s"} <= used
+    parameters = typer.main.get_command(app).commands["worker"].params
+    assert used <= {option for parameter in parameters for option in parameter.opts}
