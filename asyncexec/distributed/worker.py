@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import secrets
-import ssl
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
@@ -13,6 +11,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 from asyncexec.distributed.cluster_spec import CLIENT_JOB, ClusterSpec, worker_name
+from asyncexec.distributed.exposure import check_exposure
 from asyncexec.distributed.graph_wire import WorkerPolicy, unpack_register
 from asyncexec.distributed.messages import (
     CONSTANTS_STEP,
@@ -27,7 +26,6 @@ from asyncexec.distributed.messages import (
 )
 from asyncexec.distributed.peer_link import PeerLink
 from asyncexec.distributed.step_rendezvous import Channel
-from asyncexec.distributed.transport.address import UnixAddress, parse_address
 from asyncexec.distributed.transport.connection import Connection
 from asyncexec.distributed.transport.dialing import Listener, dial, listen
 from asyncexec.distributed.transport.identity import Expected, Identity
@@ -129,7 +127,7 @@ class Worker:
         """
         if self._is_closed:
             raise FailedPreconditionError(f"{self.name} is closed")
-        self._check_exposure(address)
+        check_exposure(address, self._security, objects=self._policy.objects)
         listener = await listen(address, self._identity, self._security, partial(_Inbound, self), options=self._options)
         self._listeners.append(listener)
         return listener.address
@@ -166,20 +164,6 @@ class Worker:
         self._listeners.clear()
         if self._shared is not None:
             self._shared.close()
-
-    def _check_exposure(self, address: str) -> None:
-        """Refuse to listen where strangers could connect."""
-        target, tls = parse_address(address), self._security.tls
-        knows_clients = self._security.token is not None or (
-            tls is not None and tls.server is not None and tls.server.verify_mode is ssl.CERT_REQUIRED
-        )
-        if isinstance(target, UnixAddress) or knows_clients:
-            return
-        hint = "let clients know a token, or have certificates (Tls.from_files(..., ca=...))"
-        if self._policy.objects:
-            raise InvalidArgumentError(f"whoever reaches {target} could run code, as objects are allowed", hint=hint)
-        if not _is_loopback(target.host):
-            raise InvalidArgumentError(f"whoever reaches {target} could run graphs", hint=hint)
 
     def session(self, number: int) -> WorkerSession | None:
         """The session of that number."""
@@ -247,14 +231,6 @@ class Worker:
     def _lose_peer(self, name: str, error: OpError) -> None:
         for session in self._sessions.values():
             session.lose(name, error)
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches *host*."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class _Router:
