@@ -93,8 +93,8 @@ class Worker:
         options: TransportOptions | None = None,
     ) -> None:
         ClusterSpec({job: {task: "here"}})  # which checks both
-        self.name = worker_name(job, task)
-        self.incarnation = secrets.randbits(_INCARNATION_BITS) or 1
+        self.name: str = worker_name(job, task)
+        self.incarnation: int = secrets.randbits(_INCARNATION_BITS) or 1
         self._identity = Identity(self.name, self.incarnation, WORKER_ROLE, PROGRAM)
         self._config = config or SessionConfig()
         self._security = Security(token, tls)
@@ -106,7 +106,7 @@ class Worker:
         self._peers: dict[str, PeerLink] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        self.is_draining = False
+        self.is_draining: bool = False
         devices = create_devices(DeviceOptions(self._config.device_count, self.name))
         self._devices = [asdict(device.attributes) | {"on_host": device.shares_host_memory} for device in devices]
 

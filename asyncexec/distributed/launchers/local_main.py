@@ -7,17 +7,17 @@ it ends, too.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import pickle
+import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from asyncexec.distributed.launchers.program import become_program
@@ -34,7 +34,7 @@ class Orders:
         address: where it listens.
         mark: stands in the line of standard error that tells the parent the address.
         grace_s: how long it may take to end.
-        folder: is removed when the last worker in it has ended.
+        folder: where the workers' sockets are; it is removed at the end, as the parent may be gone.
     """
 
     worker: Mapping[str, Any]
@@ -47,17 +47,15 @@ class Orders:
 def main() -> None:
     """Be a worker until the parent wants no more."""
     report, life = os.dup(sys.stderr.fileno()), os.dup(sys.stdin.fileno())
-    become_program(pickle.load(sys.stdin.buffer))  # noqa: S301 - from the parent
-    orders: Orders = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
+    program, orders = pickle.load(sys.stdin.buffer), pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
     _detach_stdin()
+    is_over: Future[None] = Future()
+    threading.Thread(target=_watch_parent, args=(life, is_over, orders), name="asyncexec-parent", daemon=True).start()
+    become_program(program)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is left to the parent
     if os.name != "nt":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was blocked until now
-    try:
-        run(partial(_serve, orders, report, life))
-    finally:
-        with contextlib.suppress(OSError):
-            Path(orders.folder).rmdir()
+    run(partial(_serve, orders, report, is_over))
 
 
 def _detach_stdin() -> None:
@@ -67,25 +65,19 @@ def _detach_stdin() -> None:
     os.close(empty)
 
 
-async def _serve(orders: Orders, report: int, life: int) -> None:
-    is_over = asyncio.Event()
-    end = partial(asyncio.get_running_loop().call_soon_threadsafe, is_over.set)
+def _watch_parent(life: int, is_over: Future[None], orders: Orders) -> None:
+    """Wait until the parent closes *life*, or has ended; the process ends within its grace period then."""
+    while os.read(life, 1):
+        pass
+    shutil.rmtree(orders.folder, ignore_errors=True)
+    is_over.set_result(None)
+    time.sleep(orders.grace_s)
+    os._exit(1)
+
+
+async def _serve(orders: Orders, report: int, is_over: Future[None]) -> None:
     async with Worker(**orders.worker) as worker:
         address = await worker.listen(orders.address)
         os.write(report, f"{orders.mark} {address}\n".encode())
         os.close(report)
-        threading.Thread(
-            target=_end_with_parent, args=(life, end, orders), name="asyncexec-parent", daemon=True
-        ).start()
-        await is_over.wait()
-
-
-def _end_with_parent(life: int, end: Any, orders: Orders) -> None:
-    """Wait until the parent closes *life*, or has ended; the process ends within its grace period then."""
-    while os.read(life, 1):
-        pass
-    end()
-    time.sleep(orders.grace_s)
-    with contextlib.suppress(OSError):
-        Path(orders.folder).rmdir()
-    os._exit(1)
+        await asyncio.wrap_future(is_over)

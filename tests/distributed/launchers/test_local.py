@@ -212,6 +212,38 @@ def test_ctrl_c_is_left_to_the_parent_and_its_death_ends_the_workers(folder: Pat
     wait_until(lambda: [path.name for path in folder.iterdir()] == ["program.py"])
 
 
+STUCK = """
+    import os, time
+    import asyncexec as ax
+
+    @ax.op(outputs=[ax.int64], expensive=True)
+    def sleep():
+        print(os.getpid(), flush=True)
+        time.sleep(1000)
+
+    async def main():
+        with ax.Graph() as graph, ax.device("/job:local"):
+            found = sleep()
+        async with ax.cluster.local(1, grace_s=0.5) as cluster, ax.Session(graph, cluster=cluster) as session:
+            await session.run(found)
+
+    if __name__ == "__main__":
+        ax.run(main)
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+def test_a_worker_that_is_stuck_ends_with_the_parent(folder: Path) -> None:
+    with started(folder, STUCK) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+        parent.communicate(timeout=60)
+    wait_until(lambda: not is_running(pid))
+    wait_until(lambda: [path.name for path in folder.iterdir()] == ["program.py"])
+
+
 @pytest.mark.deep
 def test_a_program_that_starts_its_work_when_it_is_imported(folder: Path) -> None:
     with started(folder, UNGUARDED) as parent:
