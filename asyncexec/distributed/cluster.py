@@ -18,6 +18,7 @@ from asyncexec.distributed.transport.dialing import dial
 from asyncexec.distributed.transport.identity import Expected, Identity
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security
+from asyncexec.distributed.wire_errors import note_loss
 from asyncexec.distributed.worker import CLIENT_ROLE, PROGRAM
 from asyncexec.framework.device import Device, DeviceAttributes, DeviceLocality
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, OpError, UnavailableError
@@ -165,6 +166,7 @@ class Cluster:
 
     def lose(self, name: str, error: OpError) -> None:
         """A worker cannot be reached."""
+        note_loss(error, name)
         for session in list(self._sessions.values()):
             session.lose(name, error)
 

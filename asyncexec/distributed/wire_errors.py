@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from asyncexec.framework.derived import is_derived, make_derived
-from asyncexec.framework.errors import Code, OpError, UnknownError, error_class
+from asyncexec.framework.errors import Code, OpError, UnavailableError, UnknownError, error_class
 from asyncexec.framework.foreign_errors import as_op_error
 
 _MAX_CAUSE_BYTES: Final = 1 << 20
@@ -27,6 +27,13 @@ class _Place:
         self.user_line = user_line
 
 
+def note_loss(error: OpError, worker: str) -> OpError:
+    """*error*, which was raised because *worker* cannot be reached, and says so from now on."""
+    if isinstance(error, UnavailableError):  # and not a value that could not be sent
+        error.lost_worker = worker
+    return error
+
+
 def encode_error(error: BaseException, *, objects: bool) -> dict[str, Any]:
     """What is told of *error*; with its cause, pickled, where *objects* may travel."""
     if not isinstance(error, OpError):
@@ -38,6 +45,8 @@ def encode_error(error: BaseException, *, objects: bool) -> dict[str, Any]:
             told[name] = value
     if error.attempts:
         told["attempts"] = list(error.attempts)
+    if isinstance(error, UnavailableError) and error.lost_worker is not None:
+        told["lost_worker"] = error.lost_worker
     notes = [str(note) for note in getattr(error, "__notes__", ())]
     if notes:
         told["notes"] = notes[:_MAX_NOTES]
@@ -73,6 +82,8 @@ def decode_error(told: dict[str, Any], worker: str, find: Callable[[str], Any], 
             error = combined
     if told.get("iteration"):
         error.locate_iteration([str(told["iteration"])])
+    if told.get("lost_worker"):
+        note_loss(error, str(told["lost_worker"]))
     if isinstance(told.get("attempts"), list):
         error.add_attempts([str(each) for each in told["attempts"]])
     for note in told.get("notes", ())[:_MAX_NOTES]:

@@ -31,6 +31,7 @@ from asyncexec.distributed.transport.dialing import Listener, dial, listen
 from asyncexec.distributed.transport.identity import Expected, Identity
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security, Tls
+from asyncexec.distributed.wire_errors import note_loss
 from asyncexec.distributed.worker_session import WorkerSession
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
 from asyncexec.framework.errors import (
@@ -153,7 +154,7 @@ class Worker:
         """End all steps under way, close all connections, and let go of everything."""
         self._is_closed = True
         for number in list(self._sessions):
-            self._end_session(number, UnavailableError(f"{self.name} is closed"))
+            self._end_session(number, note_loss(UnavailableError(f"{self.name} is closed"), self.name))
         if self._closing:
             await asyncio.wait(self._closing)
         for link in self._peers.values():
@@ -195,6 +196,7 @@ class Worker:
     def lose(self, connection: Connection, error: OpError) -> None:
         """A connection is lost: end the sessions that came by it, and let the others know."""
         name = connection.peer.name
+        note_loss(error, name)
         for number, session in list(self._sessions.items()):
             if session.connection is connection:
                 self._end_session(number, error)
@@ -229,6 +231,7 @@ class Worker:
         self._peers[name] = PeerLink(name, connect, self._lose_peer)
 
     def _lose_peer(self, name: str, error: OpError) -> None:
+        note_loss(error, name)
         for session in self._sessions.values():
             session.lose(name, error)
 

@@ -85,7 +85,8 @@ class WorkerStep:
             ready = await asyncio.shield(executor)
             scope = ready.start_with(args)
         except (Exception, asyncio.CancelledError) as error:
-            self._end(error, args)
+            is_halted = self._halted_by is not None and _is_cancellation(error)
+            self._end(self._halted_by if is_halted else error, args)
             return
         self._scope = scope
         if self._halted_by is not None:

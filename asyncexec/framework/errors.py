@@ -272,9 +272,15 @@ class InternalError(OpError):
 
 
 class UnavailableError(OpError):
-    """A service is not available now; a later call may succeed."""
+    """A service is not available now; a later call may succeed.
+
+    Attributes:
+        lost_worker: the name of the worker that was lost while the step ran, such as ``/job:worker/replica:0/task:1``;
+            None where the error has another reason.
+    """
 
     code = Code.UNAVAILABLE
+    lost_worker: str | None = None
 
 
 class DataLossError(OpError):

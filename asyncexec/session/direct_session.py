@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from asyncexec.executor.diagnostics.cost_model import CostModel
 from asyncexec.executor.diagnostics.step_counts import StepCounts
-from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
+from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError
 from asyncexec.framework.graph_def import GraphDef
@@ -37,12 +37,14 @@ from asyncexec.session.deadline import within
 from asyncexec.session.executor_cache import ExecutorCache
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, build_in_slices
 from asyncexec.session.fetch_mapper import FetchMapper, read_fetches, structure_key
-from asyncexec.session.fetch_types import Feeds, Fetches, typed_make_callable, typed_map, typed_run, typed_stream
+from asyncexec.session.fetch_types import Feeds, Fetches, typed_make_callable, typed_run
 from asyncexec.session.function_runtime import SessionFunctionRuntime
 from asyncexec.session.graph_execution_state import GraphExecutionState
+from asyncexec.session.held_state import StateFinder
 from asyncexec.session.large_feeds import LargeFeedError
 from asyncexec.session.session_config import RunOptions, SessionConfig
 from asyncexec.session.session_loop import SessionLoop
+from asyncexec.session.session_streams import SessionStreams
 from asyncexec.session.shown import ShownSession
 from asyncexec.session.statistics import SessionStatistics, statistics_of
 from asyncexec.session.step_runner import NotCalledError, StepRunner
@@ -51,12 +53,8 @@ from asyncexec.session.workers import Cluster
 
 if TYPE_CHECKING:
     from asyncexec.session.partial_run import PartialRun
-    from asyncexec.session.stream_plan import StreamHost
-    from asyncexec.session.stream_session import OnError
 
 _partial_run = LazyModule("asyncexec.session.partial_run")
-_stream_plan = LazyModule("asyncexec.session.stream_plan")
-_stream_session = LazyModule("asyncexec.session.stream_session")
 
 _DEFAULT_CONFIG: Final = SessionConfig()  # made here: the first takes 15 ms, too long for a loop
 _NO_FEEDS: Final[Feeds] = {}
@@ -64,7 +62,7 @@ _NO_TARGETS: Final[tuple[Node, ...]] = ()
 _TARGETS: Final = object()  # stands between feeds and targets in the key of a signature
 
 
-class Session(ShownSession):
+class Session(SessionStreams, ShownSession):
     """Runs *graph*; variables, queues and worker threads live as long as it does.
 
     ``async with ax.Session(graph) as session:`` closes it at the end.  Any number of runs may be under way at once.
@@ -108,7 +106,8 @@ class Session(ShownSession):
         self._loop = SessionLoop([self._steps, self._admission, self._state, self._resource_mgr])
         self._cache = ExecutorCache(self._loop, self._admission.check_open)
         self._resource_mgr.functions = SessionFunctionRuntime(graph, self._state, self._loop)
-        self._runner = StepRunner(self._loop, self._steps, self._counts, clock, self._spans, self._check_open)
+        guards = self._check_open, StateFinder(clock), self.config.retries
+        self._runner = StepRunner(self._loop, self._steps, self._counts, clock, self._spans, *guards)
         # Whether every call goes by admission control; else only those do that have to be prepared.
         self._is_guarded = self.config.max_concurrent_steps is not None or self.config.drain_timeout_s != 0
 
@@ -183,7 +182,11 @@ class Session(ShownSession):
             return await self._run_admitted(
                 key, prepared or await read_fetches(self.graph, fetches, key[0], self._clock), *given
             )
-        if prepared.tier.plain is not None and metadata is None and (options is None or not options.trace):
+        if (
+            prepared.tier.plain is not None
+            and metadata is None
+            and not (options and (options.trace or options.retries))
+        ):
             try:
                 return self._runner.call(prepared, values, options)
             except (LargeFeedError, NotCalledError):
@@ -326,68 +329,6 @@ class Session(ShownSession):
     def list_devices(self) -> list[str]:
         """The names of the session's devices."""
         return [device.name for device in self._state.devices]
-
-    @typed_stream
-    def stream(
-        self,
-        fetches: Fetches,
-        *,
-        window: int = 32,
-        ordered: bool = True,
-        on_error: OnError = "raise",
-        metadata: RunMetadata | None = None,
-    ) -> Any:
-        """A stream of items, each a run of *fetches* with feeds of its own: ``async with session.stream(y) as stream``.
-
-        Args:
-            fetches: the fetches of every item, as run() takes them.  Sources (``ax.source``) need no ``send``.
-            window: the largest number of items that have been sent and whose results have not been taken.
-            ordered: whether results come in the order of the items, or as they complete.
-            on_error: whether an item's error, which names its number, ends the stream ("raise") or is its result
-                ("yield").
-            metadata: if given, all items are traced, and its ``step_stats`` has the executions of all of them.
-        """
-        return _stream_session.Stream(self._stream_host(), fetches, window, ordered, on_error, metadata)
-
-    @typed_map
-    def map(
-        self,
-        fetches: Fetches,
-        items: Iterable[Feeds] | AsyncIterable[Feeds],
-        *,
-        window: int = 32,
-        ordered: bool = True,
-        on_error: OnError = "raise",
-        metadata: RunMetadata | None = None,
-    ) -> Any:
-        """The results of *fetches* for each of *items*, feeds as run() takes them: ``async for y in session.map(...)``.
-
-        Items are drawn when there is room in the window.  An exception of *items* is raised after the results of the
-        items before it.  All items feed the same tensors.  The other arguments are those of stream().
-        """
-        return _stream_session.StreamMap(self._stream_host(), fetches, items, window, ordered, on_error, metadata)
-
-    def _stream_host(self) -> StreamHost:
-        self._check_open()
-
-        async def prepare(key: Any, mapper: FetchMapper, feed_keys: Sequence[Any]) -> ExecutorsAndKeys:
-            return self._cache.get(key) or await self._prepare(key, mapper, feed_keys, _NO_TARGETS, is_shared=False)
-
-        host: StreamHost = _stream_plan.StreamHost(
-            graph=self.graph,
-            prepare=prepare,
-            run=self.run,
-            enter_loop=self._loop.enter,
-            admission=self._admission,
-            begin=self._steps.begin_stream,
-            end=self._steps.end_stream,
-            slice_ns=int(self.config.slice_ms * NS_PER_MS),
-            source_grace_s=self.config.async_grace_s,
-            holds=self._state.holds,
-            counts=self._counts,
-            spans=self._spans,
-        )
-        return host
 
     def statistics(self) -> SessionStatistics:
         """The state of the session now."""

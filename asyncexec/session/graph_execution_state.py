@@ -48,7 +48,7 @@ _client_channels = LazyModule("asyncexec.session.client_channels")
 _feed_fetch_rewrite = LazyModule("asyncexec.pruning.feed_fetch_rewrite")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PreparedGraph:
     """What the stages make of a signature.
 

@@ -28,6 +28,8 @@ class SessionConfig(BaseModel):
             "COMPILED": compiled before the first run.  Or a type of your own (``ax.executor_factory``).
         schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
         timeout: the longest time in seconds of each run, and call of a callable, if its RunOptions have none.
+        retries: how often a run, or call of a callable, is begun again after a worker was lost, if its RunOptions do
+            not say.  Signatures with state are not begun again.
         num_worker_threads: the number of worker threads for each device, which only this session uses.  By default the
             session shares as many threads as cores with all sessions of the process that have no number of their own.
         num_processes: the number of worker processes for ops with ``executor="process"``, by default one for each core.
@@ -66,6 +68,7 @@ class SessionConfig(BaseModel):
     executor_type: str = ""
     schedule_seed: int | None = None
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    retries: int = Field(default=0, ge=0)
     num_worker_threads: int | None = Field(default=None, ge=1)
     num_processes: int | None = Field(default=None, ge=1)
     worker_grace_s: float | None = Field(default=5.0, ge=0)
@@ -97,6 +100,8 @@ class RunOptions(BaseModel):
 
     Attributes:
         timeout: the longest time of the run in seconds; past it the run raises DeadlineExceededError.
+        retries: how often the run is begun again if it fails because a worker of its cluster was lost; for signatures
+            without state (variables, queues, tables, session handles).  By default as SessionConfig says.
         queue: how the run waits for its turn: its priority, and how long it may wait.
         trace: fill ``metadata.step_stats``.
         python_scalars: overrides the setting of SessionConfig.
@@ -107,6 +112,7 @@ class RunOptions(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     timeout: float | None = Field(default=None, gt=0)
+    retries: int | None = Field(default=None, ge=0)
     queue: QueuePolicy | None = None
     trace: bool = False
     python_scalars: bool | None = None

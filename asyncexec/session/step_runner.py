@@ -10,10 +10,12 @@ from asyncexec.executor.diagnostics.step_counts import StepCounts
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import Clock
 from asyncexec.framework.cooperative import run_in_slices
-from asyncexec.framework.errors import OpError
+from asyncexec.framework.error_text import one_line
+from asyncexec.framework.errors import OpError, UnavailableError
 from asyncexec.framework.spans import Spans, leave_step
 from asyncexec.framework.step_stats import RunMetadata, begin_trace, end_trace
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
+from asyncexec.session.held_state import StateFinder
 from asyncexec.session.large_feeds import LargeFeedError
 from asyncexec.session.run_metadata import fill_metadata
 from asyncexec.session.session_config import RunOptions
@@ -34,9 +36,11 @@ class StepRunner:
         clock: measures them.
         spans: makes the spans of those that call users' functions.
         check_open: raises CancelledError if the session has been closed.
+        state_finder: tells which signatures have state.
+        retries: how often a step is begun again after a worker was lost, where its options do not say.
     """
 
-    __slots__ = ("_check_open", "_clock", "_counts", "_loop", "_spans", "_steps")
+    __slots__ = ("_check_open", "_clock", "_counts", "_loop", "_retries", "_spans", "_state_finder", "_steps")
 
     def __init__(
         self,
@@ -46,6 +50,8 @@ class StepRunner:
         clock: Clock,
         spans: Spans,
         check_open: Callable[[], None],
+        state_finder: StateFinder,
+        retries: int,
     ) -> None:
         self._loop = loop
         self._steps = steps
@@ -53,6 +59,8 @@ class StepRunner:
         self._clock = clock
         self._spans = spans
         self._check_open = check_open
+        self._state_finder = state_finder
+        self._retries = retries
 
     def call(self, prepared: ExecutorsAndKeys, values: Collection[Any], options: RunOptions | None = None) -> Any:
         """The caller's nest, by the plan that is one plain function: no task, no step, no suspension.
@@ -96,6 +104,35 @@ class StepRunner:
         metadata: RunMetadata | None = None,
     ) -> Any:
         """The caller's nest, for the *values* of the feeds; *metadata* is filled in place."""
+        retries = self._retries if options is None or options.retries is None else options.retries
+        if not retries:
+            return await self._run_once(prepared, values, options, metadata)
+        values = tuple(values)
+        if options is not None and options.retries:
+            await self._state_finder.check_has_none(prepared.graph, f"retries={retries}")
+        elif await self._state_finder.find(prepared.graph) is not None:
+            retries = 0
+        attempts: list[str] = []
+        while True:
+            try:
+                return await self._run_once(prepared, values, options, metadata)
+            except UnavailableError as error:
+                if error.lost_worker is None:
+                    raise
+                attempts.append(f"attempt {len(attempts) + 1} of {retries + 1}: {one_line(error)}")
+                if len(attempts) > retries:
+                    if retries:
+                        error.add_attempts(attempts)
+                    raise
+            # Out here it holds no error, whose traceback would hold this frame.
+
+    async def _run_once(
+        self,
+        prepared: ExecutorsAndKeys,
+        values: Sequence[Any],
+        options: RunOptions | None,
+        metadata: RunMetadata | None,
+    ) -> Any:
         has_large_feeds = False
         try:
             feeds = prepared.convert(values)

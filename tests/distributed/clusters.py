@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,20 @@ class SmallCluster:
 
     cluster: Cluster
     workers: list[Worker] = field(default_factory=list)
+    start: Callable[[int], Awaitable[Worker]] = field(kw_only=True)
+
+    async def kill(self, task: int) -> None:
+        """End a worker as a signal does: all its connections are gone at once."""
+        worker = self.workers[task]
+        for listener in worker._listeners:
+            listener._server.close()
+            for link in list(listener._links):
+                link.abort()
+        await worker.close()
+
+    async def restart(self, task: int) -> None:
+        """Start another worker in place of one that has ended."""
+        self.workers[task] = await self.start(task)
 
     def has_nothing_left(self) -> bool:
         """Whether no worker has anything of a step."""
@@ -53,16 +67,20 @@ async def small_cluster(
     known = security or Security()
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        workers = [
-            await stack.enter_async_context(
-                Worker("worker", task, config=config, objects=objects, token=known.token, tls=known.tls, shared=shared)
+
+        async def start(task: int) -> Worker:
+            worker = Worker(
+                "worker", task, config=config, objects=objects, token=known.token, tls=known.tls, shared=shared
             )
-            for task in range(num_workers)
-        ]
-        addresses = [await worker.listen(f"unix:{folder}/{i}") for i, worker in enumerate(workers)]
+            await stack.enter_async_context(worker)
+            await worker.listen(addresses[task])
+            return worker
+
+        addresses = [f"unix:{folder}/{task}" for task in range(num_workers)]
+        workers = [await start(task) for task in range(num_workers)]
         launcher = NoLauncher(ClusterSpec({"worker": addresses}))
         cluster = Cluster(launcher, options=options, security=security, **settings)
         await stack.enter_async_context(cluster)
-        found = SmallCluster(cluster, workers)
+        found = SmallCluster(cluster, workers, start=start)
         yield found
         await until(found.has_nothing_left)

@@ -1,0 +1,110 @@
+"""SessionStreams: the streams of a session; a base of Session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.framework.lazy_module import LazyModule
+from asyncexec.framework.step_stats import RunMetadata
+from asyncexec.session.fetch_mapper import FetchMapper
+from asyncexec.session.fetch_types import Feeds, Fetches, typed_map, typed_stream
+
+if TYPE_CHECKING:
+    from asyncexec.executor.diagnostics.step_counts import StepCounts
+    from asyncexec.framework.spans import Spans
+    from asyncexec.graph.graph import Graph
+    from asyncexec.session.admission import AdmissionControl
+    from asyncexec.session.executor_cache import ExecutorCache
+    from asyncexec.session.executors_and_keys import ExecutorsAndKeys
+    from asyncexec.session.graph_execution_state import GraphExecutionState
+    from asyncexec.session.session_config import SessionConfig
+    from asyncexec.session.session_loop import SessionLoop
+    from asyncexec.session.steps_under_way import StepsUnderWay
+    from asyncexec.session.stream_plan import StreamHost
+    from asyncexec.session.stream_session import OnError
+
+_stream_plan = LazyModule("asyncexec.session.stream_plan")
+_stream_session = LazyModule("asyncexec.session.stream_session")
+
+
+class SessionStreams:
+    """What a session has of streams."""
+
+    if TYPE_CHECKING:
+        graph: Graph
+        config: SessionConfig
+        run: Any
+        _state: GraphExecutionState
+        _steps: StepsUnderWay
+        _counts: StepCounts
+        _admission: AdmissionControl
+        _loop: SessionLoop
+        _cache: ExecutorCache
+        _spans: Spans
+        _prepare: Any
+
+        def _check_open(self) -> None: ...
+
+    @typed_stream
+    def stream(
+        self,
+        fetches: Fetches,
+        *,
+        window: int = 32,
+        ordered: bool = True,
+        on_error: OnError = "raise",
+        metadata: RunMetadata | None = None,
+    ) -> Any:
+        """A stream of items, each a run of *fetches* with feeds of its own: ``async with session.stream(y) as stream``.
+
+        Args:
+            fetches: the fetches of every item, as run() takes them.  Sources (``ax.source``) need no ``send``.
+            window: the largest number of items that have been sent and whose results have not been taken.
+            ordered: whether results come in the order of the items, or as they complete.
+            on_error: whether an item's error, which names its number, ends the stream ("raise") or is its result
+                ("yield").
+            metadata: if given, all items are traced, and its ``step_stats`` has the executions of all of them.
+        """
+        return _stream_session.Stream(self._stream_host(), fetches, window, ordered, on_error, metadata)
+
+    @typed_map
+    def map(
+        self,
+        fetches: Fetches,
+        items: Iterable[Feeds] | AsyncIterable[Feeds],
+        *,
+        window: int = 32,
+        ordered: bool = True,
+        on_error: OnError = "raise",
+        metadata: RunMetadata | None = None,
+    ) -> Any:
+        """The results of *fetches* for each of *items*, feeds as run() takes them: ``async for y in session.map(...)``.
+
+        Items are drawn when there is room in the window.  An exception of *items* is raised after the results of the
+        items before it.  All items feed the same tensors.  The other arguments are those of stream().
+        """
+        return _stream_session.StreamMap(self._stream_host(), fetches, items, window, ordered, on_error, metadata)
+
+    def _stream_host(self) -> StreamHost:
+        self._check_open()
+
+        async def prepare(key: Any, mapper: FetchMapper, feed_keys: Sequence[Any]) -> ExecutorsAndKeys:
+            return self._cache.get(key) or await self._prepare(key, mapper, feed_keys, (), is_shared=False)
+
+        host: StreamHost = _stream_plan.StreamHost(
+            graph=self.graph,
+            prepare=prepare,
+            run=self.run,
+            enter_loop=self._loop.enter,
+            admission=self._admission,
+            begin=self._steps.begin_stream,
+            end=self._steps.end_stream,
+            slice_ns=int(self.config.slice_ms * NS_PER_MS),
+            source_grace_s=self.config.async_grace_s,
+            holds=self._state.holds,
+            counts=self._counts,
+            spans=self._spans,
+        )
+        return host
