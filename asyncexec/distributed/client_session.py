@@ -104,6 +104,11 @@ class ClientSession:
         """The devices of all workers."""
         return self._cluster.devices()
 
+    def is_up(self, worker: str) -> bool:
+        """Whether there is a connection to *worker*."""
+        link = self._cluster.link(worker)
+        return link is not None and link.connection is not None
+
     def runner(self, worker: str, partitions: Mapping[str, PartitionedGraph]) -> Stage[PartitionRunner]:
         """What runs *partitions* on *worker*; see ``Workers``."""
         wire = yield from encode_partitions(partitions, objects=self._cluster.objects)
@@ -135,7 +140,7 @@ class ClientSession:
             step = self._steps[part.step_id] = _Step(rendezvous)
         step.parts[part.worker] = part
         if self._cluster.is_open:
-            self.link(part.worker).do(action)
+            self.link(part.worker).do(lambda connection: action(connection) if part.is_expected else None)
         else:
             error = FailedPreconditionError("the cluster of this session is closed")
             asyncio.get_running_loop().call_soon(part.end, error)
@@ -145,7 +150,7 @@ class ClientSession:
         self._steps.pop(part.step_id, None)
         oldest = next(iter(self._steps), self._last_step + 1)
         link = self._cluster.link(part.worker)
-        if link is not None and link.connection is not None:
+        if link is not None and link.is_in_use:
             link.send(Kind.FORGET, pack_forget(Forget(part.step_id, oldest)))
 
     def done(self, worker: str, done: Done, clock_offset_ns: int) -> None:
@@ -265,9 +270,17 @@ class RemotePart:
         self._start_ns = CLOCK.now_ns()
 
     def halt(self, error: BaseException, *, is_left: bool) -> None:
-        """Tell the worker that the step has failed."""
-        halt = pack_halt(Halt(self.step_id, is_left))
-        self._session.link(self.worker).send(Kind.HALT, halt)
+        """Tell the worker that the step has failed; one that cannot be reached has not begun it."""
+        link = self._session.link(self.worker)
+        if link.connection is None:
+            asyncio.get_running_loop().call_soon(self.end, None)
+        else:
+            link.send(Kind.HALT, pack_halt(Halt(self.step_id, is_left)))
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether somebody still waits for its end."""
+        return self._on_end is not None
 
     def abandon(self) -> None:
         """Expect nothing more."""

@@ -49,6 +49,11 @@ class PeerLink:
         else:
             self.do(lambda connection: connection.send_tensor(step_id, key, value, is_dead))
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether something was sent that has arrived, or will when there is a connection."""
+        return self.connection is not None or bool(self._pending)
+
     def do(self, action: Action) -> None:
         """Have *action* called with the connection, now or when there is one."""
         if self.connection is not None:

@@ -127,8 +127,26 @@ async def test_the_deadline_covers_all_attempts() -> None:
         await session.run(y, {x: 1.0})
         _plans[:] = [death(small, ending, comes_back=False)]
         with pytest.raises(ax.errors.DeadlineExceededError):
-            await session.run(y, {x: 1.0}, options=ax.RunOptions(retries=1000, timeout=1.0))
+            await session.run(y, {x: 1.0}, options=ax.RunOptions(retries=1000, timeout=0.5))
         await asyncio.wait(ending)
+
+
+async def test_a_step_that_was_left_while_its_worker_was_away_does_not_run_later() -> None:
+    graph, x, y = on_worker()
+    async with small_cluster(1, objects=True) as small, ax.Session(graph, cluster=small.cluster) as session:
+        await session.run(y, {x: 1.0})
+        await small.kill(0)
+        link = small.cluster.link(WORKER)
+        assert link is not None
+        async with asyncio.timeout(30):
+            while link.connection is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        with pytest.raises(ax.errors.DeadlineExceededError):
+            await session.run(y, {x: 2.0}, options=ax.RunOptions(timeout=0.05))
+        await small.restart(0)
+        assert await session.run(y, {x: 3.0}) == 4.0
+        assert len(_calls) == 2
+        assert session.statistics().running_steps == 0
 
 
 async def test_feeds_are_those_of_the_call() -> None:
@@ -171,7 +189,7 @@ async def test_the_state_of_a_function_is_found() -> None:
         x = ax.placeholder(ax.float32, [], name="x")
         kept = ax.catch(lambda: ax.get_session_handle(x, name="kept"), lambda _: "")
     async with ax.Session(graph) as session:
-        with pytest.raises(ax.errors.InvalidArgumentError, match="'kept'.*of function"):
+        with pytest.raises(ax.errors.InvalidArgumentError, match=r"'kept'.*of function"):
             await session.run(kept, {x: 1.0}, options=ax.RunOptions(retries=1))
 
 
