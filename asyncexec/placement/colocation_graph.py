@@ -320,7 +320,12 @@ class ColocationGraph:
     def _ordered(self, devices: Iterable[tuple[Device, int]]) -> Devices:
         ordered = [device for device, _ in self._devices.sorted_devices(devices)]
         local = self._rules.default_local_device
-        return tuple([local, *(device for device in ordered if device is not local)] if local in ordered else ordered)
+        if local is None:
+            return tuple(ordered)
+        space = local.parsed_name
+        return tuple(
+            sorted(ordered, key=lambda each: (each is not local, not space.is_same_address_space(each.parsed_name)))
+        )
 
 
 def _names_in_class(node: Node) -> Sequence[str]:

@@ -18,7 +18,8 @@ class PlacementRules:
     Attributes:
         devices: what there is.
         kernels: what can run where.
-        default_local_device: preferred to all others, where a node can run on it.
+        default_local_device: preferred to all others, where a node can run on it; and the devices of its process to
+            those of others.
         allow_soft_placement: let a node run elsewhere when it can't run on the type or index of device it asks for, and
             ignore colocation that can't be met.
         log_placement: log where each node is placed, and what was overridden.

@@ -387,8 +387,9 @@ class Session(SessionStreams, ShownSession):
         targets: Iterable[Any],
         *,
         is_shared: bool = True,
+        worker: str | None = None,
     ) -> ExecutorsAndKeys:
         """The executor of a signature, built now if nobody has; callers that come meanwhile wait."""
-        signature = mapper, feed_keys, as_tuple(targets)
         shared = self._cache.by_content if is_shared else None
-        return await self._cache.get_or_build(key, lambda: build_in_slices(self._state, self.graph, *signature, shared))
+        signature = mapper, feed_keys, as_tuple(targets), shared, worker
+        return await self._cache.get_or_build(key, lambda: build_in_slices(self._state, self.graph, *signature))

@@ -162,8 +162,11 @@ def build_executors(
     feed_keys: Sequence[Any],
     targets: Sequence[Any],
     shared: MutableMapping[Any, ExecutorsAndKeys] | None = None,
+    worker: str | None = None,
 ) -> Stage[ExecutorsAndKeys]:
     """What a session of *graph* keeps for the signature of what *mapper* has read, feeds and targets, as a stage.
+
+    With a *worker*, its nodes prefer the devices of that.
 
     One that is in *shared*, in whatever order, and by whatever names, is not made again.
 
@@ -178,17 +181,21 @@ def build_executors(
         found = shared.get(content)
         if found is not None:
             return Permuted.of(found, feeds, mapper)
-    made = yield from _make_executors(state, mapper, feeds, nodes)
+    made = yield from _make_executors(state, mapper, feeds, nodes, worker)
     if shared is not None and content is not None:
         shared[content] = made
     return made
 
 
 def _make_executors(
-    state: GraphExecutionState, mapper: FetchMapper, feeds: tuple[Tensor, ...], nodes: Sequence[Node]
+    state: GraphExecutionState,
+    mapper: FetchMapper,
+    feeds: tuple[Tensor, ...],
+    nodes: Sequence[Node],
+    worker: str | None,
 ) -> Stage[ExecutorsAndKeys]:
     fetches = tuple(mapper.tensors)
-    prepared = yield from state.prepare(feeds, fetches, [*mapper.targets, *nodes])
+    prepared = yield from state.prepare(feeds, fetches, [*mapper.targets, *nodes], worker=worker)
     converters: list[Converter] = []
     guarded: list[Converter] = []
     for count, tensor in enumerate(feeds):
@@ -247,10 +254,11 @@ async def build_in_slices(
     feed_keys: Sequence[Any],
     targets: Sequence[Any],
     shared: MutableMapping[Any, ExecutorsAndKeys] | None,
+    worker: str | None = None,
 ) -> ExecutorsAndKeys:
     """What ``build_executors`` gives; others have the loop meanwhile."""
     with paused_gc():
-        stage = build_executors(state, graph, mapper, feed_keys, targets, shared)
+        stage = build_executors(state, graph, mapper, feed_keys, targets, shared, worker)
         return await run_in_slices(stage, state.holds.clock)
 
 

@@ -210,6 +210,8 @@ class MapItems(Protocol):
         ordered: bool = True,
         on_error: Literal["raise"] = "raise",
         metadata: RunMetadata | None = None,
+        workers: str | Sequence[str] | None = None,
+        retries: int = 2,
     ) -> StreamMap[T]: ...
     @overload
     def __call__(
@@ -221,6 +223,8 @@ class MapItems(Protocol):
         ordered: bool = True,
         on_error: OnError,
         metadata: RunMetadata | None = None,
+        workers: str | Sequence[str] | None = None,
+        retries: int = 2,
     ) -> StreamMap[T | OpError]: ...
     @overload
     def __call__(
@@ -232,6 +236,8 @@ class MapItems(Protocol):
         ordered: bool = True,
         on_error: OnError = "raise",
         metadata: RunMetadata | None = None,
+        workers: str | Sequence[str] | None = None,
+        retries: int = 2,
     ) -> StreamMap[Any]: ...
 
 

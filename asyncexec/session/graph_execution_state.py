@@ -109,7 +109,7 @@ class GraphExecutionState:
         workers: Workers | None = None,
         address_space: str = LOCAL_PREFIX,
     ) -> None:
-        self._workers = workers
+        self.workers: Workers | None = workers
         own_devices = create_devices(DeviceOptions(config.device_count, address_space))
         self.devices: DeviceSet = DeviceSet([*own_devices, *(() if workers is None else workers.devices())])
         self.maker: ExecutorMaker = ExecutorMaker(own_devices, config, resource_mgr, clock, costs, spans)
@@ -123,6 +123,8 @@ class GraphExecutionState:
             needs_kernels=False,
         )
         self.placer: Placer = Placer(graph, rules)
+        self._rules = rules
+        self._replicas: dict[str, Pipeline] = {}
         # Whether signatures are optimized that nobody asks to be, or not to be.
         self.optimizes = False
         self._level = LEVELS[config.optimization]
@@ -140,7 +142,9 @@ class GraphExecutionState:
                 place_pruned_graph=config.place_pruned_graph,
                 verifies_each=config.debug,
                 partition_options=self._partition_options,
-                connect=self._connect_client if self._uses_rendezvous or workers is not None else None,
+                connect=partial(self._connect_client, self.placer)
+                if self._uses_rendezvous or workers is not None
+                else None,
             ),
         )
         if workers is not None:
@@ -164,10 +168,15 @@ class GraphExecutionState:
         targets: Sequence[Node],
         *,
         optimized: bool | None = None,
+        worker: str | None = None,
     ) -> Stage[PreparedGraph]:
-        """Run the pipeline (passes/pipeline.py), with the optimizer passes if *optimized*, and compile, as a stage."""
+        """Run the pipeline (passes/pipeline.py), with the optimizer passes if *optimized*, and compile, as a stage.
+
+        With a *worker* nodes prefer its devices to those of all other processes.
+        """
         level = self._level if (self.optimizes if optimized is None else optimized) else Level.ALWAYS
-        run = partial(self.pipeline.run, feeds, fetches, targets)
+        pipeline = self.pipeline if worker is None else self._replica(worker)
+        run = partial(pipeline.run, feeds, fetches, targets)
         prepared = yield from run(level)
         channels: Any = prepared.connected
         keys = None if channels is None else channels.keys
@@ -254,28 +263,35 @@ class GraphExecutionState:
         """What runs the partitions of workers, which are in *remote* by the names of these, as a stage."""
         runners: list[PartitionRunner] = []
         for worker, parts in remote.items():
-            assert self._workers is not None  # whose devices they are
-            runners.append((yield from self._workers.runner(worker, parts)))
+            assert self.workers is not None  # whose devices they are
+            runners.append((yield from self.workers.runner(worker, parts)))
         return runners
 
-    def _connect_client(self, client_graph: ClientGraph, device_of: DeviceOf) -> Stage[ClientChannels | None]:
+    def _replica(self, worker: str) -> Pipeline:
+        """The pipeline of signatures whose nodes prefer the devices of *worker*."""
+        if worker not in self._replicas:
+            own = (each for each in self.devices.by_priority if str(each.parsed_name.address_space) == worker)
+            placer = Placer(self.pipeline.graph, replace(self._rules, default_local_device=next(own)))
+            connect = partial(self._connect_client, placer)
+            options = replace(self.pipeline.options, place_pruned_graph=True, connect=connect)
+            self._replicas[worker] = Pipeline(self.pipeline.graph, placer, self.devices, options)
+        return self._replicas[worker]
+
+    def _connect_client(
+        self, placer: Placer, client_graph: ClientGraph, device_of: DeviceOf
+    ) -> Stage[ClientChannels | None]:
         """*client_graph* with feeds and fetches by the rendezvous; None where a call frame carries them."""
         if not (self._uses_rendezvous or (yield from self._has_remote(client_graph, device_of))):
             return None
         devices = _feed_fetch_rewrite.ChannelDevices(
-            self._client, self._device_of_feed, device_of, self._partition_options.incarnation_of
+            self._client, partial(_device_of_feed, placer), device_of, self._partition_options.incarnation_of
         )
         channels: ClientChannels = yield from _client_channels.connect_client(client_graph, devices)
         return channels
 
-    def _device_of_feed(self, tensor: Tensor) -> str:
-        """Where what is fed was to be computed: its node need not run, and is in no client graph then."""
-        node = self.placer.placed_node(tensor.op.name)
-        return self.placer.device_of(node or tensor.op).name
-
     async def close(self) -> None:
         """End the worker processes and the threads of all devices, and what workers have, and wait for them."""
-        parts = (self.processes, *self.pools.values(), *(() if self._workers is None else (self._workers,)))
+        parts = (self.processes, *self.pools.values(), *(() if self.workers is None else (self.workers,)))
         closing = asyncio.gather(*(part.close() for part in parts))
         await outlast(closing.done, lambda: asyncio.wait([closing]))
         closing.result()
@@ -295,11 +311,16 @@ class GraphExecutionState:
     def _has_remote(self, client_graph: ClientGraph, device_of: DeviceOf) -> Stage[bool]:
         """Whether a node of *client_graph* is on a device of another process, as a stage."""
         nodes = client_graph.nodes
-        for start in range(0, len(nodes) if self._workers is not None else 0, STRIDE):
+        for start in range(0, len(nodes) if self.workers is not None else 0, STRIDE):
             if any(self.devices.by_name(device_of(node)).is_remote for node in nodes[start : start + STRIDE]):
                 return True
             yield
         return False
+
+
+def _device_of_feed(placer: Placer, tensor: Tensor) -> str:
+    """Where what is fed was to be computed: its node need not run, and is in no client graph then."""
+    return placer.device_of(placer.placed_node(tensor.op.name) or tensor.op).name
 
 
 def _partition_options(devices: DeviceSet) -> PartitionOptions:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from asyncexec.session.graph_execution_state import GraphExecutionState
     from asyncexec.session.session_config import SessionConfig
     from asyncexec.session.session_loop import SessionLoop
+    from asyncexec.session.step_runner import StepRunner
     from asyncexec.session.steps_under_way import StepsUnderWay
     from asyncexec.session.stream_plan import StreamHost
     from asyncexec.session.stream_session import OnError
 
+_spread_plan = LazyModule("asyncexec.session.spread_plan")
 _stream_plan = LazyModule("asyncexec.session.stream_plan")
 _stream_session = LazyModule("asyncexec.session.stream_session")
 
@@ -44,6 +46,7 @@ class SessionStreams:
         _cache: ExecutorCache
         _spans: Spans
         _prepare: Any
+        _runner: StepRunner
 
         def _check_open(self) -> None: ...
 
@@ -79,19 +82,35 @@ class SessionStreams:
         ordered: bool = True,
         on_error: OnError = "raise",
         metadata: RunMetadata | None = None,
+        workers: str | Sequence[str] | None = None,
+        retries: int = 2,
     ) -> Any:
         """The results of *fetches* for each of *items*, feeds as run() takes them: ``async for y in session.map(...)``.
 
         Items are drawn when there is room in the window.  An exception of *items* is raised after the results of the
         items before it.  All items feed the same tensors.  The other arguments are those of stream().
+
+        Args:
+            workers: spread the items over these workers of the session's cluster: all tasks of a job, such as
+                ``"/job:worker"``, or a list of names.  Each item is a step on one of them; nodes that ask for another
+                process stay there.  The signature must have no state.
+            retries: how often an item whose worker was lost begins again, on a worker that is there.
+
+        Raises:
+            InvalidArgumentError: there is no such worker, or *retries* is no number of 0 or more.
         """
-        return _stream_session.StreamMap(self._stream_host(), fetches, items, window, ordered, on_error, metadata)
+        host = self._stream_host()
+        spread = None if workers is None else _spread_plan.SpreadOptions.of(host, workers, retries, window)
+        return _stream_session.StreamMap(host, fetches, items, window, ordered, on_error, metadata, spread)
 
     def _stream_host(self) -> StreamHost:
         self._check_open()
 
-        async def prepare(key: Any, mapper: FetchMapper, feed_keys: Sequence[Any]) -> ExecutorsAndKeys:
-            return self._cache.get(key) or await self._prepare(key, mapper, feed_keys, (), is_shared=False)
+        async def prepare(
+            key: Any, mapper: FetchMapper, feed_keys: Sequence[Any], worker: str | None
+        ) -> ExecutorsAndKeys:
+            prepared: ExecutorsAndKeys | None = self._cache.get(key)
+            return prepared or await self._prepare(key, mapper, feed_keys, (), is_shared=False, worker=worker)
 
         host: StreamHost = _stream_plan.StreamHost(
             graph=self.graph,
@@ -106,5 +125,8 @@ class SessionStreams:
             holds=self._state.holds,
             counts=self._counts,
             spans=self._spans,
+            devices=self._state.devices,
+            workers=self._state.workers,
+            state_finder=self._runner.state_finder,
         )
         return host

@@ -9,7 +9,7 @@ from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.session.session_config import SessionConfig
 
 if TYPE_CHECKING:
-    from asyncexec.executor.streams.stream_driver import StreamOptions
+    from asyncexec.executor.streams.stream_options import StreamOptions
     from asyncexec.executor.streams.stream_scope import StreamScope
     from asyncexec.graph.graph import Graph
     from asyncexec.session.admission import AdmissionControl

@@ -40,7 +40,7 @@ class StepRunner:
         retries: how often a step is begun again after a worker was lost, where its options do not say.
     """
 
-    __slots__ = ("_check_open", "_clock", "_counts", "_loop", "_retries", "_spans", "_state_finder", "_steps")
+    __slots__ = ("_check_open", "_clock", "_counts", "_loop", "_retries", "_spans", "_steps", "state_finder")
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class StepRunner:
         self._clock = clock
         self._spans = spans
         self._check_open = check_open
-        self._state_finder = state_finder
+        self.state_finder: StateFinder = state_finder
         self._retries = retries
 
     def call(self, prepared: ExecutorsAndKeys, values: Collection[Any], options: RunOptions | None = None) -> Any:
@@ -109,8 +109,8 @@ class StepRunner:
             return await self._run_once(prepared, values, options, metadata)
         values = tuple(values)
         if options is not None and options.retries:
-            await self._state_finder.check_has_none(prepared.graph, f"retries={retries}")
-        elif await self._state_finder.find(prepared.graph) is not None:
+            await self.state_finder.check_has_none(prepared.graph, f"retries={retries}")
+        elif await self.state_finder.find(prepared.graph) is not None:
             retries = 0
         attempts: list[str] = []
         while True:

@@ -12,8 +12,8 @@ import numpy as np
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_counts import StepCounts
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.streams.stream_driver import StreamPlan
 from asyncexec.executor.streams.stream_item import StateSlot
+from asyncexec.executor.streams.stream_options import StreamPlan
 from asyncexec.executor.streams.stream_scope import StreamScope
 from asyncexec.framework.cooperative import STRIDE, Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
@@ -25,6 +25,7 @@ from asyncexec.frontend.convert import as_tensor_value
 from asyncexec.frontend.stream_functions import values_of
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.placement.device_set import DeviceSet
 from asyncexec.session.admission import AdmissionControl, StreamAdmission
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.fetch_mapper import FetchMapper, element, structure_key
@@ -36,8 +37,10 @@ from asyncexec.session.function_call_frame import (
     takes_lists,
     takes_long_to_detach,
 )
+from asyncexec.session.held_state import StateFinder
 from asyncexec.session.large_feeds import MAX_ITEMS, is_large
 from asyncexec.session.run_metadata import defer_step_stats
+from asyncexec.session.workers import Workers
 
 _STREAM: Final = object()  # stands between feeds and states in the key of a signature
 
@@ -48,7 +51,7 @@ class StreamHost:
 
     Attributes:
         graph: the session's.
-        prepare: gives the executor of a signature: its key, fetches and feeds.
+        prepare: gives the executor of a signature: its key, fetches, feeds, and the worker whose devices it prefers.
         run: gives the values of tensors.
         enter_loop: lets the running loop be the session's; FailedPreconditionError if another one is.
         admission: what the stream, and its items, are admitted by.
@@ -57,10 +60,12 @@ class StreamHost:
         source_grace_s: seconds that what draws from a source has to end once it is cancelled.
         counts: is told of items that have ended.
         spans: makes those of streams and items.
+        devices: those of the session; workers: what of them is in other processes.
+        state_finder: tells which signatures have state.
     """
 
     graph: Graph
-    prepare: Callable[[Any, FetchMapper, Sequence[Any]], Awaitable[ExecutorsAndKeys]]
+    prepare: Callable[[Any, FetchMapper, Sequence[Any], str | None], Awaitable[ExecutorsAndKeys]]
     run: Callable[[Any], Awaitable[Any]]
     enter_loop: Callable[[], None]
     admission: AdmissionControl
@@ -71,6 +76,9 @@ class StreamHost:
     holds: LoopHolds
     counts: StepCounts
     spans: Spans
+    devices: DeviceSet
+    workers: Workers | None
+    state_finder: StateFinder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +144,7 @@ async def open_plan(
     host: StreamHost, admission: StreamAdmission, fetches: Any, trace: StreamTrace | None, first: Any
 ) -> StreamPlan:
     """The plan of a stream, let in by *admission*, whose first item feeds *first*."""
-    keys = tuple(_checked_mapping(first))
+    keys = tuple(checked_mapping(first))
     nodes = await stream_nodes(host, fetches, keys)
     reads = [read for read, _ in nodes.states]
     initial = await admission.run(lambda: host.run([read.op.inputs[0] for read in reads])) if reads else []
@@ -144,7 +152,7 @@ async def open_plan(
     num_fetches = len(mapper.tensors)
     positions = [mapper.position_of(written) for _, written in nodes.states]
     signature = (structure_key(fetches), *keys, _STREAM, *reads)
-    prepared = await host.prepare(signature, mapper, (*keys, *reads))
+    prepared = await host.prepare(signature, mapper, (*keys, *reads), None)
     fetched = replace(
         prepared,
         givers=tuple(each for each in prepared.givers if each[0] < num_fetches),
@@ -160,7 +168,7 @@ async def open_plan(
     return StreamPlan(
         prepared.executor,
         prepared.tier,
-        _converter(keys, prepared),
+        converter(keys, prepared),
         prepared.result if not slots else lambda values: fetched.result(values[:num_fetches]),
         lambda error: explained(error, prepared),
         host.holds,
@@ -241,13 +249,13 @@ async def with_large_converted(host: StreamHost, feeds: Mapping[Any, Any]) -> Ma
     return converted
 
 
-def _checked_mapping(feeds: Any) -> Mapping[Any, Any]:
+def checked_mapping(feeds: Any) -> Mapping[Any, Any]:
     if not isinstance(feeds, Mapping):
         raise InvalidTypeError(f"an item is a mapping of tensors to values, not {type(feeds).__name__} {feeds!r}")
     return feeds
 
 
-def _converter(keys: tuple[Any, ...], prepared: ExecutorsAndKeys) -> Callable[[Any], list[Any]]:
+def converter(keys: tuple[Any, ...], prepared: ExecutorsAndKeys) -> Callable[[Any], list[Any]]:
     """A function from what was sent to the values of *keys* as they travel along edges.
 
     Who sent them may change them afterwards: an item is under way for longer than the call that sends it.
@@ -273,7 +281,7 @@ def _converter(keys: tuple[Any, ...], prepared: ExecutorsAndKeys) -> Callable[[A
             if isinstance(error, OpError):
                 raise
         raise InvalidArgumentError(
-            f"it feeds {_shown(_checked_mapping(feeds))}, but the items before feed {_shown(keys)}",
+            f"it feeds {_shown(checked_mapping(feeds))}, but the items before feed {_shown(keys)}",
             hint="all items of a stream feed the same tensors, under the same keys",
         )
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Generic, Literal, Self, TypeAlias
 
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.streams.stream_driver import StreamOptions
+from asyncexec.executor.streams.stream_options import StreamOptions, StreamPlan
 from asyncexec.executor.streams.stream_scope import StreamScope
 from asyncexec.framework.cooperative import SLICE_NS
 from asyncexec.framework.errors import (
@@ -24,8 +24,10 @@ from asyncexec.framework.errors import (
 from asyncexec.framework.step_stats import RunMetadata, begin_trace
 from asyncexec.frontend.stream_functions import HoldingIterator, close_iterators, drawing, iterate, values_of
 from asyncexec.graph.node import Tensor, V_co
+from asyncexec.session.admission import StreamAdmission
 from asyncexec.session.session_loop import running_loop
 from asyncexec.session.shown import stream_html, stream_text
+from asyncexec.session.spread_plan import SpreadOptions, open_spread_plan
 from asyncexec.session.stream_plan import (
     StreamHost,
     StreamTrace,
@@ -86,7 +88,7 @@ class _Handle:
             host.spans.end(span, scope.failure)
 
         scope = self._scope = StreamScope(
-            partial(open_plan, host, admission, self._fetches, trace),
+            self._opening(admission, trace),
             self._options,
             admission if admission.is_limited else None,
             context,
@@ -96,6 +98,10 @@ class _Handle:
         scope.span = span
         host.begin(scope)
         return scope
+
+    def _opening(self, admission: StreamAdmission, trace: StreamTrace | None) -> Callable[[Any], Awaitable[StreamPlan]]:
+        """What makes the plan, from what the first item feeds."""
+        return partial(open_plan, self._host, admission, self._fetches, trace)
 
     async def aclose(self) -> None:
         """Cancel what is in flight, and wait for it; a kernel or source of the stream itself does not wait.
@@ -260,8 +266,10 @@ class StreamMap(_Handle, Generic[V_co]):
         ordered: bool,
         on_error: OnError,
         metadata: RunMetadata | None,
+        spread: SpreadOptions | None = None,
     ) -> None:
         super().__init__(host, fetches, window, ordered, on_error, metadata)
+        self._spread = spread
         if not isinstance(items, (Iterable, AsyncIterable)):
             raise InvalidTypeError(f"map takes an iterable or async iterable of feeds, not {type(items).__name__}")
         self._items: Iterable[Any] | AsyncIterable[Any] = items
@@ -275,6 +283,11 @@ class StreamMap(_Handle, Generic[V_co]):
     def __anext__(self) -> Awaitable[V_co]:
         scope = self._scope
         return self._take_first() if scope is None else scope.take()
+
+    def _opening(self, admission: StreamAdmission, trace: StreamTrace | None) -> Callable[[Any], Awaitable[StreamPlan]]:
+        if self._spread is None:
+            return super()._opening(admission, trace)
+        return partial(open_spread_plan, self._host, self._fetches, self._spread, trace)
 
     async def _take_first(self) -> Any:
         if self._scope is not None:  # somebody else has come first

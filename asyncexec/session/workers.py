@@ -20,6 +20,10 @@ class Workers(Protocol):
         """The devices of all workers; each ``is_remote``."""
         ...
 
+    def is_up(self, worker: str) -> bool:
+        """Whether *worker* can be reached now."""
+        ...
+
     def runner(self, worker: str, partitions: Mapping[str, PartitionedGraph]) -> Stage[PartitionRunner]:
         """What runs *partitions*, by the devices of *worker*, in each step of a signature, as a stage.
 

@@ -11,95 +11,22 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextvars import Context
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.diagnostics.kernel_stats import has_large
-from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.diagnostics.step_counts import StepCounts
-from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
-from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.lost_fetches import LostFetches
 from asyncexec.executor.engine.step_scope import StepMaker, StepScope
 from asyncexec.executor.engine.undo_log import UndoLog, undo_all
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan, Tier
-from asyncexec.executor.streams.stream_item import StateCell, StateSlot, StreamItem
-from asyncexec.framework.clock import CLOCK, Clock
-from asyncexec.framework.errors import OpError
-from asyncexec.framework.spans import Span, Spans, running
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamPlan:
-    """What the items of a stream have in common.
-
-    Attributes:
-        executor: makes their steps; tier: knows what makes them once they are compiled.
-        convert: makes feeds of what was sent; an OpError where that cannot be.
-        result: makes of the values that a step fetched what the user gets; an OpError where one is missing.
-        explained: the error to show for one of a step.
-        holds: is told how long the event loop was held.
-        counts: is told of items that have ended.
-        may_be_large: whether what is fed may be so large that kernels take long with it.
-        states: those carried from item to item.
-        spans: makes the spans of items, where somebody may want to know of them.
-        collector: gathers what they run, where they are traced.
-    """
-
-    executor: GeneralExecutor | PartitionedExecutor
-    tier: Tier
-    convert: Callable[[Any], list[Any]]
-    result: Callable[[list[Any]], Any]
-    explained: Callable[[OpError], OpError]
-    holds: LoopHolds
-    counts: StepCounts
-    may_be_large: bool = True
-    states: tuple[StateSlot, ...] = ()
-    spans: Spans | None = None
-    collector: StepStatsCollector | None = None
-
-
-class Gate(Protocol):
-    """What items pass when they begin, where it is limited how many steps are under way at once."""
-
-    def try_enter(self) -> bool:
-        """Take a place, if nobody has to wait for one; whether that is so."""
-        ...
-
-    async def enter(self) -> None:
-        """Take a place, as soon as it is one's turn."""
-        ...
-
-    def leave(self) -> None:
-        """Give a place back."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """How a stream behaves.
-
-    Attributes:
-        window: items at most between their being sent and their result being taken.
-        ordered: whether results come in the order of the items, or as they complete.
-        yields_errors: whether an item's failure takes its place in the output, instead of ending the stream.
-        slice_ns: how long the event loop is held at a stretch.
-        source_grace_s: seconds that what draws from a source has to end once it is cancelled; None is for ever.
-        clock: measures the slices.
-    """
-
-    window: int = 32
-    ordered: bool = True
-    yields_errors: bool = False
-    slice_ns: int = DEFAULT_SLICE_NS
-    source_grace_s: float | None = 30.0
-    clock: Clock = CLOCK
+from asyncexec.executor.streams.spread import Spread
+from asyncexec.executor.streams.stream_item import StateCell, StreamItem
+from asyncexec.executor.streams.stream_options import Gate, StreamOptions, StreamPlan
+from asyncexec.framework.spans import Span, running
 
 
 class StreamDriver(ABC):
@@ -147,6 +74,18 @@ class StreamDriver(ABC):
         """Take the value of *item*, whose step is at rest and may be used again."""
 
     @abstractmethod
+    def _may_go_on(self) -> bool:
+        """Whether an item could begin now, but for the gate."""
+
+    @abstractmethod
+    def _begin_on_worker(self, spread: Spread, end: int) -> int | None:
+        """Begin an item on the worker that *spread* chooses; the time that it is then, None where none may begin."""
+
+    @abstractmethod
+    def _start_on_worker(self, item: StreamItem, plan: StreamPlan, values: list[Any], worker: str) -> None:
+        """Begin the step of *item* on *worker*."""
+
+    @abstractmethod
     def _settle_end(self) -> None:
         """See whether nothing is in flight any more."""
 
@@ -185,7 +124,7 @@ class StreamDriver(ABC):
                 self._plan.holds.longest_slice_ns = now - start
             self._tell_tier(self._plan.tier, now - start)
         self._drive_is_due = False
-        if self._active or (self._inbox and self._gatekeeper is None) or is_more_to_come:
+        if self._active or (self._gatekeeper is None and self._may_go_on()) or is_more_to_come:
             self._schedule()
 
     def _run_items(self, now: int, end: int) -> int:
@@ -194,6 +133,11 @@ class StreamDriver(ABC):
         while now <= end:
             if active:
                 now = self._advance(active.popleft(), now, end)
+            elif self._plan is not None and self._plan.spread is not None:
+                begun = self._begin_on_worker(self._plan.spread, end)
+                if begun is None:
+                    break
+                now = begun
             elif inbox and (self._gate is None or self._may_begin(self._gate)):
                 now = self._begin(inbox.popleft(), end)
             else:
@@ -226,7 +170,7 @@ class StreamDriver(ABC):
         finally:
             self._gatekeeper = None
         self._num_granted += 1
-        if self._inbox:
+        if self._may_go_on():
             self._schedule()
 
     def _close_gate(self) -> None:
@@ -243,7 +187,7 @@ class StreamDriver(ABC):
             item.has_place = False
             self._gate.leave()
 
-    def _begin(self, values: list[Any] | BaseException, end: int) -> int:
+    def _begin(self, values: list[Any] | BaseException, end: int, worker: str | None = None) -> int:
         plan, spare = self._plan, self._spare
         assert plan is not None  # who sends opens it
         item = spare.pop() if spare else StreamItem(self._active, self._schedule_drive)
@@ -267,6 +211,8 @@ class StreamDriver(ABC):
         try:
             if plan.states:
                 self._start_with_states(item, plan, values)
+            elif worker is not None:
+                self._start_on_worker(item, plan, values, worker)
             else:
                 self._start(item, plan, values)
         except BaseException as error:  # a KeyboardInterrupt, say
@@ -434,7 +380,8 @@ class StreamDriver(ABC):
             self._give_back_place(item)
             if item in self._in_flight:
                 self._end_item(item, error)
-            item.end_span(error)
+            if item not in self._in_flight:  # else it begins again
+                item.end_span(error)
             del error, step
 
     def _on_ending_done(self, task: asyncio.Task[None]) -> None:

@@ -15,8 +15,9 @@ from threading import get_ident
 from typing import Any, NamedTuple
 
 from asyncexec.executor.streams.source_task import SourceTask
-from asyncexec.executor.streams.stream_driver import Gate, StreamDriver, StreamOptions, StreamPlan
+from asyncexec.executor.streams.spread_driver import SpreadDriver
 from asyncexec.executor.streams.stream_item import StateCell
+from asyncexec.executor.streams.stream_options import Gate, StreamOptions, StreamPlan
 from asyncexec.executor.streams.waiters import Waiters
 from asyncexec.framework.errors import AbortedError, FailedPreconditionError, OpError
 from asyncexec.framework.spans import running
@@ -29,7 +30,7 @@ class _Held(NamedTuple):
     prepare: Callable[[Any], Awaitable[Any]]
 
 
-class StreamIntake(StreamDriver):
+class StreamIntake(SpreadDriver):
     """The way in of one stream.
 
     Args:

@@ -67,6 +67,23 @@ class StateCell:
             heir.fill(self.value)
 
 
+class Errand:
+    """What is known of an item that goes to workers.
+
+    Attributes:
+        values: what it feeds.
+        worker: where it is.
+        losses: how each attempt has ended whose worker was lost.
+    """
+
+    __slots__ = ("losses", "values", "worker")
+
+    def __init__(self, values: list[Any], worker: str) -> None:
+        self.values = values
+        self.worker = worker
+        self.losses: list[str] = []
+
+
 class StreamItem(FailureKeeper):
     """One item of a stream; its step's Waiter.
 
@@ -84,12 +101,14 @@ class StreamItem(FailureKeeper):
         is_large: whether kernels may take long with what it is fed; until its step begins.
         is_done: whether ``value``, or ``error``, is there.
         span: while it is under way, where somebody may want to know of it.
+        errand: what is to be known of it while it goes to workers; until it is done.
     """
 
     __slots__ = (
         "_active",
         "_schedule",
         "began_ns",
+        "errand",
         "error",
         "failed",
         "failure",
@@ -128,6 +147,7 @@ class StreamItem(FailureKeeper):
         self.is_large: bool = False
         self.is_done: bool = False
         self.span: Running | None = None
+        self.errand: Errand | None = None
         self.value: Any = None
         self.error: BaseException | None = None
 
@@ -174,7 +194,7 @@ class StreamItem(FailureKeeper):
 
     def let_go(self) -> None:
         """Hold on to nothing but the outcome."""
-        self.step = self.maker = self.failure = self.lost = None
+        self.step = self.maker = self.failure = self.lost = self.errand = None
         self._schedule = _look_at_nothing
         self.read = self.written = ()
 

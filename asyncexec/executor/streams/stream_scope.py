@@ -16,9 +16,9 @@ from threading import get_ident
 from typing import Any
 
 from asyncexec.executor.engine.step_scope import StepScope
-from asyncexec.executor.streams.stream_driver import Gate, StreamOptions, StreamPlan
 from asyncexec.executor.streams.stream_intake import StreamIntake
 from asyncexec.executor.streams.stream_item import StreamItem
+from asyncexec.executor.streams.stream_options import Gate, StreamOptions, StreamPlan
 from asyncexec.executor.streams.stream_statistics import StreamStatistics
 from asyncexec.executor.streams.waiters import Waiters
 from asyncexec.framework.clock import NS_PER_S
@@ -110,7 +110,7 @@ class StreamScope(StreamIntake):
         for item in self._in_flight:
             item.let_go()
             item.end_span(self._failure)
-        for line in (self._inbox, self._active, self._results, self._spare):
+        for line in (self._inbox, self._active, self._results, self._spare, self._again):
             line.clear()
         for some in (self._in_flight, self._endings, self._ending_steps):
             some.clear()
@@ -276,6 +276,8 @@ class StreamScope(StreamIntake):
     def _end_well(self, item: StreamItem) -> None:
         assert self._plan is not None
         self._plan.counts.completed += 1
+        if item.errand is not None:
+            self._end_errand(item, item.errand, None)
         if item.read:
             self._pass_on(item)
         item.is_done = True
@@ -300,6 +302,10 @@ class StreamScope(StreamIntake):
     def _end_item(self, item: StreamItem, error: BaseException | None) -> None:
         """Let *item* be done; what it has not written it passes on."""
         assert self._plan is not None
+        if item.errand is not None:
+            error = self._end_errand(item, item.errand, error)
+            if item.errand is not None:
+                return
         if error is None:
             self._plan.counts.completed += 1
         else:
@@ -363,6 +369,8 @@ class StreamScope(StreamIntake):
         self._close_gate()
         for item in dropped:
             self._in_flight.pop(item, None)
+            if item in self._again:
+                self._again.remove(item)
             step = item.step
             item.let_go()
             if step is None:

@@ -1,0 +1,98 @@
+"""SpreadDriver: drives the items of a stream whose steps run on workers.
+
+An item whose worker was lost keeps its place in the window and in the order of results; it waits among others until it
+may begin again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextvars import Context
+from typing import Any
+
+from asyncexec.executor.streams.spread import Spread
+from asyncexec.executor.streams.stream_driver import StreamDriver
+from asyncexec.executor.streams.stream_item import Errand, StreamItem
+from asyncexec.executor.streams.stream_options import Gate, StreamOptions, StreamPlan
+from asyncexec.framework.error_text import one_line
+from asyncexec.framework.errors import UnavailableError
+
+
+class SpreadDriver(StreamDriver):
+    """See the head of this module."""
+
+    def __init__(self, options: StreamOptions, gate: Gate | None, context: Context) -> None:
+        super().__init__(options, gate, context)
+        self._again: deque[StreamItem] = deque()  # whose worker was lost
+
+    def _may_go_on(self) -> bool:
+        plan = self._plan
+        if plan is None or plan.spread is None:
+            return bool(self._inbox)
+        return plan.spread.choose(self._losses()) is not None
+
+    def _losses(self) -> list[int]:
+        """How often the worker was lost of each item that may begin next."""
+        losses = [0 if item.errand is None else len(item.errand.losses) for item in self._again]
+        return [*losses, 0] if self._inbox else losses
+
+    def _begin_on_worker(self, spread: Spread, end: int) -> int | None:
+        found = spread.choose(self._losses())
+        if found is None or not (self._gate is None or self._may_begin(self._gate)):
+            return None
+        index, worker = found
+        if index == len(self._again):
+            return self._begin(self._inbox.popleft(), end, worker)
+        item = self._again[index]
+        del self._again[index]
+        plan, errand = self._plan, item.errand
+        assert plan is not None
+        assert errand is not None  # it has begun before
+        item.has_place = True
+        errand.worker = worker
+        spread.begin(worker, len(errand.losses))
+        try:
+            self._start_step(item, plan, errand)
+        except BaseException as error:  # a KeyboardInterrupt, say
+            self._end_item(item, error)
+            return self._now_ns()
+        return self._advance(item, self._now_ns(), end)
+
+    def _start_on_worker(self, item: StreamItem, plan: StreamPlan, values: list[Any], worker: str) -> None:
+        assert plan.spread is not None
+        errand = item.errand = Errand(values, worker)
+        plan.spread.begin(worker, 0)
+        self._start_step(item, plan, errand)
+
+    def _start_step(self, item: StreamItem, plan: StreamPlan, errand: Errand) -> None:
+        maker = plan.replicas[errand.worker]
+        item.is_queued = True
+        item.step, item.maker = maker.start(list(errand.values), plan.collector), maker
+        if item.is_large:
+            item.step.be_careful()
+        item.step.watch(item)
+
+    def _end_errand(self, item: StreamItem, errand: Errand, error: BaseException | None) -> BaseException | None:
+        """Let *item*, whose step has ended with *error*, begin again, or be done; what it has failed with then."""
+        plan = self._plan
+        assert plan is not None
+        assert plan.spread is not None
+        plan.spread.end(errand.worker)
+        if self._again or self._inbox:
+            self._schedule()  # there is room for another
+        if not isinstance(error, UnavailableError) or error.lost_worker is None:
+            item.errand = None
+            return error
+        losses, retries = errand.losses, plan.spread.retries
+        losses.append(f"attempt {len(losses) + 1} of {retries + 1}: {one_line(error)}")
+        if len(losses) <= retries:
+            item.step = None
+            self._give_back_place(item)
+            self._again.append(item)
+            self._schedule()
+            return None
+        item.errand = None
+        told = error.located(error.node, error.op, error.user_line)  # others have the same error
+        if retries:
+            told.add_attempts(losses)
+        return told

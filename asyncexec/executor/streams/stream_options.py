@@ -1,0 +1,90 @@
+"""What a stream is told: StreamPlan, what its items have in common; StreamOptions, how it behaves; Gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.diagnostics.step_counts import StepCounts
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
+from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
+from asyncexec.executor.plans.tier import Tier
+from asyncexec.executor.streams.spread import Spread
+from asyncexec.executor.streams.stream_item import StateSlot
+from asyncexec.framework.clock import CLOCK, Clock
+from asyncexec.framework.errors import OpError
+from asyncexec.framework.spans import Spans
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamPlan:
+    """What the items of a stream have in common.
+
+    Attributes:
+        executor: makes their steps; tier: knows what makes them once they are compiled.
+        convert: makes feeds of what was sent; an OpError where that cannot be.
+        result: makes of the values that a step fetched what the user gets; an OpError where one is missing.
+        explained: the error to show for one of a step.
+        holds: is told how long the event loop was held.
+        counts: is told of items that have ended.
+        may_be_large: whether what is fed may be so large that kernels take long with it.
+        states: those carried from item to item.
+        spans: makes the spans of items, where somebody may want to know of them.
+        collector: gathers what they run, where they are traced.
+        spread: chooses the worker of each item, where items go to workers.
+        replicas: by worker, what makes the steps there.
+    """
+
+    executor: GeneralExecutor | PartitionedExecutor
+    tier: Tier
+    convert: Callable[[Any], list[Any]]
+    result: Callable[[list[Any]], Any]
+    explained: Callable[[OpError], OpError]
+    holds: LoopHolds
+    counts: StepCounts
+    may_be_large: bool = True
+    states: tuple[StateSlot, ...] = ()
+    spans: Spans | None = None
+    collector: StepStatsCollector | None = None
+    spread: Spread | None = None
+    replicas: Mapping[str, GeneralExecutor | PartitionedExecutor] = field(default_factory=dict)
+
+
+class Gate(Protocol):
+    """What items pass when they begin, where it is limited how many steps are under way at once."""
+
+    def try_enter(self) -> bool:
+        """Take a place, if nobody has to wait for one; whether that is so."""
+        ...
+
+    async def enter(self) -> None:
+        """Take a place, as soon as it is one's turn."""
+        ...
+
+    def leave(self) -> None:
+        """Give a place back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a stream behaves.
+
+    Attributes:
+        window: items at most between their being sent and their result being taken.
+        ordered: whether results come in the order of the items, or as they complete.
+        yields_errors: whether an item's failure takes its place in the output, instead of ending the stream.
+        slice_ns: how long the event loop is held at a stretch.
+        source_grace_s: seconds that what draws from a source has to end once it is cancelled; None is for ever.
+        clock: measures the slices.
+    """
+
+    window: int = 32
+    ordered: bool = True
+    yields_errors: bool = False
+    slice_ns: int = DEFAULT_SLICE_NS
+    source_grace_s: float | None = 30.0
+    clock: Clock = CLOCK
