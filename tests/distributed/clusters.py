@@ -39,8 +39,8 @@ class SmallCluster:
         worker = self.workers[task]
         for listener in worker._listeners:
             listener._server.close()
-            for link in list(listener._links):
-                link.abort()
+            for connection in listener.connections:
+                connection.abort()
         await worker.close()
 
     async def restart(self, task: int) -> None:
