@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Final
 
 import asyncexec as ax
+from asyncexec.distributed.graph_wire import WorkerPolicy
 from asyncexec.distributed.worker import Worker
 from benchmarks.tensorflow_session import tensorflow
 
 NUM_WORKERS: Final = 2
 OURS: Final = "asyncexec"
+OBJECTS: Final = "asyncexec with objects"
 TENSORFLOW: Final = "tensorflow"
 
 
@@ -71,14 +73,14 @@ def over_tcp(kind: str = OURS) -> Iterator[Sequence[str]]:
 def main() -> None:
     """Run one worker."""
     kind, task, addresses = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-    if kind == OURS:
-        ax.run(_serve(task, addresses[task]))
+    if kind in (OURS, OBJECTS):
+        ax.run(_serve(task, addresses[task], WorkerPolicy(objects=kind == OBJECTS)))
     else:
         _serve_tensorflow(task, addresses)
 
 
-async def _serve(task: int, address: str) -> None:
-    async with Worker("worker", task) as worker:
+async def _serve(task: int, address: str, policy: WorkerPolicy) -> None:
+    async with Worker("worker", task, policy=policy) as worker:
         print(await worker.listen(address), flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
