@@ -124,7 +124,7 @@ class WorkerSession:
         self._constants: dict[int, dict[ConstantKey, Any]] = {}  # of graphs that are yet to be registered
         self._forgotten: set[int] = set()
         self._oldest = 0  # all steps before have been forgotten
-        self._telling: set[asyncio.Task[None]] = set()
+        self._endings: set[asyncio.Task[None]] = set()  # of steps that are known no more, or are told of
         self._clock = self._state.holds.clock
         self._loop.enter()
 
@@ -174,9 +174,8 @@ class WorkerSession:
                 self._tell(run.step_id, error)
                 registered.note_run(plan, self._clock.now_ns() - began_ns)
             else:
-                telling = asyncio.get_running_loop().create_task(self._tell_traced(registered, run, error, collector))
-                self._telling.add(telling)
-                telling.add_done_callback(self._telling.discard)
+                telling = self._tell_traced(registered, run, error, collector)
+                self._keep(asyncio.get_running_loop().create_task(telling))
 
         step.begin(registered.executor if plan is None else registered.executor_of(plan), args, on_end)
 
@@ -208,6 +207,8 @@ class WorkerSession:
         step = self._steps.pop(forget.step_id, None)
         if step is not None:
             step.forget()
+            if step.is_running:
+                self._keep(asyncio.get_running_loop().create_task(step.wait()))
         self._forgotten.add(forget.step_id)
         if forget.oldest > self._oldest:
             self._oldest = forget.oldest
@@ -229,11 +230,15 @@ class WorkerSession:
         for step in steps.values():
             await step.wait()
         await asyncio.gather(
-            *(registered.executor for registered in self._graphs.values()), *self._telling, return_exceptions=True
+            *(registered.executor for registered in self._graphs.values()), *self._endings, return_exceptions=True
         )
         self._graphs.clear()
         self._resources.close()
         await self._state.close()
+
+    def _keep(self, ending: asyncio.Task[None]) -> None:
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
 
     def _step(self, step_id: int) -> WorkerStep | None:
         """What there is of a step, made now if it is new; None if it has been forgotten."""

@@ -67,9 +67,17 @@ class WorkerStep:
         """Expect nothing from *worker* any more."""
         self.rendezvous.lose(worker, error)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the worker's part has begun and not ended."""
+        return self._on_end is not None
+
     def forget(self) -> None:
-        """Drop what has come since the step ended everywhere."""
-        self.rendezvous.start_abort(CancelledError("the step has ended"))
+        """Drop what has come since the step ended everywhere, and end what runs: nobody waits for it any more."""
+        error = CancelledError("the step has ended")
+        self.rendezvous.start_abort(error)
+        if self.is_running:
+            self.halt(make_derived(error), is_left=True)
 
     def under_way(self) -> list[NodeUnderWay]:
         """The nodes that have begun and not ended."""

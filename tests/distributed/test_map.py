@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from tests.distributed.clusters import SmallCluster, small_cluster
+from tests.distributed.clusters import SmallCluster, small_cluster, until
 
 JOB = "/job:worker"
 
@@ -471,3 +471,57 @@ async def test_a_session_without_cluster_has_no_workers() -> None:
     async with ax.Session(graph) as session:
         with pytest.raises(ax.errors.InvalidArgumentError, match="has no cluster"):
             session.map(y, items(x, 1), workers=JOB)
+
+
+async def test_the_cluster_may_be_closed_in_the_middle() -> None:
+    graph, x, y = graph_of_items()
+    async with small_cluster(2, objects=True) as small, ax.Session(graph, cluster=small.cluster) as session:
+        stage.plans.update({number: hang for number in range(2, 100)})
+        mapped = session.map(y, never_ending(x), window=6, workers=JOB)
+        assert [int(await anext(mapped)) for _ in range(2)] == expected(2)
+        await small.cluster.close()
+        with pytest.raises(ax.errors.UnavailableError, match="item 2: the cluster has been closed") as raised:
+            await anext(mapped)
+        assert raised.value.lost_worker is None
+        assert raised.value.attempts == ()
+
+
+class Seen(ax.Hook):
+    """Counts the items that begin and end."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+
+    def begin(self, span: Any) -> None:
+        if span.kind == "item":
+            self.begun.append(span.number)
+
+    def end(self, span: Any, error: BaseException | None) -> None:
+        if span.kind == "item":
+            self.ended.append(span.number)
+
+
+async def test_hooks_see_each_item_once() -> None:
+    graph, x, y = graph_of_items()
+    seen = Seen()
+    async with small_cluster(2, objects=True) as small:
+        async with ax.Session(graph, hooks=[seen], cluster=small.cluster) as session:
+            deaths = Deaths(small, session)
+            stage.plans[3] = deaths.of(3, 2)
+            assert [int(v) async for v in session.map(y, items(x, 10), window=4, workers=JOB)] == expected(10)
+            await deaths.settle()
+    assert seen.begun == list(range(10))
+    assert sorted(seen.ended) == list(range(10))
+
+
+async def test_a_map_that_is_dropped_ends() -> None:
+    graph, x, y = graph_of_items()
+    async with small_cluster(2, objects=True) as small, ax.Session(graph, cluster=small.cluster) as session:
+        deaths = Deaths(small, session)
+        stage.plans[2] = deaths.of(2, 1000)
+        mapped = session.map(y, never_ending(x), window=4, workers=JOB)
+        assert [int(await anext(mapped)) for _ in range(2)] == expected(2)
+        del mapped
+        await until(lambda: not session.statistics().running_steps)
+        await deaths.settle()
