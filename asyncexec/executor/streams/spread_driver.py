@@ -73,7 +73,7 @@ class SpreadDriver(StreamDriver):
         item.step.watch(item)
 
     def _end_errand(self, item: StreamItem, errand: Errand, error: BaseException | None) -> BaseException | None:
-        """Let *item*, whose step has ended with *error*, begin again, or be done; what it has failed with then."""
+        """What *item*, whose step has ended with *error*, has failed with; it keeps its *errand* if it begins again."""
         plan = self._plan
         assert plan is not None
         assert plan.spread is not None
@@ -81,7 +81,7 @@ class SpreadDriver(StreamDriver):
         if self._again or self._inbox:
             self._schedule()  # there is room for another
         if not isinstance(error, UnavailableError) or error.lost_worker is None:
-            item.errand = None
+            item.errand, item.is_large = None, False
             return error
         losses, retries = errand.losses, plan.spread.retries
         losses.append(f"attempt {len(losses) + 1} of {retries + 1}: {one_line(error)}")
@@ -91,7 +91,7 @@ class SpreadDriver(StreamDriver):
             self._again.append(item)
             self._schedule()
             return None
-        item.errand = None
+        item.errand, item.is_large = None, False
         told = error.located(error.node, error.op, error.user_line)  # others have the same error
         if retries:
             told.add_attempts(losses)
