@@ -111,7 +111,7 @@ class RemoteSession:
         return await wanted.decode(data, python_scalars=python_scalars)
 
     def _with_options(self, options: RunOptions) -> tuple[float | None, bool]:
-        for name in ("trace", "output_partition_graphs", "output_pass_graphs", "queue"):
+        for name in ("trace", "output_partition_graphs", "output_pass_graphs", "queue", "retries"):
             if getattr(options, name):
                 hint = 'parameters={"priority": 1}' if name == "queue" else None
                 raise UnimplementedError(f"a remote run has no RunOptions.{name}", hint=hint)

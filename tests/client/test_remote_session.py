@@ -170,6 +170,8 @@ async def test_a_tensor_of_a_graph_is_no_fetch() -> None:
             await session.run(deep, {"x": X})
         with pytest.raises(ax.errors.UnimplementedError, match=r"no RunOptions\.trace"):
             await session.run("total", {"x": X}, options=ax.RunOptions(trace=True))
+        with pytest.raises(ax.errors.UnimplementedError, match=r"no RunOptions\.retries"):
+            await session.run("total", {"x": X}, options=ax.RunOptions(retries=1))
 
 
 async def test_errors_of_the_server_are_typed_and_tell_whose_they_are() -> None:

@@ -476,7 +476,7 @@ async def test_a_session_without_cluster_has_no_workers() -> None:
 async def test_the_cluster_may_be_closed_in_the_middle() -> None:
     graph, x, y = graph_of_items()
     async with small_cluster(2, objects=True) as small, ax.Session(graph, cluster=small.cluster) as session:
-        stage.plans.update({number: hang for number in range(2, 100)})
+        stage.plans.update(dict.fromkeys(range(2, 100), hang))
         mapped = session.map(y, never_ending(x), window=6, workers=JOB)
         assert [int(await anext(mapped)) for _ in range(2)] == expected(2)
         await small.cluster.close()
@@ -505,12 +505,12 @@ class Seen(ax.Hook):
 async def test_hooks_see_each_item_once() -> None:
     graph, x, y = graph_of_items()
     seen = Seen()
-    async with small_cluster(2, objects=True) as small:
-        async with ax.Session(graph, hooks=[seen], cluster=small.cluster) as session:
-            deaths = Deaths(small, session)
-            stage.plans[3] = deaths.of(3, 2)
-            assert [int(v) async for v in session.map(y, items(x, 10), window=4, workers=JOB)] == expected(10)
-            await deaths.settle()
+    cluster = small_cluster(2, objects=True)
+    async with cluster as small, ax.Session(graph, hooks=[seen], cluster=small.cluster) as session:
+        deaths = Deaths(small, session)
+        stage.plans[3] = deaths.of(3, 2)
+        assert [int(v) async for v in session.map(y, items(x, 10), window=4, workers=JOB)] == expected(10)
+        await deaths.settle()
     assert seen.begun == list(range(10))
     assert sorted(seen.ended) == list(range(10))
 
