@@ -15,6 +15,9 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from asyncexec.distributed.cluster_spec import CLIENT_JOB, worker_name
+from asyncexec.distributed.collective_calls import LEADER
+from asyncexec.distributed.collective_executor import ClusterCollectiveExecutor
+from asyncexec.distributed.collective_leader import CollectiveLeader
 from asyncexec.distributed.graph_wire import WireGraph, encode_partitions, pack_register
 from asyncexec.distributed.messages import (
     CONSTANTS_STEP,
@@ -36,6 +39,7 @@ from asyncexec.distributed.transport.connection import Connection
 from asyncexec.distributed.wire_errors import decode_error
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.partition_runner import OnEnd, PartitionRunner
+from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.clock import CLOCK
 from asyncexec.framework.cooperative import Stage
@@ -115,11 +119,17 @@ class ClientSession:
         self._last_graph += 1
         return RemoteRunner(self, worker, self._last_graph, wire)
 
-    def make_args(self, collector: StepStatsCollector | None) -> ExecutorArgs:
-        """What the partitions of a new step are given."""
+    def make_args(self, collector: StepStatsCollector | None, calls: WorkerCalls | None) -> ExecutorArgs:
+        """What the partitions of a new step are given; with collectives where there are *calls* for them."""
         self._last_step += 1
         step_id = self._last_step
-        return ExecutorArgs(StepRendezvous(step_id, self._route), step_id, collector, CancellationManager())
+        rendezvous = StepRendezvous(step_id, self._route)
+        collectives = None
+        if calls is not None:
+            leader = CollectiveLeader(rendezvous, partial(self.refuse, step_id))
+            leader.listen(LEADER)
+            collectives = ClusterCollectiveExecutor(rendezvous, LEADER, calls.call, leader)
+        return ExecutorArgs(rendezvous, step_id, collector, CancellationManager(), collective_executor=collectives)
 
     @property
     def num_steps(self) -> int:
@@ -219,6 +229,7 @@ class RemoteRunner:
 
     def __init__(self, session: ClientSession, worker: str, graph_id: int, wire: WireGraph) -> None:
         self.worker = worker
+        self.has_collectives = wire.has_collectives
         self._session = session
         self._graph_id = graph_id
         self._wire = wire
@@ -230,6 +241,9 @@ class RemoteRunner:
         part = RemotePart(self._session, self.worker, args, on_end, self._wire.nodes.get)
         flags = RunFlags.NONE if args.stats_collector is None else RunFlags.TRACE
         run = pack_run(Run(args.step_id, self._graph_id, flags))
+        leader = _leader_of(args)
+        if leader is not None:
+            leader.listen(self.worker)
         assert isinstance(args.rendezvous, StepRendezvous)  # as the session has made it
         self._session.begin(part, args.rendezvous, partial(self._begin, run))
         return part
@@ -288,6 +302,9 @@ class RemotePart:
 
     def close(self) -> None:
         """Let the worker forget the step."""
+        leader = None if self._args is None else _leader_of(self._args)
+        if leader is not None:
+            leader.close()
         self._on_end = self._args = None
         self._session.forget(self)
 
@@ -310,6 +327,12 @@ class RemotePart:
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
             on_end(error)
+
+
+def _leader_of(args: ExecutorArgs) -> CollectiveLeader | None:
+    """The leader of a step's collectives, if it has any."""
+    collectives = args.collective_executor
+    return collectives.leader if isinstance(collectives, ClusterCollectiveExecutor) else None
 
 
 def _by_our_clock(told: Mapping[str, Any], offset_ns: int) -> StepStats:

@@ -19,6 +19,7 @@ import numpy as np
 from asyncexec.distributed.messages import pack_json, unpack_json
 from asyncexec.framework import types
 from asyncexec.framework.attr_value import encode_attr_value
+from asyncexec.framework.collective import OPS_PREFIX as COLLECTIVE_OPS
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import InvalidArgumentError, PermissionDeniedError
 from asyncexec.framework.graph_def import AttrValue, FunctionDefLibrary, GraphDef, NodeDef
@@ -55,6 +56,7 @@ class WireGraph:
         constants: large ones, by device and name of the node.
         outside: op types that reach outside the graph.
         nodes: the nodes themselves, by name: errors tell the lines that made them.
+        has_collectives: whether steps need a CollectiveExecutor.
     """
 
     partitions: dict[str, GraphDef] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class WireGraph:
     constants: dict[ConstantKey, Any] = field(default_factory=dict)
     outside: set[str] = field(default_factory=set)
     nodes: dict[str, Node] = field(default_factory=dict)
+    has_collectives: bool = False
 
 
 def encode_partitions(partitions: Mapping[str, PartitionedGraph], *, objects: bool) -> Stage[WireGraph]:
@@ -100,6 +103,7 @@ class _Encoding:
 
     def _node(self, node: Node, device: str) -> NodeDef:
         self._wire.nodes[node.name] = node
+        self._wire.has_collectives |= node.op.startswith(COLLECTIVE_OPS)
         registration = node.properties.registration
         if registration.op_def.touches_outside:
             self._wire.outside.add(node.op)
@@ -182,6 +186,7 @@ def pack_register(session: int, graph_id: int, wire: WireGraph) -> bytes:
             "user_ops": wire.user_ops,
             "outside": sorted(wire.outside),
             "constants": list(wire.constants),
+            "collectives": wire.has_collectives,
         }
     )
 
@@ -195,6 +200,7 @@ class Registration(NamedTuple):
     user_ops: dict[str, str]
     outside: set[str]
     constants: Sequence[ConstantKey]
+    has_collectives: bool
 
     def wire(self, constants: Mapping[ConstantKey, Any]) -> Stage[WireGraph]:
         """All of it, with the constants that have come, as a stage.
@@ -223,6 +229,7 @@ def unpack_register(body: bytes) -> Registration:
             {str(name): str(text) for name, text in told["user_ops"].items()},
             set(map(str, told["outside"])),
             [(str(device), str(name)) for device, name in told["constants"]],
+            bool(told["collectives"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidArgumentError(f"a message that registers a graph is malformed: {error!r}") from None

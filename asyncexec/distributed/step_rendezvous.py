@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from asyncexec.framework.derived import make_derived
 from asyncexec.framework.errors import InvalidArgumentError, OpError
-from asyncexec.framework.rendezvous import NO_ARGS, DoneCallback, RendezvousArgs, RendezvousWaiter
+from asyncexec.framework.rendezvous import NO_ARGS, DoneCallback, Received, RendezvousArgs, RendezvousWaiter
 from asyncexec.rendezvous.intra_process import Rendezvous, copied
 
 
@@ -76,12 +76,18 @@ class StepRendezvous(Rendezvous):
 
     def recv_async(self, key: Hashable, args: RendezvousArgs, done: DoneCallback) -> RendezvousWaiter | None:
         """Have *done* called with the next value sent on *key*; None when it has been called already."""
-        if self._lost and self.peek(key) is None:
-            error = self._lost.get(_source_of(key))
-            if error is not None:
-                done(make_derived(error), None)
-                return None
+        error = self._lost_sender(key)
+        if error is not None:
+            done(make_derived(error), None)
+            return None
         return super().recv_async(key, args, done)
+
+    async def recv(self, key: Hashable, args: RendezvousArgs = NO_ARGS) -> Received:
+        """The next value sent on *key*, in the memory that *args* asks for."""
+        error = self._lost_sender(key)
+        if error is not None:
+            raise make_derived(error)
+        return await super().recv(key, args)
 
     def lose(self, worker: str, error: OpError) -> None:
         """Expect nothing from *worker* any more: who waits for it gets *error*."""
@@ -94,6 +100,10 @@ class StepRendezvous(Rendezvous):
         super().start_abort(error)
         for sending in self._sending:
             sending.cancel()
+
+    def _lost_sender(self, key: Hashable) -> OpError | None:
+        """Why *key* gets no value: its sender is lost."""
+        return self._lost.get(_source_of(key)) if self._lost and self.peek(key) is None else None
 
     def _push(self, channel: Channel, key: str, value: Any, is_dead: bool) -> None:
         try:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from asyncexec.distributed.collective_executor import ClusterCollectiveExecutor
 from asyncexec.distributed.graph_wire import ConstantKey, Registration, WorkerPolicy, decode_partitions
 from asyncexec.distributed.messages import Done, Forget, Halt, Kind, Run, RunFlags, pack_done
 from asyncexec.distributed.step_rendezvous import Channel, StepRendezvous
@@ -21,6 +22,7 @@ from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollect
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tier import Tier
+from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.cooperative import Stage, run_in_slices
 from asyncexec.framework.derived import make_derived
@@ -45,9 +47,11 @@ class _Registered:
         constants: the large ones that have come; all_are_there: set when no other is missing.
         device_of: the name of a node's device.
         tier: which executor runs it by now.
+        has_collectives: whether its steps need a CollectiveExecutor.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_collectives: bool) -> None:
+        self.has_collectives = has_collectives
         self.executor: asyncio.Future[PartitionedExecutor]
         self.constants: dict[ConstantKey, Any] = {}
         self.all_are_there = asyncio.Event()
@@ -112,11 +116,13 @@ class WorkerSession:
     ) -> None:
         self.number = number
         self.connection = connection
+        self._worker = worker
         self._policy = policy
         self._route = route
         self._resources = ResourceMgr(shared)
         self._library = Graph()
         self._state = GraphExecutionState(self._library, config, self._resources, address_space=worker)
+        self._calls = WorkerCalls(next(iter(self._state.pools.values())))
         self._loop = SessionLoop([self._state, self._resources])
         self._resources.functions = SessionFunctionRuntime(self._library, self._state, self._loop)
         self._graphs: dict[int, _Registered] = {}
@@ -135,7 +141,7 @@ class WorkerSession:
 
     def register(self, registration: Registration) -> None:
         """Compile a graph; its steps wait for that, and get what is wrong."""
-        found = self._graphs[registration.graph_id] = _Registered()
+        found = self._graphs[registration.graph_id] = _Registered(registration.has_collectives)
         found.missing.update(registration.constants)
         for key, value in self._constants.pop(registration.graph_id, {}).items():
             found.take(key, value)
@@ -168,6 +174,8 @@ class WorkerSession:
         collector = StepStatsCollector(self._clock) if run.flags & RunFlags.TRACE else None
         plan, began_ns = registered.plan if collector is None else None, self._clock.now_ns()
         args = ExecutorArgs(step.rendezvous, run.step_id, collector, CancellationManager())
+        if registered.has_collectives:
+            args.collective_executor = ClusterCollectiveExecutor(step.rendezvous, self._worker, self._calls.call)
 
         def on_end(error: BaseException | None, collector: StepStatsCollector | None) -> None:
             if collector is None:

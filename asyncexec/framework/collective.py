@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.types import DType
 
 MergeOp: TypeAlias = Literal["Add", "Mul", "Min", "Max"]
 FinalOp: TypeAlias = Literal["Id", "Div"]
+MERGE_OPS: Final = get_args(MergeOp)
+FINAL_OPS: Final = get_args(FinalOp)
+OPS_PREFIX: Final = "Collective"  # what the names of collective ops begin with
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from asyncexec.compilation.bind_kernel import TRANSFERS, Binder, KernelBinder
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.executor.diagnostics.cost_model import CostModel
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.executor_barrier import MakeArgs, PartitionedExecutor, PartitionExecutor
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.grace_period import Grace
@@ -21,9 +22,11 @@ from asyncexec.executor.types.executor_params import ExecutorParams
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.clock import NS_PER_MS, Clock
+from asyncexec.framework.collective import OPS_PREFIX as COLLECTIVE_OPS
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.device import Device
 from asyncexec.framework.device_factory import LOCAL_PREFIX
+from asyncexec.framework.executor import ExecutorArgs
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.spans import Spans
 from asyncexec.partition.partitioned_graph import PartitionedGraph
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from asyncexec.executor.engine.client_end import ClientKeys
 
 AnyExecutor: TypeAlias = GeneralExecutor | PartitionedExecutor
-_COLLECTIVE: Final = "Collective"  # what the names of collective ops begin with
 
 
 @dataclass(slots=True)
@@ -59,10 +61,11 @@ class ExecutorMaker:
         pools: the worker threads of each device, by its name.
         holds: is told how long steps hold the event loop.
         grace: how long what steps have launched may take to end.
-        make_remote_args: makes what the partitions of a step are given that workers take part in.
+        make_remote_args: makes what the partitions of a step are given that workers take part in; with calls that
+            merge large values, where there are collectives.
     """
 
-    make_remote_args: MakeArgs
+    make_remote_args: Callable[[StepStatsCollector | None, WorkerCalls | None], ExecutorArgs]
 
     def __init__(
         self,
@@ -116,6 +119,7 @@ class ExecutorMaker:
         """
         traits = yield from _traits_of(partitions.values())
         traits.has_control_flow |= bool(runners)  # what they send may be dead
+        traits.has_collectives |= any(runner.has_collectives for runner in runners)
         executors = yield from self._executors(partitions, traits, compiler)
         has_channels = client_keys is not None or traits.has_transfers or traits.has_collectives
         if len(executors) == 1 and not (has_channels or runners):
@@ -123,7 +127,7 @@ class ExecutorMaker:
         return PartitionedExecutor(
             executors,
             len(client_graph.fetches),
-            self.make_remote_args if runners else self._args_maker(traits),
+            self._args_maker(traits, has_runners=bool(runners)),
             self._slice_ns,
             debug=self._debug,
             client_keys=client_keys,
@@ -183,10 +187,14 @@ class ExecutorMaker:
             yield
         return executors
 
-    def _args_maker(self, traits: _Traits) -> MakeArgs:
+    def _args_maker(self, traits: _Traits, *, has_runners: bool) -> MakeArgs:
+        calls = WorkerCalls(self.pools[self._client])
+        if has_runners:
+            make, merging = self.make_remote_args, calls if traits.has_collectives else None
+            return lambda collector: make(collector, merging)
         if self.executor_type.is_ours and not traits.has_collectives:
             return rendezvous_alone
-        return FullArgs(self._step_ids, WorkerCalls(self.pools[self._client]), traits.has_collectives)
+        return FullArgs(self._step_ids, calls, traits.has_collectives)
 
 
 def _worker_pool(num_threads: int | None, grace: Grace, clock: Clock) -> WorkerPool:
@@ -202,6 +210,6 @@ def _traits_of(partitions: Iterable[PartitionedGraph]) -> Stage[_Traits]:
             ops = {node.op for node in nodes[start : start + STRIDE]}
             found.has_control_flow |= not ops.isdisjoint(CONTROL_FLOW_OPS)
             found.has_transfers |= not ops.isdisjoint(TRANSFERS)
-            found.has_collectives |= any(op.startswith(_COLLECTIVE) for op in ops)
+            found.has_collectives |= any(op.startswith(COLLECTIVE_OPS) for op in ops)
             yield
     return found

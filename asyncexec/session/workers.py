@@ -7,6 +7,7 @@ from typing import Protocol
 
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.partition_runner import PartitionRunner
+from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.device import Device
 from asyncexec.framework.executor import ExecutorArgs
@@ -32,8 +33,11 @@ class Workers(Protocol):
         """
         ...
 
-    def make_args(self, collector: StepStatsCollector | None) -> ExecutorArgs:
-        """What the partitions of a step that workers take part in are given."""
+    def make_args(self, collector: StepStatsCollector | None, calls: WorkerCalls | None) -> ExecutorArgs:
+        """What the partitions of a step that workers take part in are given.
+
+        Where the step has collectives, *calls* merge their large values.
+        """
         ...
 
     async def close(self) -> None:

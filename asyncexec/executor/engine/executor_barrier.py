@@ -324,7 +324,9 @@ class ExecutorBarrier(StepScope):
 
     def _check_progress(self) -> None:
         collectives = self._collectives
-        if collectives is None or self._args.rendezvous.has_in_flight or any(state.has_jobs for state in self._states):
+        if collectives is None or self._running or self._args.rendezvous.has_in_flight:
+            return
+        if any(state.has_jobs for state in self._states):
             return
         stuck = collectives.stuck()
         if stuck and len(stuck) == sum(state.num_tasks for state in self._states):

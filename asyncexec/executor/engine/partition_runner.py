@@ -45,10 +45,14 @@ class PartitionRunner(Protocol):
 
     Attributes:
         worker: the name of who runs them, such as ``/job:worker/replica:0/task:1``.
+        has_collectives: whether any of them takes part in collectives.
     """
 
     @property
     def worker(self) -> str: ...
+
+    @property
+    def has_collectives(self) -> bool: ...
 
     def start(self, args: ExecutorArgs, on_end: OnEnd) -> RunningPartitions:
         """Begin a step.  Where that cannot be, *on_end* is told, later."""
