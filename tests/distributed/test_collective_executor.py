@@ -265,3 +265,17 @@ async def test_a_value_that_is_not_what_the_call_says() -> None:
     network.rendezvous[SPACES[1]].send(call_key(SPACES[1]), GOOD.pack())
     await settle()
     assert "got float64 of shape [3] where float32 of shape [2] was expected" in str(network.failures)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "size", "is_led", "has_value"),
+    [
+        ("all-reduce", 2**13, 4, True, True),
+        ("all-reduce", 2**13, 5, False, False),  # 320 KiB together
+        ("all-reduce", 2**13 + 1, 2, False, False),  # a frame of its own each: they might change their order
+        ("broadcast", 2**13, 4, True, False),
+    ],
+)
+def test_whether_the_leader_merges(kind: str, count: int, size: int, is_led: bool, has_value: bool) -> None:
+    call = Call(1, member(DEVICES[0], size), Operation(kind, np.dtype("float64"), (count,)), False)
+    assert (call.is_led, call.has_value) == (is_led, has_value)

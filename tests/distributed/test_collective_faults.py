@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,9 +14,11 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.distributed.collective_executor import ClusterCollectiveExecutor
+from asyncexec.distributed.collective_leader import CollectiveLeader
 from tests.distributed.clusters import SmallCluster, small_cluster
 from tests.distributed.test_collectives import CLIENT, LARGE, SMALL, WORKERS, on_each, reduced
-from tests.running import import_all_names
+from tests.running import import_all_names, raw_op, settle, without_collector
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -132,3 +136,31 @@ async def test_a_member_that_waits_alone(graph: ax.Graph) -> None:
     async with small_cluster(1) as small, ax.Session(graph, cluster=small.cluster) as session:
         with pytest.raises(ax.errors.InternalError, match=r"alone \(group 1, instance 1\).*will never be met"):
             await session.run([alone, other])
+
+
+@SHAPES
+@pytest.mark.parametrize("merge_op", ["Add", "Mul"], ids=["good", "failed"])
+async def test_a_step_keeps_nothing(graph: ax.Graph, shape: list[int], merge_op: str) -> None:
+    made: list[weakref.ref[Any]] = []
+
+    def make() -> Any:
+        value = np.ones(shape, np.float32)
+        made.append(weakref.ref(value))
+        return value
+
+    with ax.device(CLIENT):
+        own = reduced(raw_op("Make", make, dtype=ax.float32)(), 2)
+    with ax.device(WORKERS[0]):
+        other = reduced(ax.constant(np.ones(shape, np.float32)), 2, merge_op=merge_op)
+    async with small_cluster(1) as small, ax.Session(graph, cluster=small.cluster) as session:
+        await asyncio.gather(session.run([own, other]), return_exceptions=True)  # compiled, and registered
+        with without_collector():
+            (outcome,) = await asyncio.gather(session.run([own, other]), return_exceptions=True)
+            assert isinstance(outcome, list) is (merge_op == "Add")
+            del outcome
+            await settle(20)
+            assert made[-1]() is None
+            left = [
+                each for each in gc.get_objects() if isinstance(each, (CollectiveLeader, ClusterCollectiveExecutor))
+            ]
+            assert left == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce as fold
@@ -226,3 +227,17 @@ async def test_what_does_not_fit_ends_the_step(
                 await session.run(nodes, {x: value})
             assert caught.value.node in {node.op.name for node in nodes}
         assert [result.max() for result in await session.run(good, {x: value})] == [3] * 3
+
+
+@pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
+async def test_steps_with_the_same_keys_do_not_mix(graph: ax.Graph, shape: list[int]) -> None:
+    x = ax.placeholder(ax.float32, shape)
+    nodes = on_each([CLIENT, *WORKERS[:2]], lambda _: ax.reduce_max(reduced(x, 3)))
+    async with (
+        small_cluster(2, config=CONFIG) as small,
+        ax.Session(graph, CONFIG, cluster=small.cluster) as session,
+    ):
+        items = [{x: np.full(shape, i, np.float32)} for i in range(8)]
+        runs = await asyncio.gather(*(session.run(nodes, item) for item in items))
+        mapped = [out async for out in session.map(nodes, items)]
+    assert runs == mapped == [[3 * i] * 3 for i in range(8)]
