@@ -291,3 +291,11 @@ def test_cluster_pipeline() -> None:
         "/job:local/replica:0/task:0/device:CPU:0 layer_0 layer_1",
         "/job:local/replica:0/task:1/device:CPU:0 layer_2 layer_3",
     ]
+
+
+def test_cluster_training() -> None:
+    first, *_, last, equal, updates = output_of("cluster_training.py").splitlines()
+    assert float(first.split()[-1]) > 1
+    assert float(last.split()[-1]) < 0.001
+    assert equal == "the replicas are equal: True"
+    assert updates == "80 updates: [2.0, -3.0, 1.0]"
