@@ -240,9 +240,7 @@ class ModelRepository:
         if config is not None and not isinstance(config, (str, bytes)):
             raise InvalidArgumentError("parameter 'config' of a load is JSON as a string")
         if config is not None and len(config) > _MOST_CONFIG:
-            raise InvalidArgumentError(
-                f"parameter 'config' of a load has more than {_MOST_CONFIG} bytes: {len(config)}"
-            )
+            raise InvalidArgumentError(f"parameter 'config' of a load has over {_MOST_CONFIG} bytes: {len(config)}")
         try:
             read = None if config is None else await asyncio.to_thread(parse_json, config, f"the config of '{name}'")
         except InvalidArgumentError as error:
