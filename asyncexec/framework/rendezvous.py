@@ -23,6 +23,7 @@ from asyncexec.framework.device_name import DeviceName, parse_device_name
 from asyncexec.framework.errors import InvalidArgumentError, OpError
 
 ANY_MEMORY: Final = AllocatorAttributes()
+NEVER_DEAD: Final = "_never_dead"  # an attr of Recvs: what they get is live, in each step
 
 _NUM_PARTS: Final = 5
 _MAX_INCARNATION: Final = 2**64 - 1

@@ -16,7 +16,8 @@ from typing import Final
 
 from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.graph.control_flow_info import ENTERS, MERGES, NEXT_ITERATIONS, ControlFlowInfo
+from asyncexec.framework.rendezvous import NEVER_DEAD
+from asyncexec.graph.control_flow_info import ENTERS, MERGES, NEXT_ITERATIONS, SWITCHES, ControlFlowInfo
 from asyncexec.graph.node import Node, NodeProperties, Tensor
 from asyncexec.partition.control_loop import FLOW_OPS, ControlLoops, colocate_control_flow
 from asyncexec.partition.partitioned_graph import PartitionDraft, PartitionedGraph
@@ -70,6 +71,8 @@ class _Partitioner:
         self._copies: dict[Node, Node] = {}
         self._remade: dict[tuple[Node, PartitionDraft], Node] = {}
         self._loops: ControlLoops | None = None
+        self._info: ControlFlowInfo | None = None  # where there are loops
+        self._has_live_root = True  # whether nothing outside of loops is ever dead
         self._transfers = Transfers(options)
         self._stand_ins: dict[tuple[Node, int], Tensor] = {}  # of feeds, on the client's device
 
@@ -212,14 +215,18 @@ class _Partitioner:
         for node in incarnations:
             draft_of[node].receives = True
         if any(node.op in ENTERS for node in self._flow_nodes):
-            info = yield from ControlFlowInfo.stage(nodes, fed)
+            info = self._info = yield from ControlFlowInfo.stage(nodes, fed)
             self._check_stand_ins(info)
             self._loops = ControlLoops(nodes, self._flow_nodes, draft_of, fed, self._transfers, info)
             yield
             nodes = yield from self._loops.add(self._crossings)
+        self._has_live_root = all(map(self._is_in_loop, filter(_may_be_dead, (*self._flow_nodes, *self._channels))))
         yield from self._fill(nodes, incarnations)
         if self._options.start_time is not None:
             yield from self._delay_recvs(self._options.start_time)
+
+    def _is_in_loop(self, node: Node) -> bool:
+        return self._info is not None and self._info.frame_of(node) is not self._info.root
 
     def _check_stand_ins(self, info: ControlFlowInfo) -> None:
         """Refuse feeds for nodes inside of loops, which a stand-in would hide from all that comes after."""
@@ -378,7 +385,8 @@ class _Partitioner:
         if pivot is not None:
             pivot = self._copies.get(pivot, pivot)
         sent = self._copies.get(source, source)
-        return Crossing(source, sent, node, self._draft_of[source], draft, pivot, after)
+        never_dead = self._has_live_root and (self._info is None or self._info.output_frame(source) is self._info.root)
+        return Crossing(source, sent, node, self._draft_of[source], draft, pivot, after, never_dead)
 
     def _read_after(self, reference: Tensor, node: Node) -> tuple[Node, ...]:
         """What *node* waits for on the device of the variable that it reads."""
@@ -431,6 +439,11 @@ class _Partitioner:
         """*tensor* as *draft* has it."""
         made = self._copies.get(tensor.op)
         return made.outputs[tensor.index] if made is not None and self._draft_of[tensor.op] is draft else tensor
+
+
+def _may_be_dead(node: Node) -> bool:
+    """Whether *node*, control flow or a channel, may give something dead although all that it takes is live."""
+    return node.op in SWITCHES or (node.op in RECVS and not node.attrs.get(NEVER_DEAD, False))
 
 
 def _has_back_edge(node: Node) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 import asyncexec.ops  # noqa: F401 - registers the ops
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.rendezvous import NEVER_DEAD
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.graph.graph import properties_of
@@ -100,6 +101,7 @@ class Crossing:
         consumer: the node it goes to, as the client graph has it.
         pivot: a node of the destination that runs once in each iteration of the loop that the edge is in, if any.
         after: for a reference: what it must not be read before.
+        never_dead: whether the source is live in each step, and outside of all loops.
     """
 
     source: Node
@@ -109,6 +111,7 @@ class Crossing:
     destination: PartitionDraft
     pivot: Node | None = None
     after: tuple[Node, ...] = ()
+    never_dead: bool = False
 
 
 class Transfers:
@@ -210,6 +213,8 @@ class Transfers:
         send = self._make(source, origin, send_properties, (sent,), crossing.after, ())
         self._note_time(send, source)
         recv_op = "_HostRecv" if to_host else "_Recv"
+        if crossing.never_dead:
+            channel[NEVER_DEAD] = True
         recv_properties = _properties(recv_op, {"tensor_type": dtype, **channel}, (), (dtype,))
         # On one device the Recv comes after the Send, so that it need not wait.
         waits_for = send if origin is destination else crossing.pivot

@@ -21,6 +21,7 @@ from asyncexec.devices.memory_types import ALWAYS_ON_HOST
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.rendezvous import NEVER_DEAD
 from asyncexec.graph.control_flow_info import ENTERS, MERGES, NEXT_ITERATIONS, ControlFlowInfo
 from asyncexec.graph.graph import properties_of
 from asyncexec.graph.node import Node, NodeProperties, Tensor
@@ -188,7 +189,7 @@ class _Rewriting:
             channel = self._channel(tensor, self._devices.client, here)
             dtype = tensor.dtype.base_dtype
             op = "_HostRecv" if dtype in ALWAYS_ON_HOST else "_Recv"
-            properties = _properties(op, {"tensor_type": dtype, **channel})
+            properties = _properties(op, {"tensor_type": dtype, NEVER_DEAD: True, **channel})
             recv = self._recvs[position] = self._make("_recv", tensor, properties, (), here)
             recv.output_shapes = (tensor.op.output_shapes[tensor.index],)
         return recv

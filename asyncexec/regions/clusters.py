@@ -25,6 +25,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
+from asyncexec.framework.rendezvous import NEVER_DEAD
 from asyncexec.graph.control_flow_info import (
     ENTERS,
     EXITS,
@@ -353,7 +354,7 @@ class _Finder:
             self._check_round(node, live)
         if node.op in EXITS:
             live = frozenset(token for token in live if not self._is_beside(token[0], node))
-        is_known = node.op not in RECVS and node.op != "ControlTrigger"
+        is_known = node.attrs.get(NEVER_DEAD, False) if node.op in RECVS else node.op != "ControlTrigger"
         return live if is_known and len(live) <= _MAX_TOKENS else _itself(node)
 
     def _is_head(self, node: Node) -> bool:

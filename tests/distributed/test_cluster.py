@@ -192,6 +192,23 @@ async def test_loops_and_branches_run_on_workers() -> None:
         assert await session.run([total, sign], {n: 10}) == [45, b"large"]
 
 
+async def test_loops_of_workers_are_compiled() -> None:
+    with ax.Graph() as graph:
+        n = ax.placeholder(ax.int32, [], name="n")
+        with ax.device(FIRST):
+            zero = ax.constant(0)
+            _, total = ax.while_loop(lambda i, _: i < n, lambda i, total: [i + 1, total + i], [zero, zero])
+    async with small_cluster() as small, ax.Session(graph, cluster=small.cluster) as session:
+        for _ in range(100):
+            assert await session.run(total, {n: 100}) == 4950
+            (found,) = small.workers[0]._sessions.values()
+            if any(each.plan for each in found._graphs.values()):
+                break
+        else:
+            pytest.fail("there is no plan after 100 runs")
+        assert await session.run(total, {n: 5}) == 10
+
+
 async def test_cheap_nodes_of_workers_and_of_the_client_are_compiled() -> None:
     with ax.Graph() as graph:
         x = here = ax.placeholder(ax.float32, [], name="x")

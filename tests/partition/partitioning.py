@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from asyncexec.framework.cooperative import run_at_once
+from asyncexec.framework.rendezvous import NEVER_DEAD
 from asyncexec.graph.control_flow_info import MERGES, NEXT_ITERATIONS, ControlFlowInfo
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_text import graph_text
@@ -51,11 +52,22 @@ def split(
 
 
 def text_of(part: PartitionedGraph) -> list[str]:
-    """Its nodes, a line each, without the device, which is the same for all."""
+    """Its nodes, a line each, without the device, which is the same for all, and our own attr of Recvs."""
     graph_def = part.as_graph_def()
     assert {node.device for node in graph_def.node} == {part.device}
     bare = tuple(node.model_copy(update={"device": ""}) for node in graph_def.node)
-    return graph_text(graph_def.model_copy(update={"node": bare})).splitlines()
+    text = graph_text(graph_def.model_copy(update={"node": bare}))
+    return text.replace(f", {NEVER_DEAD}=true", "").splitlines()
+
+
+def never_dead(parts: Mapping[str, PartitionedGraph]) -> set[str]:
+    """The names of the edges that are known to bring something live in each step."""
+    return {
+        node.attrs["tensor_name"].decode()
+        for part in parts.values()
+        for node in part.graph.nodes
+        if node.attrs.get(NEVER_DEAD)
+    }
 
 
 def lines(text: str) -> list[str]:

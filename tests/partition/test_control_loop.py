@@ -14,7 +14,7 @@ from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.pruning.prune import ClientGraph
 from tests.graph.testing_ops import load
 from tests.oracle.oracle_case import ALL_CASES, OracleCase
-from tests.partition.partitioning import channel, client_graph, split, text_of
+from tests.partition.partitioning import channel, client_graph, never_dead, split, text_of
 from tests.partition.scatter import scattered
 
 SIMPLE = """
@@ -147,6 +147,19 @@ def test_a_device_that_all_has_gone_from_has_no_partition() -> None:
 def test_a_switch_of_a_fed_value_stays() -> None:
     text = "A1: Const[true]\nA2: Placeholder[int32]\nB1: Switch(A2, A1)\nB2: Identity(B1)"
     assert devices_of(split(text, feeds="A2:0", targets="B2"))["B1"] == "B"
+
+
+def test_what_is_never_dead_is_known() -> None:
+    plain = "A1: Const[1]\nB1: Identity(A1)\nA2: Const[2](^B1)"
+    assert len(never_dead(split(plain))) == 2
+    switched = "A1: Const[true]\nA2: Const[1]\nA3: Switch(A2, A1)\nB1: Identity(A3)\nB2: Identity(A2)"
+    assert not never_dead(split(switched))  # it takes no closer look at who comes after the Switch
+
+
+def test_switches_of_loops_let_nothing_outside_die() -> None:
+    parts = split(f"{FULL.replace('B14', 'A14')}\nB19: Identity(A17)")
+    assert never_dead(parts) == {"edge_0_A17"}
+    assert not any("A17" not in edge for edge in never_dead(split(FULL)))  # what crosses inside of it may be dead
 
 
 def test_a_loop_that_is_on_one_device_has_no_control_loop() -> None:
