@@ -23,8 +23,8 @@ SPLIT = 2  # layers on the first worker
 
 
 def weights(layer: int) -> NDArray[np.float32]:
-    generator = np.random.default_rng(layer)
-    return generator.normal(size=SIZES[layer : layer + 2]).astype(np.float32) / np.sqrt(SIZES[layer])
+    drawn: NDArray[np.float64] = np.random.default_rng(layer).normal(0, SIZES[layer] ** -0.5, SIZES[layer : layer + 2])
+    return drawn.astype(np.float32)
 
 
 @ax.op(outputs=[ax.int64])

@@ -76,7 +76,8 @@ class ClusterSpec:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClusterSpec) and self._jobs == other._jobs
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash(frozenset(self))
 
     def __repr__(self) -> str:
         return f"ClusterSpec({self._jobs!r})"
