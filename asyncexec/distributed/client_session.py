@@ -95,6 +95,8 @@ class ClientSession:
         number: what the numbers of its steps begin with.
     """
 
+    number: int
+
     def __init__(self, cluster: RemoteWorkers) -> None:
         self.number = secrets.randbits(SESSION_BITS - 1)  # numbers of steps are signed
         self._cluster = cluster
@@ -228,8 +230,8 @@ class RemoteRunner:
     """Runs the partitions of one signature on one worker."""
 
     def __init__(self, session: ClientSession, worker: str, graph_id: int, wire: WireGraph) -> None:
-        self.worker = worker
-        self.has_collectives = wire.has_collectives
+        self.worker: str = worker
+        self.has_collectives: bool = wire.has_collectives
         self._session = session
         self._graph_id = graph_id
         self._wire = wire
@@ -275,8 +277,8 @@ class RemotePart:
         on_end: OnEnd,
         find: Callable[[str], Any],
     ) -> None:
-        self.worker = worker
-        self.step_id = args.step_id
+        self.worker: str = worker
+        self.step_id: int = args.step_id
         self._session = session
         self._args: ExecutorArgs | None = args
         self._on_end: OnEnd | None = on_end

@@ -197,6 +197,9 @@ class _RemoteWorker:
         incarnation: that of the process that was reached last; 0 before.
     """
 
+    incarnation: int
+    link: PeerLink
+
     def __init__(self, cluster: Cluster, name: str, address: str) -> None:
         self.name = name
         self.address = address

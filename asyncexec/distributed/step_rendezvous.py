@@ -38,7 +38,7 @@ class StepRendezvous(Rendezvous):
 
     def __init__(self, step_id: int, route: Callable[[str], Channel | None]) -> None:
         super().__init__()
-        self.step_id = step_id
+        self.step_id: int = step_id
         self._route = route
         self._lost: dict[str, OpError] = {}  # by the name of a worker that sends nothing any more
         self._sending: set[asyncio.Task[None]] = set()

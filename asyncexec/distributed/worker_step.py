@@ -29,7 +29,7 @@ class WorkerStep:
     __slots__ = ("_halted_by", "_is_left", "_on_end", "_scope", "_task", "rendezvous")
 
     def __init__(self, rendezvous: StepRendezvous) -> None:
-        self.rendezvous = rendezvous
+        self.rendezvous: StepRendezvous = rendezvous
         self._on_end: OnEnd | None = None  # of a part that runs
         self._scope: ExecutorBarrier | None = None
         self._task: asyncio.Task[None] | None = None
