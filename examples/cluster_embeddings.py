@@ -2,9 +2,9 @@
 
     python examples/cluster_embeddings.py [TEXTS] [WORKERS]
 
-Each step fetches a page of texts for every worker, embeds each page in a process of its own, and joins what comes back.
-``session.map`` keeps some steps under way, so pages are fetched while others are embedded.  The texts come from a stub
-server in this program.  It needs ``pip install "asyncexec[demo]"``.
+``session.map`` spreads pages of texts over the workers and keeps some under way for each, so pages are fetched while
+others are embedded.  Results come in order.  The texts come from a stub server in this program.  It needs
+``pip install "asyncexec[demo]"``.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def embed(texts: Any) -> Any:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def build_graph(web: httpx.AsyncClient, num_workers: int) -> ax.Graph:
-    """From the numbers of so many pages to the embeddings of their texts."""
+def build_graph(web: httpx.AsyncClient) -> ax.Graph:
+    """From the number of a page to the embeddings of its texts."""
 
     @ax.op(timeout=10.0, retries=2, outputs=[ax.string])
     async def fetch(page: int) -> Any:
@@ -53,13 +53,10 @@ def build_graph(web: httpx.AsyncClient, num_workers: int) -> ax.Graph:
         return [text.encode() for text in response.json()]
 
     with ax.Graph() as graph:
-        pages = ax.placeholder(ax.int64, [num_workers], name="pages")
-        found = []
-        for task, page in enumerate(ax.unstack(pages)):
-            texts = fetch(page)  # in this process
-            with ax.device(f"/job:local/task:{task}"):
-                found.append(embed(texts))
-        ax.concat([ax.ensure_shape(rows, [None, SIZE]) for rows in found], axis=0, name="embeddings")
+        page = ax.placeholder(ax.int64, [], name="page")
+        with ax.device("/job:localhost"):  # in this process, which has the HTTP client
+            texts = fetch(page)
+        ax.identity(embed(texts), name="embeddings")  # on the worker of the item
     return graph
 
 
@@ -74,16 +71,16 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 async def main(num_texts: int, num_workers: int) -> None:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    num_steps = -(-num_texts // (PAGE * num_workers))
-    items = ({"pages:0": np.arange(num_workers) + step * num_workers} for step in range(num_steps))
+    pages = ({"page:0": page} for page in range(-(-num_texts // PAGE)))
     async with (
         server,
         httpx.AsyncClient(base_url=f"http://{host}:{port}", trust_env=False) as web,
         ax.cluster.local(num_workers) as cluster,
-        ax.Session(build_graph(web, num_workers), cluster=cluster) as session,
+        ax.Session(build_graph(web), cluster=cluster) as session,
     ):
         begin_s = time.perf_counter()
-        rows = [row async for row in session.map("embeddings:0", items, window=4)]
+        outputs = session.map("embeddings:0", pages, workers="/job:local", window=4 * num_workers)
+        rows = [row async for row in outputs]
         took_s = time.perf_counter() - begin_s
     embeddings = np.concatenate(rows)[:num_texts]
     print(f"{len(embeddings)} texts over {num_workers} workers")
