@@ -35,7 +35,8 @@ def average(gradient: ax.Tensor) -> ax.Tensor:
     """The mean of the gradients of all workers: each has it."""
     group_size, group_key, instance_key = NUM_WORKERS, 1, 1
     attrs = {"merge_op": "Add", "final_op": "Div"}
-    return ax.create_op("CollectiveReduceV2", [gradient, group_size, group_key, instance_key, []], attrs)
+    mean: ax.Tensor = ax.create_op("CollectiveReduceV2", [gradient, group_size, group_key, instance_key, []], attrs)
+    return mean
 
 
 async def train_replicas() -> None:
