@@ -184,9 +184,9 @@ async def test_a_collector_that_is_switched_off_while_a_session_builds_stays_off
     async with ax.Session(graph) as session:
         state, prepare = session._state, session._state.prepare
 
-        def switching_off(*args: object) -> object:
+        def switching_off(*args: object, **options: object) -> object:
             gc.disable()
-            return prepare(*args)  # type: ignore[arg-type]
+            return prepare(*args, **options)  # type: ignore[arg-type]
 
         state.prepare = switching_off  # type: ignore[method-assign, assignment]
         assert await session.run(y, {x: 1.0}) == -1
