@@ -25,6 +25,7 @@ from benchmarks import (
     batching,
     cluster,
     cluster_map,
+    cluster_scale,
     control_flow,
     device_events,
     devices,
@@ -79,6 +80,7 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     *mixed_load.BENCHMARKS,
     *first_runs.BENCHMARKS,
     *memory.BENCHMARKS,
+    *cluster_scale.BENCHMARKS,
 )
 
 

@@ -33,7 +33,7 @@ from asyncexec.distributed.messages import (
     pack_json,
     pack_run,
 )
-from asyncexec.distributed.peer_link import PeerLink
+from asyncexec.distributed.peer_link import Action, PeerLink
 from asyncexec.distributed.step_rendezvous import Channel, StepRendezvous
 from asyncexec.distributed.transport.connection import Connection
 from asyncexec.distributed.wire_errors import decode_error
@@ -43,8 +43,9 @@ from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.clock import CLOCK
 from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.derived import copy_of
 from asyncexec.framework.device import Device
-from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, OpError
+from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, OpError, ResourceExhaustedError
 from asyncexec.framework.executor import ExecutorArgs
 from asyncexec.framework.step_stats import StepStats
 from asyncexec.framework.under_way import NodeUnderWay
@@ -81,11 +82,12 @@ class RemoteWorkers(Protocol):
 class _Step:
     """A step that workers take part in."""
 
-    __slots__ = ("parts", "rendezvous")
+    __slots__ = ("held", "parts", "rendezvous")
 
     def __init__(self, rendezvous: StepRendezvous) -> None:
         self.rendezvous = rendezvous
         self.parts: dict[str, RemotePart] = {}  # by worker
+        self.held: list[tuple[RemotePart, Action]] = []  # what begins them, until all of the workers are ready
 
 
 class ClientSession:
@@ -93,18 +95,29 @@ class ClientSession:
 
     Attributes:
         number: what the numbers of its steps begin with.
+        is_closing: whether no worker is to be told of it any more.
     """
 
     number: int
 
     def __init__(self, cluster: RemoteWorkers) -> None:
         self.number = secrets.randbits(SESSION_BITS - 1)  # numbers of steps are signed
+        self.is_closing: bool = False
         self._cluster = cluster
         self._steps: dict[int, _Step] = {}  # in the order of their numbers
         self._last_step = (self.number << SESSION_BITS) + CONSTANTS_STEP
         self._last_graph = 0
         self._routes: dict[str, Channel | None] = {}
         self._closed_by: dict[str, asyncio.Future[None]] = {}
+        self._refused_by: dict[str, OpError] = {}
+        self._held: dict[int, _Step] = {}
+        self._ready: set[str] = set()  # workers that take values of this session
+        self._is_ready = False  # whether all of them do
+
+    @property
+    def objects(self) -> bool:
+        """Whether Python objects may travel."""
+        return self._cluster.objects
 
     def devices(self) -> Sequence[Device]:
         """The devices of all workers."""
@@ -123,9 +136,14 @@ class ClientSession:
 
     def make_args(self, collector: StepStatsCollector | None, calls: WorkerCalls | None) -> ExecutorArgs:
         """What the partitions of a new step are given; with collectives where there are *calls* for them."""
+        self._check_open()
         self._last_step += 1
         step_id = self._last_step
+        if step_id >> SESSION_BITS != self.number:
+            raise ResourceExhaustedError(f"the {1 << SESSION_BITS} steps of a session are over", hint="open another")
         rendezvous = StepRendezvous(step_id, self._route)
+        if not self._is_ready:
+            rendezvous.hold()
         collectives = None
         if calls is not None:
             leader = CollectiveLeader(rendezvous, partial(self.refuse, step_id))
@@ -145,31 +163,91 @@ class ClientSession:
             raise InvalidArgumentError(f"there is no worker {worker}")
         return found
 
-    def begin(self, part: RemotePart, rendezvous: StepRendezvous, action: Callable[[Connection], None]) -> None:
+    def begin(self, part: RemotePart, rendezvous: StepRendezvous, action: Action) -> None:
         """Take note of a worker's part of a step, and have *action* begin it."""
         step = self._steps.get(part.step_id)
         if step is None:
             step = self._steps[part.step_id] = _Step(rendezvous)
         step.parts[part.worker] = part
-        if self._cluster.is_open:
-            self.link(part.worker).do(lambda connection: action(connection) if part.is_expected else None)
+        if self._is_ready and not step.held:
+            self._do(part, action)
         else:
-            error = FailedPreconditionError("the cluster of this session is closed")
+            if not step.held:
+                self._held[part.step_id] = step
+                asyncio.get_running_loop().call_soon(self._release, part.step_id)
+            step.held.append((part, action))
+
+    def _release(self, step_id: int) -> None:
+        """Begin a step that is held, if its workers are ready: else one may send values to another that is not."""
+        step = self._held.get(step_id)
+        if step is None:
+            return
+        for part, _ in step.held:
+            if part.worker not in self._ready and not self._fails(part):
+                return
+        del self._held[step_id]
+        for part, action in step.held:
+            if not part.has_ended:
+                self._do(part, action)
+        step.held.clear()
+        try:
+            if step.rendezvous.error is None:
+                step.rendezvous.release()
+        except OpError as error:
+            self.refuse(step_id, error)
+
+    def _fails(self, part: RemotePart) -> bool:
+        """Whether a worker will not be ready; else it is dialed, if need be."""
+        if self._cluster.is_open and part.worker not in self._refused_by:
+            link = self._cluster.link(part.worker)
+            if link is not None:
+                link.dial()
+                return False
+        return True
+
+    def _do(self, part: RemotePart, action: Action) -> None:
+        try:
+            self._check_open()
+            if part.worker in self._refused_by:
+                raise copy_of(self._refused_by[part.worker])
+            part.has_begun = True
+            self.link(part.worker).do(action, part.step_id)
+        except OpError as error:
             asyncio.get_running_loop().call_soon(part.end, error)
+
+    def _check_open(self) -> None:
+        if not self._cluster.is_open:
+            raise FailedPreconditionError("the cluster of this session is closed")
+
+    def halt(self, part: RemotePart, *, is_left: bool) -> None:
+        """A step has failed: its part on a worker is to end."""
+        link = self._cluster.link(part.worker)
+        if link is None or link.connection is None or not part.has_begun:
+            asyncio.get_running_loop().call_soon(part.end, None)
+        else:
+            link.connection.send(Kind.HALT, pack_halt(Halt(part.step_id, is_left)))
 
     def forget(self, part: RemotePart) -> None:
         """A step has ended everywhere."""
         self._steps.pop(part.step_id, None)
-        oldest = next(iter(self._steps), self._last_step + 1)
+        self._held.pop(part.step_id, None)
         link = self._cluster.link(part.worker)
-        if link is not None and link.is_in_use:
-            link.send(Kind.FORGET, pack_forget(Forget(part.step_id, oldest)))
+        if link is None:
+            return
+        link.drop_step(part.step_id)
+        if link.connection is not None:
+            oldest = next(iter(self._steps), self._last_step + 1)
+            link.connection.send(Kind.FORGET, pack_forget(Forget(part.step_id, oldest)))
 
     def done(self, worker: str, done: Done, clock_offset_ns: int) -> None:
         """A worker's part of a step has ended."""
         step = self._steps.get(done.step_id)
         part = None if step is None else step.parts.get(worker)
-        if part is not None:
+        if part is None:
+            return
+        if part.has_ended and done.error is not None:  # what it has sent to another worker has not arrived
+            self.refuse(done.step_id, part.error_of(done.error))
+        else:
             part.done(done, clock_offset_ns)
 
     def arrive(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
@@ -181,16 +259,35 @@ class ClientSession:
     def refuse(self, step_id: int, error: OpError) -> None:
         """End a step: what came for it was no value."""
         for part in self._parts_of(step_id):
-            part.end(error)
+            part.end(copy_of(error))
+
+    def refused(self, worker: str, error: OpError) -> None:
+        """A worker does not take this session."""
+        self.lose(worker, error)
+        self._refused_by[worker] = copy_of(error)
+        self._release_all()
 
     def lose(self, worker: str, error: OpError) -> None:
         """Expect nothing from *worker* any more, for the steps under way."""
+        self._refused_by.pop(worker, None)
+        self._ready.discard(worker)
+        self._is_ready = False
         for step in list(self._steps.values()):
             part = step.parts.get(worker)
             if part is not None:
-                part.end(error)
+                part.end(copy_of(error))
         if worker in self._closed_by and not self._closed_by[worker].done():
             self._closed_by[worker].set_result(None)
+
+    def opened_by(self, worker: str) -> None:
+        """A worker takes values of this session."""
+        self._ready.add(worker)
+        self._is_ready = all(link.name in self._ready for link in self._cluster.links())
+        self._release_all()
+
+    def _release_all(self) -> None:
+        for step_id in list(self._held):
+            self._release(step_id)
 
     def closed_by(self, worker: str) -> None:
         """A worker has ended the session."""
@@ -202,18 +299,23 @@ class ClientSession:
         """Nobody will run a graph any more."""
         link = self._cluster.link(worker)
         if link is not None and link.connection is not None:
-            link.send(Kind.DEREGISTER, pack_json({"session": self.number, "graph": graph_id}))
+            link.connection.send(Kind.DEREGISTER, pack_json({"session": self.number, "graph": graph_id}))
 
     async def close(self) -> None:
         """End the session on all workers, and wait until they have."""
+        if self.is_closing:
+            return
         loop = asyncio.get_running_loop()
+        self.is_closing = True
         for link in self._cluster.links():
             if link.connection is not None:
                 self._closed_by[link.name] = loop.create_future()
-                link.send(Kind.CLOSE, pack_json({"session": self.number}))
-        if self._closed_by:
-            await asyncio.wait(self._closed_by.values(), timeout=_CLOSE_S)
-        self._cluster.end_session(self.number)
+                link.connection.send(Kind.CLOSE, pack_json({"session": self.number}))
+        try:
+            if self._closed_by:
+                await asyncio.wait(self._closed_by.values(), timeout=_CLOSE_S)
+        finally:
+            self._cluster.end_session(self.number)
 
     def _parts_of(self, step_id: int) -> Iterator[RemotePart]:
         step = self._steps.get(step_id)
@@ -267,7 +369,7 @@ class RemoteRunner:
 class RemotePart:
     """A worker's part of one step; a ``RunningPartitions``."""
 
-    __slots__ = ("_args", "_find", "_on_end", "_session", "_start_ns", "step_id", "worker")
+    __slots__ = ("_args", "_find", "_on_end", "_session", "_start_ns", "has_begun", "step_id", "worker")
 
     def __init__(
         self,
@@ -279,6 +381,7 @@ class RemotePart:
     ) -> None:
         self.worker: str = worker
         self.step_id: int = args.step_id
+        self.has_begun: bool = False  # whether the worker has been told
         self._session = session
         self._args: ExecutorArgs | None = args
         self._on_end: OnEnd | None = on_end
@@ -286,17 +389,13 @@ class RemotePart:
         self._start_ns = CLOCK.now_ns()
 
     def halt(self, error: BaseException, *, is_left: bool) -> None:
-        """Tell the worker that the step has failed; one that cannot be reached has not begun it."""
-        link = self._session.link(self.worker)
-        if link.connection is None:
-            asyncio.get_running_loop().call_soon(self.end, None)
-        else:
-            link.send(Kind.HALT, pack_halt(Halt(self.step_id, is_left)))
+        """Tell the worker that the step has failed."""
+        self._session.halt(self, is_left=is_left)
 
     @property
-    def is_expected(self) -> bool:
-        """Whether somebody still waits for its end."""
-        return self._on_end is not None
+    def has_ended(self) -> bool:
+        """Whether the step has been told that this part of it has ended."""
+        return self._on_end is None
 
     def abandon(self) -> None:
         """Expect nothing more."""
@@ -318,11 +417,11 @@ class RemotePart:
         """The worker has ended its part."""
         if done.stats is not None and self._args is not None and self._args.stats_collector is not None:
             self._args.stats_collector.include(_by_our_clock(done.stats, clock_offset_ns))
-        if done.error is None:
-            self.end(None)
-        else:
-            objects = self._session._cluster.objects
-            self.end(decode_error(done.error, self.worker, self._find, objects=objects))
+        self.end(None if done.error is None else self.error_of(done.error))
+
+    def error_of(self, told: dict[str, Any]) -> OpError:
+        """The error that the worker has told of."""
+        return decode_error(told, self.worker, self._find, objects=self._session.objects)
 
     def end(self, error: BaseException | None) -> None:
         """Tell the step, once, that this part of it has ended."""

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Self
 
 from asyncexec.distributed.client_session import ClientSession
 from asyncexec.distributed.cluster_spec import CLIENT_JOB, worker_name
 from asyncexec.distributed.launcher import Launcher
-from asyncexec.distributed.messages import Kind, pack_json, session_of, unpack_done, unpack_json
+from asyncexec.distributed.messages import (
+    Kind,
+    pack_json,
+    session_of,
+    told_number,
+    told_object,
+    unpack_done,
+    unpack_json,
+)
 from asyncexec.distributed.peer_link import PeerLink
 from asyncexec.distributed.transport.connection import Connection
 from asyncexec.distributed.transport.dialing import dial
 from asyncexec.distributed.transport.identity import Expected, Identity
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security
-from asyncexec.distributed.wire_errors import note_loss
-from asyncexec.distributed.worker import CLIENT_ROLE, PROGRAM
+from asyncexec.distributed.wire_errors import decode_error, note_loss
+from asyncexec.distributed.worker import PROGRAM
+from asyncexec.distributed.worker_inbound import CLIENT_ROLE
 from asyncexec.framework.device import Device, DeviceAttributes, DeviceLocality
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, OpError, UnavailableError
 
@@ -72,12 +81,7 @@ class Cluster:
             spec = await self._launcher.start()
             for name, address in spec:
                 self._workers[name] = _RemoteWorker(self, name, address)
-            connected = await asyncio.gather(
-                *(worker.link.connected() for worker in self._workers.values()), return_exceptions=True
-            )
-            for found in connected:
-                if isinstance(found, BaseException):
-                    raise found
+            await _all_connected([worker.link for worker in self._workers.values()])
         except BaseException:
             await self.close()
             raise
@@ -109,9 +113,10 @@ class Cluster:
             raise FailedPreconditionError("this cluster was opened in another event loop")
         session = ClientSession(self)
         self._sessions[session.number] = session
+        told = self._open_message(session, self._workers.values())
         for worker in self._workers.values():
             if worker.link.connection is not None:
-                self.tell_session(worker.link.connection, session)
+                worker.link.connection.send(Kind.OPEN, told)
         return session
 
     def end_session(self, number: int) -> None:
@@ -141,28 +146,42 @@ class Cluster:
         for session in list(self._sessions.values()):
             for name in self._workers:
                 session.lose(name, error)
-        for worker in self._workers.values():
-            await worker.link.close()
-        await self._launcher.close()
+        try:
+            await asyncio.gather(*(worker.link.close() for worker in self._workers.values()))
+        finally:
+            await self._launcher.close()
 
     def session(self, number: int) -> ClientSession | None:
         """The session of that number."""
         return self._sessions.get(number)
 
-    def tell_session(self, connection: Connection, session: ClientSession) -> None:
-        """Tell a worker of a session, and where all workers are."""
-        peers = {
-            worker.name: (worker.address, worker.incarnation) for worker in self._workers.values() if worker.incarnation
-        }
-        connection.send(Kind.OPEN, pack_json({"session": session.number, "peers": peers}))
-
     def joined(self, worker: _RemoteWorker, connection: Connection) -> None:
-        """A worker has been reached: all others are told where it is."""
+        """A worker has been reached: it is told of the sessions and of all others, and they of it."""
         for session in self._sessions.values():
-            self.tell_session(connection, session)
+            if session.is_closing:
+                continue
+            connection.send(Kind.OPEN, self._open_message(session, self._workers.values()))
+            told = self._open_message(session, [worker])
             for other in self._workers.values():
                 if other is not worker and other.link.connection is not None:
-                    self.tell_session(other.link.connection, session)
+                    other.link.connection.send(Kind.OPEN, told)
+
+    def _open_message(self, session: ClientSession, workers: Iterable[_RemoteWorker]) -> bytes:
+        """What tells a worker of a session, and where *workers* are."""
+        peers = {worker.name: (worker.address, worker.incarnation) for worker in workers if worker.incarnation}
+        return pack_json({"session": session.number, "peers": peers})
+
+    def refused(self, worker: _RemoteWorker, number: int, error: OpError) -> None:
+        """A worker does not take a session."""
+        session = self._sessions.get(number)
+        if session is not None:
+            session.refused(worker.name, error)
+
+    def fail_step(self, step_id: int, error: OpError) -> None:
+        """Something of a step could not be sent."""
+        session = self._sessions.get(session_of(step_id))
+        if session is not None:
+            session.refuse(step_id, error)
 
     def lose(self, name: str, error: OpError) -> None:
         """A worker cannot be reached."""
@@ -206,7 +225,7 @@ class _RemoteWorker:
         self.incarnation = 0
         self.devices: Sequence[Device] = ()
         self._cluster = cluster
-        self.link = PeerLink(name, lambda: cluster.dial(self), cluster.lose)
+        self.link = PeerLink(name, lambda: cluster.dial(self), cluster.lose, cluster.fail_step)
 
     async def dial(self, identity: Identity, security: Security, options: TransportOptions) -> Connection:
         """A connection over which the worker has told of its devices."""
@@ -221,6 +240,10 @@ class _RemoteWorker:
         )
         try:
             told = await asyncio.wait_for(status, options.handshake_timeout_s)
+            devices = told.get("devices")
+            if not isinstance(devices, list) or not devices:
+                raise InvalidArgumentError(f"{self.name} has told of no devices")
+            self.devices = [_device(each, self.name) for each in devices]
         except TimeoutError:
             connection.abort()
             raise UnavailableError(f"{self.name} at {self.address} has not told of its devices") from None
@@ -228,7 +251,6 @@ class _RemoteWorker:
             connection.abort()
             raise
         self.incarnation = connection.peer.incarnation
-        self.devices = [_device(each, self.name) for each in told["devices"]]
         self._cluster.joined(self, connection)
         return connection
 
@@ -238,6 +260,19 @@ class _RemoteWorker:
         self._cluster.lose(self.name, error)
         if self._cluster.is_open:
             self.link.dial()
+
+
+async def _all_connected(links: Sequence[PeerLink]) -> None:
+    """Returns when all of *links* are; raises what the first has failed with, at once."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for link in links:
+                group.create_task(link.connected())
+    except* OpError as errors:
+        failure = errors.exceptions[0]
+    else:
+        return
+    raise failure
 
 
 def _device(told: Any, worker: str) -> Device:
@@ -271,17 +306,38 @@ class _Inbound:
         self._connection = connection
 
     def on_message(self, kind: int, body: bytes) -> None:
+        try:
+            self._take(kind, body)
+        except Exception as error:
+            shown = error.message if isinstance(error, OpError) else repr(error)
+            self._connection.lose(f"it has sent a malformed message: {shown}")
+
+    def _take(self, kind: int, body: bytes) -> None:
         if kind == Kind.DONE:
             done = unpack_done(body)
             session = self._cluster.session(session_of(done.step_id))
             if session is not None:
                 session.done(self._worker.name, done, self._connection.clock_offset_ns)
-        elif kind == Kind.STATUS and not self._status.done():
-            self._status.set_result(unpack_json(body))
-        elif kind == Kind.CLOSED:
-            session = self._cluster.session(int(unpack_json(body)["session"]))
-            if session is not None:
+        elif kind == Kind.STATUS:
+            if not self._status.done():
+                self._status.set_result(unpack_json(body))
+        elif kind in (Kind.OPENED, Kind.CLOSED):
+            session = self._cluster.session(told_number(unpack_json(body), "session"))
+            if session is not None and kind == Kind.OPENED:
+                session.opened_by(self._worker.name)
+            elif session is not None:
                 session.closed_by(self._worker.name)
+        elif kind == Kind.REFUSED:
+            self._refused(unpack_json(body))
+        else:
+            raise InvalidArgumentError(f"there are no messages of kind {kind}")
+
+    def _refused(self, told: dict[str, Any]) -> None:
+        error = decode_error(told_object(told, "error") or {}, self._worker.name, lambda _: None, objects=False)
+        if "session" in told:
+            self._cluster.refused(self._worker, told_number(told, "session"), error)
+        elif self._worker.link.connection is self._connection:
+            self._worker.lose(error)
 
     def on_tensor(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
         session = self._cluster.session(session_of(step_id))

@@ -21,7 +21,7 @@ from asyncexec.framework import types
 from asyncexec.framework.attr_value import encode_attr_value
 from asyncexec.framework.collective import OPS_PREFIX as COLLECTIVE_OPS
 from asyncexec.framework.cooperative import STRIDE, Stage
-from asyncexec.framework.errors import InvalidArgumentError, PermissionDeniedError
+from asyncexec.framework.errors import InvalidArgumentError, OpError, PermissionDeniedError
 from asyncexec.framework.graph_def import AttrValue, FunctionDefLibrary, GraphDef, NodeDef
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration
@@ -242,10 +242,18 @@ class WorkerPolicy:
     Attributes:
         objects: whether functions may be imported and objects unpickled: clients are of the same program.
         allowed_ops: op types that may reach outside the graph; with *objects*, all may.
+        max_sessions: sessions on a worker; graphs and steps below are those of one session.
+        max_graphs: graphs that are registered.
+        max_steps: steps that have begun and are not forgotten; also those that have values and have not begun.
+        max_early_bytes: how many bytes such values may have.
     """
 
     objects: bool = False
     allowed_ops: Collection[str] = ()
+    max_sessions: int = 1000
+    max_graphs: int = 10_000
+    max_steps: int = 100_000
+    max_early_bytes: int = 1 << 30
 
 
 def decode_partitions(wire: WireGraph, policy: WorkerPolicy, library: Graph) -> Stage[dict[str, PartitionedGraph]]:
@@ -261,7 +269,7 @@ def decode_partitions(wire: WireGraph, policy: WorkerPolicy, library: Graph) -> 
             "which this worker does not import",
             hint="start the worker with --allow-objects, in an environment that has the program",
         )
-    names = {name: _registered(told) for name, told in wire.user_ops.items()}
+    names = {name: _imported(name, told) for name, told in wire.user_ops.items()}
     allowed = {*policy.allowed_ops, *names.values(), *(wire.outside if policy.objects else ())}
     found: dict[str, PartitionedGraph] = {}
     for device, graph_def in wire.partitions.items():
@@ -281,6 +289,18 @@ def decode_partitions(wire: WireGraph, policy: WorkerPolicy, library: Graph) -> 
         every = tuple(graph.operations)
         found[device] = PartitionedGraph(device, ClientGraph(every, (), (), every), (), ())
     return found
+
+
+def _imported(name: str, told: str) -> str:
+    try:
+        return _registered(told)
+    except OpError:
+        raise
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"the function of op {name.partition('.')[0]!r} cannot be imported: {type(error).__name__}: {error}",
+            hint="start the worker in an environment that has the program",
+        ) from error
 
 
 def _registered(told: str) -> str:

@@ -32,6 +32,8 @@ class Kind(IntEnum):
     DONE = 8  # the worker's part of it has ended
     HALT = 9  # the step has failed elsewhere
     FORGET = 10  # the step has ended everywhere
+    OPENED = 11  # the answer to OPEN: values of the session's steps may come
+    REFUSED = 12  # a worker does not take a session, or, without one, what the connection has brought
 
 
 class RunFlags(IntFlag):
@@ -127,7 +129,7 @@ def pack_done(done: Done) -> bytes:
 def unpack_done(body: bytes) -> Done:
     (step_id,) = _unpack(_STEP, body[: _STEP.size])
     told = unpack_json(body[_STEP.size :]) if len(body) > _STEP.size else {}
-    return Done(step_id, told.get("error"), told.get("stats"))
+    return Done(step_id, told_object(told, "error"), told_object(told, "stats"))
 
 
 def pack_json(value: dict[str, Any]) -> bytes:
@@ -143,6 +145,22 @@ def unpack_json(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidArgumentError(f"a message is a JSON object, not {type(value).__name__}")
     return value
+
+
+def told_number(told: dict[str, Any], name: str) -> int:
+    """The number that a message tells; InvalidArgumentError when it tells none."""
+    number = told.get(name)
+    if type(number) is not int or not 0 <= number < 1 << 64:
+        raise InvalidArgumentError(f"{name!r} of a message is a number of 64 bits, not {str(number)[:50]!r}")
+    return number
+
+
+def told_object(told: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """The object that a message tells, or None; InvalidArgumentError when it is something else."""
+    found = told.get(name)
+    if found is not None and not isinstance(found, dict):
+        raise InvalidArgumentError(f"{name!r} of a message is an object, not {str(found)[:50]!r}")
+    return found
 
 
 def _unpack(form: struct.Struct, body: bytes) -> tuple[Any, ...]:

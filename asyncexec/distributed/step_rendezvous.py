@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from asyncexec.framework.derived import make_derived
-from asyncexec.framework.errors import InvalidArgumentError, OpError
+from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from asyncexec.framework.rendezvous import NO_ARGS, DoneCallback, Received, RendezvousArgs, RendezvousWaiter
 from asyncexec.rendezvous.intra_process import Rendezvous, copied
 
@@ -22,6 +22,10 @@ class Channel(Protocol):
 
     def send_tensor(self, step_id: int, key: str, value: Any, is_dead: bool = False) -> None:
         """Push *value*; InvalidArgumentError when it has no form that could be sent."""
+        ...
+
+    def drop_step(self, step_id: int) -> None:
+        """Push nothing more of a step, as far as it waits."""
         ...
 
 
@@ -34,14 +38,16 @@ class StepRendezvous(Rendezvous):
             OpError if there is no such process.
     """
 
-    __slots__ = ("_lost", "_route", "_sending", "step_id")
+    __slots__ = ("_held", "_lost", "_route", "_sending", "_sent_to", "step_id")
 
     def __init__(self, step_id: int, route: Callable[[str], Channel | None]) -> None:
         super().__init__()
         self.step_id: int = step_id
         self._route = route
         self._lost: dict[str, OpError] = {}  # by the name of a worker that sends nothing any more
+        self._held: list[tuple[Hashable, Any, bool, RendezvousArgs]] | None = None
         self._sending: set[asyncio.Task[None]] = set()
+        self._sent_to: dict[str, Channel] = {}  # by device: what has been pushed may still be on its way
 
     @property
     def has_in_flight(self) -> bool:
@@ -53,15 +59,21 @@ class StepRendezvous(Rendezvous):
 
         Raises:
             InvalidArgumentError: it has to go to another process, and has no form to be sent in.
+            ResourceExhaustedError: it is too large for that.
             UnavailableError: that process cannot be reached.
         """
         assert isinstance(key, str)
-        channel = self._route(key.split(";", 3)[2])
+        device = key.split(";", 3)[2]
+        channel = self._route(device)
         if channel is None:
             super().send(key, value, is_dead, args)
             return
         if self._error is not None:
             raise make_derived(self._error)
+        if self._held is not None:
+            self._held.append((key, value, is_dead, args))
+            return
+        self._sent_to[device] = channel
         if args.memory is None or is_dead:
             self._push(channel, key, value, is_dead)
         else:
@@ -89,15 +101,32 @@ class StepRendezvous(Rendezvous):
             raise make_derived(error)
         return await super().recv(key, args)
 
-    def lose(self, worker: str, error: OpError) -> None:
-        """Expect nothing from *worker* any more: who waits for it gets *error*."""
+    def lose(self, worker: str, error: OpError) -> bool:
+        """Expect nothing from *worker* any more, and nothing to arrive there; whether the step cannot go on."""
         self._lost[worker] = error
-        if any(_source_of(key) == worker for key in self._waiting):
-            self.start_abort(error)
+        return any(_worker_of(device) == worker for device in self._sent_to) or any(
+            _source_of(key) == worker for key in self._waiting
+        )
+
+    def hold(self) -> None:
+        """Push nothing until ``release``."""
+        self._held = []
+
+    def release(self) -> None:
+        """Push what is held, and from now on at once; raises as ``send``."""
+        held, self._held = self._held, None
+        for each in held or ():
+            self.send(*each)
+
+    def drop(self) -> None:
+        """Push nothing more, as far as it waits."""
+        for channel in self._sent_to.values():
+            channel.drop_step(self.step_id)
 
     def start_abort(self, error: OpError) -> None:
         """Wake every waiter with *error*, and refuse later calls; what is being copied is not sent."""
         super().start_abort(error)
+        self._held = None
         for sending in self._sending:
             sending.cancel()
 
@@ -108,9 +137,9 @@ class StepRendezvous(Rendezvous):
     def _push(self, channel: Channel, key: str, value: Any, is_dead: bool) -> None:
         try:
             channel.send_tensor(self.step_id, key, value, is_dead)
-        except InvalidArgumentError as error:
+        except (InvalidArgumentError, ResourceExhaustedError) as error:
             source, _, destination, edge, _ = key.split(";", 4)
-            raise InvalidArgumentError(
+            raise type(error)(
                 f"the value of edge {edge!r} cannot go from {source} to {destination}: {error.message}",
                 hint=error.hint,
             ) from None
@@ -125,4 +154,8 @@ class StepRendezvous(Rendezvous):
 
 def _source_of(key: Hashable) -> str:
     """The name of the worker that sends on *key*."""
-    return str(key).split("/device:", 1)[0]
+    return _worker_of(str(key))
+
+
+def _worker_of(device: str) -> str:
+    return device.split("/device:", 1)[0]

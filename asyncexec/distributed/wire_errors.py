@@ -16,6 +16,7 @@ from asyncexec.framework.foreign_errors import as_op_error
 
 _MAX_CAUSE_BYTES: Final = 1 << 20
 _MAX_NOTES: Final = 16
+_MAX_TEXT: Final = 1 << 16  # characters of a message, and of all else that an error tells
 
 
 class _Place:
@@ -37,23 +38,24 @@ def note_loss(error: OpError, worker: str) -> OpError:
 def encode_error(error: BaseException, *, objects: bool) -> dict[str, Any]:
     """What is told of *error*; with its cause, pickled, where *objects* may travel."""
     if not isinstance(error, OpError):
-        return {"code": int(Code.UNKNOWN), "message": f"{type(error).__name__}: {_shown(error)}"}
-    told: dict[str, Any] = {"code": int(error.code), "message": error.message}
+        return {"code": int(Code.UNKNOWN), "message": _cut(f"{type(error).__name__}: {_shown(error)}")}
+    told: dict[str, Any] = {"code": int(error.code), "message": _cut(error.message)}
     for name in ("node", "op", "hint", "iteration", "user_line"):
         value = getattr(error, name)
         if value:
-            told[name] = value
+            told[name] = _cut(value) if isinstance(value, str) else value
     if error.attempts:
-        told["attempts"] = list(error.attempts)
+        told["attempts"] = list(map(_cut, error.attempts[:_MAX_NOTES]))
     if isinstance(error, UnavailableError) and error.lost_worker is not None:
         told["lost_worker"] = error.lost_worker
-    notes = [str(note) for note in getattr(error, "__notes__", ())]
+    notes = [_cut(str(note)) for note in getattr(error, "__notes__", ())[:_MAX_NOTES]]
     if notes:
-        told["notes"] = notes[:_MAX_NOTES]
+        told["notes"] = notes
     if is_derived(error):
         told["derived"] = True
     cause = error.__cause__
-    if objects and isinstance(cause, Exception) and not isinstance(cause, OpError):
+    # Only of what a kernel has raised is the error made of its cause alone.
+    if objects and isinstance(cause, Exception) and isinstance(error, type(cause)):
         pickled = _pickled(cause)
         if pickled is not None:
             told["cause"] = base64.b85encode(pickled).decode()
@@ -117,6 +119,10 @@ def _unpickled(text: object) -> Exception | None:
     except Exception:  # of a module that is not here, say
         return None
     return found if isinstance(found, Exception) else None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 
 def _shown(error: BaseException) -> str:

@@ -5,40 +5,37 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final, Self
 
 from asyncexec.distributed.cluster_spec import CLIENT_JOB, ClusterSpec, worker_name
 from asyncexec.distributed.exposure import check_exposure
-from asyncexec.distributed.graph_wire import WorkerPolicy, unpack_register
+from asyncexec.distributed.graph_wire import WorkerPolicy
 from asyncexec.distributed.messages import (
-    CONSTANTS_STEP,
     Kind,
     pack_json,
     session_of,
-    step_in_session,
-    unpack_forget,
-    unpack_halt,
-    unpack_json,
-    unpack_run,
 )
 from asyncexec.distributed.peer_link import PeerLink
 from asyncexec.distributed.step_rendezvous import Channel
+from asyncexec.distributed.transport.address import parse_address
 from asyncexec.distributed.transport.connection import Connection
 from asyncexec.distributed.transport.dialing import Listener, dial, listen
 from asyncexec.distributed.transport.identity import Expected, Identity
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security, Tls
-from asyncexec.distributed.wire_errors import note_loss
+from asyncexec.distributed.wire_errors import encode_error, note_loss
+from asyncexec.distributed.worker_inbound import CLIENT_ROLE, WORKER_ROLE, Inbound, Outbound
 from asyncexec.distributed.worker_session import WorkerSession
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
 from asyncexec.framework.errors import (
-    AbortedError,
+    AlreadyExistsError,
     FailedPreconditionError,
     InvalidArgumentError,
     OpError,
+    ResourceExhaustedError,
     UnavailableError,
 )
 from asyncexec.framework.resource_mgr import ResourceMgr
@@ -46,10 +43,9 @@ from asyncexec.session.session_config import SessionConfig
 
 PROGRAM: Final = sys.implementation.cache_tag or ""  # objects of another version of Python may not be readable
 CLIENT_SPACE: Final = worker_name(CLIENT_JOB, 0)
-WORKER_ROLE: Final = "worker"
-CLIENT_ROLE: Final = "client"
 _INCARNATION_BITS: Final = 64
 _DRAIN_LOOK_S: Final = 0.02
+_MAX_PEERS: Final = 10_000  # other workers that a worker knows
 
 
 class Worker:
@@ -77,7 +73,7 @@ class Worker:
 
     Attributes:
         name: its name in full; incarnation: a number that another start of it would not have.
-        is_draining: whether no more steps begin.
+        is_closed: whether it has ended, or is about to; is_draining: whether no more steps begin.
     """
 
     def __init__(
@@ -105,8 +101,10 @@ class Worker:
         self._listeners: list[Listener] = []
         self._sessions: dict[int, WorkerSession] = {}
         self._peers: dict[str, PeerLink] = {}
+        self._addresses: dict[str, str] = {}  # of them
+        self._inbound: dict[str, Connection] = {}  # by name, the connection that another worker has made
         self._closing: set[asyncio.Task[None]] = set()
-        self._is_closed = False
+        self.is_closed: bool = False
         self.is_draining: bool = False
         devices = create_devices(DeviceOptions(self._config.device_count, self.name))
         self._devices = [asdict(device.attributes) | {"on_host": device.shares_host_memory} for device in devices]
@@ -126,10 +124,10 @@ class Worker:
                 *objects* are allowed, and there is neither a token nor an authority that signs clients' certificates.
             OpError: the address is malformed, or in use.
         """
-        if self._is_closed:
+        if self.is_closed:
             raise FailedPreconditionError(f"{self.name} is closed")
         check_exposure(address, self._security, objects=self._policy.objects)
-        listener = await listen(address, self._identity, self._security, partial(_Inbound, self), options=self._options)
+        listener = await listen(address, self._identity, self._security, partial(Inbound, self), options=self._options)
         self._listeners.append(listener)
         return listener.address
 
@@ -152,17 +150,18 @@ class Worker:
 
     async def close(self) -> None:
         """End all steps under way, close all connections, and let go of everything."""
-        self._is_closed = True
+        self.is_closed = True
         for number in list(self._sessions):
             self._end_session(number, note_loss(UnavailableError(f"{self.name} is closed"), self.name))
         if self._closing:
             await asyncio.wait(self._closing)
-        for link in self._peers.values():
-            await link.close()
+        await asyncio.gather(
+            *(link.close() for link in self._peers.values()), *(listener.close() for listener in self._listeners)
+        )
         self._peers.clear()
-        for listener in self._listeners:
-            await listener.close()
         self._listeners.clear()
+        if self._closing:  # who was refused meanwhile
+            await asyncio.wait(self._closing)
         if self._shared is not None:
             self._shared.close()
 
@@ -175,12 +174,30 @@ class Worker:
         return pack_json({"devices": self._devices})
 
     def open_session(self, number: int, connection: Connection, peers: dict[str, Any]) -> None:
-        """Begin a session, or let it know where the other workers are now."""
-        if self._is_closed:
-            raise AbortedError(f"{self.name} is closed")
-        for name, (address, incarnation) in peers.items():
-            self._learn(str(name), str(address), int(incarnation))
-        if number not in self._sessions:
+        """Begin a session, or let it know where other workers are now.
+
+        Raises:
+            InvalidArgumentError: *peers* is malformed.
+            AlreadyExistsError: another process has a session of that number.
+            ResourceExhaustedError: there are too many sessions.
+            UnavailableError: the worker is closed.
+        """
+        if self.is_closed:
+            raise UnavailableError(f"{self.name} is closed")
+        session = self._sessions.get(number)
+        if session is not None and session.connection is not connection:
+            before = session.connection.peer
+            if before != connection.peer:
+                raise AlreadyExistsError(f"{self.name} has a session {number} of {before}")
+            # Its process has lost the old connection, and we are yet to hear of that.
+            self._end_session(number, UnavailableError(f"{before} has connected again"))
+            session = None
+        if session is None and len(self._sessions) >= self._policy.max_sessions:
+            most = self._policy.max_sessions
+            raise ResourceExhaustedError(f"{self.name} has {most} sessions, and takes no more (max_sessions)")
+        for name, address, incarnation in _checked_peers(peers):
+            self._learn(name, address, incarnation)
+        if session is None:
             route = _Router(self.name, connection, self._peers)
             self._sessions[number] = WorkerSession(
                 number, self.name, connection, self._config, self._policy, self._shared, route
@@ -189,9 +206,30 @@ class Worker:
     def close_session(self, number: int, connection: Connection) -> None:
         """End a session that *connection* has begun, and tell when that is done."""
         session = self._sessions.get(number)
-        if session is not None and session.connection is connection:
+        if session is None or session.connection is not connection:
+            _tell_closed(connection, number)
+        else:
             closing = self._end_session(number, UnavailableError("the session has been closed"))
-            closing.add_done_callback(lambda _: connection.send(Kind.CLOSED, pack_json({"session": number})))
+            closing.add_done_callback(lambda _: _tell_closed(connection, number))
+
+    def joined(self, connection: Connection) -> None:
+        """Another worker has connected.  An older connection of it is lost, even if nobody has noticed yet."""
+        name = connection.peer.name
+        before = self._inbound.get(name)
+        self._inbound[name] = connection
+        if before is not None:
+            before.abort()
+            self._lose_peer(name, UnavailableError(f"{before.peer} has connected again"))
+
+    def refuse(self, connection: Connection, error: OpError) -> None:
+        """Tell a peer that what it has sent cannot be taken, and end the connection."""
+        if not connection.is_open:
+            return
+        if connection.peer.role == CLIENT_ROLE:
+            told = encode_error(type(error)(f"{self.name} has refused what came: {error.message}"), objects=False)
+            connection.send(Kind.REFUSED, pack_json({"error": told}))
+        self.lose(connection, error)
+        self._keep(asyncio.get_running_loop().create_task(connection.close()))
 
     def lose(self, connection: Connection, error: OpError) -> None:
         """A connection is lost: end the sessions that came by it, and let the others know."""
@@ -200,35 +238,61 @@ class Worker:
         for number, session in list(self._sessions.items()):
             if session.connection is connection:
                 self._end_session(number, error)
-            elif connection.peer.role == WORKER_ROLE:
-                session.lose(name, error)
+        if self._inbound.get(name) is connection:
+            del self._inbound[name]
+            self._lose_peer(name, error)
 
     def lose_peer(self, connection: Connection, error: OpError) -> None:
         """A connection to another worker is lost."""
         link = self._peers.get(connection.peer.name)
         if link is not None and link.connection is connection:
             link.lose()
-        self._lose_peer(connection.peer.name, error)
+            self._lose_peer(connection.peer.name, error)
+
+    def fail_step(self, step_id: int, error: OpError) -> None:
+        """Something of a step could not be sent."""
+        session = self._sessions.get(session_of(step_id))
+        if session is not None:
+            session.refuse(step_id, error)
 
     def _end_session(self, number: int, error: OpError) -> asyncio.Task[None]:
         session = self._sessions.pop(number)
         closing = asyncio.get_running_loop().create_task(session.close(error))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        self._keep(closing)
         return closing
 
+    def _keep(self, closing: asyncio.Task[None]) -> None:
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
     def _learn(self, name: str, address: str, incarnation: int) -> None:
-        """Take note of where another worker is."""
-        known = self._peers.get(name)
-        if name == self.name or (known is not None and known.connection is not None):
+        """Take note of where another worker is.
+
+        Whoever answers there under that name is taken: steps that the worker has lost by being started again are
+        failed by their coordinator, and what is told here may be older than what we see.
+        """
+        if name == self.name:
             return
-        expects = Expected(name, incarnation)
+        link = self._peers.get(name)
+        if link is None:
+            if len(self._peers) >= _MAX_PEERS:
+                raise ResourceExhaustedError(f"{self.name} knows {_MAX_PEERS} workers, and takes note of no more")
+            self._addresses[name] = address
+            self._peers[name] = PeerLink(name, partial(self._dial, name), self._lose_peer, self.fail_step)
+            return
+        connection, is_elsewhere = link.connection, self._addresses[name] != address
+        self._addresses[name] = address
+        if connection is None and is_elsewhere:
+            link.redial()
+        elif connection is not None and connection.peer.incarnation != incarnation:
+            connection.abort()
+            self.lose_peer(connection, UnavailableError(f"{connection.peer} has been started again"))
 
-        async def connect() -> Connection:
-            make = partial(_Outbound, self)
-            return await dial(address, self._identity, self._security, make, expects=expects, options=self._options)
-
-        self._peers[name] = PeerLink(name, connect, self._lose_peer)
+    async def _dial(self, name: str) -> Connection:
+        make, expects = partial(Outbound, self), Expected(name)
+        return await dial(
+            self._addresses[name], self._identity, self._security, make, expects=expects, options=self._options
+        )
 
     def _lose_peer(self, name: str, error: OpError) -> None:
         note_loss(error, name)
@@ -243,7 +307,6 @@ class _Router:
         self._own = own
         self._client = client
         self._peers = peers
-        self._known: dict[str, Channel | None] = {}
 
     def __call__(self, device: str) -> Channel | None:
         space = device.split("/device:", 1)[0]
@@ -256,105 +319,15 @@ class _Router:
         return self._peers[space]
 
 
-class _Inbound:
-    """Gets what comes by a connection that a client, or another worker, has made."""
-
-    def __init__(self, worker: Worker, connection: Connection) -> None:
-        self._worker = worker
-        self._connection = connection
-        if connection.peer.role == CLIENT_ROLE:
-            connection.send(Kind.STATUS, worker.status())
-
-    def on_message(self, kind: int, body: bytes) -> None:
-        if self._connection.peer.role == CLIENT_ROLE:
-            _HANDLERS[Kind(kind)](self._worker, self._connection, body)
-
-    def on_tensor(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
-        session = self._worker.session(session_of(step_id))
-        if session is None:
-            return  # it has ended
-        if step_in_session(step_id) != CONSTANTS_STEP:
-            session.arrive(step_id, key, value, is_dead)
-        elif session.connection is self._connection:
-            graph_id, device, name = key.split(";", 2)
-            session.take_constant(int(graph_id), (device, name), value)
-
-    def on_bad_tensor(self, step_id: int, key: str, error: OpError) -> None:
-        session = self._worker.session(session_of(step_id))
-        if session is not None:
-            session.refuse(step_id, InvalidArgumentError(f"{self._worker.name} got for {key}: {error.message}"))
-
-    def on_lost(self, error: OpError) -> None:
-        self._worker.lose(self._connection, error)
+def _tell_closed(connection: Connection, number: int) -> None:
+    if connection.is_open:
+        connection.send(Kind.CLOSED, pack_json({"session": number}))
 
 
-class _Outbound(_Inbound):
-    """Gets what comes by a connection to another worker that was made here: that it is lost."""
-
-    def on_lost(self, error: OpError) -> None:
-        self._worker.lose_peer(self._connection, error)
-
-
-def _open(worker: Worker, connection: Connection, body: bytes) -> None:
-    told = unpack_json(body)
-    worker.open_session(int(told["session"]), connection, told["peers"])
-
-
-def _close(worker: Worker, connection: Connection, body: bytes) -> None:
-    worker.close_session(int(unpack_json(body)["session"]), connection)
-
-
-def _of_client(worker: Worker, connection: Connection, number: int) -> WorkerSession | None:
-    """The session *number*, if *connection* has begun it."""
-    session = worker.session(number)
-    return session if session is not None and session.connection is connection else None
-
-
-def _register(worker: Worker, connection: Connection, body: bytes) -> None:
-    registration = unpack_register(body)
-    session = _of_client(worker, connection, registration.session)
-    if session is not None:
-        session.register(registration)
-
-
-def _deregister(worker: Worker, connection: Connection, body: bytes) -> None:
-    told = unpack_json(body)
-    session = _of_client(worker, connection, int(told["session"]))
-    if session is not None:
-        session.deregister(int(told["graph"]))
-
-
-def _run(worker: Worker, connection: Connection, body: bytes) -> None:
-    run = unpack_run(body)
-    session = _of_client(worker, connection, session_of(run.step_id))
-    if session is None:
-        return
-    if worker.is_draining:
-        session.refuse_run(run, UnavailableError(f"{worker.name} is about to end"))
-    else:
-        session.run(run)
-
-
-def _halt(worker: Worker, connection: Connection, body: bytes) -> None:
-    halt = unpack_halt(body)
-    session = _of_client(worker, connection, session_of(halt.step_id))
-    if session is not None:
-        session.halt(halt)
-
-
-def _forget(worker: Worker, connection: Connection, body: bytes) -> None:
-    forget = unpack_forget(body)
-    session = _of_client(worker, connection, session_of(forget.step_id))
-    if session is not None:
-        session.forget(forget)
-
-
-_HANDLERS: Final[dict[Kind, Callable[[Worker, Connection, bytes], None]]] = {
-    Kind.OPEN: _open,
-    Kind.CLOSE: _close,
-    Kind.REGISTER: _register,
-    Kind.DEREGISTER: _deregister,
-    Kind.RUN: _run,
-    Kind.HALT: _halt,
-    Kind.FORGET: _forget,
-}
+def _checked_peers(peers: dict[str, Any]) -> Iterator[tuple[str, str, int]]:
+    """Name, address and incarnation of workers that a client has told of."""
+    for name, told in peers.items():
+        if not (isinstance(told, list) and len(told) == 2 and isinstance(told[0], str) and type(told[1]) is int):
+            raise InvalidArgumentError(f"of worker {name[:100]!r} an address and an incarnation were to be told")
+        parse_address(told[0])
+        yield name, told[0], told[1]

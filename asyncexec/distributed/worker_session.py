@@ -8,8 +8,8 @@ are dropped: the coordinator tells with each step that it forgets which is the o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from asyncexec.distributed.collective_executor import ClusterCollectiveExecutor
 from asyncexec.distributed.graph_wire import ConstantKey, Registration, WorkerPolicy, decode_partitions
@@ -26,7 +26,13 @@ from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.cooperative import Stage, run_in_slices
 from asyncexec.framework.derived import make_derived
-from asyncexec.framework.errors import AbortedError, CancelledError, OpError
+from asyncexec.framework.errors import (
+    AbortedError,
+    CancelledError,
+    InvalidArgumentError,
+    OpError,
+    ResourceExhaustedError,
+)
 from asyncexec.framework.executor import ExecutorArgs
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.graph.graph import Graph
@@ -38,6 +44,9 @@ from asyncexec.session.graph_execution_state import GraphExecutionState
 from asyncexec.session.session_config import SessionConfig
 from asyncexec.session.session_loop import SessionLoop
 
+# A long step keeps others from being the oldest, while thousands of short ones end.
+_MAX_FORGOTTEN: Final = 100_000
+
 
 class _Registered:
     """A graph that the coordinator has registered.
@@ -46,18 +55,20 @@ class _Registered:
         executor: what runs it, once it is compiled.
         constants: the large ones that have come; all_are_there: set when no other is missing.
         device_of: the name of a node's device.
+        refused_by: why a constant was none.
         tier: which executor runs it by now.
         has_collectives: whether its steps need a CollectiveExecutor.
     """
 
     def __init__(self, has_collectives: bool) -> None:
         self.has_collectives = has_collectives
+        self.tier: Tier = Tier(None)
         self.executor: asyncio.Future[PartitionedExecutor]
         self.constants: dict[ConstantKey, Any] = {}
         self.all_are_there = asyncio.Event()
         self.missing: set[ConstantKey] = set()
+        self.refused_by: OpError | None = None
         self.device_of: Callable[[Node], str] = lambda node: ""
-        self.tier: Tier = Tier(None)
 
     @property
     def plan(self) -> RegionPlan | None:
@@ -89,6 +100,11 @@ class _Registered:
         """Let the graph be compiled if nothing is missing."""
         if not self.missing:
             self.all_are_there.set()
+
+    def refuse(self, error: OpError) -> None:
+        """Let the graph not be compiled, if it has not been."""
+        self.refused_by = error
+        self.all_are_there.set()
 
 
 class WorkerSession:
@@ -123,43 +139,64 @@ class WorkerSession:
         self._library = Graph()
         self._state = GraphExecutionState(self._library, config, self._resources, address_space=worker)
         self._calls = WorkerCalls(next(iter(self._state.pools.values())))
+        self._clock = self._state.holds.clock
         self._loop = SessionLoop([self._state, self._resources])
         self._resources.functions = SessionFunctionRuntime(self._library, self._state, self._loop)
         self._graphs: dict[int, _Registered] = {}
         self._steps: dict[int, WorkerStep] = {}
-        self._constants: dict[int, dict[ConstantKey, Any]] = {}  # of graphs that are yet to be registered
-        self._forgotten: set[int] = set()
+        self._compiling: set[asyncio.Future[PartitionedExecutor]] = set()
         self._oldest = 0  # all steps before have been forgotten
-        self._endings: set[asyncio.Task[None]] = set()  # of steps that are known no more, or are told of
-        self._clock = self._state.holds.clock
+        self._forgotten: dict[int, None] = {}  # of those after, the last that have been, in that order
+        self._floor = 0  # the last that is no more among them: what is not known up to there counts as forgotten
+        self._early: dict[int, int] = {}  # of steps that have values, and have not begun: how many bytes
+        self._early_bytes = 0  # of all of them
+        self._late: set[WorkerStep] = set()  # that have been forgotten, and have not ended
+        self._telling: set[asyncio.Task[None]] = set()
         self._loop.enter()
 
     @property
     def num_steps(self) -> int:
-        """How many steps have begun, or got values, and are not forgotten."""
-        return len(self._steps)
+        """How many steps have begun, or got values, and are not forgotten, or have not ended."""
+        return len(self._steps) + len(self._late)
 
     def register(self, registration: Registration) -> None:
-        """Compile a graph; its steps wait for that, and get what is wrong."""
-        found = self._graphs[registration.graph_id] = _Registered(registration.has_collectives)
+        """Compile a graph; its steps wait for that, and get what is wrong.
+
+        Raises:
+            InvalidArgumentError: there is a graph of that number.
+            ResourceExhaustedError: there are too many graphs.
+        """
+        graph_id = registration.graph_id
+        if graph_id in self._graphs:
+            raise InvalidArgumentError(f"graph {graph_id} has been registered before")
+        if len(self._graphs) >= self._policy.max_graphs:
+            raise ResourceExhaustedError(
+                f"a session has at most {self._policy.max_graphs} graphs on a worker (max_graphs)"
+            )
+        found = self._graphs[graph_id] = _Registered(registration.has_collectives)
         found.missing.update(registration.constants)
-        for key, value in self._constants.pop(registration.graph_id, {}).items():
-            found.take(key, value)
         found.check()
         found.executor = asyncio.get_running_loop().create_task(self._compile(registration, found))
-        found.executor.add_done_callback(_look)
+        found.executor.add_done_callback(self._look)
+        self._compiling.add(found.executor)
 
     def take_constant(self, graph_id: int, key: ConstantKey, value: Any) -> None:
-        """Take a large constant of a graph that is registered, or about to be."""
+        """Take a large constant of a graph that is registered."""
         found = self._graphs.get(graph_id)
-        if found is None:
-            self._constants.setdefault(graph_id, {})[key] = value
-        else:
+        if found is not None:
             found.take(key, value)
 
+    def refuse_constant(self, graph_id: int, error: OpError) -> None:
+        """Let a graph fail: what came for it was no constant."""
+        found = self._graphs.get(graph_id)
+        if found is not None:
+            found.refuse(error)
+
     def deregister(self, graph_id: int) -> None:
-        """Forget a graph; its steps go on."""
-        self._graphs.pop(graph_id, None)
+        """Forget a graph; its steps go on, if they have it."""
+        found = self._graphs.pop(graph_id, None)
+        if found is not None:
+            found.executor.cancel()
 
     def run(self, run: Run) -> None:
         """Begin a step."""
@@ -167,9 +204,8 @@ class WorkerSession:
         if registered is None:
             self._tell(run.step_id, AbortedError(f"there is no graph {run.graph_id} here"))
             return
-        step = self._step(run.step_id)
+        step = self._begun(run.step_id)
         if step is None:
-            self._tell(run.step_id, AbortedError("the step has ended before it began here"))
             return
         collector = StepStatsCollector(self._clock) if run.flags & RunFlags.TRACE else None
         plan, began_ns = registered.plan if collector is None else None, self._clock.now_ns()
@@ -178,12 +214,14 @@ class WorkerSession:
             args.collective_executor = ClusterCollectiveExecutor(step.rendezvous, self._worker, self._calls.call)
 
         def on_end(error: BaseException | None, collector: StepStatsCollector | None) -> None:
+            self._late.discard(step)
             if collector is None:
                 self._tell(run.step_id, error)
                 registered.note_run(plan, self._clock.now_ns() - began_ns)
             else:
-                telling = self._tell_traced(registered, run, error, collector)
-                self._keep(asyncio.get_running_loop().create_task(telling))
+                telling = asyncio.get_running_loop().create_task(self._tell_traced(registered, run, error, collector))
+                self._telling.add(telling)
+                telling.add_done_callback(self._telling.discard)
 
         step.begin(registered.executor if plan is None else registered.executor_of(plan), args, on_end)
 
@@ -191,41 +229,68 @@ class WorkerSession:
         """Begin no step, and tell why."""
         self._tell(run.step_id, error)
 
+    def _begun(self, step_id: int) -> WorkerStep | None:
+        """What there is of a step that begins; None where it cannot, which has been told."""
+        step = self._steps.get(step_id)
+        if step_id in self._early:
+            self._early_bytes -= self._early.pop(step_id)
+        elif step is not None or self._is_forgotten(step_id):
+            self._tell(step_id, AbortedError(f"step {step_id} has begun before"))
+            return None
+        elif len(self._steps) - len(self._early) < self._policy.max_steps:
+            step = self._steps[step_id] = WorkerStep(StepRendezvous(step_id, self._route))
+        else:
+            most = f"a session has at most {self._policy.max_steps} steps on a worker (max_steps)"
+            self._tell(step_id, ResourceExhaustedError(most))
+        return step
+
     def arrive(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
-        """Take a value that another process has pushed."""
+        """Take a value that another process has pushed.
+
+        Raises:
+            ResourceExhaustedError: too much has come for steps that have not begun.
+        """
         step = self._step(step_id)
-        if step is not None:
-            step.rendezvous.arrive(key, value, is_dead)
+        if step is None:
+            return
+        if not step.has_begun:
+            self._count_early(step_id, key, value)
+        step.rendezvous.arrive(key, value, is_dead)
 
     def refuse(self, step_id: int, error: OpError) -> None:
-        """End a step: what came for it was no value."""
+        """End a step: what came for it was no value, or one of its values cannot be sent."""
         step = self._step(step_id)
-        if step is not None:
-            step.rendezvous.start_abort(error)
+        if step is not None and not step.fail(error):
+            self._tell(step_id, error)
 
     def halt(self, halt: Halt) -> None:
         """End this worker's part of a step that has failed elsewhere."""
         step = self._steps.get(halt.step_id)
         if step is not None:
-            error = make_derived(CancelledError("the step has ended elsewhere"))
-            step.halt(error, is_left=halt.is_left)
+            step.halt(_halted(), is_left=halt.is_left)
 
     def forget(self, forget: Forget) -> None:
-        """Drop what is left of a step that has ended everywhere."""
-        step = self._steps.pop(forget.step_id, None)
-        if step is not None:
-            step.forget()
-            if step.is_running:
-                self._keep(asyncio.get_running_loop().create_task(step.wait()))
-        self._forgotten.add(forget.step_id)
+        """Drop what is left of a step that has ended everywhere, and of all before the oldest that has not."""
+        self._drop(forget.step_id)
         if forget.oldest > self._oldest:
             self._oldest = forget.oldest
-            self._forgotten = {each for each in self._forgotten if each >= forget.oldest}
+            self._forgotten = {each: None for each in self._forgotten if each >= forget.oldest}
+        self._forgotten[forget.step_id] = None
+        if len(self._forgotten) > _MAX_FORGOTTEN:
+            first = next(iter(self._forgotten))
+            del self._forgotten[first]
+            self._floor = max(self._floor, first)
+        while self._steps and (first := next(iter(self._steps))) < self._oldest:
+            self._drop(first)
+
+    def _is_forgotten(self, step_id: int) -> bool:
+        return step_id < self._oldest or step_id <= self._floor or step_id in self._forgotten
 
     def lose(self, worker: str, error: OpError) -> None:
-        """Let the steps under way expect nothing from *worker* any more."""
-        for step in list(self._steps.values()):
-            step.lose(worker, error)
+        """Let the steps under way expect nothing from *worker* any more, and send it nothing."""
+        for step_id, step in list(self._steps.items()):
+            if not step.lose(worker, error):
+                self._tell(step_id, error)  # who waits there for our values does not know
 
     async def close(self, error: OpError) -> None:
         """End all steps with *error*, and let go of everything."""
@@ -233,36 +298,58 @@ class WorkerSession:
         for step in steps.values():
             step.halt(error, is_left=True)
             step.rendezvous.start_abort(error)
-        for registered in self._graphs.values():
-            registered.executor.cancel()
-        for step in steps.values():
+        for executor in self._compiling:
+            executor.cancel()
+        for step in (*steps.values(), *self._late):
             await step.wait()
-        await asyncio.gather(
-            *(registered.executor for registered in self._graphs.values()), *self._endings, return_exceptions=True
-        )
+        await asyncio.gather(*self._compiling, *self._telling, return_exceptions=True)
         self._graphs.clear()
         self._resources.close()
         await self._state.close()
 
-    def _keep(self, ending: asyncio.Task[None]) -> None:
-        self._endings.add(ending)
-        ending.add_done_callback(self._endings.discard)
-
     def _step(self, step_id: int) -> WorkerStep | None:
-        """What there is of a step, made now if it is new; None if it has been forgotten."""
+        """What there is of a step, made now if it is yet to begin; None if it has been forgotten."""
         step = self._steps.get(step_id)
-        if step is None and step_id >= self._oldest and step_id not in self._forgotten:
+        if step is None and not self._is_forgotten(step_id):
+            if len(self._early) >= self._policy.max_steps:
+                most = f"at most {self._policy.max_steps} steps (max_steps)"
+                raise ResourceExhaustedError(f"a worker keeps values of {most} of a session that have not begun")
+            self._early[step_id] = 0
             step = self._steps[step_id] = WorkerStep(StepRendezvous(step_id, self._route))
         return step
 
+    def _count_early(self, step_id: int, key: str, value: Any) -> None:
+        num_bytes = len(key) + _num_bytes(value)
+        most = self._policy.max_early_bytes
+        if self._early_bytes + num_bytes > most:
+            raise ResourceExhaustedError(
+                f"a worker keeps at most {most} bytes (max_early_bytes) for steps of a session that have not begun"
+            )
+        self._early[step_id] += num_bytes
+        self._early_bytes += num_bytes
+
+    def _drop(self, step_id: int) -> None:
+        step = self._steps.pop(step_id, None)
+        if step is None:
+            return
+        if not step.has_begun:
+            self._early_bytes -= self._early.pop(step_id)
+        elif not step.has_ended:
+            self._late.add(step)
+            step.halt(_halted(), is_left=True)
+        step.forget()
+
     async def _compile(self, registration: Registration, found: _Registered) -> PartitionedExecutor:
         await found.all_are_there.wait()
+        if found.refused_by is not None:
+            raise found.refused_by
         async with self._loop.build_lock:
             with paused_gc():
                 return await run_in_slices(self._compile_stage(registration, found), self._clock)
 
     def _compile_stage(self, registration: Registration, found: _Registered) -> Stage[PartitionedExecutor]:
         constants, found.constants = found.constants, {}
+        self._check_devices(registration.partitions)
         wire = yield from registration.wire(constants)
         partitions = yield from decode_partitions(wire, self._policy, self._library)
         found.device_of = _device_of(partitions)
@@ -271,17 +358,46 @@ class WorkerSession:
             found.tier = Tier(lambda: self._state.maker.compile_open(partitions, executor), None, self._clock)
         return executor
 
+    def _check_devices(self, names: Iterable[str]) -> None:
+        own = [device.name for device in self._state.devices.devices]
+        for name in names:
+            if name not in own:
+                raise InvalidArgumentError(f"there is no device {name!r} here; there is {', '.join(own)}")
+
     def _tell(self, step_id: int, error: BaseException | None, stats: dict[str, Any] | None = None) -> None:
         if not self.connection.is_open:
             return  # who would be told is gone
         told = None if error is None else encode_error(error, objects=self._policy.objects)
-        self.connection.send(Kind.DONE, pack_done(Done(step_id, told, stats)), after_tensors=True)
+        try:
+            self.connection.send(Kind.DONE, pack_done(Done(step_id, told, stats)), after_tensors=True)
+        except InvalidArgumentError as refusal:  # it is too long
+            told = encode_error(ResourceExhaustedError(refusal.message), objects=False)
+            self.connection.send(Kind.DONE, pack_done(Done(step_id, told)), after_tensors=True)
+
+    def _look(self, executor: asyncio.Future[PartitionedExecutor]) -> None:
+        """A graph is compiled, or is not; where no step ever asks, nobody is told."""
+        self._compiling.discard(executor)
+        if not executor.cancelled():
+            executor.exception()
 
     async def _tell_traced(
         self, registered: _Registered, run: Run, error: BaseException | None, collector: StepStatsCollector
     ) -> None:
-        stats = await run_in_slices(collector.step_stats(registered.device_of), self._clock)
-        self._tell(run.step_id, error, stats.model_dump(mode="json"))
+        try:
+            stats = await run_in_slices(collector.step_stats(registered.device_of), self._clock)
+        except Exception as failure:
+            self._tell(run.step_id, error or failure)
+        else:
+            self._tell(run.step_id, error, stats.model_dump(mode="json"))
+
+
+def _halted() -> OpError:
+    return make_derived(CancelledError("the step has ended elsewhere"))
+
+
+def _num_bytes(value: Any) -> int:
+    found = getattr(value, "nbytes", None)
+    return int(found) if found is not None else len(value) if isinstance(value, bytes) else 0
 
 
 def _device_of(partitions: dict[str, PartitionedGraph]) -> Callable[[Node], str]:
@@ -290,9 +406,3 @@ def _device_of(partitions: dict[str, PartitionedGraph]) -> Callable[[Node], str]
         return lambda node: only
     devices = {node.graph: name for name, part in partitions.items() for node in part.graph.nodes[:1]}
     return lambda node: devices[node.graph]
-
-
-def _look(executor: asyncio.Task[PartitionedExecutor]) -> None:
-    """Where no step ever asks, nobody is told."""
-    if not executor.cancelled():
-        executor.exception()

@@ -18,8 +18,15 @@ _MARK: Final = "_is_derived"
 
 def make_derived(error: E) -> E:
     """A copy of *error* marked as derived, with the same cause and without the traceback."""
+    copy = copy_of(error)
+    setattr(copy, _MARK, True)
+    return copy
+
+
+def copy_of(error: E) -> E:
+    """A copy of *error* with the same cause and without the traceback, for one of several who raise it."""
     copy = type(error).__new__(type(error), *error.args)
-    vars(copy).update(vars(error), **{_MARK: True})
+    vars(copy).update(vars(error))
     copy.__cause__, copy.__suppress_context__ = error.__cause__, error.__suppress_context__
     return copy
 
