@@ -193,6 +193,7 @@ if TYPE_CHECKING:
     from asyncexec.session.running import BlockingSession as BlockingSession, run as run
     from asyncexec.session.session_config import RunOptions as RunOptions, SessionConfig as SessionConfig
     from asyncexec.session.statistics import SessionStatistics as SessionStatistics
+    from asyncexec.session.worker_statistics import WorkerStatistics as WorkerStatistics
     from asyncexec.session.stream_session import Stream as Stream, StreamMap as StreamMap
 # fmt: on
 
@@ -314,6 +315,7 @@ _PUBLIC = {
     "asyncexec.session.running": "BlockingSession run",
     "asyncexec.session.session_config": "RunOptions SessionConfig",
     "asyncexec.session.statistics": "SessionStatistics",
+    "asyncexec.session.worker_statistics": "WorkerStatistics",
     "asyncexec.session.stream_session": "Stream StreamMap",
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}

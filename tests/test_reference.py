@@ -33,6 +33,7 @@ RAISE_NOTHING = {
     "SessionStatistics",
     "StepStats",
     "VirtualClockLoop",
+    "WorkerStatistics",
 }
 # Made by other functions, which tell the errors.
 MADE_ELSEWHERE = {"Operation", "PassGraph", "StreamMap", "StreamState", "Tensor", "Ticks", "Windows"}

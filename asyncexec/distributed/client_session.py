@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
@@ -50,6 +51,7 @@ from asyncexec.framework.executor import ExecutorArgs
 from asyncexec.framework.step_stats import StepStats
 from asyncexec.framework.under_way import NodeUnderWay
 from asyncexec.partition.partitioned_graph import PartitionedGraph
+from asyncexec.session.worker_statistics import WorkerStatistics
 
 _CLOSE_S: Final = 5.0  # how long workers may take to end a session
 _NS_PER_S: Final = 1e9
@@ -73,6 +75,10 @@ class RemoteWorkers(Protocol):
         ...
 
     def links(self) -> Sequence[PeerLink]: ...
+
+    def statistics_with(self, running: Mapping[str, int]) -> Sequence[WorkerStatistics]:
+        """How each worker is doing; *running* has the number of its steps, by its name."""
+        ...
 
     def end_session(self, number: int) -> None:
         """Forget a session."""
@@ -155,6 +161,14 @@ class ClientSession:
     def num_steps(self) -> int:
         """How many steps are under way that workers take part in."""
         return len(self._steps)
+
+    def running_steps(self) -> Counter[str]:
+        """The number of steps under way that each worker takes part in, by its name."""
+        return Counter(worker for step in self._steps.values() for worker in step.parts)
+
+    def statistics(self) -> Sequence[WorkerStatistics]:
+        """How each worker is doing; see ``Workers``."""
+        return self._cluster.statistics_with(self.running_steps())
 
     def link(self, worker: str) -> PeerLink:
         """The way to *worker*; InvalidArgumentError when there is no such worker any more."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self
 
@@ -21,7 +22,7 @@ from asyncexec.distributed.messages import (
     unpack_json,
 )
 from asyncexec.distributed.peer_link import PeerLink
-from asyncexec.distributed.transport.connection import Connection
+from asyncexec.distributed.transport.connection import Connection, Crossings
 from asyncexec.distributed.transport.dialing import dial
 from asyncexec.distributed.transport.identity import Expected, Identity
 from asyncexec.distributed.transport.options import TransportOptions
@@ -29,8 +30,10 @@ from asyncexec.distributed.transport.security import Security
 from asyncexec.distributed.wire_errors import decode_error, note_loss
 from asyncexec.distributed.worker import PROGRAM
 from asyncexec.distributed.worker_inbound import CLIENT_ROLE
+from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.framework.device import Device, DeviceAttributes, DeviceLocality
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, OpError, UnavailableError
+from asyncexec.session.worker_statistics import WorkerStatistics
 
 _FIRST_RETRY_S: Final = 0.05
 _MAX_RETRY_S: Final = 1.0
@@ -104,6 +107,22 @@ class Cluster:
     def workers(self) -> Sequence[str]:
         """The names of the workers, such as ``/job:worker/replica:0/task:1``."""
         return list(self._workers)
+
+    def statistics(self) -> Sequence[WorkerStatistics]:
+        """How each worker is doing, with the steps of all sessions."""
+        return self.statistics_with(sum((session.running_steps() for session in self._sessions.values()), Counter()))
+
+    def statistics_with(self, running: Mapping[str, int]) -> Sequence[WorkerStatistics]:
+        """How each worker is doing; *running* has the number of its steps, by its name."""
+        return tuple(worker.statistics(running.get(name, 0)) for name, worker in self._workers.items())
+
+    def __repr__(self) -> str:
+        if self._loop is None:
+            return "<ax.Cluster, not open yet>"
+        connected = sum(worker.link.connection is not None for worker in self._workers.values())
+        words = [f"{connected} of {len(self._workers)} workers connected"]
+        words += [] if self._is_open else ["closed"]
+        return f"<ax.Cluster: {', '.join(words)}>"
 
     def begin_session(self) -> ClientSession:
         """What one session may use; FailedPreconditionError when the cluster is not open here."""
@@ -224,6 +243,8 @@ class _RemoteWorker:
         self.address = address
         self.incarnation = 0
         self.devices: Sequence[Device] = ()
+        self._times_lost = 0
+        self._crossings = Crossings()  # by connections that are lost
         self._cluster = cluster
         self.link = PeerLink(name, lambda: cluster.dial(self), cluster.lose, cluster.fail_step)
 
@@ -256,10 +277,34 @@ class _RemoteWorker:
 
     def lose(self, error: OpError) -> None:
         """The connection is lost: dial again."""
+        self._crossings = self._crossings_so_far()
+        self._times_lost += 1
         self.link.lose()
         self._cluster.lose(self.name, error)
         if self._cluster.is_open:
             self.link.dial()
+
+    def statistics(self, running_steps: int) -> WorkerStatistics:
+        """How it is doing, with so many steps under way."""
+        connection, crossings = self.link.connection, self._crossings_so_far()
+        return WorkerStatistics(
+            name=self.name,
+            is_connected=connection is not None,
+            times_lost=self._times_lost,
+            running_steps=running_steps,
+            tensors_sent=crossings.tensors_sent,
+            tensors_received=crossings.tensors_received,
+            bytes_sent=crossings.bytes_sent,
+            bytes_received=crossings.bytes_received,
+            queued_bytes=0 if connection is None else connection.queued_bytes,
+            round_trip_ms=None if connection is None else connection.round_trip_ns / NS_PER_MS,
+            shortest_round_trip_ms=None if connection is None else connection.shortest_round_trip_ns / NS_PER_MS,
+        )
+
+    def _crossings_so_far(self) -> Crossings:
+        connection = self.link.connection
+        now = Crossings() if connection is None else connection.crossings
+        return Crossings(*map(sum, zip(self._crossings, now, strict=True)))
 
 
 async def _all_connected(links: Sequence[PeerLink]) -> None:

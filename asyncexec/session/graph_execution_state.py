@@ -39,6 +39,7 @@ from asyncexec.pruning.prune import ClientGraph
 from asyncexec.regions.program import UnstructuredError
 from asyncexec.session.executor_maker import AnyExecutor, ExecutorMaker
 from asyncexec.session.session_config import SessionConfig
+from asyncexec.session.worker_statistics import WorkerStatistics
 from asyncexec.session.workers import Workers
 
 if TYPE_CHECKING:
@@ -288,6 +289,10 @@ class GraphExecutionState:
         )
         channels: ClientChannels = yield from _client_channels.connect_client(client_graph, devices)
         return channels
+
+    def worker_statistics(self) -> Sequence[WorkerStatistics]:
+        """How the workers of the cluster are doing; none without a cluster."""
+        return () if self.workers is None else self.workers.statistics()
 
     async def close(self) -> None:
         """End the worker processes and the threads of all devices, and what workers have, and wait for them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from asyncexec.framework.html import ACCENT, card, rect, svg
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from asyncexec.session.graph_execution_state import GraphExecutionState
     from asyncexec.session.statistics import SessionStatistics
     from asyncexec.session.steps_under_way import StepsUnderWay
+    from asyncexec.session.worker_statistics import WorkerStatistics
 
 _graph_html = LazyModule("asyncexec.graph.graph_html")
 _MOST_CELLS = 64  # of a window that is drawn
@@ -43,6 +45,7 @@ class ShownSession:
             f"{_count(len(self._cache), 'signature')} compiled",
             f"{_count(len(self._steps), 'step')} under way",
         ]
+        words += _workers_in_words(self._state.worker_statistics())
         if self._admission.is_closed:
             words.append("closed")
         return f"<ax.Session of {self.graph.num_nodes:,} operations: {', '.join(words)}>"
@@ -57,9 +60,24 @@ class ShownSession:
         }
         if statistics.longest_node is not None:
             facts["held the loop longest"] = f"{statistics.longest_node}, {statistics.longest_node_ms:.3g} ms"
+        if statistics.workers:
+            facts["workers"] = ", ".join(_worker_in_words(worker) for worker in statistics.workers[:_MOST_CELLS])
         if self._admission.is_closed:
             facts["closed"] = "yes"
         return card("Session", facts, _graph_html.graph_html(self.graph))
+
+
+def _workers_in_words(workers: Sequence[WorkerStatistics]) -> list[str]:
+    if not workers:
+        return []
+    lost = sum(not worker.is_connected for worker in workers)
+    return [_count(len(workers), "worker") + (f" ({lost:,} not connected)" if lost else "")]
+
+
+def _worker_in_words(worker: WorkerStatistics) -> str:
+    if worker.round_trip_ms is None:
+        return f"{worker.name} (not connected)"
+    return f"{worker.name} ({_count(worker.running_steps, 'step')}, round trip {worker.round_trip_ms:.3g} ms)"
 
 
 def stream_text(kind: str, fetches: Any, options: StreamOptions, scope: StreamScope | None) -> str:

@@ -19,6 +19,7 @@ from asyncexec.session.admission import AdmissionControl
 from asyncexec.session.executor_cache import ExecutorCache
 from asyncexec.session.graph_execution_state import GraphExecutionState
 from asyncexec.session.steps_under_way import StepsUnderWay
+from asyncexec.session.worker_statistics import WorkerStatistics
 
 _MAX_UNDER_WAY: Final = 100  # to find one takes some microseconds
 
@@ -42,6 +43,7 @@ class SessionStatistics:
         under_way: the nodes that have begun and not ended, what they wait for, and since when; at most 100.
         streams: the open streams.
         nodes: the calls of each node, by name; empty without ``SessionConfig(node_statistics=True)``.
+        workers: the workers of the session's cluster.
     """
 
     running_steps: int
@@ -57,6 +59,7 @@ class SessionStatistics:
     under_way: Sequence[NodeUnderWay]
     streams: Sequence[StreamStatistics]
     nodes: Mapping[str, NodeStatistics]
+    workers: Sequence[WorkerStatistics]
 
 
 def statistics_of(
@@ -84,4 +87,5 @@ def statistics_of(
         under_way=tuple(islice(steps.under_way(), _MAX_UNDER_WAY)),
         streams=tuple(stream.statistics() for stream in steps.streams),
         nodes=times.statistics(),
+        workers=state.worker_statistics(),
     )

@@ -12,6 +12,7 @@ from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.device import Device
 from asyncexec.framework.executor import ExecutorArgs
 from asyncexec.partition.partitioned_graph import PartitionedGraph
+from asyncexec.session.worker_statistics import WorkerStatistics
 
 
 class Workers(Protocol):
@@ -40,6 +41,10 @@ class Workers(Protocol):
         """
         ...
 
+    def statistics(self) -> Sequence[WorkerStatistics]:
+        """How each worker is doing, with the steps of this session."""
+        ...
+
     async def close(self) -> None:
         """The session has ended: what it has on the workers goes."""
         ...
@@ -50,4 +55,8 @@ class Cluster(Protocol):
 
     def begin_session(self) -> Workers:
         """What one session may use; FailedPreconditionError when the cluster is not open."""
+        ...
+
+    def statistics(self) -> Sequence[WorkerStatistics]:
+        """How each worker is doing, with the steps of all sessions."""
         ...

@@ -9,7 +9,7 @@ and wait, or end the step.  A peer that takes nothing does not answer pings eith
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from asyncexec.distributed.transport.frames import (
     BYE,
@@ -36,6 +36,15 @@ __all__ = ["Connection", "Receiver"]
 # At first, a few pings one after the other: one alone may have met a busy event loop.
 _FIRST_PINGS: Final = 4
 _OPEN, _CLOSING, _CLOSED = range(3)
+
+
+class Crossings(NamedTuple):
+    """The tensors that went by a connection, and the bytes of their payloads."""
+
+    tensors_sent: int = 0
+    bytes_sent: int = 0
+    tensors_received: int = 0
+    bytes_received: int = 0
 
 
 class Connection:
@@ -65,6 +74,7 @@ class Connection:
         self._outbox = Outbox(options.chunk_bytes)
         self._liveness = Liveness(options.silent_heartbeats, first_ping)
         self._num_first_pings = 0
+        self._num_tensors = self._num_tensor_bytes = 0  # sent
         self._asked_ns: int | None = None  # the clock in a ping that has not been answered
         self._receiver: Receiver | None = None
         self._reader: FrameReader | None = None
@@ -79,6 +89,23 @@ class Connection:
     def clock_offset_ns(self) -> int:
         """The peer's clock (``framework.clock.monotonic_ns``) less ours, by the ping with the shortest round trip."""
         return self._liveness.clock_offset_ns
+
+    @property
+    def round_trip_ns(self) -> int:
+        """How long the last ping took that the peer has answered: on the way, and in both event loops."""
+        return self._liveness.round_trip_ns
+
+    @property
+    def shortest_round_trip_ns(self) -> int:
+        """How long the fastest of the last pings took: little but the way."""
+        return self._liveness.shortest_round_trip_ns
+
+    @property
+    def crossings(self) -> Crossings:
+        """The tensors that went by it so far; those count as sent that wait here."""
+        reader = self._reader
+        received = (0, 0) if reader is None else (reader.num_tensors, reader.num_tensor_bytes)
+        return Crossings(self._num_tensors, self._num_tensor_bytes, *received)
 
     @property
     def queued_bytes(self) -> int:
@@ -122,6 +149,8 @@ class Connection:
         self._check_open()
         tensor = encode(step_id, key, value, is_dead, objects=self._objects, max_bytes=self._options.max_tensor_bytes)
         self._outbox.add_tensor(step_id, tensor)
+        self._num_tensors += 1
+        self._num_tensor_bytes += len(tensor.payload)
         if self._flush_handle is None:
             self._schedule_flush()
 

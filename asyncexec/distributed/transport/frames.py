@@ -56,7 +56,11 @@ class BrokenFrameError(DataLossError):
 
 
 class FrameReader:
-    """Gives tensors to a receiver, and all other frames to *on_frame*; it may be stopped by either."""
+    """Gives tensors to a receiver, and all other frames to *on_frame*; it may be stopped by either.
+
+    Attributes:
+        num_tensors: how many it has given to the receiver; num_tensor_bytes: of their payloads.
+    """
 
     def __init__(
         self, receiver: Receiver, on_frame: Callable[[int, bytes], None], options: TransportOptions, *, objects: bool
@@ -71,6 +75,8 @@ class FrameReader:
         self._message: tuple[int, np.ndarray[Any, Any]] | None = None  # that *rest* is of, else it is of the tensor
         self._large: _LargeTensor | None = None
         self._is_stopped = False
+        self.num_tensors: int = 0
+        self.num_tensor_bytes: int = 0
 
     def stop(self) -> None:
         """Read no more frames, and keep nothing."""
@@ -179,7 +185,12 @@ class FrameReader:
         except OpError as error:
             self._receiver.on_bad_tensor(head.step_id, head.key, error)
         else:
-            self._receiver.on_tensor(head.step_id, head.key, value, head.is_dead)
+            self._give(head, value)
+
+    def _give(self, head: TensorHead, value: Any) -> None:
+        self.num_tensors += 1
+        self.num_tensor_bytes += head.num_bytes
+        self._receiver.on_tensor(head.step_id, head.key, value, head.is_dead)
 
     def _prepare(self, head: TensorHead, payload: memoryview | None = None) -> ArrivingTensor:
         return prepare(head, payload, objects=self._objects, max_bytes=self._options.max_tensor_bytes)
@@ -232,7 +243,7 @@ class FrameReader:
         except OpError as error:
             self._receiver.on_bad_tensor(head.step_id, head.key, error)
         else:
-            self._receiver.on_tensor(head.step_id, head.key, value, head.is_dead)
+            self._give(head, value)
 
 
 class _LargeTensor:

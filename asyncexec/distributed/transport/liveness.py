@@ -30,6 +30,16 @@ class Liveness:
         return min(self._pings)[1]
 
     @property
+    def round_trip_ns(self) -> int:
+        """That of the last ping that was answered."""
+        return self._pings[-1][0]
+
+    @property
+    def shortest_round_trip_ns(self) -> int:
+        """That of the fastest of the last pings."""
+        return min(self._pings)[0]
+
+    @property
     def is_silent(self) -> bool:
         """Whether the peer has not answered for too long."""
         return self._waited is not None and self._waited >= self._max_heartbeats
