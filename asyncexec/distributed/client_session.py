@@ -36,6 +36,7 @@ from asyncexec.distributed.messages import (
 )
 from asyncexec.distributed.peer_link import Action, PeerLink
 from asyncexec.distributed.step_rendezvous import Channel, StepRendezvous
+from asyncexec.distributed.traced_steps import unpack_stats
 from asyncexec.distributed.transport.connection import Connection
 from asyncexec.distributed.wire_errors import decode_error
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
@@ -48,7 +49,6 @@ from asyncexec.framework.derived import copy_of
 from asyncexec.framework.device import Device
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, OpError, ResourceExhaustedError
 from asyncexec.framework.executor import ExecutorArgs
-from asyncexec.framework.step_stats import StepStats
 from asyncexec.framework.under_way import NodeUnderWay
 from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.session.worker_statistics import WorkerStatistics
@@ -430,7 +430,8 @@ class RemotePart:
     def done(self, done: Done, clock_offset_ns: int) -> None:
         """The worker has ended its part."""
         if done.stats is not None and self._args is not None and self._args.stats_collector is not None:
-            self._args.stats_collector.include(_by_our_clock(done.stats, clock_offset_ns))
+            stats = unpack_stats(done.stats, clock_offset_ns, CLOCK.epoch_offset_ns())
+            self._args.stats_collector.include_remote(stats)
         self.end(None if done.error is None else self.error_of(done.error))
 
     def error_of(self, told: dict[str, Any]) -> OpError:
@@ -448,15 +449,3 @@ def _leader_of(args: ExecutorArgs) -> CollectiveLeader | None:
     """The leader of a step's collectives, if it has any."""
     collectives = args.collective_executor
     return collectives.leader if isinstance(collectives, ClusterCollectiveExecutor) else None
-
-
-def _by_our_clock(told: Mapping[str, Any], offset_ns: int) -> StepStats:
-    """The StepStats of a worker whose clock is *offset_ns* ahead of ours."""
-    stats = StepStats.model_validate(told)
-    for device in stats.dev_stats:
-        for node in device.node_stats:
-            node.all_start_nanos -= offset_ns
-            node.all_start_micros = node.all_start_nanos // 1000
-            node.scheduled_nanos -= offset_ns
-            node.scheduled_micros = node.scheduled_nanos // 1000
-    return stats

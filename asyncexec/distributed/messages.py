@@ -71,7 +71,7 @@ class Done:
 
     Attributes:
         error: what it has failed with, as ``encode_error`` gives it.
-        stats: its StepStats, where they were asked for.
+        stats: its StepStats, where they were asked for, as ``pack_stats`` gives them.
     """
 
     step_id: int

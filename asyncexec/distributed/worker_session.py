@@ -15,6 +15,7 @@ from asyncexec.distributed.collective_executor import ClusterCollectiveExecutor
 from asyncexec.distributed.graph_wire import ConstantKey, Registration, WorkerPolicy, decode_partitions
 from asyncexec.distributed.messages import Done, Forget, Halt, Kind, Run, RunFlags, pack_done
 from asyncexec.distributed.step_rendezvous import Channel, StepRendezvous
+from asyncexec.distributed.traced_steps import pack_stats
 from asyncexec.distributed.transport.connection import Connection
 from asyncexec.distributed.wire_errors import encode_error
 from asyncexec.distributed.worker_step import WorkerStep
@@ -388,7 +389,7 @@ class WorkerSession:
         except Exception as failure:
             self._tell(run.step_id, error or failure)
         else:
-            self._tell(run.step_id, error, stats.model_dump(mode="json"))
+            self._tell(run.step_id, error, pack_stats(stats, collector.epoch_offset_ns))
 
 
 def _halted() -> OpError:

@@ -3,7 +3,9 @@
 The format is the JSON array of the "Trace Event Format": one process (``pid``) a device, one complete event (``ph`` of
 ``X``) an execution, times in microseconds with fractions, from the step's first execution on.  Events of one row
 (``tid``) must not overlap, but the nodes that are awaited in one thread do: each takes the first row of its thread, a
-*lane*, that is free.  Fields of the statistics are those of ``tensorflow/core/framework/step_stats.proto``.
+*lane*, that is free.  A value that goes to another device is an arrow (flow events, ``ph`` of ``s`` and ``f``) from its
+Send to its Recv, which the partitioner names with numbers that follow each other.  Fields of the statistics are those
+of ``tensorflow/core/framework/step_stats.proto``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from __future__ import annotations
 import heapq
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
     from asyncexec.framework.tensor_protos import TensorShapeProto
 
 SORT: Final = "thread_sort_index"
+_SENDS: Final = frozenset({"_Send", "_HostSend"})
+_RECVS: Final = frozenset({"_Recv", "_HostRecv"})
+_NUMBERED: Final = re.compile(r"(.*/_)(\d+)", re.DOTALL)
+_DEVICE: Final = re.compile(r"/job:([^/]+)(?:/replica:\d+)?/task:(\d+)/device:(.+)", re.DOTALL)
+_END_US: Final = 0.001  # an arrow leads to the last nanosecond of a Recv: its end is outside
 _wire_types: Final = LazyModule("asyncexec.framework.wire_types")  # the command's help needs no numpy
 
 
@@ -100,7 +108,27 @@ def chrome_trace(step_stats: StepStatsLike) -> dict[str, Any]:
     devices = step_stats.dev_stats
     begin = min((_start_ns(stats) for device in devices for stats in device.node_stats), default=0)
     events = [event for pid, device in enumerate(devices) for event in _device_events(device, pid, begin)]
-    return {"traceEvents": events, "displayTimeUnit": "ns"}
+    return {"traceEvents": [*events, *_arrows(events)], "displayTimeUnit": "ns"}
+
+
+def device_label(device: str) -> str:
+    """A short name of *device*: ``CPU:0``, or ``worker:1 CPU:0`` where it is of another process."""
+    parsed = _DEVICE.fullmatch(device)
+    if parsed is None:
+        return device
+    job, task, kind = parsed.groups()
+    return kind if job == "localhost" else f"{job}:{task} {kind}"
+
+
+def row_names(events: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], str]:
+    """What the rows of a trace are called, by ``pid`` and ``tid``; with their devices where there are several."""
+    devices = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    threads = {
+        (event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"
+    }
+    if len(devices) <= 1:
+        return threads
+    return {row: f"{device_label(devices[row[0]])} {name}" for row, name in threads.items()}
 
 
 def _start_ns(stats: NodeExecStatsLike) -> int:
@@ -125,6 +153,41 @@ def _device_events(device: DeviceStepStatsLike, pid: int, begin: int) -> Iterato
             for stats in events:
                 yield _execution(stats, pid, row, begin)
             row += 1
+
+
+def _arrows(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The flow events between Sends and their Recvs among *events*; none where one of both did not run as often."""
+    sends: dict[str, list[dict[str, Any]]] = {}
+    recvs: dict[str, list[dict[str, Any]]] = {}
+    for event in events:
+        if event.get("cat") == "Op":
+            op, name = event["args"]["op"], event["args"]["name"]
+            if op in _SENDS:
+                sends.setdefault(name, []).append(event)
+            elif op in _RECVS:
+                recvs.setdefault(name, []).append(event)
+    number = 0
+    for name, sent in sends.items():
+        numbered = _NUMBERED.fullmatch(name)
+        received = () if numbered is None else recvs.get(f"{numbered[1]}{int(numbered[2]) + 1}", ())
+        if len(sent) != len(received):
+            continue
+        for send, recv in zip(sorted(sent, key=_ts), sorted(received, key=_end_ts), strict=True):
+            number += 1
+            flow = {"cat": "Crossing", "name": "crossing", "id": number}
+            end = max(send["ts"], recv["ts"], _end_ts(recv) - _END_US)
+            yield flow | {"ph": "s", "pid": send["pid"], "tid": send["tid"], "ts": send["ts"]}
+            yield flow | {"ph": "f", "bp": "e", "pid": recv["pid"], "tid": recv["tid"], "ts": end}
+
+
+def _ts(event: dict[str, Any]) -> float:
+    ts: float = event["ts"]
+    return ts
+
+
+def _end_ts(event: dict[str, Any]) -> float:
+    end: float = event["ts"] + event["dur"]
+    return end
 
 
 def _lanes(executions: Sequence[NodeExecStatsLike]) -> list[list[NodeExecStatsLike]]:

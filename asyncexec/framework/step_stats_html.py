@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncexec.framework.chrome_trace import chrome_trace
+from asyncexec.framework.chrome_trace import chrome_trace, device_label
 from asyncexec.framework.html import ACCENT, card, rect, shortened, svg, text
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def metadata_html(metadata: RunMetadata) -> str:
     rows = sorted({(event["pid"], event["tid"]) for event in shown})
     names = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
     devices = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-    labels = {row: f"{devices[row[0]].rpartition('device:')[2]} {names[row]}" for row in rows[:MAX_ROWS]}
+    labels = {row: f"{device_label(devices[row[0]])} {names[row]}" for row in rows[:MAX_ROWS]}
     left_out = len(executions) - sum((event["pid"], event["tid"]) in labels for event in shown)
     facts = {"left out": f"{left_out:,} executions, the shortest"} if left_out else {}
     height = (len(labels) + 1) * ROW_HEIGHT

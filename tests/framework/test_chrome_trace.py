@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from asyncexec.framework import types
-from asyncexec.framework.chrome_trace import chrome_trace, write_chrome_trace
+from asyncexec.framework.chrome_trace import chrome_trace, row_names, write_chrome_trace
 from asyncexec.framework.step_stats import AllocationDescription, NodeOutput, TensorDescription
 from asyncexec.framework.tensor_proto import encode_shape
 from asyncexec.framework.tensor_shape import TensorShape
@@ -140,3 +140,43 @@ def test_what_it_gave_is_told() -> None:
 def test_an_empty_step_is_an_empty_timeline(tmp_path: Path) -> None:
     write_chrome_trace(Step(), tmp_path / "t.json")
     assert json.loads((tmp_path / "t.json").read_text()) == {"traceEvents": [], "displayTimeUnit": "ns"}
+
+
+def arrows(step: Step) -> list[tuple[int, int, float, float]]:
+    """From which process to which, and when each arrow begins and ends."""
+    events = chrome_trace(step)["traceEvents"]
+    begun = {event["id"]: event for event in events if event["ph"] == "s"}
+    ended = {event["id"]: event for event in events if event["ph"] == "f"}
+    assert begun.keys() == ended.keys()
+    return [(begun[id_]["pid"], ended[id_]["pid"], begun[id_]["ts"], ended[id_]["ts"]) for id_ in begun]
+
+
+def test_an_arrow_leads_from_a_send_to_its_recv() -> None:
+    def send(number: int, start: int) -> Stats:
+        return Stats(f"y/_{number}", start, 0, 2_000, timeline_label=f"y/_{number} = _Send(y:0)")
+
+    def recv(number: int, start: int, end_rel: int) -> Stats:
+        return Stats(f"y/_{number}", start, 0, end_rel, timeline_label=f"y/_{number} = _Recv()")
+
+    worker = "/job:worker/replica:0/task:1/device:CPU:0"
+    two_crossings = [
+        DeviceStats(CPU0, [send(4, 1_000), send(4, 8_000), send(8, 9_000), recv(7, 1_000, 19_000)]),
+        DeviceStats(worker, [recv(5, 1_000, 4_000), recv(5, 6_000, 5_000), send(6, 15_000)]),
+    ]
+    # In microseconds from the first; the second Send of y/_4 is received second, and nothing receives y/_8.
+    assert arrows(Step(two_crossings)) == [(0, 1, 0, 3.999), (0, 1, 7, 9.999), (1, 0, 14, 18.999)]
+
+
+def test_a_send_that_ran_more_often_than_its_recv_has_no_arrow() -> None:
+    sends = [Stats("y/_0", start, timeline_label="y/_0 = _Send(y:0)") for start in (1_000, 2_000)]
+    recv = Stats("y/_1", 3_000, timeline_label="y/_1 = _Recv()")
+    assert arrows(Step([DeviceStats(CPU0, sends), DeviceStats(CPU1, [recv])])) == []
+
+
+def test_rows_are_called_by_their_devices_where_there_are_several() -> None:
+    worker = "/job:worker/replica:0/task:1/device:CPU:0"
+    here = DeviceStats(CPU0, [Stats("x", 1_000)], {0: "event loop"})
+    there = DeviceStats(worker, [Stats("y", 1_000)], {0: "event loop"})
+    assert row_names(chrome_trace(Step([here]))["traceEvents"]) == {(0, 0): "event loop"}
+    found = row_names(chrome_trace(Step([here, there]))["traceEvents"])
+    assert found == {(0, 0): "CPU:0 event loop", (1, 0): "worker:1 CPU:0 event loop"}

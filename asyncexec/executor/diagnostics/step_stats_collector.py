@@ -32,6 +32,7 @@ _Record: TypeAlias = tuple[Node, int, int, int, int, CallStats | None, str, Size
 NOT_KNOWN: Final = object()
 _started_ns: Final = operator.itemgetter(2)
 _started_nanos: Final = operator.attrgetter("all_start_nanos")
+_name_of_device: Final = operator.attrgetter("device")
 _SORTED_AT_ONCE: Final = 64 * STRIDE
 
 
@@ -52,15 +53,20 @@ LOOP_THREAD: Final = "event loop"  # what the thread that the step belongs to is
 
 
 class StepStatsCollector:
-    """Live executions of one step, one entry each; times by *clock*, threads by their native ids."""
+    """Live executions of one step, one entry each; times by *clock*, threads by their native ids.
 
-    __slots__ = ("_clock", "_constants", "_included", "_loop_thread", "_offset_ns", "_records")
+    Attributes:
+        epoch_offset_ns: what is added to times of *clock* to get nanoseconds since 1970.
+    """
+
+    __slots__ = ("_clock", "_constants", "_included", "_loop_thread", "_records", "_remote", "epoch_offset_ns")
 
     def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
-        self._offset_ns = clock.epoch_offset_ns()
+        self.epoch_offset_ns: int = clock.epoch_offset_ns()
         self._loop_thread = threading.get_native_id()
         self._included: list[StepStats] = []
+        self._remote: list[StepStats] = []
         self._records: list[_Record] = []
         self._constants: list[tuple[Collection[Node], int]] = []  # with when they were there
 
@@ -100,6 +106,10 @@ class StepStatsCollector:
         """Let *stats*, of a step that has run for this one and perhaps for others, be a part of it."""
         self._included.append(stats)
 
+    def include_remote(self, stats: StepStats) -> None:
+        """Let *stats* be a part of it, of devices and threads of another process."""
+        self._remote.append(stats)
+
     def step_stats(self, device_of: Callable[[Node], str]) -> Stage[StepStats]:
         """All entries, device by device, by the time they started, as a stage."""
         stats: dict[str, list[NodeExecStats]] = {}
@@ -129,6 +139,8 @@ class StepStatsCollector:
                 if not count % _SORTED_AT_ONCE:
                     yield
             found.dev_stats.append(DeviceStepStats(device=name, node_stats=stats[name], thread_names=named))
+        found.dev_stats += (device for remote in self._remote for device in remote.dev_stats)
+        found.dev_stats.sort(key=_name_of_device)
         return found
 
     def _records_of_constants(self) -> Iterator[_Record]:
@@ -146,8 +158,8 @@ class StepStatsCollector:
         failure: str,
         sizes: Sizes | None,
     ) -> NodeExecStats:
-        start, elapsed = start_ns + self._offset_ns, end_ns - start_ns
-        scheduled = scheduled_ns + self._offset_ns
+        start, elapsed = start_ns + self.epoch_offset_ns, end_ns - start_ns
+        scheduled = scheduled_ns + self.epoch_offset_ns
         output, memory = outputs.of(node, sizes_of_constant(node) if sizes is None else sizes)
         sources = ", ".join(tensor.name for tensor in node.inputs)
         return NodeExecStats(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from asyncexec.framework.chrome_trace import chrome_trace
+from asyncexec.framework.chrome_trace import chrome_trace, row_names
 from asyncexec.framework.step_stats import RunMetadata
 
 MOST_EXECUTIONS: Final = 500  # those that took longest
@@ -14,7 +14,7 @@ MOST_ROWS: Final = 32
 def timeline(metadata: RunMetadata) -> dict[str, Any]:
     """The executions of *metadata*: rows by their labels, and in each what ran when, in microseconds."""
     events = chrome_trace(metadata.step_stats)["traceEvents"]
-    names = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    names = row_names(events)
     executions = [event for event in events if event["ph"] == "X"]
     longest = sorted(executions, key=lambda event: -event["dur"])[:MOST_EXECUTIONS]
     rows = sorted({(event["pid"], event["tid"]) for event in longest})[:MOST_ROWS]

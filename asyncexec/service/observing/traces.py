@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-from asyncexec.framework.chrome_trace import chrome_trace
+from asyncexec.framework.chrome_trace import chrome_trace, row_names
 from asyncexec.framework.clock import CLOCK, NS_PER_US
 from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
@@ -99,11 +99,20 @@ class Trace:
         devices = self.metadata.step_stats.dev_stats
         starts = [each.all_start_nanos + each.op_start_rel_nanos for device in devices for each in device.node_stats]
         shift = (min(starts, default=0) - epoch_ns - origin_ns) / NS_PER_US
-        for event in chrome_trace(self.metadata.step_stats)["traceEvents"]:
+        events = chrome_trace(self.metadata.step_stats)["traceEvents"]
+        names = row_names(events)
+        for event in events:
             if event["name"] == "process_name":
                 continue
-            tid = event["tid"] + 1 + event["pid"] * _MOST_TRACES  # a row for each thread of each device
-            yield event | {"pid": pid, "tid": tid} | ({"ts": event["ts"] + shift} if "ts" in event else {})
+            row = event["pid"], event["tid"]
+            changed: dict[str, Any] = {"pid": pid, "tid": row[1] + 1 + row[0] * _MOST_TRACES}  # a row for each thread
+            if event["name"] == "thread_name":
+                changed["args"] = {"name": names[row]}
+            if "ts" in event:
+                changed["ts"] = event["ts"] + shift
+            if "id" in event:  # of an arrow; there is another in each trace
+                changed["id"] = event["id"] * (_MOST_TRACES + 1) + pid
+            yield event | changed
 
 
 class Traces:
