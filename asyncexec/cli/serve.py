@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import ipaddress
 import logging
@@ -20,6 +21,7 @@ from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.process.blas_threads import limit_blas_threads
 from asyncexec.service.observing.log_lines import ACCESS
 
+_cluster = LazyModule("asyncexec.cli.cluster_option")
 _demo = LazyModule("asyncexec.cli.serve_demo.models")
 
 if TYPE_CHECKING:
@@ -65,6 +67,27 @@ def serve(
     cache_mb: Annotated[
         int, typer.Option(min=0, help="MB of answers to keep, of models with response_cache in their config.")
     ] = 64,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|JOB=ADDRESSES",
+            help='Workers that nodes may ask for: worker=host:port,..., or a file of {"worker": ["host:port"]}.',
+        ),
+    ] = None,
+    cluster_token_file: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A file with the token that the cluster shares.")
+    ] = None,
+    cluster_tls_ca: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Who must have signed the certificates of workers, in PEM."),
+    ] = None,
+    cluster_tls_cert: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="The certificate that workers are shown, in PEM.")
+    ] = None,
+    cluster_tls_key: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Its key, in PEM.")] = None,
+    cluster_objects: Annotated[
+        bool, typer.Option("--cluster-objects", help="Let functions, by name, and Python objects travel to workers.")
+    ] = False,
     token_file: Annotated[
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="A file with a bearer token in each line; callers need one."),
@@ -115,17 +138,29 @@ def serve(
             ("--tls-certificate", tls_certificate is not None, "--tls-key", tls_key is not None),
             ("--tls-key", tls_key is not None, "--tls-certificate", tls_certificate is not None),
             ("--load-model", bool(load_model), "--model-control explicit", model_control is ModelControl.EXPLICIT),
+            ("--cluster", cluster is not None, "a folder of models", not demo),
+            ("--cluster-token-file", cluster_token_file is not None, "--cluster", cluster is not None),
+            ("--cluster-tls-ca", cluster_tls_ca is not None, "--cluster", cluster is not None),
+            ("--cluster-tls-cert", cluster_tls_cert is not None, "--cluster-tls-key", cluster_tls_key is not None),
+            ("--cluster-tls-cert", cluster_tls_cert is not None, "--cluster", cluster is not None),
+            ("--cluster-tls-key", cluster_tls_key is not None, "--cluster-tls-cert", cluster_tls_cert is not None),
+            ("--cluster-objects", cluster_objects, "--cluster", cluster is not None),
             ("--tensorflow-master", tensorflow_master, "a port of gRPC", grpc_port >= 0),
             ("--tensorflow-master-files", tensorflow_master_files, "--tensorflow-master", tensorflow_master),
         )
         if blas_threads:
             limit_blas_threads(blas_threads)
         service = ax.service
+        workers = None
+        if cluster is not None:
+            tls_files = cluster_tls_cert, cluster_tls_key, cluster_tls_ca
+            workers = _cluster.make_cluster(cluster, cluster_token_file, tls_files, objects=cluster_objects)
         models = (
             _demo.demo_repository()
             if demo
             else service.ModelRepository(
                 repository,
+                cluster=workers,
                 control=model_control.value,
                 load_at_start=tuple(load_model or ()),
                 poll_s=poll_s,
@@ -140,6 +175,10 @@ def serve(
         allow_many_connections()
 
         async def main() -> None:
+            async with workers or contextlib.nullcontext():
+                await run()
+
+        async def run() -> None:
             await service.serve(
                 models,
                 on_start=lambda ports: _tell(models, ports, page, say, is_encrypted=tls is not None),

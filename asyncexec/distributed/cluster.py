@@ -108,6 +108,10 @@ class Cluster:
         """The names of the workers, such as ``/job:worker/replica:0/task:1``."""
         return list(self._workers)
 
+    def connected(self) -> Mapping[str, bool]:
+        """Whether each worker can be reached now, by its name."""
+        return {name: worker.link.connection is not None for name, worker in self._workers.items()}
+
     def statistics(self) -> Sequence[WorkerStatistics]:
         """How each worker is doing, with the steps of all sessions."""
         return self.statistics_with(sum((session.running_steps() for session in self._sessions.values()), Counter()))
@@ -119,8 +123,7 @@ class Cluster:
     def __repr__(self) -> str:
         if self._loop is None:
             return "<ax.Cluster, not open yet>"
-        connected = sum(worker.link.connection is not None for worker in self._workers.values())
-        words = [f"{connected} of {len(self._workers)} workers connected"]
+        words = [f"{sum(self.connected().values())} of {len(self._workers)} workers connected"]
         words += [] if self._is_open else ["closed"]
         return f"<ax.Cluster: {', '.join(words)}>"
 

@@ -57,6 +57,10 @@ class Cluster(Protocol):
         """What one session may use; FailedPreconditionError when the cluster is not open."""
         ...
 
+    def connected(self) -> Mapping[str, bool]:
+        """Whether each worker can be reached now, by its name."""
+        ...
+
     def statistics(self) -> Sequence[WorkerStatistics]:
         """How each worker is doing, with the steps of all sessions."""
         ...

@@ -98,6 +98,7 @@ async def test_a_worker_that_is_lost_is_told_of_and_its_counts_stay() -> None:
         link.connection.lose("the test has cut it")
         lost = session.statistics().workers[0]
         assert (lost.is_connected, lost.times_lost, lost.round_trip_ms, lost.queued_bytes) == (False, 1, None, 0)
+        assert small.cluster.connected() == {FIRST_NAME: False, SECOND_NAME: True}
         assert (lost.tensors_sent, lost.bytes_received) == (before.tensors_sent, before.bytes_received) == (1, 4)
         assert "2 workers (1 not connected)" in repr(session)
         assert f"{FIRST_NAME} (not connected)" in session._repr_html_()

@@ -2,7 +2,7 @@
 
    Counters count from the start of the service, so rates are made of two snapshots.  All addresses are relative to that of
    the page, which may be behind any prefix.  A token is sent in a header, which an EventSource cannot do: so it is fetch. */
-import { ago, bars, columns, facts, make, milliseconds, number, setText, sparkline, sync, table, whole } from "./live_parts.js";
+import { ago, bars, bytes, columns, facts, make, milliseconds, number, setText, sparkline, sync, table, whole } from "./live_parts.js";
 import { runForm } from "./live_run.js";
 
 const HISTORY = 60, LONGEST_BACKOFF_MS = 10000, TOKEN = "asyncexec-token";
@@ -94,6 +94,7 @@ function take(snapshot) {
   const models = snapshot.models.map((model) => withRates(model));
   showTiles(snapshot, models);
   showModels(snapshot, models);
+  showWorkers(snapshot);
   showNow(models);
   showWaits(models);
   showFailures(snapshot);
@@ -178,9 +179,51 @@ function showModels(snapshot, models) {
   });
 }
 
+// ---- the workers of models, and what crosses to them and back
+
+const nameOf = (worker) => worker.replace(/^\/job:/, "").replace("/replica:0/task:", ":");
+
+/* What a worker counts, in a second, by two snapshots; null where there are none. */
+function crossed(worker, count) {
+  const old = before?.workers.find((each) => workerKey(each) === workerKey(worker));
+  if (!old || worker[count] < old[count]) return null;
+  return (worker[count] - old[count]) / ((latest.at_ms - before.at_ms) / 1000);
+}
+
+const workerKey = (worker) => JSON.stringify([worker.name, worker.models]);
+
+function showWorkers(snapshot) {
+  by("workers-card").hidden = !snapshot.workers.length;
+  sync(by("workers").tBodies[0], snapshot.workers, workerKey, (worker) => {
+    const pictures = [sparkline(), sparkline()];
+    const name = make("th", { scope: "row" }, make("span", { title: worker.name }, nameOf(worker.name)), " ",
+      make("span", { class: "state", hidden: true }, "not connected"), make("span", { class: "dim small block" }, worker.models.join(", ")));
+    const cells = ["number", "number", "chart", "number", "chart", "number more", "number", "number more", "number more"].map((kind) => make("td", { class: kind }));
+    pictures.forEach((picture, i) => {
+      cells[2 * i + 1].append(make("span"), make("span", { class: "dim small block" }));
+      cells[2 * i + 2].append(picture);
+    });
+    const line = make("tr", {}, name, ...cells);
+    line.pictures = pictures;
+    return line;
+  }, (line, worker) => {
+    line.querySelector(".state").hidden = worker.is_connected;
+    const texts = [whole(worker.running_steps), null, null, null, null, bytes(worker.queued_bytes), milliseconds(worker.round_trip_ms),
+      milliseconds(worker.shortest_round_trip_ms), whole(worker.times_lost)];
+    texts.forEach((text, i) => { if (text !== null) setText(line.cells[i + 1], text); });
+    line.cells[7].classList.toggle("bad", worker.round_trip_ms > 50);
+    ["sent", "received"].forEach((way, i) => {
+      const size = crossed(worker, `bytes_${way}`), [first, second] = line.cells[2 * i + 2].children;
+      setText(first, size === null ? "–" : `${bytes(size)}/s`);
+      setText(second, size === null ? "" : `${number(crossed(worker, `tensors_${way}`))} values/s`);
+      line.pictures[i].show(noted(`${workerKey(worker)} ${way}`, size), HISTORY);
+    });
+  });
+}
+
 // ---- what runs, waits and fails
 
-const REASONS = [[/^waited for /, "waits for "], [/^waited to /, "waits to "], [/^was at work /, "works "]];
+const REASONS = [[/^waited for /, "waits for "], [/^waited to /, "waits to "], [/^was at work /, "works "], [/^was running /, "runs "]];
 
 /* The reason of a wait as one of now. */
 function reason(waitsFor) {
@@ -204,7 +247,7 @@ function showNow(models) {
   const items = rows.length ? rows.slice(0, 12) : [null];
   sync(by("now"), items, (row) => (row ? JSON.stringify([row.model.key, row.node, row.loop, reason(row.waits_for)]) : "none"), (row) => {
     if (!row) return make("li", { class: "none" }, "Nothing at this moment.");
-    const open = nodeLink(row.model.key, row.node);
+    const open = row.op === "Worker" ? make("span", {}, nameOf(row.node)) : nodeLink(row.model.key, row.node);
     return make("li", {}, make("div", { class: "line" }, open, make("span", { class: "count" })), make("p", { class: "small" }));
   }, (item, row) => {
     if (!row) return;

@@ -57,6 +57,14 @@ export function milliseconds(ms) {
   return ms >= 0.1 ? `${ms.toFixed(1)} ms` : `${(ms * 1000).toFixed(0)} µs`;
 }
 
+/* A number of bytes, with a unit. */
+export function bytes(value) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  for (; value >= 1000 && unit < units.length - 1; unit += 1) value /= 1000;
+  return `${unit && value < 10 ? value.toFixed(1) : whole(value)} ${units[unit]}`;
+}
+
 export function ago(ms) {
   const seconds = Math.max(0, Math.round(ms / 1000));
   if (seconds < 60) return `${seconds} s ago`;

@@ -21,12 +21,15 @@ from asyncexec.process.loop_lag import LoopLag
 from asyncexec.service.models.model import Model
 from asyncexec.service.models.repository import READY, ModelRepository
 from asyncexec.service.server_info import NAME, VERSION
+from asyncexec.session.workers import Cluster
 
 MOST_MODELS: Final = 200  # that are told of; the page says how many more there are
 MOST_FAILURES: Final = 30
 MOST_NODES: Final = 20  # of a model
 MOST_RANGES: Final = 4  # of iterations
 MOST_GROUPS: Final = 40  # of nodes under way, of a model
+MOST_WORKERS: Final = 100
+MOST_NAMES: Final = 20  # of the models of a worker
 
 
 async def snapshot(repository: ModelRepository, lag: LoopLag) -> bytes:
@@ -47,6 +50,7 @@ async def snapshot(repository: ModelRepository, lag: LoopLag) -> bytes:
             "cpu_s": time.process_time(),
             "loop": {"lag_ms": lag.mean_ms, "most_lag_ms": lag.most_ms},
             "models": told,
+            "workers": _workers(models),
             "not_ready": [state._asdict() for state in states[:MOST_MODELS]],
             "left_out": max(0, len(models) - MOST_MODELS) + max(0, len(states) - MOST_MODELS),
             "failures": failures,
@@ -88,6 +92,19 @@ def _model(model: Model) -> dict[str, Any]:
         "nodes": [{"node": name, **asdict(each)} for name, each in nodes[:MOST_NODES]],
         "pools": [{"device": device, **asdict(pool)} for device, pool in now.worker_pools.items()],
     }
+
+
+def _workers(models: Iterable[Model]) -> list[dict[str, Any]]:
+    """The workers of *models*, each once, with the names of those that it works for."""
+    by_cluster: dict[int, tuple[Cluster, list[str]]] = {}
+    for model in models:
+        cluster = model.workers.cluster
+        if cluster is not None:
+            names = by_cluster.setdefault(id(cluster), (cluster, []))[1]
+            if model.name not in names:
+                names.append(model.name)
+    found = [(each, names) for cluster, names in by_cluster.values() for each in cluster.statistics()]
+    return [asdict(each) | {"models": names[:MOST_NAMES]} for each, names in found[:MOST_WORKERS]]
 
 
 @dataclass(slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.extras import require
 from asyncexec.importers.files import read_file
 from asyncexec.service.models.config_fields import check_fields
@@ -17,6 +17,8 @@ from asyncexec.service.protocol_messages import message
 
 CONFIG_TEXT: Final = "config.pbtxt"
 CONFIG_JSON: Final = "config.json"
+Parameter: TypeAlias = str | bytes | bool | int
+
 _BACKEND: Final = "asyncexec"
 _IDLE_US: Final = 10**6  # of a sequence, unless its model's config says otherwise
 MOST_SEQUENCES: Final = 10**4  # of a model at a time
@@ -25,6 +27,7 @@ _MOST_LEVELS: Final = 1000
 _MOST_INSTANCES: Final = 10**4
 _LONGEST_DELAY_US: Final = 10**9  # about a quarter of an hour
 _LONGEST_TIMEOUT_US: Final = 7 * 24 * 3600 * 10**6
+_MOST_CONFIG: Final = 2**20  # characters or bytes of a config that a client sends
 _MOST_WARM_RUNS: Final = 1000
 _MOST_WARM: Final = 64 * 2**20  # elements of the tensors of a sample
 
@@ -59,6 +62,25 @@ def parse_json(data: bytes | str, source: str) -> Any:
         return json_format.Parse(data, message("ModelConfig")())
     except (json_format.ParseError, UnicodeError, RecursionError) as error:
         raise InvalidArgumentError(f"{source} is no model configuration: {error}") from None
+
+
+def config_of_load(parameters: Mapping[str, Parameter]) -> str | bytes | None:
+    """The config, as JSON, that the *parameters* of a load have; None where they have none.
+
+    Raises:
+        InvalidArgumentError: it is no text, or a long one; UnimplementedError: there are other parameters.
+    """
+    given = dict(parameters)
+    config = given.pop("config", None)
+    if given:
+        raise UnimplementedError(f"parameters {sorted(given)} of a load are not supported, only 'config'")
+    if config is None:
+        return None
+    if not isinstance(config, (str, bytes)):
+        raise InvalidArgumentError("parameter 'config' of a load is JSON as a string")
+    if len(config) > _MOST_CONFIG:
+        raise InvalidArgumentError(f"parameter 'config' of a load has more than {_MOST_CONFIG} bytes: {len(config)}")
+    return config
 
 
 def config_of(fields: Mapping[str, Any], source: str) -> Any:

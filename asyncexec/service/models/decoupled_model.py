@@ -29,6 +29,7 @@ from asyncexec.service.models.signature import Signature, TensorSpec
 from asyncexec.service.observing.call_record import current_call
 from asyncexec.service.requests import InferRequest, InferResponse
 from asyncexec.session.stream_plan import find_stream_nodes
+from asyncexec.session.workers import Cluster
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,9 +65,10 @@ class DecoupledModel(Model):
         *,
         labels: Labels | None = None,
         hooks: Sequence[Hook] = (),
+        cluster: Cluster | None = None,
     ) -> None:
         self._sources = [_Source(tensor, signature) for tensor in sources]
-        super().__init__(name, version, graph, signature, config, labels=labels, hooks=hooks)
+        super().__init__(name, version, graph, signature, config, labels=labels, hooks=hooks, cluster=cluster)
 
     async def infer(
         self, request: InferRequest, metadata: RunMetadata | None = None, *, is_part: bool = False

@@ -114,7 +114,20 @@ class EnsembleModel(Model):
 
     @property
     def unready_reason(self) -> str | None:
-        """Which of its models is not there; None where all are."""
+        """Which of its models is not there, or why one cannot be called; None where all can."""
+        reason = self._missing
+        if reason is not None:
+            return reason
+        found: dict[Model, tuple[Model, ...]] = {}
+        self._find_models(found)
+        for model in chain(*found.values()):
+            reason = model.workers.unready_reason
+            if reason is not None:
+                return f"model '{model.name}': {reason}"
+        return None
+
+    @property
+    def _missing(self) -> str | None:
         return _unready_reason(self.name, self.steps, self._find, ())
 
     async def infer(
@@ -135,7 +148,7 @@ class EnsembleModel(Model):
         if outer is not None and self in outer.inner:  # who holds this ensemble holds its models
             found = outer.inner
         else:
-            reason = self.unready_reason
+            reason = self._missing
             if reason is not None:
                 raise UnavailableError(f"Request for unknown model: '{self.name}' is not at ready state: {reason}")
             self._find_models(found)

@@ -22,6 +22,7 @@ from asyncexec.service.models.decoupled_model import sources_of
 from asyncexec.service.models.ensemble import is_ensemble
 from asyncexec.service.models.sequence_config import SequenceSpec, sequence_spec
 from asyncexec.service.models.signature import DEFAULT_SIGNATURE, PREDICT, Signature, signature_of
+from asyncexec.session.workers import Cluster
 
 _SAVED_MODEL: Final = "model.savedmodel"
 _GRAPHS: Final = (_SAVED_MODEL, "model.pb", "model.pbtxt", "model.json")
@@ -44,6 +45,7 @@ class ModelSource:
         outputs: the tensors that clients get, by name; by default what nothing in the graph consumes.
         config: the fields of a ModelConfig, such as ``max_batch_size`` and ``dynamic_batching``.
         signature_name, method_name: what clients of TensorFlow Serving are told of the inputs and outputs.
+        cluster: the workers that nodes of the graph ask for; open it around the service, in the same event loop.
     """
 
     graph: Graph
@@ -52,6 +54,7 @@ class ModelSource:
     config: Mapping[str, Any] = field(default_factory=dict)
     signature_name: str = DEFAULT_SIGNATURE
     method_name: str = PREDICT
+    cluster: Cluster | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class ReadModel:
     sequence: SequenceSpec | None = None
     sources: tuple[Tensor[Any], ...] = ()
     labels: Labels = field(default_factory=dict)
+    cluster: Cluster | None = None
 
     @classmethod
     def of(cls, name: str, version: str, source: ModelSource, config: Any, folder: Path | None = None) -> ReadModel:
@@ -85,7 +89,7 @@ class ReadModel:
                 raise InvalidArgumentError(f"model '{name}' has sources, so there are no sequences of its calls")
             full.model_transaction_policy.decoupled = True
         labels = {} if folder is None else labels_in(folder, config)
-        return cls(version, graph, signature, full, sequence, sources, labels)
+        return cls(version, graph, signature, full, sequence, sources, labels, source.cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +101,11 @@ class FailedVersion:
 
 
 def model_folders(repository: Path) -> dict[str, Path]:
-    """The folders of models in *repository*, by name; OSError where it cannot be read."""
-    return {path.name: path for path in sorted(repository.iterdir()) if _is_name(path.name) and path.is_dir()}
+    """The folders of models in *repository*, by name; NotFoundError where it cannot be read."""
+    try:
+        return {path.name: path for path in sorted(repository.iterdir()) if _is_name(path.name) and path.is_dir()}
+    except OSError as error:
+        raise NotFoundError(f"there is no folder of models {repository}: {error.strerror}") from None
 
 
 def _is_name(name: str) -> bool:

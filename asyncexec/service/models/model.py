@@ -19,6 +19,7 @@ from asyncexec.graph.node import Tensor
 from asyncexec.service.http.body import off_loop
 from asyncexec.service.models.batches import Batches, Run, traced
 from asyncexec.service.models.classes import Labels, classified
+from asyncexec.service.models.model_workers import ModelWorkers
 from asyncexec.service.models.outputs import as_output
 from asyncexec.service.models.queueing import AnswersInOrder, RequestQueues
 from asyncexec.service.models.recent_calls import RecentCalls
@@ -33,6 +34,7 @@ from asyncexec.session.admission import last_wait_ns
 from asyncexec.session.direct_session import Session
 from asyncexec.session.session_config import RunOptions, SessionConfig
 from asyncexec.session.step_runner import NotCalledError
+from asyncexec.session.workers import Cluster
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,10 +57,12 @@ class Model:
         labels: of the elements of outputs, for callers who ask for classes.
         cache: where its answers are kept; None for nowhere.
         hooks: those of its sessions.
+        cluster: the workers that its nodes may ask for; it is open, in the event loop of the service.
 
     Attributes:
         statistics: what it has done.
         recent: what its last calls were like.
+        workers: those that it runs on.
         is_decoupled: whether it may answer a call with none or several responses.
         may_answer_at_once: whether there may be calls that need nothing but a run of its graph.
     """
@@ -78,6 +82,7 @@ class Model:
         labels: Labels | None = None,
         cache: ResponseCache | None = None,
         hooks: Sequence[Hook] = (),
+        cluster: Cluster | None = None,
     ) -> None:
         self.name: str = name
         self.version: str = version
@@ -96,7 +101,8 @@ class Model:
             max_concurrent_steps=count,
             node_statistics=any(map(is_user_function, graph.operations)),  # nobody's op is timed where there is none
         )
-        self.session: Session = Session(graph, session_config, hooks=hooks)
+        self.session: Session = Session(graph, session_config, hooks=hooks, cluster=cluster)
+        self.workers: ModelWorkers = ModelWorkers(graph, cluster)
         self._is_limited = count is not None
         self._checks = RequestChecks(name, signature, self._most_rows)
         self._held = _Held(self)
@@ -243,7 +249,7 @@ class Model:
     @property
     def unready_reason(self) -> str | None:
         """Why it cannot be called, though it is loaded; None where it can."""
-        return None
+        return self.workers.unready_reason
 
     @property
     def num_runs(self) -> int:

@@ -24,7 +24,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.spans import Hook
 from asyncexec.graph.graph import Graph
-from asyncexec.service.models.config import config_in, parse_json
+from asyncexec.service.models.config import Parameter, config_in, config_of_load, parse_json
 from asyncexec.service.models.ensemble import EnsembleModel, is_ensemble, models_of
 from asyncexec.service.models.files import (
     FailedVersion,
@@ -39,13 +39,12 @@ from asyncexec.service.models.kinds import make_model
 from asyncexec.service.models.model import Model
 from asyncexec.service.models.response_cache import ResponseCache
 from asyncexec.session.plan_compiler import import_compilers
+from asyncexec.session.workers import Cluster
 
 Control: TypeAlias = Literal["none", "explicit", "poll"]
-Parameter: TypeAlias = str | bytes | bool | int
 
 READY, LOADING, UNLOADING, UNAVAILABLE = "READY", "LOADING", "UNLOADING", "UNAVAILABLE"
 UNLOADED: Final = "unloaded"
-_MOST_CONFIG: Final = 2**20  # characters or bytes of a config that a client sends
 _LOGGER: Final = logging.getLogger("asyncexec.service")
 
 
@@ -70,6 +69,7 @@ class ModelRepository:
         poll_s: how often files are looked at.
         allow_python: whether a ``graph.py`` in *folder*, code of whoever runs the service, may be run.
         cache_bytes: how much is kept of the answers of models with ``response_cache``.
+        cluster: the workers that nodes of models may ask for that have no cluster of their own; it outlives them.
 
     Attributes:
         labels: names of versions, of models by their names.
@@ -85,6 +85,7 @@ class ModelRepository:
         poll_s: float = 15.0,
         allow_python: bool = False,
         cache_bytes: int = 64 * 2**20,
+        cluster: Cluster | None = None,
     ) -> None:
         self._folder = folder
         self._sources = dict(sources or {})
@@ -93,6 +94,7 @@ class ModelRepository:
         self._poll_s = poll_s
         self._allows_python = allow_python
         self._cache = ResponseCache(cache_bytes)
+        self._cluster = cluster
         self._models: dict[str, dict[str, Model]] = {}  # the oldest version first
         self._folders: dict[str, Path] = {}
         self._states: dict[str, dict[str, ModelState]] = {}
@@ -123,7 +125,7 @@ class ModelRepository:
         for name, source in self._sources.items():
             await self._try(self._serve(name, [read_source(name, source)]))
         if self._folder is not None:
-            self._folders = await asyncio.to_thread(_folders_in, self._folder)
+            self._folders = await asyncio.to_thread(model_folders, self._folder)
             for name in list(self._folders) if self._load_at_start is None else self._load_at_start:
                 if name not in self._models:  # else an ensemble has needed it
                     await self._try(self._load(name))
@@ -186,8 +188,10 @@ class ModelRepository:
     def is_ready(self) -> bool:
         """Whether all models that are to be served are."""
         states = (state for versions in self._states.values() for state in versions.values())
-        return self._has_started and not any(
-            state.state == LOADING or (state.state == UNAVAILABLE and state.reason != UNLOADED) for state in states
+        return (
+            self._has_started
+            and not any(state.state == LOADING or _has_failed(state) for state in states)
+            and not any(model.workers.unready_reason for model in self.models())
         )
 
     @property
@@ -217,7 +221,7 @@ class ModelRepository:
         """
         if self._folder is not None:
             try:
-                self._folders = await asyncio.to_thread(_folders_in, self._folder)
+                self._folders = await asyncio.to_thread(model_folders, self._folder)
             except NotFoundError as error:
                 raise NotFoundError("there is no folder of models") from error
 
@@ -233,14 +237,7 @@ class ModelRepository:
             UnavailableError: the repository is closed.
         """
         self.check_loads()
-        given = dict(parameters or {})
-        config = given.pop("config", None)
-        if given:
-            raise UnimplementedError(f"parameters {sorted(given)} of a load are not supported, only 'config'")
-        if config is not None and not isinstance(config, (str, bytes)):
-            raise InvalidArgumentError("parameter 'config' of a load is JSON as a string")
-        if config is not None and len(config) > _MOST_CONFIG:
-            raise InvalidArgumentError(f"parameter 'config' of a load has over {_MOST_CONFIG} bytes: {len(config)}")
+        config = config_of_load(parameters or {})
         try:
             read = None if config is None else await asyncio.to_thread(parse_json, config, f"the config of '{name}'")
         except InvalidArgumentError as error:
@@ -365,7 +362,8 @@ class ModelRepository:
             options = {"labels": read.labels, "hooks": self.hooks}
             model: Model = EnsembleModel.of(name, read.version, read.config, self.model, **options)
         else:
-            model = make_model(name, read, self._cache if read.config.response_cache.enable else None, self.hooks)
+            cache = self._cache if read.config.response_cache.enable else None
+            model = make_model(name, read, cache, self.hooks, self._cluster)
         try:
             await model.warm_up()
         except BaseException:
@@ -443,8 +441,5 @@ class ModelRepository:
         load.result()
 
 
-def _folders_in(folder: Path) -> dict[str, Path]:
-    try:
-        return model_folders(folder)
-    except OSError as error:
-        raise NotFoundError(f"there is no folder of models {folder}: {error.strerror}") from None
+def _has_failed(state: ModelState) -> bool:
+    return state.state == UNAVAILABLE and state.reason != UNLOADED

@@ -22,6 +22,7 @@ from asyncexec.service.models.sequences import Place, Sequences, place_of
 from asyncexec.service.models.signature import Signature, TensorSpec
 from asyncexec.service.requests import US_PER_S, InferRequest
 from asyncexec.session.session_config import RunOptions
+from asyncexec.session.workers import Cluster
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,9 +49,10 @@ class SequenceModel(Model):
         *,
         labels: Labels | None = None,
         hooks: Values[Hook] = (),
+        cluster: Cluster | None = None,
     ) -> None:
         self._spec = spec
-        super().__init__(name, version, graph, signature, config, labels=labels, hooks=hooks)
+        super().__init__(name, version, graph, signature, config, labels=labels, hooks=hooks, cluster=cluster)
         self.is_decoupled = config.model_transaction_policy.decoupled
         batching = config.sequence_batching
         candidates = batching.oldest.max_candidate_sequences or None

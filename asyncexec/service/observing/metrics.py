@@ -29,6 +29,7 @@ from asyncexec.service.models.statistics import BOUNDS_MS
 from asyncexec.service.observing.machine_metrics import MachineMetrics
 from asyncexec.service.observing.request_counts import PROTOCOLS, ProtocolCounts
 from asyncexec.service.observing.telemetry import Telemetry
+from asyncexec.service.observing.worker_metrics import of_workers
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _MODEL: Final = ("model", "version")
@@ -113,6 +114,7 @@ class Metrics:
                 yield family
         yield from _of_models(models)
         yield from _of_nodes(models)
+        yield from of_workers(models)
         yield from self._of_calls()
         yield from self._of_loop()
 
