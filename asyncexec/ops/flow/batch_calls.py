@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework.callers import Group
-from asyncexec.framework.queue_policy import NORMAL, Level, QueuePolicy, current_policy
+from asyncexec.framework.queue_policy import NORMAL, Level, QueuePolicy
 from asyncexec.framework.step_stats import StepTrace, current_trace
 
 
@@ -67,7 +67,12 @@ class Call(asyncio.Future[list[Any]]):
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, inputs: Sequence[Any], captured: Sequence[Any], rows: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        inputs: Sequence[Any],
+        captured: Sequence[Any],
+        rows: int,
+        policy: QueuePolicy | None,
     ) -> None:
         super().__init__(loop=loop)
         self.inputs: Sequence[Any] = inputs
@@ -78,8 +83,8 @@ class Call(asyncio.Future[list[Any]]):
         self.error: BaseException | None = None
         self.trace: StepTrace | None = current_trace()
         self.context: Context = copy_context()
-        self.policy: QueuePolicy | None = current_policy()
-        self.level: Level = NORMAL if self.policy is None else (False, self.policy.priority)
+        self.policy: QueuePolicy | None = policy
+        self.level: Level = NORMAL if policy is None else (False, policy.priority)
         self.waits: bool = False  # whether none of its batches runs yet
         self.timer: asyncio.TimerHandle | None = None  # when its policy lets it wait no longer
 
@@ -157,6 +162,28 @@ class Batch:
         self.size += stop - start
         call.batches = (*call.batches, self)
         return stop
+
+    def traces(self) -> list[StepTrace]:
+        """Those of its calls that are traced."""
+        return list({id(call.trace): call.trace for call in self.parts if call.trace is not None}.values())
+
+    def give(
+        self,
+        parts: Sequence[tuple[Call, range]],
+        outputs: Sequence[Any],
+        shared: Sequence[Any] = (),
+        *,
+        is_padded: bool = False,
+    ) -> None:
+        """Give the calls of *parts*, which it has run for, their rows of *outputs*, and each all of *shared*."""
+        if len(parts) == 1 and not is_padded:
+            parts[0][0].give(self, [*outputs, *shared])
+            return
+        stop = 0
+        for call, part in parts:
+            start, stop = stop, stop + len(part)
+            if not call.done():  # copies, which do not keep the rows of the others alive
+                call.give(self, [*[output[start:stop].copy() for output in outputs], *shared])
 
     def stop_timer(self) -> None:
         """Wait no longer for other calls."""

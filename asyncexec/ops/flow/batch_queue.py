@@ -38,7 +38,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.function_runtime import FunctionHandle
 from asyncexec.framework.limiter import check_wait, hold_none
-from asyncexec.framework.queue_policy import forget_policy
+from asyncexec.framework.queue_policy import QueuePolicy, current_policy, forget_policy
 from asyncexec.framework.spans import Attribute, Span, observed_span
 from asyncexec.framework.under_way import tells
 from asyncexec.ops.flow.batch_calls import Batch, BatchOptions, Call, GatheredRows
@@ -85,7 +85,6 @@ class BatchQueue(ABC):
         self._due.clear()
         self._running.clear()
 
-    @tells(lambda _: "waited for its batch")
     async def run(self, inputs: Sequence[Any], captured: Sequence[Any], rows: int) -> list[Any]:
         """The results for *inputs*, which have *rows* rows each, at least one.
 
@@ -94,18 +93,15 @@ class BatchQueue(ABC):
             UnavailableError: too many batches or calls wait, or the call has waited too long for its QueuePolicy.
             OpError: the batch fails.
         """
-        options = self._options
-        if rows > options.max_call_size:
-            raise InvalidArgumentError(
-                f"Task size {rows} is larger than maximum input batch size {options.max_call_size}",
-                hint="a call has at most max_size rows",
-            )
-        call = Call(asyncio.get_running_loop(), inputs, captured, rows)
-        self._admit(call)
+        return await self.outputs_of(self.begin(inputs, captured, rows, current_policy()))
+
+    @tells(lambda _: "waited for its batch")
+    async def outputs_of(self, call: Call) -> list[Any]:
+        """The results of *call*; who is cancelled meanwhile leaves it."""
         try:
             outputs = await call
         except BaseException as raised:
-            left = self._withdraw(call)
+            left = self.leave(call)
             if not isinstance(raised, GeneratorExit):
                 await _wait_for(left)
             raise
@@ -113,10 +109,27 @@ class BatchQueue(ABC):
         if error is None:
             return outputs
         try:
-            await _wait_for(self._withdraw(call))
+            await _wait_for(self.leave(call))
             raise error
         finally:
             del error  # its traceback holds this frame, which must not hold it in turn
+
+    def begin(self, inputs: Sequence[Any], captured: Sequence[Any], rows: int, policy: QueuePolicy | None) -> Call:
+        """A call, as of run(), that waits by *policy*; who wants no results any more calls leave().
+
+        Raises:
+            InvalidArgumentError: there are more rows than a call may have.
+            UnavailableError: too many batches or calls wait.
+        """
+        options = self._options
+        if rows > options.max_call_size:
+            raise InvalidArgumentError(
+                f"Task size {rows} is larger than maximum input batch size {options.max_call_size}",
+                hint="a call has at most max_size rows",
+            )
+        call = Call(asyncio.get_running_loop(), inputs, captured, rows, policy)
+        self._admit(call)
+        return call
 
     def _admit(self, call: Call) -> None:
         """Put the rows of *call* into batches."""
@@ -176,7 +189,7 @@ class BatchQueue(ABC):
         """*call* has waited as long as its policy lets it: it leaves, or has its turn after those in time."""
         assert call.policy is not None
         priority = call.policy.priority
-        self._withdraw(call)  # none of its batches runs, so nobody has to be waited for
+        self.leave(call)  # none of its batches runs, so nobody has to be waited for
         if call.policy.timeout_action == "reject":
             call.fail(call.policy.expired())
             return
@@ -331,8 +344,8 @@ class BatchQueue(ABC):
         with Span(first.spans, "batch", first.name, parent=first, links=callers, attributes=rows):
             await self._compute(batch)
 
-    def _withdraw(self, call: Call) -> list[asyncio.Task[None]]:
-        """Take what is left of *call* out of its batches; the tasks of those that nobody is left in."""
+    def leave(self, call: Call) -> list[asyncio.Task[None]]:
+        """Take what is left of *call* out of its batches; the tasks of those that nobody is left in, which end soon."""
         ending: list[asyncio.Task[None]] = []
         if call.waits:
             self._end_wait(call)
@@ -386,18 +399,10 @@ class FunctionQueue(BatchQueue):
         padding = self._options.padded_size(batch.size) - batch.size
         parts = list(batch.parts.items())
         gathered = GatheredRows([call.inputs_in(part) for call, part in parts], padding)
-        traces = list({id(call.trace): call.trace for call, _ in parts if call.trace is not None}.values())
-        outputs = await self._function.run(gathered, batch.captured, traces)
+        outputs = await self._function.run(gathered, batch.captured, batch.traces())
         for output in outputs:
             _check_output(output, batch.size, padding)
-        if len(parts) == 1 and not padding:
-            parts[0][0].give(batch, outputs)
-            return
-        stop = 0
-        for call, part in parts:
-            start, stop = stop, stop + len(part)
-            if not call.done():  # copies, which do not keep the rows of the others alive
-                call.give(batch, [output[start:stop].copy() for output in outputs])
+        batch.give(parts, outputs, is_padded=padding > 0)
 
 
 async def _wait_for(tasks: Sequence[asyncio.Task[None]]) -> None:

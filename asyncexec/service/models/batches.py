@@ -2,95 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from asyncexec.framework.errors import InternalError
-from asyncexec.framework.spans import Hook
-from asyncexec.framework.step_stats import RunMetadata, current_trace
-from asyncexec.framework.types import int64
-from asyncexec.frontend.basic_functions import placeholder
-from asyncexec.frontend.batch import batch
-from asyncexec.frontend.user_op import op
-from asyncexec.graph.graph import Graph
+from asyncexec.framework.step_stats import RunMetadata, StepStats, begin_trace, end_trace
 from asyncexec.graph.node import Tensor
+from asyncexec.ops.flow.batch_calls import Batch, BatchOptions, Call, GatheredRows
+from asyncexec.ops.flow.batch_queue import BatchQueue
+from asyncexec.ops.flow.batching import MAX_INT32, num_rows
 from asyncexec.service.models.signature import TensorSpec
 from asyncexec.service.requests import US_PER_S
-from asyncexec.session.direct_session import Session
+from asyncexec.session.deadline import within
 from asyncexec.session.session_config import RunOptions
 
 if TYPE_CHECKING:
+    from asyncexec.framework.queue_policy import QueuePolicy
     from asyncexec.service.models.model import Model
 
 # What a run gave, when it began and ended, and of how many rows it was; KNOWN where there was none.
 Run: TypeAlias = tuple[Sequence[Any], int, int, int]
 
+_CONTAINER: Final = "_batches_of_model"
+
 
 class Batches:
-    """A graph around the session of *model*, whose only op is ``ax.batch``.
+    """The calls of *model* that wait for one of its runs, by the *batching* of its config.
 
-    Each row of a batch also gets the times of its run: so a call knows when it began, whoever else was in it.
+    Args:
+        inputs, outputs: what a run takes and gives.
+        max_running: the largest number of batches that run at once.
     """
 
     def __init__(
-        self,
-        model: Model,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
-        batching: Any,
-        max_running: int,
-        hooks: Sequence[Hook],
+        self, model: Model, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], batching: Any, max_running: int
     ) -> None:
-        config = model.config
-        self._inputs = inputs
-        self._outputs = {spec.name: i for i, spec in enumerate(outputs)}
-        fetches = [spec.tensor for spec in outputs]
-        tensors = [spec.tensor for spec in self._inputs]
-
-        @op(outputs=[*(tensor.dtype for tensor in fetches), int64])
-        async def run_model(*values: Any) -> Any:
-            rows, trace = len(values[0]), current_trace()
-            metadata = None if trace is None else RunMetadata()
-            feeds = dict(zip(tensors, values, strict=True))
-            try:
-                results, begun_ns, ran_ns, _ = await model.run_graph(fetches, feeds, rows, metadata=metadata)
-            finally:
-                if trace is not None and metadata is not None:
-                    trace.include(metadata.step_stats)
-            _check_rows(model.name, outputs, results, rows)
-            return (*results, np.full((rows, 3), (begun_ns, ran_ns, rows), np.int64))
-
+        self._model = model
+        self._inputs = [spec.tensor for spec in inputs]
+        self._places = {spec.name: i for i, spec in enumerate(outputs)}
+        most = model.config.max_batch_size
         preferred = sorted(batching.preferred_batch_size)
-        self._most_rows = min(config.max_batch_size, preferred[-1]) if preferred else config.max_batch_size
-
-        @batch(
-            max_size=self._most_rows,
-            timeout_s=batching.max_queue_delay_microseconds / US_PER_S,
-            max_running=max_running,
+        self._most_rows: int = min(most, preferred[-1]) if preferred else most
+        timeout_s = batching.max_queue_delay_microseconds / US_PER_S
+        options = BatchOptions(self._most_rows, self._most_rows, True, timeout_s, MAX_INT32, max_running)
+        # A resource of the session: it tells how many calls wait, and forgets them with its loop.
+        self._queue = model.session._resource_mgr.lookup_or_create(
+            _ModelQueue, _CONTAINER, model.name, lambda: _ModelQueue(options, model, self._inputs, outputs)
         )
-        def rows(*values: Any) -> Any:
-            return run_model(*values)
-
-        with Graph() as graph:
-            self._fed = {
-                spec.tensor: placeholder(spec.tensor.dtype, _sizes(spec), name=f"input_{i}")
-                for i, spec in enumerate(self._inputs)
-            }
-            found: Any = rows(*self._fed.values())
-        *self._results, self._times = found
-        self._session = Session(graph, hooks=hooks)
-
-    @property
-    def num_waiting(self) -> int:
-        """The calls that wait for their batch."""
-        return self._session.statistics().waiting_in_batches
 
     def takes(self, feeds: Mapping[Tensor[Any], Any]) -> bool:
         """Whether a call that feeds *feeds* can be a part of a batch: it feeds all there is, and has rows, but few."""
-        sizes = (len(value) if value.ndim else 0 for value in feeds.values())
-        return len(feeds) == len(self._inputs) and all(0 < size <= self._most_rows for size in sizes)
+        if len(feeds) != len(self._inputs):
+            return False
+        for value in feeds.values():  # noqa: SIM110 - a generator takes longer
+            if not value.ndim or not 0 < len(value) <= self._most_rows:
+                return False
+        return True
 
     async def run(
         self,
@@ -100,16 +69,72 @@ class Batches:
         metadata: RunMetadata | None,
     ) -> Run:
         """What a call that feeds *feeds* gets of its batch, or of its batches where one was not enough."""
-        if metadata is not None:
-            options = traced(options)
-        fetches = [*(self._results[self._outputs[spec.name]] for spec in wanted), self._times]
-        fed = {self._fed[tensor]: value for tensor, value in feeds.items()}
-        *values, times = await self._session.run(fetches, fed, options=options, metadata=metadata)
-        return values, int(times[0, 0]), int(times[-1, 1]), int(times[0, 2])
+        policy = None if options is None else options.queue
+        run: Coroutine[Any, Any, Sequence[Any]] = self._run(feeds, policy, metadata)
+        if options is not None and options.timeout is not None:
+            run = within(options.timeout, run)
+        spans = self._model.session._spans
+        return self.results(wanted, await (spans.observed(run) if spans.hooks else run))
 
-    async def close(self) -> None:
-        """End it, when no call is under way any more."""
-        await self._session.close()
+    async def _run(
+        self, feeds: Mapping[Tensor[Any], Any], policy: QueuePolicy | None, metadata: RunMetadata | None
+    ) -> Sequence[Any]:
+        token = None if metadata is None else begin_trace(_Trace(metadata))
+        try:
+            call = self.begin(feeds, policy)
+        finally:
+            if token is not None:
+                end_trace(token)
+        return await self._queue.outputs_of(call)
+
+    def begin(self, feeds: Mapping[Tensor[Any], Any], policy: QueuePolicy | None) -> Call:
+        """A call that feeds *feeds*, and waits by *policy*; see BatchQueue.begin()."""
+        self._model.session._loop.enter()
+        inputs = [feeds[tensor] for tensor in self._inputs]
+        return self._queue.begin(inputs, (), num_rows(inputs), policy)
+
+    def results(self, wanted: Sequence[TensorSpec], given: Sequence[Any]) -> Run:
+        """What *given*, the outputs of a call, has for *wanted*."""
+        places, times = self._places, given[-1].tolist()
+        return [given[places[spec.name]] for spec in wanted], times[0][0], times[-1][1], times[0][2]
+
+
+class _ModelQueue(BatchQueue):
+    """Runs *model* for each batch; a call gets its *outputs*, and when its runs began and ended, of how many rows."""
+
+    def __init__(
+        self, options: BatchOptions, model: Model, inputs: Sequence[Tensor[Any]], outputs: Sequence[TensorSpec]
+    ) -> None:
+        super().__init__(options)
+        self._model = model
+        self._inputs = inputs
+        self._outputs = outputs
+        self._fetches = [spec.tensor for spec in outputs]
+
+    async def _compute(self, batch: Batch) -> None:
+        parts, rows, traces = list(batch.parts.items()), batch.size, batch.traces()
+        arrays = GatheredRows([call.inputs_in(part) for call, part in parts], 0).arrays()
+        metadata = RunMetadata() if traces else None
+        feeds = dict(zip(self._inputs, arrays, strict=True))
+        try:
+            results, begun_ns, ran_ns, _ = await self._model.run_graph(self._fetches, feeds, rows, metadata=metadata)
+        finally:
+            if metadata is not None:
+                for trace in traces:
+                    trace.include(metadata.step_stats)
+        _check_rows(self._model.name, self._outputs, results, rows)
+        batch.give(parts, results, [np.array([(begun_ns, ran_ns, rows)], np.int64)])
+
+
+class _Trace:
+    """Lets *metadata* tell of the batches of a call."""
+
+    def __init__(self, metadata: RunMetadata) -> None:
+        self._metadata = metadata
+
+    def include(self, stats: StepStats) -> None:
+        told = self._metadata.step_stats
+        self._metadata.step_stats = StepStats(dev_stats=[*told.dev_stats, *stats.dev_stats])
 
 
 def _check_rows(model: str, outputs: Sequence[TensorSpec], values: Sequence[Any], rows: int) -> None:
@@ -124,8 +149,3 @@ def _check_rows(model: str, outputs: Sequence[TensorSpec], values: Sequence[Any]
 def traced(options: RunOptions | None) -> RunOptions:
     """*options*, and that the run is traced."""
     return RunOptions(trace=True) if options is None else options.model_copy(update={"trace": True})
-
-
-def _sizes(spec: TensorSpec) -> list[int | None] | None:
-    shape = spec.inner_shape or spec.shape
-    return None if shape is None else [None, *(None if size < 0 else size for size in shape[1:])]

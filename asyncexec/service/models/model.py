@@ -112,7 +112,7 @@ class Model:
         batching = self._batching()
         if batching is not None and config.max_batch_size > 1:
             inputs, outputs = self._tensors()
-            self._batches = Batches(self, inputs, outputs, batching, count or 1, hooks)
+            self._batches = Batches(self, inputs, outputs, batching, count or 1)
         waits = self._queues.options(InferRequest(name, {})) is not None
         runs_alone = cache is None and self._batches is None and self._in_order is None and not waits
         self._answers_at_once = runs_alone and self.may_answer_at_once
@@ -259,8 +259,8 @@ class Model:
     @property
     def num_waiting(self) -> int:
         """The calls that wait for their turn or for their batch."""
-        waiting = self.session.statistics().queued_steps
-        return waiting if self._batches is None else waiting + self._batches.num_waiting
+        told = self.session.statistics()
+        return told.queued_steps + told.waiting_in_batches
 
     @property
     def batch_sizes(self) -> dict[int, int]:
@@ -303,8 +303,6 @@ class Model:
             await self._has_ended.wait()
         if self._cache is not None:
             self._cache.forget(self)
-        if self._batches is not None:
-            await self._batches.close()
         await self.session.close()
 
     def _batching(self) -> Any:
