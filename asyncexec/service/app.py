@@ -22,7 +22,7 @@ from asyncexec.graph.graph import Graph
 from asyncexec.service.held_bytes import SMALL_BYTES
 from asyncexec.service.http.front import MAX_BODY_BYTES, asked_to_infer, http_app
 from asyncexec.service.http.hosts import Hosts
-from asyncexec.service.http.infer import Answer, Rest
+from asyncexec.service.http.infer import Answer, Rest, Waiting
 from asyncexec.service.http.observer import HttpExchange, counted
 from asyncexec.service.http.openapi import document
 from asyncexec.service.http.websocket import WebSockets, deny
@@ -165,7 +165,7 @@ class InferenceApp:
         else:
             await self._answer(scope, receive, send)
 
-    def begin(self, scope: Scope, body: bytes) -> Answer | Rest | None:
+    def begin(self, scope: Scope, body: bytes) -> Answer | Waiting | Rest | None:
         """What answers a request that has come with its small *body*, or what is left to do for that.
 
         None where the request is not the usual one, or is refused, or somebody wants to know more of it than counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -13,6 +14,7 @@ from asyncexec.service.http.body import WORTH_COMPRESSING_BYTES, compressed, off
 from asyncexec.service.http.calls import unless_disconnected
 from asyncexec.service.http.codec import MAX_JSON_BYTES, EncodedResponse, InferCall, decode_infer, encode_infer
 from asyncexec.service.http.errors import error_response
+from asyncexec.service.models.batches import WaitingCall
 from asyncexec.service.models.model import check_one_response
 from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.requests import InferResponse
@@ -32,6 +34,18 @@ class Answer(NamedTuple):
 
 
 Rest: TypeAlias = Callable[[Receive], Coroutine[Any, Any, Answer]]  # what is left to do for an answer
+
+
+class Waiting(NamedTuple):
+    """What a request waits for, and no task does.
+
+    Attributes:
+        outcome: is done when it is there, and cancelled by who wants no answer.
+        answer: to be called then: gives what answers the request, or raises asyncio.CancelledError.
+    """
+
+    outcome: asyncio.Future[Any]
+    answer: Callable[[], Answer | Rest]
 
 
 class InferEndpoint:
@@ -73,7 +87,7 @@ class InferEndpoint:
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.content})
 
-    def begin(self, name: str, version: str, headers: Mapping[bytes, bytes], body: bytes) -> Answer | Rest:
+    def begin(self, name: str, version: str, headers: Mapping[bytes, bytes], body: bytes) -> Answer | Waiting | Rest:
         """What answers a request with these *headers* and the small *body*, or else what is left to do.
 
         No task has to call this: it awaits nothing, and calls no function of users.
@@ -82,15 +96,13 @@ class InferEndpoint:
             model = self._repository.model(name, version)
             check_one_response(model, "HTTP end point")
             call = decode_infer(model, version, body, _told_length(headers))
-            response = model.answer_at_once(call.request) if call.request.shared_inputs is None else None
-            if response is None:
+            if call.request.shared_inputs is not None:
                 return partial(self.finish, call, headers)
-            if response.num_bytes > SMALL_BYTES:
-                return partial(_encoded, call, response, headers)
-            encoded = encode_infer(call, response)
-            if len(encoded.content) > WORTH_COMPRESSING_BYTES and b"accept-encoding" in headers:
-                return partial(_compressed, encoded, headers)
-            return Answer(200, _headers(encoded, encoded.content, None), encoded.content)
+            waiting = model.begin(call.request)
+            if waiting is not None:
+                return Waiting(waiting.outcome, partial(_ended, call, waiting, headers))
+            response = model.answer_at_once(call.request)
+            return partial(self.finish, call, headers) if response is None else _answer(call, response, headers)
         except Exception as error:
             return refusal(error)
 
@@ -102,6 +114,24 @@ class InferEndpoint:
         except Exception as error:
             return refusal(error)
         return await _encoded(call, response, headers)
+
+
+def _ended(call: InferCall, waiting: WaitingCall, headers: Mapping[bytes, bytes]) -> Answer | Rest:
+    """What answers *call*, now that *waiting* has ended."""
+    try:
+        return _answer(call, waiting.response(), headers)
+    except Exception as error:
+        return refusal(error)
+
+
+def _answer(call: InferCall, response: InferResponse, headers: Mapping[bytes, bytes]) -> Answer | Rest:
+    """*response*, which answers *call*, if it is small, else what is left to do for that."""
+    if response.num_bytes > SMALL_BYTES:
+        return partial(_encoded, call, response, headers)
+    encoded = encode_infer(call, response)
+    if len(encoded.content) > WORTH_COMPRESSING_BYTES and b"accept-encoding" in headers:
+        return partial(_compressed, encoded, headers)
+    return Answer(200, _headers(encoded, encoded.content, None), encoded.content)
 
 
 async def _encoded(

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from asyncexec.framework.clock import monotonic_ns as now_ns
 from asyncexec.service.http.errors import CLIENT_CLOSED_REQUEST
-from asyncexec.service.http.infer import Answer, Rest
+from asyncexec.service.http.infer import Answer, Rest, Waiting
 from asyncexec.service.observing.access_log import log_call, trace_id_of
 from asyncexec.service.observing.call_record import CallRecord, end_call
 from asyncexec.service.observing.log_lines import ACCESS
@@ -94,12 +94,34 @@ class HttpExchange:
             log_call(call, fields, now_ns() - self._begin_ns, is_fault=is_fault)
 
 
-def counted(telemetry: Telemetry, found: Answer | Rest, scope: Scope, bytes_in: int, begin_ns: int) -> Answer | Rest:
+def counted(
+    telemetry: Telemetry, found: Answer | Waiting | Rest, scope: Scope, bytes_in: int, begin_ns: int
+) -> Answer | Waiting | Rest:
     """*found* for a call of which only its counts are told, and if it fails by a fault of the service."""
+    if isinstance(found, Waiting):
+        telemetry.counts.http.under_way += 1
+        return Waiting(found.outcome, partial(_ended, telemetry, found.answer, scope, bytes_in, begin_ns))
+    return _counted(telemetry, found, scope, bytes_in, begin_ns)
+
+
+def _counted(telemetry: Telemetry, found: Answer | Rest, scope: Scope, bytes_in: int, begin_ns: int) -> Answer | Rest:
     if not isinstance(found, Answer):
         return partial(_finish, telemetry, found, scope, bytes_in, begin_ns)
     _note(telemetry, scope, found.status, bytes_in, len(found.content), begin_ns)
     return found
+
+
+def _ended(
+    telemetry: Telemetry, answer: Callable[[], Answer | Rest], scope: Scope, bytes_in: int, begin_ns: int
+) -> Answer | Rest:
+    """What *answer* gives, now that what the call waited for is there; it is told of as by counted()."""
+    telemetry.counts.http.under_way -= 1
+    try:
+        found = answer()
+    except asyncio.CancelledError:
+        _note(telemetry, scope, CLIENT_CLOSED_REQUEST, bytes_in, 0, begin_ns)
+        raise
+    return _counted(telemetry, found, scope, bytes_in, begin_ns)
 
 
 async def _finish(

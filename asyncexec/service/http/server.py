@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
 from asyncexec.service.http.connections import WatchedReader, WebSocketProtocol
 from asyncexec.service.http.errors import error_response
-from asyncexec.service.http.infer import Answer, Rest
+from asyncexec.service.http.infer import Answer, Rest, Waiting, refusal
 
 _MOST_HEAD_BYTES: Final = 2**16  # of a request: its line and its headers
 _PIECE_BYTES: Final = 2**14
@@ -37,7 +37,7 @@ _SO_ATTACH_FILTER: Final = 26  # Linux; Python has no name for it
 _DROP_ALL: Final = struct.pack("HBBI", 6, 0, 0, 0)  # a filter of packets: return 0, the bytes to keep
 
 
-Begin: TypeAlias = Callable[[Any, bytes], Answer | Rest | None]  # takes the scope and the body of a request
+Begin: TypeAlias = Callable[[Any, bytes], Answer | Waiting | Rest | None]  # takes the scope and the body of a request
 
 
 class _Forgotten(list[tuple[bytes, bytes]]):
@@ -81,6 +81,7 @@ class BoundedProtocol(WatchedReader, HttpToolsProtocol):
     _read_bytes: int = 0  # of it
     _has_got_further: bool = False  # by it
     _running: RequestResponseCycle | None = None
+    _outcome: asyncio.Future[Any] | None = None  # that it waits for, where no task does
     _is_reading: bool = False
     _arriving: RequestResponseCycle | None = None  # what is read now belongs to it
     _timer: asyncio.TimerHandle | None = None
@@ -105,6 +106,8 @@ class BoundedProtocol(WatchedReader, HttpToolsProtocol):
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True  # uvicorn tells only the request that came last
             self._running.message_event.set()
+            if self._outcome is not None:
+                self._outcome.cancel()
 
     def data_received(self, data: bytes) -> None:
         if len(data) <= _MOST_HEAD_BYTES:
@@ -217,17 +220,37 @@ class BoundedProtocol(WatchedReader, HttpToolsProtocol):
     def _begin_arriving(self) -> None:
         cycle, self._arriving = self._arriving, None
         assert cycle is not None
-        app = self.app
+        found = None
         if self._begin is not None and not (
             cycle.more_body or cycle.waiting_for_100_continue or self.flow.write_paused or self.transport.is_closing()
         ):
             found = self._begin(cycle.scope, bytes(cycle.body))
-            if isinstance(found, Answer):
-                self._send(cycle, found)
-                return
-            if found is not None:
-                app = partial(self._finish, cycle, found)
-        super()._start_asgi_task(cycle, partial(_answer, app, cycle))
+        if found is None:
+            super()._start_asgi_task(cycle, partial(_answer, self.app, cycle))
+        elif isinstance(found, Waiting):
+            self._outcome = found.outcome
+            self.tasks.add(found.outcome)  # type: ignore[arg-type]  # a server that ends waits for it, or cancels it
+            found.outcome.add_done_callback(partial(self._has_waited, cycle, found))
+        else:
+            self._answer_with(cycle, found)
+
+    def _has_waited(self, cycle: RequestResponseCycle, waiting: Waiting, outcome: asyncio.Future[Any]) -> None:
+        self._outcome = None
+        self.tasks.discard(outcome)
+        try:
+            found = waiting.answer()
+        except asyncio.CancelledError:
+            found = refusal(_ended())
+        self._answer_with(cycle, found)
+
+    def _answer_with(self, cycle: RequestResponseCycle, found: Answer | Rest) -> None:
+        """Send the answer, by a task where that has to wait."""
+        if not isinstance(found, Answer):
+            super()._start_asgi_task(cycle, partial(_answer, partial(self._finish, cycle, found), cycle))
+        elif cycle.flow.write_paused and not cycle.disconnected:
+            self._answer_with(cycle, partial(_given, found))
+        elif not cycle.disconnected:
+            self._send(cycle, found)
 
     async def _finish(self, cycle: RequestResponseCycle, rest: Rest, _scope: Any, receive: Any, _send: Any) -> None:
         """Send what *rest* answers."""
@@ -279,8 +302,15 @@ async def _answer(app: Any, cycle: RequestResponseCycle, scope: Any, receive: An
         await app(scope, receive, send)
     except asyncio.CancelledError:
         if not (cycle.response_started or cycle.flow.write_paused):
-            response = error_response(UnavailableError("the service ended before the request did"))
-            await response(scope, receive, send)
+            await error_response(_ended())(scope, receive, send)
+
+
+def _ended() -> UnavailableError:
+    return UnavailableError("the service ended before the request did")
+
+
+async def _given(answer: Answer, _: Any) -> Answer:
+    return answer
 
 
 class HttpServer(uvicorn.Server):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.clock import monotonic_ns as now_ns
 from asyncexec.framework.errors import InternalError
 from asyncexec.framework.step_stats import RunMetadata, StepStats, begin_trace, end_trace
 from asyncexec.graph.node import Tensor
 from asyncexec.ops.flow.batch_calls import Batch, BatchOptions, Call, GatheredRows
 from asyncexec.ops.flow.batch_queue import BatchQueue
 from asyncexec.ops.flow.batching import MAX_INT32, num_rows
+from asyncexec.service.models.outputs import as_output
 from asyncexec.service.models.signature import TensorSpec
-from asyncexec.service.requests import US_PER_S
+from asyncexec.service.requests import US_PER_S, InferRequest, InferResponse
 from asyncexec.session.deadline import within
 from asyncexec.session.session_config import RunOptions
 
@@ -97,6 +100,56 @@ class Batches:
         """What *given*, the outputs of a call, has for *wanted*."""
         places, times = self._places, given[-1].tolist()
         return [given[places[spec.name]] for spec in wanted], times[0][0], times[-1][1], times[0][2]
+
+
+class WaitingCall:
+    """A call of a model that waits for its batch, or runs with it, without a task.
+
+    Attributes:
+        outcome: is done when it has ended, and cancelled by who wants no answer; then response() is to be called.
+    """
+
+    __slots__ = ("_batches", "_call", "_model", "_request", "_times", "_wanted", "outcome")
+
+    def __init__(
+        self, batches: Batches, request: InferRequest, wanted: Sequence[TensorSpec], call: Call, times: tuple[int, int]
+    ) -> None:
+        self.outcome: asyncio.Future[Any] = call
+        self._call = call
+        self._batches = batches
+        self._model = batches._model
+        self._request = request
+        self._wanted = wanted
+        self._times = times  # when it came, and when its inputs were checked
+        self._model._hold()
+
+    def response(self) -> InferResponse:
+        """The answer, once it has ended.
+
+        Raises:
+            asyncio.CancelledError: it was cancelled.
+            OpError: as of Model.infer().
+        """
+        model, request, call, (begin_ns, ready_ns) = self._model, self._request, self._call, self._times
+        error, call.error = call.error, None
+        try:
+            if error is not None:
+                raise error
+            values, begun_ns, ran_ns, rows = self._batches.results(self._wanted, call.result())
+            outputs = {spec.name: as_output(spec, value) for spec, value in zip(self._wanted, values, strict=True)}
+        except BaseException as raised:
+            for task in self._batches._queue.leave(call):  # the model is not closed before they have ended
+                model._hold()
+                task.add_done_callback(lambda _: model._let_go())
+            model._note_failure(begin_ns, raised, None, has_begun=True)
+            raise
+        finally:
+            del error  # its traceback holds this frame, which must not hold it in turn
+            model._let_go()
+        response = InferResponse(model.name, model.version, request.id, outputs)
+        times = begin_ns, ready_ns, begun_ns, ran_ns, now_ns(), rows
+        model._note_success(call.rows, times, None, response)
+        return response
 
 
 class _ModelQueue(BatchQueue):

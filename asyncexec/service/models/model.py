@@ -17,7 +17,7 @@ from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
 from asyncexec.service.http.body import off_loop
-from asyncexec.service.models.batches import Batches, Run, traced
+from asyncexec.service.models.batches import Batches, Run, WaitingCall, traced
 from asyncexec.service.models.classes import Labels, classified
 from asyncexec.service.models.model_workers import ModelWorkers
 from asyncexec.service.models.outputs import as_output
@@ -114,8 +114,9 @@ class Model:
             inputs, outputs = self._tensors()
             self._batches = Batches(self, inputs, outputs, batching, count or 1)
         waits = self._queues.options(InferRequest(name, {})) is not None
-        runs_alone = cache is None and self._batches is None and self._in_order is None and not waits
-        self._answers_at_once = runs_alone and self.may_answer_at_once
+        is_plain = cache is None and self._in_order is None and self.may_answer_at_once
+        self._answers_at_once = is_plain and self._batches is None and not waits
+        self._may_begin = is_plain and not hooks
 
     def answer_at_once(self, request: InferRequest) -> InferResponse | None:
         """The answer to *request* if nothing has to be awaited for it, else None: infer() gives it.
@@ -147,6 +148,30 @@ class Model:
         self.statistics.note_success(rows, (begin_ns, ready_ns, ready_ns, ran_ns, now_ns(), rows))
         self.recent.note(ran_ns - begin_ns)
         return response
+
+    def begin(self, request: InferRequest) -> WaitingCall | None:
+        """A call that waits for its batch, if that is all that *request* takes, else None: infer() answers it.
+
+        Raises:
+            OpError: as of infer().
+        """
+        batches = self._batches
+        if batches is None or not self._may_begin or request.output_options is not None:
+            return None
+        if current_call.get() is not None or "timeout" in request.parameters:
+            return None
+        begin_ns, ready_ns = now_ns(), 0
+        try:
+            wanted, feeds = self._checks.outputs(request.outputs), self._checks.feeds(request)
+            ready_ns = now_ns()
+            if not batches.takes(feeds):
+                return None
+            options = self._queues.options(request)
+            call = batches.begin(feeds, None if options is None else options.queue)
+        except BaseException as error:
+            self._note_failure(begin_ns, error, None, has_begun=ready_ns > 0)
+            raise
+        return WaitingCall(batches, request, wanted, call, (begin_ns, ready_ns))
 
     async def infer(
         self, request: InferRequest, metadata: RunMetadata | None = None, *, is_part: bool = False
