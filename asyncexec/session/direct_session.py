@@ -193,9 +193,9 @@ class Session(SessionStreams, ShownSession):
                 pass
         return await self._runner.run(prepared, values, options, metadata)
 
-    def _call(self, fetches: Fetches, feeds: Feeds) -> Any:
-        """What run() gives, where it awaits nothing and calls no function of users; NotCalledError where it may."""
-        prepared = self._cache.get((structure_key(fetches), *feeds))
+    def _call(self, key: Any, feeds: Feeds) -> Any:
+        """What run() gives for that structure key; NotCalledError where it may await, or call a function of users."""
+        prepared = self._cache.get((key, *feeds))
         if prepared is None or self._is_guarded or prepared.tells_step or self._spans.hooks:
             raise NotCalledError
         try:

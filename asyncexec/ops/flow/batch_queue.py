@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncexec.framework.callers import Group, groups_around, is_within, work_for
+from asyncexec.framework.callers import Group, groups_around, has_group, is_within, work_for
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import (
     CancelledError,
@@ -211,6 +211,8 @@ class BatchQueue(ABC):
 
     def _would_wait_for_itself(self) -> bool:
         """Whether the running code is in a batch of this queue, or in what such a batch waits for."""
+        if not has_group():
+            return False
         around = [group for group in groups_around() if isinstance(group, _Waiting)]
         if any(group.queue is self for group in around):
             return True

@@ -132,7 +132,7 @@ class Model:
         try:
             wanted, feeds = self._checks.outputs(request.outputs), self._checks.feeds(request)
             ready_ns = now_ns()
-            values = self.session._call([spec.tensor for spec in wanted], feeds)
+            values = self.session._call(self._checks.key_of(wanted), feeds)
             ran_ns = now_ns()
             outputs: dict[str, InferTensor] = {}
             for spec, value in zip(wanted, values, strict=True):

@@ -9,6 +9,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.graph.node import Tensor
 from asyncexec.service.models.signature import Signature, TensorSpec, missing_inputs
 from asyncexec.service.requests import InferRequest
+from asyncexec.session.fetch_mapper import structure_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +35,7 @@ class RequestChecks:
         self._most_rows = most_rows
         self._inputs = {name: _input(spec) for name, spec in signature.inputs.items()}
         self._all_outputs = list(signature.outputs.values())
+        self._key_of_all = _key_of(self._all_outputs)
 
     def outputs(self, names: Sequence[str] | None) -> Sequence[TensorSpec]:
         """The outputs of these *names*, or all.
@@ -46,6 +48,10 @@ class RequestChecks:
         if len(set(names)) < len(names):
             raise InvalidArgumentError(f"output '{max(names, key=names.count)}' already exists in request")
         return [self.spec_of(name, "output") for name in names]
+
+    def key_of(self, wanted: Sequence[TensorSpec]) -> Any:
+        """The structure key of *wanted*, which outputs() has given."""
+        return self._key_of_all if wanted is self._all_outputs else _key_of(wanted)
 
     def spec_of(self, name: str, role: str) -> TensorSpec:
         """The input or output, as *role* says, of that *name*; InvalidArgumentError where there is none."""
@@ -114,10 +120,11 @@ class RequestChecks:
             raise missing_inputs(self._name, specs, given, missing)
 
     def _check_rows(self, request: InferRequest) -> None:
-        sizes = {name: value.array.shape[:1] for name, value in request.inputs.items()}
-        if len(sizes) > 1 and len(set(sizes.values())) > 1:
-            told = ", ".join(f"{name} has {list(size)}" for name, size in sizes.items())
-            raise InvalidArgumentError(f"inputs of model '{self._name}' differ in their batch size: {told}")
+        if len(request.inputs) > 1:
+            sizes = {name: value.array.shape[:1] for name, value in request.inputs.items()}
+            if len(set(sizes.values())) > 1:
+                told = ", ".join(f"{name} has {list(size)}" for name, size in sizes.items())
+                raise InvalidArgumentError(f"inputs of model '{self._name}' differ in their batch size: {told}")
         rows = self.num_rows(request)
         if rows > self._most_rows:
             raise InvalidArgumentError(
@@ -127,7 +134,15 @@ class RequestChecks:
 
 def rows_of(arrays: Iterable[NDArray[Any]]) -> int:
     """The rows of *arrays*: the size of their first dimension, or 1 where they have none."""
-    return next((array.shape[0] for array in arrays if array.ndim), 1)
+    for array in arrays:
+        if array.ndim:
+            rows: int = array.shape[0]
+            return rows
+    return 1
+
+
+def _key_of(wanted: Sequence[TensorSpec]) -> Any:
+    return structure_key([spec.tensor for spec in wanted])
 
 
 def _input(spec: TensorSpec) -> _Input:
