@@ -10,6 +10,7 @@ import numpy as np
 
 from asyncexec.framework.clock import monotonic_ns as now_ns
 from asyncexec.framework.errors import InternalError
+from asyncexec.framework.queue_policy import QueuePolicy, current_policy
 from asyncexec.framework.step_stats import RunMetadata, StepStats, begin_trace, end_trace
 from asyncexec.graph.node import Tensor
 from asyncexec.ops.flow.batch_calls import Batch, BatchOptions, Call, GatheredRows
@@ -22,7 +23,6 @@ from asyncexec.session.deadline import within
 from asyncexec.session.session_config import RunOptions
 
 if TYPE_CHECKING:
-    from asyncexec.framework.queue_policy import QueuePolicy
     from asyncexec.service.models.model import Model
 
 # What a run gave, when it began and ended, and of how many rows it was; KNOWN where there was none.
@@ -72,7 +72,7 @@ class Batches:
         metadata: RunMetadata | None,
     ) -> Run:
         """What a call that feeds *feeds* gets of its batch, or of its batches where one was not enough."""
-        policy = None if options is None else options.queue
+        policy = (None if options is None else options.queue) or current_policy()
         run: Coroutine[Any, Any, Sequence[Any]] = self._run(feeds, policy, metadata)
         if options is not None and options.timeout is not None:
             run = within(options.timeout, run)
