@@ -287,6 +287,18 @@ class ClientSession:
     def opened_by(self, worker: str) -> None:
         """A worker takes values of this session."""
         self._ready.add(worker)
+        self._look_who_is_ready()
+
+    def expect_worker(self) -> None:
+        """There is another worker, which does not know of this session yet."""
+        self._is_ready = False
+
+    def remove_worker(self) -> None:
+        """There is a worker less, which may come again by another way."""
+        self._routes.clear()
+        self._look_who_is_ready()
+
+    def _look_who_is_ready(self) -> None:
         self._is_ready = all(link.name in self._ready for link in self._cluster.links())
         self._release_all()
 

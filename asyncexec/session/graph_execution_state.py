@@ -175,6 +175,7 @@ class GraphExecutionState:
 
         With a *worker* nodes prefer its devices to those of all other processes.
         """
+        self.refresh_devices()
         level = self._level if (self.optimizes if optimized is None else optimized) else Level.ALWAYS
         pipeline = self.pipeline if worker is None else self._replica(worker)
         run = partial(pipeline.run, feeds, fetches, targets)
@@ -199,6 +200,17 @@ class GraphExecutionState:
             None if level == self._level else partial(run, self._level),
             prepared.whole,
         )
+
+    def refresh_devices(self) -> None:
+        """Take note of the devices of workers that have joined since."""
+        known = () if self.workers is None else self.workers.devices()
+        new = [device for device in known if self.devices.find(device.name) is None]
+        for device in new:
+            self.devices.add_device(device)
+        if new:
+            self._partition_options = _partition_options(self.devices)
+            self._replicas.clear()
+            self.pipeline.options = replace(self.pipeline.options, partition_options=self._partition_options)
 
     @property
     def may_compile(self) -> bool:

@@ -112,6 +112,7 @@ class SessionStreams:
             prepared: ExecutorsAndKeys | None = self._cache.get(key)
             return prepared or await self._prepare(key, mapper, feed_keys, (), is_shared=False, worker=worker)
 
+        self._state.refresh_devices()
         host: StreamHost = _stream_plan.StreamHost(
             graph=self.graph,
             prepare=prepare,
