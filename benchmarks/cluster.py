@@ -7,7 +7,7 @@ the step itself is in it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from asyncexec.distributed.cluster import Cluster
 from asyncexec.distributed.cluster_spec import ClusterSpec
 from asyncexec.distributed.launcher import NoLauncher
 from asyncexec.importers.graph_formats import format_graph_def
-from benchmarks import cluster_processes, tensorflow_session
+from benchmarks import actor_calls, cluster_processes, tensorflow_session
 from benchmarks.measure import Contestant, Settings, Times, alternate, calling, ratios
 from benchmarks.report import OURS, TENSORFLOW, Benchmark, Row, Target, at_most_of_tensorflow
 from benchmarks.runs import US_PER_S, scaled
@@ -67,11 +67,20 @@ def of_tensorflow(value: Any) -> Iterator[Any]:
             yield tensorflow_session.runner(session, "arrived:0", {"x:0": value})
 
 
+def _with_value(call: actor_calls.Call, value: Any) -> Callable[[], Any]:
+    async def run() -> Any:
+        return await call(value)
+
+    return run
+
+
 async def _race(value: Any, settings: Settings) -> dict[str, Times]:
     async with contextlib.AsyncExitStack() as stack:
         contestants: list[Contestant] = []
         if tensorflow_session.takes_part(settings):  # which holds the loop for seconds at first, so it comes first
             contestants.append(await calling(TENSORFLOW, stack.enter_context(of_tensorflow(value))))
+        for name, call in (await actor_calls.all_calls(stack)).items():
+            contestants.append(await calling(name, _with_value(call, value)))
         by_unix = stack.enter_context(cluster_processes.over_unix_sockets())
         by_tcp = stack.enter_context(cluster_processes.over_tcp())
         contestants += [await ours(OURS, by_unix, value, stack), await ours(OVER_TCP, by_tcp, value, stack)]
@@ -81,10 +90,13 @@ async def _race(value: Any, settings: Settings) -> dict[str, Times]:
 def measure_crossing(name: str, shape: tuple[int, ...], settings: Settings) -> Row:
     """One crossing of a value of *shape*."""
     value = np.ones(shape, np.float32) if shape else np.float32(1)
-    times = scaled(ax.run(partial(_race, value, settings)), US_PER_S / NUM_CROSSINGS)
+    raced = ax.run(partial(_race, value, settings))
+    calls = {name: raced.pop(name).scaled(US_PER_S) for name in (actor_calls.RAY, actor_calls.DASK) if name in raced}
+    times = scaled(raced, US_PER_S / NUM_CROSSINGS)
     found = ratios(times[OVER_TCP], [times[TENSORFLOW]] if TENSORFLOW in times else [])
     tcp = Target("at most TensorFlow's time, over TCP", None if found is None else max(found), 1)
-    notes = (f"over TCP {times[OVER_TCP].median:.3g} µs ({times[OVER_TCP].best:.3g})",)
+    told = {"over TCP": times[OVER_TCP], **calls}
+    notes = tuple(f"{what} {each.median:,.0f} µs ({each.best:,.0f})" for what, each in told.items())
     return Row(f"crossing_{name}", "µs", times, (at_most_of_tensorflow(times, 1), tcp), notes)
 
 

@@ -25,6 +25,7 @@ from asyncexec.framework.errors import InvalidArgumentError, UnavailableError
 from asyncexec.service.http.connections import WatchedReader, WebSocketProtocol
 from asyncexec.service.http.errors import error_response
 from asyncexec.service.http.infer import Answer, Rest, Waiting, refusal
+from asyncexec.service.observing.call_record import end_call
 
 _MOST_HEAD_BYTES: Final = 2**16  # of a request: its line and its headers
 _PIECE_BYTES: Final = 2**14
@@ -241,6 +242,7 @@ class BoundedProtocol(WatchedReader, HttpToolsProtocol):
             found = waiting.answer()
         except asyncio.CancelledError:
             found = refusal(_ended())
+            end_call()  # which was noted as failed, in the context of all calls of this connection
         self._answer_with(cycle, found)
 
     def _answer_with(self, cycle: RequestResponseCycle, found: Answer | Rest) -> None:
