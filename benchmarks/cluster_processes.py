@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Final
 
 import asyncexec as ax
-from asyncexec.distributed.graph_wire import WorkerPolicy
-from asyncexec.distributed.worker import Worker
 from benchmarks.tensorflow_session import tensorflow
 
 NUM_WORKERS: Final = 2
@@ -74,13 +72,13 @@ def main() -> None:
     """Run one worker."""
     kind, task, addresses = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     if kind in (OURS, OBJECTS):
-        ax.run(_serve(task, addresses[task], WorkerPolicy(objects=kind == OBJECTS)))
+        ax.run(_serve(task, addresses[task], objects=kind == OBJECTS))
     else:
         _serve_tensorflow(task, addresses)
 
 
-async def _serve(task: int, address: str, policy: WorkerPolicy) -> None:
-    async with Worker("worker", task, policy=policy) as worker:
+async def _serve(task: int, address: str, *, objects: bool) -> None:
+    async with ax.Worker("worker", task, objects=objects) as worker:
         print(await worker.listen(address), flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
