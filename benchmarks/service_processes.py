@@ -7,7 +7,6 @@ connection with the processor time that the process has used, in nanoseconds.  I
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,6 +19,7 @@ import numpy as np
 import asyncexec as ax
 from asyncexec.framework.extras import require
 from asyncexec.process.blas_threads import limit_blas_threads
+from asyncexec.process.gc_pause import freeze_what_is_loaded
 
 NUM_FLOATS: Final = 16
 NUM_INSTANCES: Final = 4
@@ -222,8 +222,7 @@ async def main(make: Callable[[], Any], is_over: Callable[[], Awaitable[object]]
 
     async with make() as ports, await asyncio.start_server(tell, "127.0.0.1", 0) as clock:
         limit_blas_threads(1)  # as ``asyncexec serve`` does, and what follows when all is loaded
-        gc.collect()
-        gc.freeze()
+        freeze_what_is_loaded()
         print(*ports, clock.sockets[0].getsockname()[1], flush=True)
         await is_over()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import ipaddress
 import logging
 import os
@@ -19,6 +18,7 @@ from asyncexec.cli.daemon import LogFormat, LogLevel, allow_many_connections, ch
 from asyncexec.cli.reporting import DebugOption, failures_reported
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.process.blas_threads import limit_blas_threads
+from asyncexec.process.gc_pause import freeze_what_is_loaded
 from asyncexec.service.observing.log_lines import ACCESS
 
 _cluster = LazyModule("asyncexec.cli.cluster_option")
@@ -208,8 +208,7 @@ def _tell(models: Any, ports: Ports, has_page: bool, say: Callable[[str], None],
         say(f"{state.name}{version} {state.state or 'not loaded'}{reason}")
     grpc = "" if ports.grpc is None else f", gRPC on {ports.host}:{ports.grpc}"
     say(f"HTTP on {ports.host}:{ports.http}{grpc}")
-    gc.collect()
-    gc.freeze()  # what is loaded stays: a collection that looked at all of it would hold the loop for long
+    freeze_what_is_loaded()
     if has_page:
         say(f"live page: {'https' if is_encrypted else 'http'}://{_reached_by(ports.host)}:{ports.http}/")
 

@@ -104,3 +104,13 @@ def _age_many() -> None:
     if not IS_FREE_THREADED and gc.get_count()[0] > _MANY and not _has_frozen():
         gc.freeze()
         gc.unfreeze()
+
+
+def freeze_what_is_loaded() -> None:
+    """Let the collector never look again at what is there now, for a service that begins: it would hold the loop long.
+
+    They are counted now, and not in the first pause.
+    """
+    gc.collect()
+    gc.freeze()
+    _has_frozen()
