@@ -2,7 +2,7 @@
 
 After ``MasterSession`` in ``tensorflow/core/distributed_runtime/master_session.cc``.  Nothing is awaited before a step
 begins: a graph is registered in the same breath as its first step begins, and messages of one connection keep their
-order.
+order.  But a step is held while one of its workers does not know of the session yet: others might send it values.
 """
 
 from __future__ import annotations

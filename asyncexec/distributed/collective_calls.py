@@ -150,11 +150,6 @@ def unpack_answer(body: bytes) -> Plan | None:
     return Plan(told["number"], told["devices"], told["source"]) if told else None
 
 
-def space_of(device: str) -> str:
-    """The process of a device."""
-    return device.split("/device:", 1)[0]
-
-
 def call_key(space: str) -> str:
     """Where the calls of a process come."""
     return _key(space, LEADER, "collective call")

@@ -13,7 +13,6 @@ from asyncexec.executor.engine.executor_barrier import ExecutorBarrier, Partitio
 from asyncexec.framework.derived import copy_of, make_derived
 from asyncexec.framework.errors import CancelledError, OpError
 from asyncexec.framework.executor import ExecutorArgs
-from asyncexec.framework.under_way import NodeUnderWay
 
 AnyExecutor: TypeAlias = "PartitionedExecutor | asyncio.Future[PartitionedExecutor]"
 # Is told, once, that the worker's part of a step has ended, and what it failed with.
@@ -77,10 +76,6 @@ class WorkerStep:
         """Drop what has come since the step ended everywhere."""
         self.rendezvous.drop()
         self.rendezvous.start_abort(CancelledError("the step has ended"))
-
-    def under_way(self) -> list[NodeUnderWay]:
-        """The nodes that have begun and not ended."""
-        return [] if self._scope is None else list(self._scope.under_way())
 
     async def wait(self) -> None:
         """Returns when nothing of it runs any more."""
