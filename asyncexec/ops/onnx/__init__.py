@@ -1,0 +1,1 @@
+"""Kernels with ONNX's semantics, as nodes of the op domain ``Onnx>``."""
