@@ -54,6 +54,9 @@ def run(
     device_count: Annotated[
         list[str] | None, typer.Option(metavar="TYPE=COUNT", help="How many devices of a type, such as CPU=2.")
     ] = None,
+    memory_limit: Annotated[
+        int | None, typer.Option(metavar="BYTES", min=1, help="The most that the arrays of the run may take.")
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(metavar="T.json", dir_okay=False, help="Where to write a timeline for ui.perfetto.dev."),
@@ -64,7 +67,9 @@ def run(
 
     For example: asyncexec run model.pb --feed x=[[1,2,3]] --fetch probabilities
     """
-    devices = parse_device_count(device_count or ())
+    config = ax.SessionConfig(
+        device_count=parse_device_count(device_count or ()) or {"CPU": 1}, memory_limit=memory_limit
+    )
     feed_arguments = parse_feeds(feed or ())
     check_folder(output, "--output")
     check_folder(trace, "--trace")
@@ -80,7 +85,7 @@ def run(
             names = [tensor.name for node in output_nodes(graph.operations) for tensor in node.outputs]
         metadata = ax.RunMetadata()
         with console.status("running"):
-            values = execute(graph, names, feeds, target or (), devices, metadata, is_traced=trace is not None)
+            values = execute(graph, names, feeds, target or (), config, metadata, is_traced=trace is not None)
         if trace is not None:
             metadata.save_trace(trace)
         if output is not None:
@@ -107,7 +112,7 @@ def execute(
     fetches: Sequence[str],
     feeds: Mapping[Tensor | str, Any],
     targets: Sequence[str],
-    device_count: Mapping[str, int],
+    config: ax.SessionConfig,
     metadata: ax.RunMetadata,
     *,
     is_traced: bool,
@@ -115,7 +120,6 @@ def execute(
     """One step of *graph* in a session of its own."""
 
     async def main() -> list[Any]:
-        config = ax.SessionConfig(device_count=dict(device_count) or {"CPU": 1})
         async with ax.Session(graph, config=config) as session:
             values: list[Any] = await session.run(
                 list(fetches), feeds, targets=targets, options=ax.RunOptions(trace=is_traced), metadata=metadata

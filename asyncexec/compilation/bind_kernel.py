@@ -9,15 +9,26 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from asyncexec.compilation.guarded_kernels import guarded, guarded_async
 from asyncexec.compilation.observed_kernels import Observer, is_observed
 from asyncexec.compilation.shared_inputs import is_user_function, makes_new, protected, watched
 from asyncexec.framework.cooperative import Stage, in_parts
 from asyncexec.framework.device import AllocatorAttributes, Device
 from asyncexec.framework.errors import InternalError
 from asyncexec.framework.foreign_errors import as_op_error
-from asyncexec.framework.kernel import DEAD, AsyncKernel, Kernel, KernelKind, OpKernelConstruction
+from asyncexec.framework.kernel import (
+    DEAD,
+    AsyncKernel,
+    Kernel,
+    KernelKind,
+    OpKernelConstruction,
+    do_nothing,
+    pass_on,
+    switch,
+)
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.kernel_registry import registry as kernel_registry
+from asyncexec.framework.memory_budget import MemoryBudget
 from asyncexec.framework.rendezvous import NO_ARGS, ROOT_FRAME, RendezvousArgs, args_on, full_key
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.spans import Spans
@@ -27,6 +38,7 @@ from asyncexec.partition.send_recv import RECVS, SENDS, rendezvous_key
 from asyncexec.pruning.feed_errors import fed_reference
 
 TRANSFERS: Final = SENDS | RECVS
+TAKES_NO_MEMORY: Final = (do_nothing, pass_on, switch)
 _ON_HOST: Final = frozenset({"_HostSend", "_HostRecv"})
 
 
@@ -95,6 +107,7 @@ class KernelBinder:
     Args:
         debug: watch kernels; checks_received: check what Recvs get, where others may send what they like.
         spans: makes the spans of calls, where somebody wants to know of them.
+        budget: the memory that kernels are to stay within.
     """
 
     protects_inputs = True
@@ -107,6 +120,7 @@ class KernelBinder:
         debug: bool = False,
         checks_received: bool = False,
         spans: Spans | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self._resource_mgr = resource_mgr
         self._device = device
@@ -115,6 +129,7 @@ class KernelBinder:
         self.debug: bool = debug and self._shares_host_memory  # what is checked are numpy's arrays
         self._checks_received = self.debug or checks_received
         self._spans = spans
+        self._budget = budget if self._shares_host_memory else None
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
     def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:
@@ -152,6 +167,8 @@ class KernelBinder:
             reading = _reading_merged if properties.op_def.name == "Merge" else _reading
             kernel = protected(bound.kernel, references) if is_user_function(node) else bound.kernel
             bound = bound._replace(kernel=reading(kernel, references), is_elementwise=False)
+        if self._budget is not None:
+            bound = _guarded(bound, node, self._budget)
         if self.debug:
             bound = _checked(bound, node)
         if self._spans is not None and is_observed(node, bound.kind, bound.is_expensive):
@@ -265,6 +282,15 @@ def _observed(bound: BoundKernel, observer: Observer) -> BoundKernel:
         return bound._replace(kernel=observer.sync(bound.kernel), is_elementwise=False)
     wrap = observer.changing if bound.is_undoable else observer.awaited
     return bound._replace(kernel=wrap(bound.kernel))
+
+
+def _guarded(bound: BoundKernel, node: Node, budget: MemoryBudget) -> BoundKernel:
+    """*bound*, whose outputs are to have room; but for what takes no memory."""
+    if bound.is_undoable or bound.kernel in TAKES_NO_MEMORY:
+        return bound
+    if bound.kind is KernelKind.ASYNC:
+        return bound._replace(kernel=guarded_async(bound.kernel, node, budget))
+    return bound._replace(kernel=guarded(bound.kernel, node, budget), is_elementwise=False)
 
 
 def _checked(bound: BoundKernel, node: Node) -> BoundKernel:

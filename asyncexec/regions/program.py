@@ -106,7 +106,7 @@ class Call(Unit):
     Attributes:
         node: what errors name.
         inputs, outputs: values; returns_tuple: whether the kernel gives a tuple of the outputs.
-        check: what tells why the kernel raised, or None; is_foreign: whether it is the user's.
+        check: what tells why the kernel raised, or None; is_foreign: whether it looks at what surrounds the call.
         ticket: of a kernel that is awaited.
     """
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from asyncexec.compilation.bind_kernel import TRANSFERS
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
+from asyncexec.compilation.guarded_kernels import GuardedKernel
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.kernel import CheckedKernel, Kernel, do_nothing, pass_on, switch
 from asyncexec.framework.shape_inference import broadcast, merged, unchanged
@@ -209,7 +210,7 @@ class _Finder:
         if ticket is not None:
             call.note_awaited()
         call.returns_tuple = node.op_def.returns_tuple
-        call.is_foreign = node.properties.registration.kernel is not None
+        call.is_foreign = node.properties.registration.kernel is not None or isinstance(kernel, GuardedKernel)
         call.come_after(*[state.after for state in inputs], *[control.after for control in controls])
         is_elementwise = node.properties.registration.shape_function in _ELEMENTWISE
         keeps_scalars = is_elementwise and all(value.is_scalar for value in call.inputs)

@@ -14,6 +14,7 @@ from asyncexec.framework.cooperative import outlast, run_in_slices
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, InvalidTypeError
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.lazy_module import LazyModule
+from asyncexec.framework.memory_budget import MemoryBudget
 from asyncexec.framework.node_times import NodeTimes
 from asyncexec.framework.queue_policy import waiting_by
 from asyncexec.framework.resource_mgr import ResourceMgr
@@ -96,7 +97,10 @@ class Session(SessionStreams, ShownSession):
             keep_freed_memory()
         self._resource_mgr = ResourceMgr(resources)
         self._clock, self._times = clock, NodeTimes()
-        self._spans = Spans(self, (*hooks, self._times) if self.config.node_statistics else hooks, clock)
+        own_hooks: list[Hook] = [self._times] if self.config.node_statistics else []
+        if self.config.memory_limit is not None:
+            own_hooks.append(MemoryBudget(self.config.memory_limit))
+        self._spans = Spans(self, (*hooks, *own_hooks), clock)
         workers = None if cluster is None else cluster.begin_session()
         self._state = GraphExecutionState(
             graph, self.config, self._resource_mgr, clock, cost_model, self._spans, workers

@@ -27,6 +27,7 @@ from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.device import Device
 from asyncexec.framework.device_factory import LOCAL_PREFIX
 from asyncexec.framework.executor import ExecutorArgs
+from asyncexec.framework.memory_budget import MemoryBudget
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.spans import Spans
 from asyncexec.partition.partitioned_graph import PartitionedGraph
@@ -90,9 +91,10 @@ class ExecutorMaker:
         self._client = next(device.name for device in devices if device.shares_host_memory)
         is_worker = not self._client.startswith(f"{LOCAL_PREFIX}/")  # which gets values from other processes
         observed = spans if spans is not None and spans.hooks else None
+        budget = None if observed is None else next((h for h in observed.hooks if isinstance(h, MemoryBudget)), None)
         self._binders = {
             device.name: KernelBinder(
-                resource_mgr, device, debug=config.debug, checks_received=is_worker, spans=observed
+                resource_mgr, device, debug=config.debug, checks_received=is_worker, spans=observed, budget=budget
             )
             for device in devices
         }

@@ -50,6 +50,10 @@ class SessionConfig(BaseModel):
             never.
         keep_freed_memory: let the process keep the memory of freed large arrays.  Without it, kernels on arrays of a
             megabyte take three times as long.  It holds for the whole process, until its end (docs/event_loop.md).
+        memory_limit: the largest number of bytes that the arrays made by the kernels of one step may take together.  A
+            kernel whose outputs would take more raises ResourceExhaustedError before it runs, if their size follows
+            from its inputs, and afterwards if not.  Feeds, variables, arrays under 4 KiB and what a kernel takes while
+            it runs are not counted.  It costs some microseconds a kernel; None means no limit.
         python_scalars: give 0-d results as Python ``bool``, ``int``, ``float``, ``complex`` and ``str`` (as bytes if
             they are not UTF-8), as JSON and databases take them; by default they are numpy scalars and bytes.
         node_statistics: count and time the calls of your own ops, async kernels and expensive kernels, for
@@ -81,6 +85,7 @@ class SessionConfig(BaseModel):
     drain_timeout_s: float | None = Field(default=0.0, ge=0)
     slow_inline_ms: float | None = Field(default=100.0, gt=0)
     keep_freed_memory: bool = True
+    memory_limit: int | None = Field(default=None, ge=1)
     python_scalars: bool = False
     node_statistics: bool = False
     debug: bool = False

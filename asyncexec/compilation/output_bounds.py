@@ -1,0 +1,100 @@
+"""How many bytes the outputs of an op take at most, where its shape function does not tell.
+
+Each bound is reached, or nearly so, by some input of that size: a call that it refuses is one that may take so much.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from asyncexec.graph.node import Node
+
+Bound: TypeAlias = Callable[[Node, Sequence[Any]], int]
+
+_POINTER: Final = 8  # of an element of an array of strings
+_INT64: Final = 8
+_LONGEST_NUMBER: Final = 64  # characters of a number that AsString writes without a width
+_REFERENCE: Final = re.compile(rb"\\[0-9]")
+
+
+def makes_text(node: Node) -> bool:
+    """Whether the strings that *node* gives are new ones."""
+    return node.op in _TEXT
+
+
+def text_bytes(value: Any) -> int:
+    """The bytes of the strings in *value*."""
+    if isinstance(value, bytes):
+        return len(value)
+    return sum(map(len, value.flat)) if isinstance(value, np.ndarray) and value.dtype == object else 0
+
+
+def _count(value: Any) -> int:
+    return int(value.size) if isinstance(value, np.ndarray) else 1
+
+
+def _where(node: Node, inputs: Sequence[Any]) -> int:
+    return int(np.count_nonzero(inputs[0])) * np.ndim(inputs[0]) * _INT64
+
+
+def _as_string(node: Node, inputs: Sequence[Any]) -> int:
+    width, precision = int(node.attrs["width"]), int(node.attrs["precision"])
+    return _count(inputs[0]) * (_POINTER + max(width, 0) + max(precision, 0) + _LONGEST_NUMBER)
+
+
+def _string_join(node: Node, inputs: Sequence[Any]) -> int:
+    """Scalars are joined to each element of the others."""
+    count = max(map(_count, inputs), default=1)
+    joined = sum(text_bytes(value) * (1 if np.ndim(value) else count) for value in inputs)
+    return count * (_POINTER + len(node.attrs["separator"]) * max(0, len(inputs) - 1)) + joined
+
+
+def _reduce_join(node: Node, inputs: Sequence[Any]) -> int:
+    return text_bytes(inputs[0]) + _count(inputs[0]) * (_POINTER + len(node.attrs["separator"]))
+
+
+def _regex_replace(node: Node, inputs: Sequence[Any]) -> int:
+    """Matches do not overlap, so each reference of the replacement gives no more than the text is long."""
+    rewrite = node.attrs["rewrite"] if "rewrite" in node.attrs else inputs[2]
+    count, size = _count(inputs[0]), text_bytes(inputs[0])
+    matches = count + size if node.attrs["replace_global"] else count
+    references = len(_REFERENCE.findall(rewrite))
+    return matches * len(rewrite) + size * (1 + references) + count * _POINTER
+
+
+def _string_format(node: Node, inputs: Sequence[Any]) -> int:
+    """Of each tensor, ``summarize`` elements at both ends of each dimension; all of them if it is negative."""
+    summarize = int(node.attrs["summarize"])
+    total = len(node.attrs["template"])
+    for value in inputs:
+        shown = _count(value) if summarize < 0 else min(_count(value), max(1, 2 * summarize) ** max(1, np.ndim(value)))
+        total += shown * _LONGEST_NUMBER + text_bytes(value)
+    return total
+
+
+def _like_text(factor: int) -> Bound:
+    return lambda node, inputs: factor * (text_bytes(inputs[0]) + _POINTER * _count(inputs[0]))
+
+
+def _bincount(node: Node, inputs: Sequence[Any]) -> int:
+    return max(0, int(inputs[1])) * node.properties.output_dtypes[0].as_numpy_dtype.itemsize
+
+
+_TEXT: Final[Mapping[str, Bound]] = {
+    "AsString": _as_string,
+    "DecodeBase64": _like_text(1),
+    "EncodeBase64": _like_text(2),
+    "ReduceJoin": _reduce_join,
+    "RegexReplace": _regex_replace,
+    "StaticRegexReplace": _regex_replace,
+    "StringFormat": _string_format,
+    "StringJoin": _string_join,
+    "StringLower": _like_text(3),
+    "StringUpper": _like_text(3),
+    "UnsortedSegmentJoin": _reduce_join,
+}
+BOUNDS: Final[Mapping[str, Bound]] = {**_TEXT, "Bincount": _bincount, "Where": _where}
