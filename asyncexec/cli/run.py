@@ -68,7 +68,7 @@ def run(
     For example: asyncexec run model.pb --feed x=[[1,2,3]] --fetch probabilities
     """
     config = ax.SessionConfig(
-        device_count=parse_device_count(device_count or ()) or {"CPU": 1}, memory_limit=memory_limit
+        device_count=dict(parse_device_count(device_count or ())) or {"CPU": 1}, memory_limit=memory_limit
     )
     feed_arguments = parse_feeds(feed or ())
     check_folder(output, "--output")
