@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from asyncexec.compilation.blas_kernels import calls_blas, with_blas_threads
 from asyncexec.compilation.guarded_kernels import guarded, guarded_async
 from asyncexec.compilation.observed_kernels import Observer, is_observed
 from asyncexec.compilation.shared_inputs import is_user_function, makes_new, protected, watched
@@ -35,6 +36,7 @@ from asyncexec.framework.spans import Spans
 from asyncexec.framework.types import DType
 from asyncexec.graph.node import Node, NodeProperties
 from asyncexec.partition.send_recv import RECVS, SENDS, rendezvous_key
+from asyncexec.process.blas_threads import blas_threads
 from asyncexec.pruning.feed_errors import fed_reference
 
 TRANSFERS: Final = SENDS | RECVS
@@ -108,6 +110,7 @@ class KernelBinder:
         debug: watch kernels; checks_received: check what Recvs get, where others may send what they like.
         spans: makes the spans of calls, where somebody wants to know of them.
         budget: the memory that kernels are to stay within.
+        leaves_blas: whether BLAS takes as many threads as the host application says, whatever runs.
     """
 
     protects_inputs = True
@@ -121,6 +124,7 @@ class KernelBinder:
         checks_received: bool = False,
         spans: Spans | None = None,
         budget: MemoryBudget | None = None,
+        leaves_blas: bool = False,
     ) -> None:
         self._resource_mgr = resource_mgr
         self._device = device
@@ -129,6 +133,7 @@ class KernelBinder:
         self.debug: bool = debug and self._shares_host_memory  # what is checked are numpy's arrays
         self._checks_received = self.debug or checks_received
         self._spans = spans
+        self._leaves_blas = leaves_blas or not self._shares_host_memory
         self._budget = budget if self._shares_host_memory else None
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
@@ -220,6 +225,8 @@ class KernelBinder:
                 is_undoable=kernel.is_undoable,
             )
         gives_new = found.gives_new or makes_new(kernel)
+        if not self._leaves_blas and calls_blas(node) and (threads := blas_threads()) is not None:
+            kernel = with_blas_threads(kernel, node, threads)
         is_elementwise = found.is_elementwise and all(
             _is_real(dtype) for dtype in (*properties.input_dtypes, *properties.output_dtypes)
         )

@@ -94,7 +94,13 @@ class ExecutorMaker:
         budget = None if observed is None else next((h for h in observed.hooks if isinstance(h, MemoryBudget)), None)
         self._binders = {
             device.name: KernelBinder(
-                resource_mgr, device, debug=config.debug, checks_received=is_worker, spans=observed, budget=budget
+                resource_mgr,
+                device,
+                debug=config.debug,
+                checks_received=is_worker,
+                spans=observed,
+                budget=budget,
+                leaves_blas=config.blas_threads == "host",
             )
             for device in devices
         }

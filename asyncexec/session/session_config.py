@@ -32,6 +32,10 @@ class SessionConfig(BaseModel):
             not say.  Signatures with state are not begun again.
         num_worker_threads: the number of worker threads for each device, which only this session uses.  By default the
             session shares as many threads as cores with all sessions of the process that have no number of their own.
+        blas_threads: how many threads BLAS takes for a product of matrices.  "auto": one, so that kernels which run
+            side by side do not fight for the cores; several for a long one that runs alone on a worker thread, if
+            cores are idle.  BLAS has one number for the whole process, so it is set while kernels run.  "host": as
+            many as the application has set, whatever runs.
         num_processes: the number of worker processes for ops with ``executor="process"``, by default one for each core.
         worker_grace_s: the grace period in seconds for calls on worker threads, after a failure of their step or when
             the session is closed.  After it the calls are left to their threads, with a warning, and calls in worker
@@ -74,6 +78,7 @@ class SessionConfig(BaseModel):
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     retries: int = Field(default=0, ge=0)
     num_worker_threads: int | None = Field(default=None, ge=1)
+    blas_threads: Literal["auto", "host"] = "auto"
     num_processes: int | None = Field(default=None, ge=1)
     worker_grace_s: float | None = Field(default=5.0, ge=0)
     cancel_grace_s: float | None = Field(default=0.025, ge=0)

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
-from asyncexec.process.blas_threads import limit_blas_threads
+import asyncexec as ax
+from asyncexec.process.blas_threads import BlasThreads, limit_blas_threads
+from asyncexec.process.cores import num_cores, num_idle_cores
 
 threadpoolctl = pytest.importorskip("threadpoolctl")
+
+LONG, SHORT = 1e9, 1e6
+
+
+class Library:
+    """A BLAS that says how often its number of threads has been set."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.num_sets = 0
+
+    def get_num_threads(self) -> int:
+        return self.count
+
+    def set_num_threads(self, count: int) -> None:
+        self.count = count
+        self.num_sets += 1
+
+
+def make(host: int = 4, idle: int = 3) -> tuple[Library, BlasThreads, Callable[[], int]]:
+    library = Library(host)
+    return library, BlasThreads(library, lambda: idle), library.get_num_threads
 
 
 def num_threads() -> set[int]:
@@ -22,3 +51,91 @@ def test_blas_takes_as_many_threads_as_it_may() -> None:
             limit_blas_threads(count)
             assert num_threads() <= {count}
     assert num_threads() == before
+
+
+def test_a_long_kernel_alone_gets_the_idle_cores_and_a_short_one_a_single_thread() -> None:
+    library, threads, count = make()
+    assert threads.call(count, (), LONG) == 3
+    assert library.count == 4
+    assert threads.call(count, (), SHORT) == 1
+    assert library.count == 4
+
+
+def test_no_more_threads_are_taken_than_the_host_application_has_set() -> None:
+    library, threads, count = make(host=2, idle=8)
+    assert threads.call(count, (), LONG) == 2
+    assert library.num_sets == 0
+
+
+def test_a_kernel_beside_another_gets_one_thread() -> None:
+    library, threads, count = make()
+    assert threads.call(lambda: threads.call(count, (), LONG), (), LONG) == 1
+    assert library.count == 4
+
+
+def test_what_the_host_has_is_set_again_when_a_kernel_fails() -> None:
+    library, threads, _ = make()
+    with pytest.raises(ZeroDivisionError):
+        threads.call(lambda: 1 / 0, (), SHORT)
+    assert library.count == 4
+
+
+@pytest.mark.one_of("loop")
+async def test_in_an_event_loop_what_the_host_has_is_set_once_a_turn() -> None:
+    library, threads, count = make()
+    assert [threads.call(count, (), LONG) for _ in range(5)] == [1] * 5
+    assert (library.count, library.num_sets) == (1, 1)
+    await asyncio.sleep(0)
+    assert (library.count, library.num_sets) == (4, 2)
+
+
+@pytest.mark.one_of("loop")
+async def test_a_turn_that_ends_while_a_worker_runs_leaves_it_to_the_worker() -> None:
+    library, threads, count = make()
+    begun, may_end = threading.Event(), threading.Event()
+
+    def kernel() -> int:
+        begun.set()
+        may_end.wait(60)
+        return library.count
+
+    async with asyncio.timeout(60):
+        work = asyncio.create_task(asyncio.to_thread(threads.call, kernel, (), SHORT))
+        await asyncio.to_thread(begun.wait, 60)
+        assert threads.call(count, (), SHORT) == 1
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert library.count == 1
+        may_end.set()
+        assert await work == 1
+    assert library.count == 4
+
+
+@pytest.mark.parametrize(("setting", "expected"), [("auto", {1, 2}), ("host", {2})])
+@pytest.mark.one_of("loop")
+async def test_products_of_a_graph_take_one_thread_unless_the_host_is_to_decide(
+    setting: Any, expected: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Library(2)
+    monkeypatch.setattr("asyncexec.compilation.bind_kernel.blas_threads", lambda: BlasThreads(library, lambda: 1))
+    seen: set[int] = set()
+    product = np.matmul
+
+    with ax.Graph() as graph:
+        a = ax.placeholder(ax.float32, [1, None, None, 8])
+        kept = ax.raw_ops.Conv2D(input=a, filter=np.ones((3, 3, 8, 16), np.float32), strides=[1] * 4, padding="SAME")
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        seen.add(library.count)
+        return product(*args, **kwargs)
+
+    monkeypatch.setattr(np, "matmul", watched)
+    async with ax.Session(graph, ax.SessionConfig(blas_threads=setting)) as session:
+        await session.run(kept, {a: np.ones((1, 32, 32, 8), np.float32)})
+        await session.run(kept, {a: np.ones((1, 2, 2, 8), np.float32)})  # short: as the host has it
+    assert seen == expected
+    assert library.count == 2
+
+
+def test_some_core_is_there() -> None:
+    assert 1 <= num_idle_cores() <= num_cores()

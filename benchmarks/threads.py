@@ -1,0 +1,116 @@
+"""Rows of threads: the default against every fixed number of BLAS threads, alone and beside a busy process.
+
+Each contestant is a session, or several at once, of the same graphs.  For a fixed number of threads the application has
+set it for the whole process, and sessions leave it so (``blas_threads="host"``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+import asyncexec as ax
+from asyncexec.framework.extras import require
+from asyncexec.process.cores import num_cores
+from benchmarks.measure import Settings, Times, alternate, calling, ratios
+from benchmarks.report import OURS, Benchmark, Row, Target
+
+MOST: Final = 1.3
+BATCH, UNITS, LENGTH = 16, 256, 50
+SIZE, DEPTH = 768, 4
+MS_PER_S: Final = 1000
+BUSY: Final = "while True: pass"
+
+
+def recurrent() -> tuple[ax.Graph, ax.Tensor]:
+    """A recurrent layer: a loop with a product of middle size, which runs in the event loop."""
+    rng = np.random.default_rng(0)
+    weights = (rng.standard_normal((UNITS, 4 * UNITS)) / np.sqrt(UNITS)).astype(np.float32)
+    start = rng.standard_normal((BATCH, UNITS)).astype(np.float32)
+    with ax.Graph() as graph:
+        w = ax.constant(weights)
+        _, state = ax.while_loop(
+            lambda i, _: i < LENGTH,
+            lambda i, x: [i + 1, ax.tanh((x @ w)[:, :UNITS])],
+            [ax.constant(0), ax.constant(start)],
+        )
+    return graph, state
+
+
+def dense() -> tuple[ax.Graph, ax.Tensor]:
+    """Layers with large products, which run on worker threads."""
+    rng = np.random.default_rng(0)
+    with ax.Graph() as graph:
+        x = ax.constant(rng.standard_normal((SIZE, SIZE)).astype(np.float32))
+        for _ in range(DEPTH):
+            x = ax.tanh(x @ ax.constant((rng.standard_normal((SIZE, SIZE)) / np.sqrt(SIZE)).astype(np.float32)))
+    return graph, x
+
+
+def measure(name: str, make: Any, num_sessions: int, has_neighbour: bool, settings: Settings) -> Row:
+    """The default, against the best fixed number of threads."""
+    with _neighbour() if has_neighbour else _nobody():
+        times = ax.run(partial(_race, make, num_sessions, settings))
+    times = {key: each.scaled(MS_PER_S) for key, each in times.items()}
+    found = ratios(times[OURS], [each for key, each in times.items() if key != OURS])
+    target = Target(f"at most {MOST} of the best fixed number", None if found is None else found[0], MOST)
+    return Row(name, "ms", times, (target,))
+
+
+async def _race(make: Any, num_sessions: int, settings: Settings) -> dict[str, Times]:
+    limits = require("threadpoolctl", extra="ops").threadpool_limits
+    counts = sorted({1, num_cores()})
+    contestants = [await calling(OURS, await _runner(make, num_sessions, "auto"))]
+    for count in counts:
+        run = await _runner(make, num_sessions, "host")
+
+        async def run_with(count: int = count, run: Any = run) -> None:
+            with limits(count, user_api="blas"):
+                await run()
+
+        contestants.append(await calling(f"{count} thread{'s' * (count > 1)}", run_with))
+    return await alternate(contestants, settings)
+
+
+async def _runner(make: Any, num_sessions: int, blas_threads: Any) -> Any:
+    graph, fetch = make()
+    config = ax.SessionConfig(blas_threads=blas_threads)
+    sessions = [ax.Session(graph, config) for _ in range(num_sessions)]  # as long as the process
+
+    async def run() -> None:
+        await asyncio.gather(*(session.run(fetch) for session in sessions))
+
+    return run
+
+
+@contextmanager
+def _neighbour() -> Iterator[None]:
+    """A process that keeps a core busy."""
+    process = subprocess.Popen([sys.executable, "-c", BUSY])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _nobody() -> Iterator[None]:
+    yield
+
+
+_GRAPHS: Final = {"recurrent": recurrent, "dense": dense}
+BENCHMARKS: Final = tuple(
+    Benchmark(name, partial(measure, name, make, num_sessions, has_neighbour))
+    for kind, make in _GRAPHS.items()
+    for num_sessions in (1, 2, 4)
+    for has_neighbour in (False, True)
+    for name in (f"threads_{kind}_{num_sessions}{'_beside' if has_neighbour else ''}",)
+)
