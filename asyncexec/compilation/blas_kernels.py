@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -74,15 +74,24 @@ def calls_blas(node: Node) -> bool:
     return node.op in _WORK
 
 
+def blas_work(node: Node, inputs: Sequence[Any]) -> float:
+    """Roughly how many multiplications the kernel of *node* needs for *inputs*; 0 where it does not call BLAS."""
+    return _checked_work(_WORK[node.op](node), tuple(inputs)) if calls_blas(node) else 0
+
+
+def _checked_work(work_of: Work, inputs: tuple[Any, ...]) -> float:
+    try:
+        return work_of(inputs)
+    except (AttributeError, IndexError):  # the kernel tells better what is wrong with the inputs
+        return 0
+
+
 def with_blas_threads(kernel: Kernel, node: Node, threads: BlasThreads) -> Kernel:
     """*kernel* of *node*, which calls BLAS, with as many threads as *threads* gives it."""
     work_of = _WORK[node.op](node)
 
     def call(*inputs: Any) -> Any:
-        try:
-            work = work_of(inputs)
-        except (AttributeError, IndexError):  # the kernel tells better what is wrong with the inputs
-            work = 0
+        work = _checked_work(work_of, inputs)
         if work <= SHORT:
             return kernel(*inputs)
         return threads.call(kernel, inputs, work)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.executor.diagnostics.first_cost import first_cost_ns, may_expand
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds, watched
 from asyncexec.framework.cooperative import Stage, in_parts, run_at_once
 from asyncexec.framework.kernel import KernelKind
@@ -20,8 +21,8 @@ ASYNC: Final = 2
 SIZED: Final = 3  # inline or on a worker, by the size of the inputs
 PASSIVE: Final = 4  # nowhere: the propagator does what there is to do
 TRANSFER: Final = 5  # nowhere either: a Send or Recv, which the executor does itself
-CAREFUL: Final = 6  # inline, unless the inputs turn out to be large: SIZED from then on
-MEASURED: Final = (INLINE, WORKER, SIZED)
+CAREFUL: Final = 6  # inline, unless the call is likely to take long: SIZED from then on
+MEASURED: Final = (INLINE, WORKER, SIZED, CAREFUL)
 
 # Bytes of inputs from which on a kernel that was never timed with so many is not called inline.
 LARGE_SIZE: Final = 2**21
@@ -35,8 +36,9 @@ _FEW: Final = 8
 class KernelStats:
     """Moving averages of one executor, shared by its steps.  What they say is for the cost model of *holds*.
 
-    ``places[item.id]`` is INLINE, WORKER, ASYNC, SIZED, PASSIVE or TRANSFER.  An op that is known to be expensive on
-    large inputs (a matrix product, a convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
+    ``places[item.id]`` is INLINE, WORKER, ASYNC, SIZED, PASSIVE or TRANSFER; before the first call CAREFUL, if it may
+    make something large of small inputs.  An op that is known to be expensive on large inputs (a
+    convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
     ``not_small`` are the items that had more than SMALL_SIZE bytes of inputs when somebody looked.  A run inline that
     took longer than ``expensive_ns`` is a sample.
     """
@@ -103,12 +105,18 @@ class KernelStats:
 
     def stays_inline(self, item_id: int, inputs: Sequence[Any]) -> bool:
         """Whether a CAREFUL kernel is called inline with *inputs*; if not, it is SIZED from now on."""
-        if any(type(value) is np.ndarray and value.nbytes > SMALL_SIZE for value in inputs):
+        place = INLINE
+        node = self.items[item_id].node
+        is_small = not any(type(value) is np.ndarray and value.nbytes > SMALL_SIZE for value in inputs)
+        if not is_small:
             self.not_small.add(item_id)
-            if has_large(inputs):
-                self.places[item_id] = SIZED
-                return False
-        return True
+        if not is_small or may_expand(node):
+            size = num_bytes(inputs)
+            if first_cost_ns(node, inputs, size) > self.expensive_ns:
+                place = SIZED
+        if place == SIZED or self.places[item_id] == CAREFUL:
+            self.places[item_id] = place
+        return place == INLINE
 
     def watch(self, item_id: int, coroutine: Awaitable[Any]) -> Awaitable[Any]:
         """*coroutine*, a call of an async kernel; timed, if it is the first or one in 16: that costs a microsecond."""
@@ -163,8 +171,8 @@ def first_places(items: Sequence[NodeItem], *, has_control_flow: bool) -> Stage[
         for item in part:
             if item.transfer is not None:
                 places[item.id] = TRANSFER
-            elif places[item.id] == INLINE and item.is_expensive is None and _is_wide(item):
-                places[item.id] = WORKER
+            elif places[item.id] == INLINE and item.is_expensive is None:
+                places[item.id] = WORKER if _is_wide(item) else CAREFUL if may_expand(item.node) else INLINE
             if has_control_flow and item.action:
                 places[item.id] = PASSIVE
         yield

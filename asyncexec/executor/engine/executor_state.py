@@ -25,6 +25,7 @@ from asyncexec.executor.diagnostics.kernel_stats import (
     PASSIVE,
     SIZED,
     KernelStats,
+    has_large,
     num_bytes,
 )
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
@@ -234,6 +235,17 @@ class ExecutorState(TransferScope[Entry]):
         if self._collector is not None:
             self._collector.record(item, start, start, end, outputs=outputs)
 
+    def _note_slow(self, item: NodeItem, elapsed_ns: int, outputs: Any) -> list[int]:
+        """Take a slow call into account; the places from now on: what follows on something large is slow, too."""
+        self._stats.update_inline(item.id, elapsed_ns)
+        self._note_large(outputs)
+        return self._places
+
+    def _note_large(self, outputs: Any) -> None:
+        is_large = has_large(outputs if type(outputs) in (tuple, list) else (outputs,))
+        if is_large and self._places is self._stats.places:
+            self.be_careful()
+
     def _start_awaiting(self, entry: Entry, item: NodeItem, inputs: list[Any], now: int) -> None:
         """Call the kernel of an async node, in a task of the group that *entry* belongs to."""
         tasks = self._tasks_of(entry)
@@ -324,6 +336,7 @@ class ExecutorState(TransferScope[Entry]):
         last = min(len(calls), len(outcomes)) - 1
         if last and self._failure is None:
             entry = pass_along(entry, calls[:last], self._propagator, self.ready)
+        self._note_large(outcomes[last].result)
         self._finish(entry, calls[last].item, outcomes[last].result, outcomes[last].error)
 
     def _finish(self, entry: Entry, item: NodeItem, outputs: Any, error: BaseException | None) -> None:

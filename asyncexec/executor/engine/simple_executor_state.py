@@ -62,7 +62,7 @@ class SimpleExecutorState(ExecutorState[NodeItem]):
                 return now
             before, now = now, now_ns()
             if now - before > expensive_ns:
-                self._stats.update_inline(item.id, now - before)
+                places = self._note_slow(item, now - before, outputs)
             if collector is not None and not item.is_relay:
                 collector.record(item, before, before, now, outputs=outputs)
             if now > end:

@@ -60,7 +60,7 @@ class TaggedExecutorState(ExecutorState[TaggedNode]):
                 return now
             before, now = now, now_ns()
             if now - before > expensive_ns and place == INLINE:
-                self._stats.update_inline(item.id, now - before)
+                places = self._note_slow(item, now - before, outputs)
             if collector is not None and place in ON_THE_SPOT and not (is_dead or item.is_relay):
                 collector.record(item, before, before, now, outputs=outputs)
             if now > end:

@@ -1,0 +1,54 @@
+"""What a kernel is likely to cost that was never called before, from the sizes of its inputs and outputs.
+
+Only the order of magnitude counts: whether a call is worth a worker thread.  Rates are those of numpy on one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from asyncexec.compilation.blas_kernels import blas_work
+from asyncexec.compilation.guarded_kernels import Reckoner
+from asyncexec.graph.node import Node
+
+# Nanoseconds a byte of the inputs and outputs: what passes through memory, is computed element by element, is compared.
+_MOVED: Final = 0.25
+_COMPUTED: Final = 1.5
+_SORTED: Final = 8.0
+_NS_PER_PRODUCT: Final = 0.05
+
+# Ops whose outputs may be large though no input is.
+_EXPANDING: Final = frozenset(
+    {
+        *("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "BroadcastTo", "Einsum", "Fill", "Gather", "GatherV2"),
+        *("LinSpace", "MatMul", "MirrorPad", "OneHot", "Pad", "PadV2", "RandomUniform", "RandomStandardNormal"),
+        *("Range", "ResizeBilinear", "ResizeNearestNeighbor", "ScatterNd", "Tile"),
+    }
+)
+_SLOW: Final = frozenset(
+    {
+        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf", "Erfc"),
+        *("Erfinv", "Exp", "Expm1", "FloorDiv", "FloorMod", "Lgamma", "Log", "Log1p", "LogSoftmax", "Mod", "Pow"),
+        *("Selu", "Sigmoid", "Sin", "Sinh", "Softmax", "Softplus", "Tan", "Tanh", "RandomStandardNormal"),
+    }
+)
+_SLOWEST: Final = frozenset({"ListDiff", "TopK", "TopKV2", "Unique", "UniqueV2", "UniqueWithCounts", "Where"})
+# They touch few elements, however large their inputs are.
+_QUICK: Final = frozenset(
+    {"ExpandDims", "Identity", "IdentityN", "Rank", "Reshape", "Shape", "ShapeN", "Size", "Squeeze", "StridedSlice"}
+)
+
+
+def may_expand(node: Node) -> bool:
+    """Whether *node* may make something large of small inputs."""
+    return node.op in _EXPANDING
+
+
+def first_cost_ns(node: Node, inputs: Sequence[Any], num_bytes: int) -> float:
+    """What a call of the kernel of *node* is likely to take for *inputs*, of *num_bytes*."""
+    if node.op in _QUICK:
+        return 0.0
+    rate = _SORTED if node.op in _SLOWEST else _COMPUTED if node.op in _SLOW else _MOVED
+    moved = num_bytes + Reckoner(node).num_bytes(inputs)
+    return moved * rate + blas_work(node, inputs) * _NS_PER_PRODUCT

@@ -1,0 +1,77 @@
+"""Where a kernel runs that was never called before: what is likely to take long goes to a worker thread at once."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from asyncexec.executor.diagnostics.first_cost import first_cost_ns
+
+MB = 2**20
+
+
+def cost_ms(build: Any, *values: Any) -> float:
+    with ax.Graph():
+        result = build(*(ax.placeholder(ax.as_dtype(value.dtype), None) for value in values))
+    return first_cost_ns(result.op, values, sum(value.nbytes for value in values)) / 1e6
+
+
+def test_the_cost_follows_from_sizes_of_inputs_and_outputs() -> None:
+    row, column = np.ones((1, 10_000), np.float32), np.ones((10_000, 1), np.float32)
+    assert cost_ms(ax.add, row, row) < 0.5
+    assert cost_ms(ax.add, row, column) > 50
+    assert cost_ms(ax.exp, np.ones(20 * MB, np.float32)) > cost_ms(ax.negative, np.ones(20 * MB, np.float32)) > 5
+    assert cost_ms(lambda a, b: a @ b, np.ones((700, 700), np.float32), np.ones((700, 700), np.float32)) > 5
+    assert cost_ms(ax.tile, np.ones(1000, np.float32), np.array([50_000])) > 10
+
+
+async def threads_of(fetch: Any, feeds: Any, config: ax.SessionConfig | None = None) -> dict[str, int]:
+    metadata = ax.RunMetadata()
+    async with ax.Session(fetch.graph, config) as session:
+        await session.run(fetch, feeds, options=ax.RunOptions(trace=True), metadata=metadata)
+    return {node.node_name: node.thread_id for device in metadata.step_stats.dev_stats for node in device.node_stats}
+
+
+@pytest.mark.one_of("loop")
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("tile", lambda x: ax.tile(x, [50_000], name="tile")),
+        ("product", lambda x: ax.matmul(ax.reshape(x, [-1, 1]), ax.reshape(x, [1, -1]), name="product")),
+    ],
+)
+async def test_what_a_small_input_makes_large_goes_to_a_worker_thread(name: str, build: Any) -> None:
+    with ax.Graph():
+        x = ax.placeholder(ax.float32, [None])
+        large = build(x)
+        after = ax.add(large, 1.0, name="after")
+    own = threading.get_native_id()
+    threads = await threads_of(after, {x: np.ones(3000, np.float32)})
+    assert threads[name] != own
+    assert threads["after"] != own
+    assert await threads_of(after, {x: np.ones(4, np.float32)}) == dict.fromkeys(threads, own)
+
+
+@pytest.mark.one_of("loop")
+async def test_what_follows_on_something_large_goes_to_a_worker_thread() -> None:
+    with ax.Graph():
+        x = ax.placeholder(ax.float32, [None])
+        outer = ax.multiply(ax.reshape(x, [1, -1]), ax.reshape(x, [-1, 1]), name="outer")
+        after = ax.exp(outer, name="after")
+    threads = await threads_of(after, {x: np.ones(3000, np.float32)})
+    assert threads["outer"] == threading.get_native_id()  # its inputs are small, and most products are
+    assert threads["after"] != threads["outer"]
+
+
+@pytest.mark.one_of("loop")
+async def test_what_has_been_quick_stays_inline() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None])
+        y = ax.tanh(x)
+    async with ax.Session(graph) as session:
+        for _ in range(3):
+            assert len(await session.run(y, {x: np.ones(10, np.float32)})) == 10
