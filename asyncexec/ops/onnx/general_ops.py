@@ -1,0 +1,8 @@
+"""Importing this registers the kernels of ONNX's general ops: mathematics, shapes, indices, strings and the like."""
+
+from __future__ import annotations
+
+from asyncexec.ops.onnx import (  # noqa: F401
+    comparison,
+    math,
+)

@@ -1,0 +1,60 @@
+"""The node cases of the ``onnx`` library, kernel by kernel; a session runs them elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ops.onnx.node_cases import NoKernelError, all_cases, cases_in, run_case
+
+# One or two of each family: module of the library -> how many cases it has at least.
+_QUICK = {
+    "abs": 1,
+    "erf": 1,
+    "pow": 8,
+    "mod": 13,
+    "clip": 10,
+    "bitshift": 8,
+    "cumsum": 7,
+    "where": 2,
+    "isinf": 4,
+    "equal": 6,
+}
+
+
+@pytest.fixture(scope="module")
+def quick_cases() -> dict[str, list[Any]]:
+    return {module: cases_in(module) for module in _QUICK}
+
+
+@pytest.mark.parametrize("module", _QUICK)
+def test_cases_of_one_op(quick_cases: dict[str, list[Any]], module: str) -> None:
+    failed: dict[str, str] = {}
+    ran = 0
+    for case in quick_cases[module]:
+        try:
+            run_case(case)
+        except NoKernelError:
+            continue
+        except Exception as error:
+            failed[case.name] = repr(error)
+        ran += 1
+    assert failed == {}
+    assert ran >= _QUICK[module]
+
+
+@pytest.mark.deep
+def test_every_case_whose_ops_have_kernels() -> None:
+    failed: dict[str, str] = {}
+    ran = 0
+    for case in all_cases():
+        try:
+            run_case(case)
+        except NoKernelError:
+            continue
+        except Exception as error:
+            failed[case.name] = repr(error)
+        ran += 1
+    assert failed == {}
+    assert ran >= 1114
