@@ -4,5 +4,8 @@ from __future__ import annotations
 
 from asyncexec.ops.onnx import (  # noqa: F401
     comparison,
+    indexing,
     math,
+    scatter,
+    shape,
 )

@@ -20,6 +20,22 @@ _QUICK = {
     "where": 2,
     "isinf": 4,
     "equal": 6,
+    "reshape": 10,
+    "split": 10,
+    "squeeze": 2,
+    "expand": 2,
+    "transpose": 7,
+    "depthtospace": 2,
+    "slice": 8,
+    "gathernd": 3,
+    "gatherelements": 3,
+    "scatterelements": 6,
+    "scatternd": 5,
+    "tensorscatter": 3,
+    "trilu": 18,
+    "reversesequence": 2,
+    "compress": 4,
+    "center_crop_pad": 6,
 }
 
 

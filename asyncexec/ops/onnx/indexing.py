@@ -1,0 +1,239 @@
+"""Parts of tensors by their places: Slice, the Gathers, Compress, NonZero, ReverseSequence, Trilu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.kernel import Kernel
+from asyncexec.ops.onnx.common import as_array, axes_of, axis_of, check_shape, integer, integers, refusing
+from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
+
+
+@onnx_kernel("Slice", since=10)
+def make_slice(node: OnnxNode) -> Kernel:
+    """The kernel of Slice; bounds beyond an end count as that end."""
+
+    def slice_by_inputs(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> tuple[Any]:
+        first, last = integers(starts, "starts"), integers(ends, "ends")
+        along = None if axes is None else integers(axes, "axes")
+        return (sliced(x, first, last, along, None if steps is None else integers(steps, "steps")),)
+
+    return slice_by_inputs
+
+
+@onnx_kernel("Slice")
+def make_slice_by_attrs(node: OnnxNode) -> Kernel:
+    """The kernel of Slice before 10: the bounds are attributes."""
+    starts, ends, axes = node.attr("starts", []), node.attr("ends", []), node.attr("axes")
+    return lambda x: (sliced(x, starts, ends, axes, None),)
+
+
+def sliced(
+    x: Any, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None, steps: Sequence[int] | None
+) -> Any:
+    """*x* from *starts* to before *ends*, along *axes* or the first ones."""
+    axes = range(len(starts)) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise InvalidArgumentError("starts, ends, axes and steps must be of one length")
+    if 0 in steps:
+        raise InvalidArgumentError("a step of 0 leads nowhere")
+    index = [slice(None)] * x.ndim
+    for axis, start, end, step in zip(axes_of(axes, x.ndim), starts, ends, steps, strict=True):
+        index[axis] = slice(start, end, step)
+    return x[tuple(index)]
+
+
+@onnx_kernel("Gather")
+@refusing
+def make_gather(node: OnnxNode) -> Kernel:
+    """The kernel of Gather: slices along an axis; indices below zero count from the end."""
+    axis = node.attr("axis", 0)
+
+    def gather(x: Any, indices: Any) -> tuple[Any]:
+        along = axis_of(axis, x.ndim)
+        check_shape((*x.shape[:along], *indices.shape, *x.shape[along + 1 :]), x.dtype)
+        return (x.take(indices, along),)
+
+    return gather
+
+
+@onnx_kernel("GatherElements")
+@refusing
+def make_gather_elements(node: OnnxNode) -> Kernel:
+    """The kernel of GatherElements: one element for each index, whose place along the axis the index is."""
+    axis = node.attr("axis", 0)
+
+    def gather_elements(x: Any, indices: Any) -> tuple[Any]:
+        along = axis_of(axis, x.ndim)
+        return (x[element_index(x.shape, indices, along)],)
+
+    return gather_elements
+
+
+def element_index(shape: Sequence[int], indices: Any, axis: int) -> tuple[Any, ...]:
+    """What indexes, in a tensor of *shape*, the element at *indices* along *axis* and at their own place elsewhere."""
+    if indices.ndim != len(shape):
+        raise InvalidArgumentError(f"indices of shape {list(indices.shape)} do not fit a tensor of shape {list(shape)}")
+    pairs = enumerate(zip(indices.shape, shape, strict=True))
+    if any(given > dim for place, (given, dim) in pairs if place != axis):
+        raise InvalidArgumentError(f"indices of shape {list(indices.shape)} are larger than shape {list(shape)}")
+    index: list[Any] = list(np.ogrid[tuple(slice(size) for size in indices.shape)])
+    index[axis] = indices
+    return tuple(index)
+
+
+@onnx_kernel("GatherND", since=11)
+@refusing
+def make_gather_nd(node: OnnxNode) -> Kernel:
+    """The kernel of GatherND: the last axis of the indices holds places, after axes that are batches."""
+    batch_dims = node.attr("batch_dims", 0)
+
+    def gather_nd(x: Any, indices: Any) -> tuple[Any]:
+        if not 0 <= batch_dims < min(x.ndim, indices.ndim) or x.shape[:batch_dims] != indices.shape[:batch_dims]:
+            raise InvalidArgumentError(f"{batch_dims} axes of {list(x.shape)} and {list(indices.shape)} are no batches")
+        return (x[point_index(x, indices, batch_dims)],)
+
+    return gather_nd
+
+
+def point_index(x: Any, indices: Any, batch_dims: int = 0) -> tuple[Any, ...]:
+    """What indexes *x* at the points in the last axis of *indices*."""
+    if not indices.ndim or not 1 <= indices.shape[-1] <= x.ndim - batch_dims:
+        raise InvalidArgumentError(f"indices of shape {list(indices.shape)} hold no places in shape {list(x.shape)}")
+    grid = np.ogrid[tuple(slice(size) for size in indices.shape[:batch_dims])] if batch_dims else ()
+    rest = indices.ndim - 1 - batch_dims
+    batches = [part.reshape(part.shape + (1,) * rest) for part in grid]
+    return (*batches, *np.moveaxis(indices, -1, 0))
+
+
+@onnx_kernel("Compress", since=9)
+def make_compress(node: OnnxNode) -> Kernel:
+    """The kernel of Compress: the slices along an axis, or the elements, that a condition picks."""
+    axis = node.attr("axis")
+
+    def compress(x: Any, condition: Any) -> tuple[Any]:
+        x = x.reshape(-1) if axis is None else x
+        along = axis_of(axis or 0, x.ndim)
+        places = np.flatnonzero(condition)
+        if np.ndim(condition) != 1 or (places.size and places[-1] >= x.shape[along]):
+            raise InvalidArgumentError(f"a condition of {np.size(condition)} does not fit shape {list(x.shape)}")
+        return (x.take(places, along),)
+
+    return compress
+
+
+@onnx_kernel("NonZero", since=9)
+def make_non_zero(node: OnnxNode) -> Kernel:
+    """The kernel of NonZero: a column of places for each element that is not zero; none has a place in a scalar."""
+
+    def non_zero(x: Any) -> tuple[Any]:
+        if not x.ndim:
+            return (np.zeros((0, int(bool(x))), np.int64),)
+        return (np.array(np.nonzero(x), np.int64),)
+
+    return non_zero
+
+
+@onnx_kernel("ReverseSequence", since=10)
+@refusing
+def make_reverse_sequence(node: OnnxNode) -> Kernel:
+    """The kernel of ReverseSequence: the first elements of each sequence backwards."""
+    batch_axis, time_axis = node.attr("batch_axis", 1), node.attr("time_axis", 0)
+
+    def reverse_sequence(x: Any, lengths: Any) -> tuple[Any]:
+        if {batch_axis, time_axis} != {0, 1} or x.ndim < 2:
+            raise InvalidArgumentError(f"batch_axis and time_axis must be 0 and 1, not {batch_axis} and {time_axis}")
+        time, batch = x.shape[time_axis], x.shape[batch_axis]
+        if lengths.shape != (batch,) or (batch and not 0 <= lengths.min() <= lengths.max() <= time):
+            raise InvalidArgumentError(f"sequence_lens do not fit {batch} sequences of at most {time}")
+        places = np.arange(time)
+        ends = lengths[:, None]
+        backwards = np.where(places < ends, ends - 1 - places, places)
+        batches = np.arange(batch)[:, None]
+        return (x[batches, backwards] if batch_axis == 0 else x[backwards.T, batches.T],)
+
+    return reverse_sequence
+
+
+@onnx_kernel("Trilu", since=14)
+def make_trilu(node: OnnxNode) -> Kernel:
+    """The kernel of Trilu: the upper or lower triangle of matrices, zeros elsewhere."""
+    function = np.triu if node.attr("upper", 1) else np.tril
+
+    def trilu(x: Any, k: Any = None) -> tuple[Any]:
+        if x.ndim < 2:
+            raise InvalidArgumentError(f"the input must have at least 2 axes, not shape {list(x.shape)}")
+        if not x.size:
+            return (x,)
+        # Beyond these a diagonal leaves the matrix; numpy wants no larger number.
+        diagonal = 0 if k is None else max(-x.shape[-2], min(x.shape[-1], integer(k, "k")))
+        return (function(x, diagonal),)
+
+    return trilu
+
+
+@onnx_kernel("CenterCropPad", since=18)
+def make_center_crop_pad(node: OnnxNode) -> Kernel:
+    """The kernel of CenterCropPad: the middle of what is too large, zeros around what is too small."""
+    axes = node.attr("axes")
+
+    def center_crop_pad(x: Any, shape: Any) -> tuple[Any]:
+        wanted = integers(shape, "shape")
+        along = axes_of(range(x.ndim) if axes is None else axes, x.ndim)
+        if len(along) != len(wanted):
+            raise InvalidArgumentError(f"shape {wanted} does not fit axes {list(along)}")
+        dims, taken, put = list(x.shape), [slice(None)] * x.ndim, [slice(None)] * x.ndim
+        for axis, size in zip(along, wanted, strict=True):
+            spare = size - x.shape[axis]
+            dims[axis] = size
+            if spare < 0:
+                taken[axis] = slice(-spare // 2, -spare // 2 + size)
+            else:
+                put[axis] = slice(spare // 2, spare // 2 + x.shape[axis])
+        check_shape(dims, x.dtype)
+        result = np.full(dims, b"", object) if x.dtype.kind == "O" else np.zeros(dims, x.dtype)
+        result[tuple(put)] = x[tuple(taken)]
+        return (result,)
+
+    return center_crop_pad
+
+
+@onnx_kernel("TensorScatter", since=24)
+@refusing
+def make_tensor_scatter(node: OnnxNode) -> Kernel:
+    """The kernel of TensorScatter: a cache with some places of each sequence replaced."""
+    axis, mode = node.attr("axis", -2), node.text("mode", "linear")
+    if mode not in ("linear", "circular"):
+        raise InvalidArgumentError(f"mode must be linear or circular, not {mode!r}")
+
+    def tensor_scatter(cache: Any, update: Any, starts: Any = None) -> tuple[Any]:
+        along = axis_of(axis, cache.ndim)
+        places = _cache_places(cache, update, along, starts)
+        size = cache.shape[along]
+        if mode == "circular":
+            places = places % max(size, 1)
+        elif places.size and not 0 <= places.min() <= places.max() < size:
+            raise InvalidArgumentError(f"write_indices lead out of the {size} places of the cache")
+        result = np.array(cache)
+        np.moveaxis(result, along, 1)[np.arange(len(cache))[:, None], places] = np.moveaxis(update, along, 1)
+        return (result,)
+
+    return tensor_scatter
+
+
+def _cache_places(cache: Any, update: Any, axis: int, starts: Any) -> Any:
+    if not axis:
+        raise InvalidArgumentError("axis must not be that of the batch, 0")
+    dims = zip(cache.shape, update.shape, strict=False)
+    fits = all(new <= old if place == axis else new == old for place, (old, new) in enumerate(dims))
+    if cache.ndim != update.ndim or not fits:
+        raise InvalidArgumentError(f"an update of shape {list(update.shape)} does not fit cache {list(cache.shape)}")
+    begin = np.zeros(len(cache), np.int64) if starts is None else as_array(starts)
+    if begin.shape != (len(cache),):
+        raise InvalidArgumentError(f"write_indices must be {len(cache)}, not of shape {list(begin.shape)}")
+    return begin[:, None] + np.arange(update.shape[axis])
