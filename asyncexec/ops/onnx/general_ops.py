@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from asyncexec.ops.onnx import (  # noqa: F401
+    casting,
     comparison,
+    generator,
     indexing,
     math,
     scatter,
