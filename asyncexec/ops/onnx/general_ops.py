@@ -8,6 +8,8 @@ from asyncexec.ops.onnx import (  # noqa: F401
     generator,
     indexing,
     math,
+    ordering,
+    reduction,
     scatter,
     shape,
 )

@@ -42,6 +42,12 @@ _QUICK = {
     "reversesequence": 2,
     "compress": 4,
     "center_crop_pad": 6,
+    "unique": 7,
+    "topk": 6,
+    "argmax": 16,
+    "reduce_log_sum_exp": 9,
+    "reducemax": 6,
+    "reducel2": 9,
 }
 
 

@@ -1,0 +1,161 @@
+"""Reductions: the Reduce family, ArgMax and ArgMin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.kernel import Kernel
+from asyncexec.ops.onnx.common import NARROW_FLOATS, axes_of, axis_of, integers, refusing
+from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
+
+Axes = tuple[int, ...] | None  # none: all
+Reducer = Callable[[Any, Axes, bool], Any]
+
+_add: Final[Callable[..., Any]] = np.add.reduce
+_multiply: Final[Callable[..., Any]] = np.multiply.reduce
+
+
+def _total(x: Any, axes: Axes, keepdims: bool) -> Any:
+    return _add(x, axes, x.dtype, keepdims=keepdims)
+
+
+def _product(x: Any, axes: Axes, keepdims: bool) -> Any:
+    return _multiply(x, axes, x.dtype, keepdims=keepdims)
+
+
+def _mean(x: Any, axes: Axes, keepdims: bool) -> Any:
+    count = x.size if axes is None else math.prod(x.shape[axis] for axis in axes)
+    total = _total(x, axes, keepdims)
+    if x.dtype.kind in "iu":
+        return np.trunc(total / np.float64(count)).astype(x.dtype)
+    return np.divide(total, x.dtype.type(count))
+
+
+def _total_of_absolutes(x: Any, axes: Axes, keepdims: bool) -> Any:
+    return _total(np.absolute(x), axes, keepdims)
+
+
+def _total_of_squares(x: Any, axes: Axes, keepdims: bool) -> Any:
+    return _total(np.square(x), axes, keepdims)
+
+
+def _norm(x: Any, axes: Axes, keepdims: bool) -> Any:
+    return np.sqrt(_total_of_squares(_real(x), axes, keepdims))
+
+
+def _log_of_total(x: Any, axes: Axes, keepdims: bool) -> Any:
+    return np.log(_total(_real(x), axes, keepdims))
+
+
+def _log_of_total_of_exponentials(x: Any, axes: Axes, keepdims: bool) -> Any:
+    x = _real(x)
+    largest = np.maximum.reduce(x, axes, keepdims=True, initial=-np.inf)
+    shift = np.where(np.isfinite(largest), largest, x.dtype.type(0))
+    result = np.log(_total(np.exp(x - shift), axes, True)) + shift
+    return result if keepdims else np.squeeze(result, tuple(range(x.ndim)) if axes is None else axes)
+
+
+def _real(x: Any) -> Any:
+    return x.astype(np.float64) if x.dtype.kind in "iu" else x
+
+
+def _largest(x: Any, axes: Axes, keepdims: bool) -> Any:
+    return _extreme(np.maximum, x, axes, keepdims, is_largest=True)
+
+
+def _smallest(x: Any, axes: Axes, keepdims: bool) -> Any:
+    return _extreme(np.minimum, x, axes, keepdims, is_largest=False)
+
+
+def _extreme(ufunc: np.ufunc, x: Any, axes: Axes, keepdims: bool, *, is_largest: bool) -> Any:
+    if x.size:
+        return ufunc.reduce(x, axes, keepdims=keepdims)
+    if x.dtype.kind in "iu":
+        limits = np.iinfo(x.dtype)
+        initial: Any = limits.min if is_largest else limits.max
+    elif x.dtype.kind == "b":
+        initial = not is_largest
+    else:
+        initial = -np.inf if is_largest else np.inf
+    shape = np.empty(x.shape, np.bool_).any(axes, keepdims=keepdims).shape
+    return np.full(shape, initial, x.dtype)
+
+
+_REDUCERS: Final[dict[str, Reducer]] = {
+    "ReduceSum": _total,
+    "ReduceProd": _product,
+    "ReduceMean": _mean,
+    "ReduceMax": _largest,
+    "ReduceMin": _smallest,
+    "ReduceL1": _total_of_absolutes,
+    "ReduceL2": _norm,
+    "ReduceSumSquare": _total_of_squares,
+    "ReduceLogSum": _log_of_total,
+    "ReduceLogSumExp": _log_of_total_of_exponentials,
+}
+_EXACT_IN_HALVES: Final = frozenset({"ReduceMax", "ReduceMin"})
+
+
+def _reducer(op_type: str) -> Reducer:
+    """The function of *op_type* in the dtype of its input; sums of halves are computed in float32."""
+    function = _REDUCERS[op_type]
+    if op_type in _EXACT_IN_HALVES:
+        return function
+
+    def reduce(x: Any, axes: Axes, keepdims: bool) -> Any:
+        if x.dtype.name in NARROW_FLOATS:
+            return function(x.astype(np.float32), axes, keepdims).astype(x.dtype)
+        return function(x, axes, keepdims).astype(x.dtype, copy=False)
+
+    return reduce
+
+
+@refusing
+def make_reduction(node: OnnxNode) -> Kernel:
+    """The kernel of a reduction whose axes are an input; none of them means all, or, if told so, none."""
+    function, keepdims = _reducer(node.op_type), bool(node.attr("keepdims", 1))
+    of_none = () if node.attr("noop_with_empty_axes", 0) else None
+
+    def reduce(x: Any, axes: Any = None) -> tuple[Any]:
+        if axes is None or not np.size(axes):
+            return (function(x, of_none, keepdims),)
+        return (function(x, axes_of(integers(np.atleast_1d(axes), "axes"), x.ndim), keepdims),)
+
+    return reduce
+
+
+@refusing
+def make_reduction_by_attr(node: OnnxNode) -> Kernel:
+    """The kernel of a reduction whose axes are an attribute."""
+    function, keepdims, axes = _reducer(node.op_type), bool(node.attr("keepdims", 1)), node.attr("axes")
+    return lambda x: (function(x, axes_of(axes, x.ndim) if axes else None, keepdims),)
+
+
+for _op in _REDUCERS:
+    onnx_kernel(_op, since=13 if _op == "ReduceSum" else 18)(make_reduction)
+    onnx_kernel(_op)(make_reduction_by_attr)
+
+
+@onnx_kernel("ArgMax", "ArgMin")
+@refusing
+def make_arg_extreme(node: OnnxNode) -> Kernel:
+    """The kernel of ArgMax and ArgMin: where the first, or last, of the extreme elements is."""
+    find = np.argmax if node.op_type == "ArgMax" else np.argmin
+    axis, keepdims = node.attr("axis", 0), bool(node.attr("keepdims", 1))
+    from_end = node.attr("select_last_index", 0)
+
+    def arg_extreme(x: Any) -> tuple[Any]:
+        along = axis_of(axis, x.ndim)
+        if not x.shape[along]:
+            raise InvalidArgumentError(f"axis {axis} of shape {list(x.shape)} has no elements")
+        if not from_end:
+            return (find(x, along, keepdims=keepdims).astype(np.int64, copy=False),)
+        place = find(np.flip(x, along), along, keepdims=keepdims)
+        return ((x.shape[along] - 1 - place).astype(np.int64, copy=False),)
+
+    return arg_extreme
