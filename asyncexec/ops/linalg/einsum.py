@@ -46,7 +46,7 @@ def einsum(construction: OpKernelConstruction) -> Kernel:
         if plan is None:
             if len(plans) >= _MAX_PLANS:
                 plans.clear()
-            plan = plans[shapes] = _make_plan(equation, shapes, work)
+            plan = plans[shapes] = make_plan(equation, shapes, work)
         return plan(*inputs)
 
     if work == dtype:
@@ -54,7 +54,8 @@ def einsum(construction: OpKernelConstruction) -> Kernel:
     return lambda *inputs: kernel(*[value.astype(work) for value in inputs]).astype(dtype)
 
 
-def _make_plan(equation: Equation, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> Kernel:
+def make_plan(equation: Equation, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> Kernel:
+    """The contraction for inputs of *shapes*, which compute in *dtype*."""
     parts = [split_shape(equation, index, shape) for index, shape in enumerate(shapes)]
     sizes = {label: size or 0 for label, size in label_sizes(equation, parts).items()}
     ellipses = [tuple(size or 0 for size in dotted) for _, dotted in parts]

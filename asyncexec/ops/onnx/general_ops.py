@@ -7,9 +7,12 @@ from asyncexec.ops.onnx import (  # noqa: F401
     comparison,
     generator,
     indexing,
+    linalg,
     math,
     ordering,
+    random,
     reduction,
     scatter,
     shape,
+    signal,
 )

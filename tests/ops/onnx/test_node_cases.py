@@ -48,6 +48,13 @@ _QUICK = {
     "reduce_log_sum_exp": 9,
     "reducemax": 6,
     "reducel2": 9,
+    "gemm": 11,
+    "det": 2,
+    "dft": 10,
+    "stft": 2,
+    "hannwindow": 2,
+    "melweightmatrix": 1,
+    "bernoulli": 3,
 }
 
 
