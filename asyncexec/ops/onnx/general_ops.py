@@ -6,6 +6,7 @@ from asyncexec.ops.onnx import (  # noqa: F401
     casting,
     comparison,
     generator,
+    image_decoder,
     indexing,
     linalg,
     math,
@@ -15,4 +16,6 @@ from asyncexec.ops.onnx import (  # noqa: F401
     scatter,
     shape,
     signal,
+    strings,
+    tfidf,
 )

@@ -50,7 +50,7 @@ register_op(
 register_op("StaticRegexFullMatch", "input: string -> output: bool", "pattern: string", shape=unchanged)
 
 
-def _compiler() -> Compile:
+def compiler() -> Compile:
     """What compiles a pattern, with RE2's default options; MissingExtraError where RE2 is not installed."""
     re2 = require("re2", extra="ops")
     options = re2.Options()
@@ -136,7 +136,8 @@ def _character_length(text: bytes, place: int) -> int:
     return length
 
 
-def _matcher(pattern: Pattern) -> Kernel:
+def matcher(pattern: Pattern) -> Kernel:
+    """The kernel that tells of each string whether the pattern matches all of it."""
     return elementwise_to(np.dtype(np.bool_), lambda text: pattern.fullmatch(text) is not None)
 
 
@@ -144,7 +145,7 @@ def _matcher(pattern: Pattern) -> Kernel:
 def regex_replace(construction: OpKernelConstruction) -> Kernel:
     """Every match, or the first, replaced."""
     is_global = construction.attr("replace_global")
-    compile_pattern = _compiler()
+    compile_pattern = compiler()
 
     def kernel(value: Any, pattern: Any, rewrite: Any) -> Any:
         compiled = compile_pattern(scalar_string(pattern, "Pattern"))
@@ -156,18 +157,18 @@ def regex_replace(construction: OpKernelConstruction) -> Kernel:
 @register_kernel("StaticRegexReplace", kind=KernelKind.EXPENSIVE)
 def static_regex_replace(construction: OpKernelConstruction) -> Kernel:
     """Every match, or the first, replaced; the pattern is an attr."""
-    pattern = _compiler()(construction.attr("pattern"))
+    pattern = compiler()(construction.attr("pattern"))
     return elementwise(_replacer(pattern, construction.attr("rewrite"), construction.attr("replace_global")))
 
 
 @register_kernel("RegexFullMatch", kind=KernelKind.EXPENSIVE)
 def regex_full_match(construction: OpKernelConstruction) -> Kernel:
     """Whether the pattern matches all of each string."""
-    compile_pattern = _compiler()
-    return lambda value, pattern: _matcher(compile_pattern(scalar_string(pattern, "Pattern")))(value)
+    compile_pattern = compiler()
+    return lambda value, pattern: matcher(compile_pattern(scalar_string(pattern, "Pattern")))(value)
 
 
 @register_kernel("StaticRegexFullMatch", kind=KernelKind.EXPENSIVE)
 def static_regex_full_match(construction: OpKernelConstruction) -> Kernel:
     """Whether the pattern, an attr, matches all of each string."""
-    return _matcher(_compiler()(construction.attr("pattern")))
+    return matcher(compiler()(construction.attr("pattern")))

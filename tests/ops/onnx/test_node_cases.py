@@ -55,6 +55,10 @@ _QUICK = {
     "hannwindow": 2,
     "melweightmatrix": 1,
     "bernoulli": 3,
+    "stringnormalizer": 6,
+    "string_split": 6,
+    "regex_full_match": 3,
+    "tfidfvectorizer": 7,
 }
 
 
