@@ -44,7 +44,8 @@ def sliced(
         raise InvalidArgumentError("a step of 0 leads nowhere")
     index = [slice(None)] * x.ndim
     for axis, start, end, step in zip(axes_of(axes, x.ndim), starts, ends, steps, strict=True):
-        index[axis] = slice(start, end, step)
+        # Backwards from before the first element is from the first one, where Python gives nothing.
+        index[axis] = slice(0 if step < 0 and start < -x.shape[axis] else start, end, step)
     return x[tuple(index)]
 
 

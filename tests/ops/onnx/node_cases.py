@@ -6,6 +6,7 @@ and why.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import sys
@@ -26,25 +27,25 @@ from asyncexec.ops.onnx.onnx_kernels import OnnxNode, find_onnx_kernel
 for _module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
     importlib.import_module(_module.name)
 
-_CASES = "onnx.backend.test.case.node"
-
 
 class NoKernelError(Exception):
     """An op of the case has no kernel, or nodes that only an importer can run."""
 
 
-def all_cases() -> list[Any]:
-    """Every node case; the library computes them on the first call, which takes seconds."""
-    with warnings.catch_warnings(action="ignore"):
-        return list(case_modules.collect_testcases(None))
-
-
+@functools.cache
 def cases_in(module: str) -> list[Any]:
-    """The node cases that one module of the library has, and no others."""
+    """The node cases that one module of the library makes when it is imported."""
     before = len(case_modules._NodeTestCases)
     with warnings.catch_warnings(action="ignore"):
-        importlib.import_module(f"{_CASES}.{module}")
+        importlib.import_module(f"{case_modules.__name__}.{module}")
     return list(case_modules._NodeTestCases[before:])
+
+
+def all_cases() -> list[Any]:
+    """Every node case; the library takes seconds to make them."""
+    prefix = f"{case_modules.__name__}."
+    modules = [module.name.removeprefix(prefix) for module in pkgutil.walk_packages(case_modules.__path__, prefix)]
+    return [case for module in modules for case in cases_in(module)]
 
 
 def ops_of(model: onnx.ModelProto) -> list[str]:

@@ -36,6 +36,13 @@ def test_bounds_of_slice_pads_and_limits_were_attributes() -> None:
     assert run_op("TopK", X[0], opset=9, k=1, outputs=2)[1].tolist() == [2]
 
 
+def test_backwards_from_before_the_first_element_is_from_the_first() -> None:
+    def backwards(start: int, end: int) -> Any:
+        return run_op("Slice", X[1], *(np.array([number], np.int64) for number in (start, end, 0, -1))).tolist()
+
+    assert (backwards(-9, -9), backwards(9, -9), backwards(-9, 0), backwards(-3, -9)) == ([3], [5, 4, 3], [], [3])
+
+
 def test_all_axes_or_none_are_reduced_without_axes() -> None:
     assert run_op("ReduceSumSquare", X, keepdims=0) == 55
     assert run_op("ReduceSumSquare", X, noop_with_empty_axes=1).tolist() == [[0, 1, 4], [9, 16, 25]]
