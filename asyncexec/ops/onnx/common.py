@@ -14,7 +14,6 @@ from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.array.array_common import boxed, check_memory
 from asyncexec.ops.onnx.onnx_kernels import OnnxKernelFactory, OnnxNode
 
-NARROW_FLOATS: Final = frozenset({"float16", "bfloat16"})
 _REFUSALS: Final = (ValueError, TypeError, IndexError, MemoryError, np.linalg.LinAlgError)
 
 
@@ -78,7 +77,12 @@ def of_two(function: Callable[[Any, Any], Any]) -> OnnxKernelFactory:
 
 def as_array(value: Any) -> Any:
     """*value*, which may be a single string, as something with a shape."""
-    return value if isinstance(value, (np.ndarray, np.generic)) else boxed(value)
+    return boxed(value) if isinstance(value, bytes) else value
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether *dtype* is float16 or bfloat16, whose values are computed in float32."""
+    return dtype.itemsize == 2 and dtype.kind in "fV"
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -105,7 +109,7 @@ def integer(value: Any, what: str) -> int:
 
 def integers(value: Any, what: str) -> list[int]:
     """The numbers in a vector."""
-    if np.ndim(value) != 1 or value.dtype.kind not in "iu":
+    if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "iu":
         raise InvalidArgumentError(f"{what} must be a vector of integers, not {described(value)}")
     found: list[int] = value.tolist()
     return found
@@ -122,7 +126,7 @@ def in_single(function: Callable[..., Any]) -> Callable[..., Any]:
     """*function*, for halves computed in float32, with the dtype of the first argument."""
 
     def computed(x: Any, *others: Any) -> Any:
-        if x.dtype.name in NARROW_FLOATS:
+        if is_half(x.dtype):
             wide = [other.astype(np.float32) for other in others]
             return function(x.astype(np.float32), *wide).astype(x.dtype)
         return function(x, *others)

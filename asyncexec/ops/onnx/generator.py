@@ -11,13 +11,13 @@ import numpy as np
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import (
-    NARROW_FLOATS,
     as_array,
     axes_of,
     axis_of,
     check_shape,
     integer,
     integers,
+    is_half,
     refusing,
 )
 from asyncexec.ops.onnx.onnx_dtypes import numpy_dtype
@@ -72,14 +72,15 @@ def make_range(node: OnnxNode) -> Kernel:
         raise InvalidArgumentError(f"stash_type must be float32 or float64, not {stash.name}")
 
     def make(start: Any, limit: Any, delta: Any) -> tuple[Any]:
+        if not start.size == limit.size == delta.size == 1:
+            raise InvalidArgumentError("start, limit and delta must be scalars")
         dtype = start.dtype
-        start, limit, delta = (np.asarray(value).reshape(()) for value in (start, limit, delta))
-        if dtype.name in NARROW_FLOATS:
+        if is_half(dtype):
             start, limit, delta = (value.astype(stash) for value in (start, limit, delta))
         count = steps_to(start.item(), limit.item(), delta.item())
         check_shape([count], dtype)
-        work = start.dtype
-        return ((start + np.arange(count).astype(work) * delta).astype(dtype, copy=False),)
+        numbers = np.arange(count).astype(start.dtype, copy=False)
+        return ((start + numbers * delta).astype(dtype, copy=False),)
 
     return make
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import as_array, axes_of, axis_of, check_shape, integer, integers, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
+
+_ALL: Final = slice(None)
+_MANY: Final = 2**26  # elements; fewer cannot be too many
 
 
 @onnx_kernel("Slice", since=10)
@@ -42,8 +45,10 @@ def sliced(
         raise InvalidArgumentError("starts, ends, axes and steps must be of one length")
     if 0 in steps:
         raise InvalidArgumentError("a step of 0 leads nowhere")
-    index = [slice(None)] * x.ndim
-    for axis, start, end, step in zip(axes_of(axes, x.ndim), starts, ends, steps, strict=True):
+    index, rank = [_ALL] * x.ndim, x.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        if not -rank <= axis < rank or index[axis] is not _ALL:
+            raise InvalidArgumentError(f"axes {list(axes)} do not fit shape {list(x.shape)}")
         # Backwards from before the first element is from the first one, where Python gives nothing.
         index[axis] = slice(0 if step < 0 and start < -x.shape[axis] else start, end, step)
     return x[tuple(index)]
@@ -57,7 +62,8 @@ def make_gather(node: OnnxNode) -> Kernel:
 
     def gather(x: Any, indices: Any) -> tuple[Any]:
         along = axis_of(axis, x.ndim)
-        check_shape((*x.shape[:along], *indices.shape, *x.shape[along + 1 :]), x.dtype)
+        if x.size * indices.size > _MANY:
+            check_shape((*x.shape[:along], *indices.shape, *x.shape[along + 1 :]), x.dtype)
         return (x.take(indices, along),)
 
     return gather
@@ -83,9 +89,14 @@ def element_index(shape: Sequence[int], indices: Any, axis: int) -> tuple[Any, .
     pairs = enumerate(zip(indices.shape, shape, strict=True))
     if any(given > dim for place, (given, dim) in pairs if place != axis):
         raise InvalidArgumentError(f"indices of shape {list(indices.shape)} are larger than shape {list(shape)}")
-    index: list[Any] = list(np.ogrid[tuple(slice(size) for size in indices.shape)])
+    index = places_in(indices.shape)
     index[axis] = indices
     return tuple(index)
+
+
+def places_in(shape: Sequence[int]) -> list[Any]:
+    """For each axis the places along it, in a shape that broadcasts to *shape*."""
+    return [np.arange(size).reshape(size, *(1,) * (len(shape) - 1 - axis)) for axis, size in enumerate(shape)]
 
 
 @onnx_kernel("GatherND", since=11)
@@ -106,10 +117,8 @@ def point_index(x: Any, indices: Any, batch_dims: int = 0) -> tuple[Any, ...]:
     """What indexes *x* at the points in the last axis of *indices*."""
     if not indices.ndim or not 1 <= indices.shape[-1] <= x.ndim - batch_dims:
         raise InvalidArgumentError(f"indices of shape {list(indices.shape)} hold no places in shape {list(x.shape)}")
-    grid = np.ogrid[tuple(slice(size) for size in indices.shape[:batch_dims])] if batch_dims else ()
-    rest = indices.ndim - 1 - batch_dims
-    batches = [part.reshape(part.shape + (1,) * rest) for part in grid]
-    return (*batches, *np.moveaxis(indices, -1, 0))
+    batches = places_in(indices.shape[:-1])[:batch_dims] if batch_dims else ()
+    return (*batches, *[indices[..., place] for place in range(indices.shape[-1])])
 
 
 @onnx_kernel("Compress", since=9)

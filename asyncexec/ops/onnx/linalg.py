@@ -13,7 +13,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.linalg.einsum import make_plan
 from asyncexec.ops.linalg.einsum_equation import parse_equation
-from asyncexec.ops.onnx.common import NARROW_FLOATS, check_shape, in_single, of_one, of_two, refused, refusing
+from asyncexec.ops.onnx.common import check_shape, in_single, is_half, of_one, of_two, refused, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 _MAX_PLANS: Final = 64
@@ -24,7 +24,7 @@ def product(a: Any, b: Any) -> Any:
     """``a @ b`` in their own dtype."""
     if a.dtype != b.dtype:
         raise InvalidArgumentError(f"A is {a.dtype.name}, but B is {b.dtype.name}")
-    if a.dtype.name in NARROW_FLOATS:
+    if is_half(a.dtype):
         return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
     return np.matmul(a, b)
 
@@ -46,19 +46,10 @@ def make_gemm(node: OnnxNode) -> Kernel:
         if alpha != 1:
             result = _scaled(result, alpha)
         if c is not None and beta != 0:
-            check_sum(result, c)
-            result = np.add(result, c if beta == 1 else _scaled(c, beta))
+            np.add(result, c if beta == 1 else _scaled(c, beta), out=result)
         return (result,)
 
     return gemm
-
-
-def check_sum(result: Any, c: Any) -> None:
-    """InvalidArgumentError unless *c* broadcasts to the shape of *result*."""
-    if c.dtype != result.dtype or np.broadcast_shapes(result.shape, c.shape) != result.shape:
-        raise InvalidArgumentError(
-            f"C is {c.dtype.name}{list(c.shape)}, which does not broadcast to {result.dtype.name}{list(result.shape)}"
-        )
 
 
 def _scaled(x: Any, factor: float) -> Any:

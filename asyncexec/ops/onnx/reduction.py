@@ -10,7 +10,7 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.onnx.common import NARROW_FLOATS, axes_of, axis_of, integers, refusing
+from asyncexec.ops.onnx.common import axes_of, axis_of, integers, is_half, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 Axes = tuple[int, ...] | None  # none: all
@@ -108,7 +108,7 @@ def _reducer(op_type: str) -> Reducer:
         return function
 
     def reduce(x: Any, axes: Axes, keepdims: bool) -> Any:
-        if x.dtype.name in NARROW_FLOATS:
+        if is_half(x.dtype):
             return function(x.astype(np.float32), axes, keepdims).astype(x.dtype)
         return function(x, axes, keepdims).astype(x.dtype, copy=False)
 
@@ -145,7 +145,7 @@ for _op in _REDUCERS:
 @refusing
 def make_arg_extreme(node: OnnxNode) -> Kernel:
     """The kernel of ArgMax and ArgMin: where the first, or last, of the extreme elements is."""
-    find = np.argmax if node.op_type == "ArgMax" else np.argmin
+    find: Any = np.ndarray.argmax if node.op_type == "ArgMax" else np.ndarray.argmin
     axis, keepdims = node.attr("axis", 0), bool(node.attr("keepdims", 1))
     from_end = node.attr("select_last_index", 0)
 
@@ -154,8 +154,8 @@ def make_arg_extreme(node: OnnxNode) -> Kernel:
         if not x.shape[along]:
             raise InvalidArgumentError(f"axis {axis} of shape {list(x.shape)} has no elements")
         if not from_end:
-            return (find(x, along, keepdims=keepdims).astype(np.int64, copy=False),)
+            return (find(x, along, keepdims=keepdims),)
         place = find(np.flip(x, along), along, keepdims=keepdims)
-        return ((x.shape[along] - 1 - place).astype(np.int64, copy=False),)
+        return (x.shape[along] - 1 - place,)
 
     return arg_extreme

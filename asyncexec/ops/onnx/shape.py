@@ -39,31 +39,32 @@ def make_reshape(node: OnnxNode) -> Kernel:
     copies_zero = not node.attr("allowzero", 0)
 
     def reshape(x: Any, shape: Any) -> tuple[Any]:
-        x = as_array(x)
-        return (x.reshape(reshaped(x.shape, integers(shape, "shape"), copies_zero)),)
+        x, wanted = as_array(x), integers(shape, "shape")
+        dims = wanted
+        if 0 in wanted:
+            dims = with_copied_sizes(x.shape, wanted) if copies_zero else without_open_size(wanted)
+        if min(dims, default=0) < -1:
+            raise InvalidArgumentError(f"shape {wanted} has a negative size")
+        try:
+            return (x.reshape(dims),)
+        except ValueError as error:
+            raise InvalidArgumentError(f"an input of shape {list(x.shape)} cannot have shape {wanted}") from error
 
     return reshape
 
 
-def reshaped(shape: Sequence[int], wanted: list[int], copies_zero: bool) -> list[int]:
-    """The sizes that *wanted* stands for, for an input of *shape*."""
-    dims = list(wanted)
-    for place, dim in enumerate(wanted):
-        if dim == 0 and copies_zero:
-            if place >= len(shape):
-                raise InvalidArgumentError(f"shape {wanted} copies size {place}, but the input has shape {list(shape)}")
-            dims[place] = shape[place]
-        elif dim < -1:
-            raise InvalidArgumentError(f"shape {wanted} has a negative size")
-    total = math.prod(shape)
-    if -1 in dims:
-        known = math.prod(dim for dim in dims if dim != -1)
-        if dims.count(-1) > 1 or (not copies_zero and 0 in wanted):
-            raise InvalidArgumentError(f"shape {wanted} leaves more than one size open")
-        dims[dims.index(-1)] = total // known if known else 0
-    if math.prod(dims) != total:
-        raise InvalidArgumentError(f"an input of shape {list(shape)} cannot have shape {wanted}")
-    return dims
+def with_copied_sizes(shape: Sequence[int], wanted: list[int]) -> list[int]:
+    """*wanted* with each 0 replaced by the size that *shape* has there."""
+    if any(dim == 0 for dim in wanted[len(shape) :]):
+        raise InvalidArgumentError(f"shape {wanted} copies a size that the input of shape {list(shape)} does not have")
+    return [dim or shape[place] for place, dim in enumerate(wanted)]
+
+
+def without_open_size(wanted: list[int]) -> list[int]:
+    """*wanted*, which has a 0, so that an open size could be any."""
+    if -1 in wanted:
+        raise InvalidArgumentError(f"shape {wanted} leaves a size open beside a size of 0")
+    return wanted
 
 
 @onnx_kernel("Flatten")
@@ -86,10 +87,10 @@ def squeezed(x: Any, axes: Sequence[int] | None) -> Any:
     x = as_array(x)
     if axes is None:
         return x.reshape([dim for dim in x.shape if dim != 1])
-    gone = axes_of(axes, x.ndim)
-    if any(x.shape[axis] != 1 for axis in gone):
-        raise InvalidArgumentError(f"axes {list(axes)} of shape {list(x.shape)} are not all of size 1")
-    return x.reshape([dim for axis, dim in enumerate(x.shape) if axis not in gone])
+    try:
+        return x.squeeze(tuple(axes))
+    except ValueError as error:
+        raise InvalidArgumentError(f"axes {list(axes)} of shape {list(x.shape)} are not all of size 1") from error
 
 
 def unsqueezed(x: Any, axes: Sequence[int] | None) -> Any:
@@ -97,9 +98,10 @@ def unsqueezed(x: Any, axes: Sequence[int] | None) -> Any:
     x = as_array(x)
     if axes is None:
         raise InvalidArgumentError("Unsqueeze needs axes")
-    new = axes_of(axes, x.ndim + len(axes))
-    sizes = iter(x.shape)
-    return x.reshape([1 if axis in new else next(sizes) for axis in range(x.ndim + len(axes))])
+    dims = list(x.shape)
+    for axis in sorted(axes_of(axes, x.ndim + len(axes))):
+        dims.insert(axis, 1)
+    return x.reshape(dims)
 
 
 def _by_axes(function: Callable[[Any, Sequence[int] | None], Any]) -> tuple[Callable[[OnnxNode], Kernel], ...]:
