@@ -14,7 +14,7 @@ import numpy as np
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.onnx.common import as_array
+from asyncexec.ops.onnx.common import as_array, refusing
 from asyncexec.ops.onnx.onnx_dtypes import SATURATING, bit_width, numpy_dtype
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 from asyncexec.ops.string.string_elements import as_strings
@@ -26,6 +26,7 @@ _SPECIAL: Final = {b"+inf": np.inf, b"inf": np.inf, b"-inf": -np.inf, b"nan": np
 
 
 @onnx_kernel("Cast", since=6)
+@refusing
 def make_cast(node: OnnxNode) -> Kernel:
     """The kernel of Cast."""
     cast = caster(numpy_dtype(node.attr("to")), *_float8_rules(node))
@@ -33,6 +34,7 @@ def make_cast(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("CastLike", since=15)
+@refusing
 def make_cast_like(node: OnnxNode) -> Kernel:
     """The kernel of CastLike: to the dtype of the second input."""
     casters: dict[np.dtype[Any], Caster] = {}
@@ -172,6 +174,7 @@ def to_strings(x: Any) -> Any:
 
 
 @onnx_kernel("BitCast", since=26)
+@refusing
 def make_bit_cast(node: OnnxNode) -> Kernel:
     """The kernel of BitCast: the same bits as another dtype of the same width."""
     target = numpy_dtype(node.attr("to"))

@@ -14,7 +14,8 @@ from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.array.array_common import boxed, check_memory
 from asyncexec.ops.onnx.onnx_kernels import OnnxKernelFactory, OnnxNode
 
-_REFUSALS: Final = (ValueError, TypeError, IndexError, MemoryError, np.linalg.LinAlgError)
+# An AttributeError: a single string, which is bytes, came where numbers were due.
+_REFUSALS: Final = (ValueError, TypeError, IndexError, AttributeError, OverflowError, MemoryError)
 
 
 def refused(error: Exception, inputs: Iterable[Any]) -> Exception:

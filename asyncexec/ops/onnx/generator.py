@@ -48,6 +48,7 @@ def constant_value(node: OnnxNode) -> Any:
 
 
 @onnx_kernel("ConstantOfShape", since=9)
+@refusing
 def make_constant_of_shape(node: OnnxNode) -> Kernel:
     """The kernel of ConstantOfShape: one value everywhere, 0 in float32 if none is given."""
     value = as_array(node.attr("value", np.zeros(1, np.float32)))
@@ -65,6 +66,7 @@ def make_constant_of_shape(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("Range", since=11)
+@refusing
 def make_range(node: OnnxNode) -> Kernel:
     """The kernel of Range; halves are computed in float32, or what ``stash_type`` says."""
     stash = numpy_dtype(node.attr("stash_type", 1))
@@ -98,6 +100,7 @@ def steps_to(start: float, limit: float, delta: float) -> int:
 
 
 @onnx_kernel("EyeLike", since=9)
+@refusing
 def make_eye_like(node: OnnxNode) -> Kernel:
     """The kernel of EyeLike: ones on a diagonal, with the shape of the input."""
     given, k = node.attr("dtype"), node.attr("k", 0)

@@ -11,7 +11,7 @@ from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedEr
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.image.image_codec import MAX_SAMPLES
-from asyncexec.ops.onnx.common import described
+from asyncexec.ops.onnx.common import described, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 _FORMATS: Final = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
@@ -19,6 +19,7 @@ _MODES: Final = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 
 
 @onnx_kernel("ImageDecoder", since=20, kind=KernelKind.EXPENSIVE)
+@refusing
 def make_image_decoder(node: OnnxNode) -> Kernel:
     """The kernel of ImageDecoder: the bytes of a file as pixels [height, width, channels]."""
     pixel_format = node.text("pixel_format", "RGB")

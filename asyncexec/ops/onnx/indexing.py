@@ -17,6 +17,7 @@ _MANY: Final = 2**26  # elements; fewer cannot be too many
 
 
 @onnx_kernel("Slice", since=10)
+@refusing
 def make_slice(node: OnnxNode) -> Kernel:
     """The kernel of Slice; bounds beyond an end count as that end."""
 
@@ -29,6 +30,7 @@ def make_slice(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("Slice")
+@refusing
 def make_slice_by_attrs(node: OnnxNode) -> Kernel:
     """The kernel of Slice before 10: the bounds are attributes."""
     starts, ends, axes = node.attr("starts", []), node.attr("ends", []), node.attr("axes")
@@ -122,6 +124,7 @@ def point_index(x: Any, indices: Any, batch_dims: int = 0) -> tuple[Any, ...]:
 
 
 @onnx_kernel("Compress", since=9)
+@refusing
 def make_compress(node: OnnxNode) -> Kernel:
     """The kernel of Compress: the slices along an axis, or the elements, that a condition picks."""
     axis = node.attr("axis")
@@ -138,6 +141,7 @@ def make_compress(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("NonZero", since=9)
+@refusing
 def make_non_zero(node: OnnxNode) -> Kernel:
     """The kernel of NonZero: a column of places for each element that is not zero; none has a place in a scalar."""
 
@@ -171,6 +175,7 @@ def make_reverse_sequence(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("Trilu", since=14)
+@refusing
 def make_trilu(node: OnnxNode) -> Kernel:
     """The kernel of Trilu: the upper or lower triangle of matrices, zeros elsewhere."""
     function = np.triu if node.attr("upper", 1) else np.tril
@@ -188,6 +193,7 @@ def make_trilu(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("CenterCropPad", since=18)
+@refusing
 def make_center_crop_pad(node: OnnxNode) -> Kernel:
     """The kernel of CenterCropPad: the middle of what is too large, zeros around what is too small."""
     axes = node.attr("axes")

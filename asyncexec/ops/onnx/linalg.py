@@ -13,7 +13,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.linalg.einsum import make_plan
 from asyncexec.ops.linalg.einsum_equation import parse_equation
-from asyncexec.ops.onnx.common import check_shape, in_single, is_half, of_one, of_two, refused, refusing
+from asyncexec.ops.onnx.common import check_shape, in_single, is_half, of_one, of_two, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 _MAX_PLANS: Final = 64
@@ -71,6 +71,7 @@ def explicit_equation(equation: str) -> str:
 
 
 @onnx_kernel("Einsum", since=12, kind=KernelKind.EXPENSIVE)
+@refusing
 def make_einsum(node: OnnxNode) -> Kernel:
     """The kernel of Einsum: one product of matrices for two operands, and for more their best order."""
     equation = explicit_equation(node.text("equation"))
@@ -96,15 +97,12 @@ def make_einsum(node: OnnxNode) -> Kernel:
 
 
 def _einsum_of_many(equation: str) -> Kernel:
-    def contract(*values: Any) -> tuple[Any]:
-        try:
-            path, _ = np.einsum_path(equation, *values, optimize="greedy")
-            _check_einsum_size(equation, values)
-            return (np.einsum(equation, *values, optimize=path),)
-        except (ValueError, TypeError) as error:
-            raise refused(error, values) from error
+    def contract(*values: Any) -> Any:
+        path, _ = np.einsum_path(equation, *values, optimize="greedy")
+        _check_einsum_size(equation, values)
+        return np.einsum(equation, *values, optimize=path)
 
-    computed = in_single(lambda *values: contract(*values)[0])
+    computed = in_single(contract)
     return lambda *values: (computed(*values),)
 
 

@@ -100,11 +100,13 @@ def _folded(ufunc: np.ufunc) -> Callable[[OnnxNode], Kernel]:
     """The factory of a kernel of any number of inputs that combines them one after the other."""
 
     def make(node: OnnxNode) -> Kernel:
-        if len(node.inputs) == 2:
-            return of_two(ufunc)(node)
+        return of_two(ufunc)(node) if len(node.inputs) == 2 else of_many(node)
+
+    @refusing
+    def of_many(node: OnnxNode) -> Kernel:
         return lambda *inputs: (functools.reduce(ufunc, inputs),)
 
-    return refusing(make)
+    return make
 
 
 onnx_kernel("Max")(_folded(np.maximum))

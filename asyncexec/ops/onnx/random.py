@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +11,6 @@ from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import check_shape, refusing
 from asyncexec.ops.onnx.onnx_dtypes import numpy_dtype
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
-
-# These give something else in each run: nodes of them are neither folded nor merged.
-RANDOM_OPS: Final = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 
 
 def generator_of(node: OnnxNode) -> np.random.Generator:
@@ -35,6 +30,7 @@ def _sample(node: OnnxNode, generator: np.random.Generator, shape: Any, dtype: n
 
 
 @onnx_kernel("RandomNormal", "RandomUniform")
+@refusing
 def make_random(node: OnnxNode) -> Kernel:
     """The kernel of RandomNormal and RandomUniform, whose shape is an attribute."""
     generator, dtype, shape = generator_of(node), numpy_dtype(node.attr("dtype", 1)), node.attr("shape", [])
@@ -42,6 +38,7 @@ def make_random(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("RandomNormalLike", "RandomUniformLike")
+@refusing
 def make_random_like(node: OnnxNode) -> Kernel:
     """The kernel of RandomNormalLike and RandomUniformLike, whose shape is that of the input."""
     generator, number = generator_of(node), node.attr("dtype")
@@ -50,6 +47,7 @@ def make_random_like(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("Bernoulli", since=15)
+@refusing
 def make_bernoulli(node: OnnxNode) -> Kernel:
     """The kernel of Bernoulli: 1 with the probability that the input tells, else 0."""
     generator, number = generator_of(node), node.attr("dtype")

@@ -21,6 +21,7 @@ def make_identity(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("Shape")
+@refusing
 def make_shape(node: OnnxNode) -> Kernel:
     """The kernel of Shape: the sizes, from axis ``start`` to before axis ``end``."""
     part = slice(node.attr("start", 0), node.attr("end"))
@@ -28,12 +29,14 @@ def make_shape(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("Size")
+@refusing
 def make_size(node: OnnxNode) -> Kernel:
     """The kernel of Size: how many elements there are."""
     return lambda x: (np.int64(as_array(x).size),)
 
 
 @onnx_kernel("Reshape", since=5)
+@refusing
 def make_reshape(node: OnnxNode) -> Kernel:
     """The kernel of Reshape; a 0 copies the size that is there unless ``allowzero``."""
     copies_zero = not node.attr("allowzero", 0)
@@ -68,6 +71,7 @@ def without_open_size(wanted: list[int]) -> list[int]:
 
 
 @onnx_kernel("Flatten")
+@refusing
 def make_flatten(node: OnnxNode) -> Kernel:
     """The kernel of Flatten: a matrix with the axes before ``axis`` as rows."""
     axis = node.attr("axis", 1)
@@ -108,7 +112,7 @@ def _by_axes(function: Callable[[Any, Sequence[int] | None], Any]) -> tuple[Call
     """Factories of kernels whose axes are an input, and an attribute."""
 
     def by_input(node: OnnxNode) -> Kernel:
-        return lambda x, axes=None: (function(x, None if axes is None else np.atleast_1d(axes).tolist()),)
+        return lambda x, axes=None: (function(x, None if axes is None else integers(np.atleast_1d(axes), "axes")),)
 
     def by_attr(node: OnnxNode) -> Kernel:
         axes = node.attr("axes")
@@ -124,6 +128,7 @@ for _op, _function in {"Squeeze": squeezed, "Unsqueeze": unsqueezed}.items():
 
 
 @onnx_kernel("Transpose")
+@refusing
 def make_transpose(node: OnnxNode) -> Kernel:
     """The kernel of Transpose: axes in another order, backwards if none is given."""
     perm = node.attr("perm")
@@ -140,6 +145,7 @@ def make_transpose(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("Expand", since=8)
+@refusing
 def make_expand(node: OnnxNode) -> Kernel:
     """The kernel of Expand: broadcast to a shape, to which the input's own sizes broadcast as well."""
 
@@ -171,6 +177,7 @@ def broadcast_copy(x: Any, dims: Sequence[int]) -> Any:
 
 
 @onnx_kernel("Tile", since=6)
+@refusing
 def make_tile(node: OnnxNode) -> Kernel:
     """The kernel of Tile: the tensor repeated along each axis."""
 
@@ -197,6 +204,7 @@ def _block_order(mode: str) -> tuple[int, ...]:
 
 
 @onnx_kernel("DepthToSpace")
+@refusing
 def make_depth_to_space(node: OnnxNode) -> Kernel:
     """The kernel of DepthToSpace: blocks of the depth spread over height and width."""
     size, mode = _blocksize(node), node.text("mode", "DCR")
@@ -215,6 +223,7 @@ def make_depth_to_space(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("SpaceToDepth")
+@refusing
 def make_space_to_depth(node: OnnxNode) -> Kernel:
     """The kernel of SpaceToDepth: blocks of height and width stacked in the depth."""
     size, mode = _blocksize(node), node.text("mode", "DCR")
@@ -264,10 +273,13 @@ def _split_at(x: Any, axis: int, sizes: Sequence[int]) -> tuple[Any, ...]:
 
 
 @onnx_kernel("Split", since=2)
+@refusing
 def make_split(node: OnnxNode) -> Kernel:
     """The kernel of Split: by sizes, or into parts of one size, of which the last may be smaller from 18 on."""
     axis, count = node.attr("axis", 0), node.attr("num_outputs", node.num_outputs)
     sizes = node.attr("split")
+    if count != node.num_outputs:
+        raise InvalidArgumentError(f"num_outputs is {count}, but there are {node.num_outputs}")
 
     def split(x: Any, given: Any = None) -> tuple[Any, ...]:
         along = axis_of(axis, x.ndim)

@@ -137,6 +137,7 @@ onnx_kernel("BlackmanWindow", since=17)(
 
 
 @onnx_kernel("MelWeightMatrix", since=17)
+@refusing
 def make_mel_weight_matrix(node: OnnxNode) -> Kernel:
     """The kernel of MelWeightMatrix: how much of each frequency is in each band of the mel scale."""
     dtype = numpy_dtype(node.attr("output_datatype", 1))

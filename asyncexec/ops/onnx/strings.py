@@ -9,7 +9,7 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.onnx.common import as_array, check_shape, of_two
+from asyncexec.ops.onnx.common import as_array, check_shape, of_two, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 from asyncexec.ops.string.string_elements import as_strings, flat_strings
 from asyncexec.ops.string.string_regex import compiler, matcher
@@ -30,6 +30,7 @@ onnx_kernel("StringConcat", since=20)(of_two(lambda x, y: _joined(as_array(x), a
 
 
 @onnx_kernel("StringSplit", since=20)
+@refusing
 def make_string_split(node: OnnxNode) -> Kernel:
     """The kernel of StringSplit: the parts of each string, with empty ones at the end, and how many there are."""
     delimiter, most = node.text("delimiter") or None, node.attr("maxsplit", -1)
@@ -47,6 +48,7 @@ def make_string_split(node: OnnxNode) -> Kernel:
 
 
 @onnx_kernel("StringNormalizer", since=10)
+@refusing
 def make_string_normalizer(node: OnnxNode) -> Kernel:
     """The kernel of StringNormalizer: stop words dropped, then the case changed, by Unicode's own rules."""
     action, is_case_sensitive = node.text("case_change_action", "NONE"), bool(node.attr("is_case_sensitive", 0))
@@ -70,6 +72,7 @@ def _words(values: Iterable[Any]) -> list[bytes]:
 
 
 @onnx_kernel("RegexFullMatch", since=20)
+@refusing
 def make_regex_full_match(node: OnnxNode) -> Kernel:
     """The kernel of RegexFullMatch, by RE2."""
     matches = matcher(compiler()(node.text("pattern").encode()))

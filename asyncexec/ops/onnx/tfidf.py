@@ -9,7 +9,7 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.onnx.common import as_array, check_shape
+from asyncexec.ops.onnx.common import as_array, check_shape, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 Gram = tuple[Hashable, ...]
@@ -37,14 +37,16 @@ def grams_of_row(row: Sequence[Hashable], lengths: range, max_skip: int) -> Iter
 
 
 @onnx_kernel("TfIdfVectorizer", since=9, kind=KernelKind.EXPENSIVE)
+@refusing
 def make_tfidf_vectorizer(node: OnnxNode) -> Kernel:
     """The kernel of TfIdfVectorizer."""
     mode, columns = node.text("mode"), node.attr("ngram_indexes", [])
     weights = np.array(node.attr("weights", []), np.float32)
     shortest, longest = node.attr("min_gram_length", 1), node.attr("max_gram_length", 1)
-    lengths, max_skip = range(max(shortest, 1), longest + 1), node.attr("max_skip_count", 0)
     pool = node.attr("pool_int64s") or node.attr("pool_strings") or []
-    grams = list(grams_of_pool(pool, node.attr("ngram_counts", [])))
+    starts, max_skip = node.attr("ngram_counts", []), node.attr("max_skip_count", 0)
+    grams = list(grams_of_pool(pool, starts))
+    lengths = range(max(shortest, 1), min(longest, len(starts)) + 1)  # the pool has no longer ones
     if mode not in ("TF", "IDF", "TFIDF") or len(columns) != len(grams) or min(columns, default=-1) < 0:
         raise InvalidArgumentError(f"mode {mode!r} and {len(columns)} ngram_indexes do not fit {len(grams)} n-grams")
     column_of = dict(zip(grams, columns, strict=True))

@@ -28,6 +28,12 @@ for _module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
     importlib.import_module(_module.name)
 
 
+# Cases whose results we do not give -> why not.
+DIFFERENT = {
+    "test_attention_4d_causal_fp16_expanded": "rounded to half after each op of Softmax; ours, rounded once, is nearer",
+}
+
+
 class NoKernelError(Exception):
     """An op of the case has no kernel, or nodes that only an importer can run."""
 
@@ -132,6 +138,8 @@ def assert_same(given: Any, expected: Any, rtol: float, atol: float) -> None:
     if wanted.dtype.kind in "fc":
         np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
     elif wanted.dtype.kind == "V":
+        # As in the library's own runner: its cases of bfloat16 are rounded after each op.
+        rtol = max(rtol, 2**-6) if wanted.dtype.name == "bfloat16" else rtol
         np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=rtol, atol=atol)
     else:
         np.testing.assert_array_equal(found, wanted)
@@ -182,6 +190,8 @@ def main(wanted: set[str]) -> None:
             print(f"{name}: {' '.join(why.split())[:200]}")
     for op in sorted(wanted or passed | failed):
         print(f"{op:30} {passed[op]:5} passed {failed[op]:5} failed")
+    for name in DIFFERENT.keys() & by_name.keys():
+        print(f"{name} is expected to differ: {DIFFERENT[name]}")
     print(f"{sum(not why for why in by_name.values())} of {len(by_name)} cases pass")
 
 

@@ -49,6 +49,7 @@ BAD: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "a block size of zero": ("SpaceToDepth", (X.reshape(1, 6, 1, 1),), {"blocksize": 0}),
     "an axis to join on that is not there": ("Concat", (X, X), {"axis": 2}),
     "dtypes that differ": ("Concat", (X, N), {"axis": 0}),
+    "another number of parts than outputs": ("Split", (X,), {"num_outputs": 2**62}),
     "sizes that do not sum up": ("Split", (X, ints(4)), {"axis": 1}),
     "a step of zero": ("Slice", (X, ints(0), ints(1), ints(0), ints(0)), {}),
     "bounds of two lengths": ("Slice", (X, ints(0), ints(1, 2)), {}),
