@@ -51,8 +51,11 @@ def make_tfidf_vectorizer(node: OnnxNode) -> Kernel:
         raise InvalidArgumentError(f"mode {mode!r} and {len(columns)} ngram_indexes do not fit {len(grams)} n-grams")
     column_of = dict(zip(grams, columns, strict=True))
     width = max(columns) + 1
-    if mode != "TF" and weights.size and weights.size != width:
-        raise InvalidArgumentError(f"{weights.size} weights do not fit {width} columns")
+    if weights.size and weights.size != len(grams):
+        raise InvalidArgumentError(f"{weights.size} weights do not fit {len(grams)} n-grams")
+    factors = np.ones(width, np.float32)
+    if mode != "TF" and weights.size:
+        factors[columns] = weights
 
     def tfidf_vectorizer(x: Any) -> tuple[Any]:
         x = as_array(x)
@@ -68,6 +71,6 @@ def make_tfidf_vectorizer(node: OnnxNode) -> Kernel:
                     counts[column] += 1
         if mode == "IDF":
             result = (result > 0).astype(np.float32)
-        return ((result * weights if mode != "TF" and weights.size else result).reshape(shape),)
+        return ((result * factors).reshape(shape),)
 
     return tfidf_vectorizer

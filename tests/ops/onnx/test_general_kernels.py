@@ -262,7 +262,7 @@ def test_n_grams_skip_items_and_carry_weights() -> None:
     }
     given = run_op("TfIdfVectorizer", strings(b"a", b"b", b"c", b"a", b"c"), **attrs)
     assert given.dtype == np.float32
-    assert given.tolist() == [4.0, 1.0]  # "a c" twice, once over "b"; "a" twice
+    assert given.tolist() == [1.0, 4.0]  # "a c" twice, once over "b", with 0.5; "a" twice, with 2
 
 
 def test_kernels_leave_their_inputs_alone() -> None:
