@@ -2,4 +2,8 @@
 
 from __future__ import annotations
 
-from asyncexec.ops.onnx import activations  # noqa: F401
+from asyncexec.ops.onnx import (  # noqa: F401
+    activations,
+    convolutions,
+    quantization,
+)

@@ -16,11 +16,12 @@ pytest.importorskip("onnx")
 pytest.importorskip("ml_dtypes")
 
 # Modules of cases that run by default: they are few, and use most of what the kernels share.
-FEW: Final = ("relu", "softmax")
+FEW: Final = ("conv", "convtranspose", "quantizelinear")
 OPS: Final = frozenset(
     """
     Relu LeakyRelu PRelu Elu Celu Selu Gelu HardSigmoid HardSwish Mish Sigmoid Softmax LogSoftmax Hardmax
-    Softplus Softsign Swish SwiGLU ThresholdedRelu Shrink
+    Softplus Softsign Swish SwiGLU ThresholdedRelu Shrink Conv ConvTranspose ConvInteger QLinearConv
+    CausalConvWithState Col2Im QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearMatMul
     """.split()
 )
 # What we do otherwise than the cases, and why.
