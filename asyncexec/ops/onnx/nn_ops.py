@@ -5,5 +5,8 @@ from __future__ import annotations
 from asyncexec.ops.onnx import (  # noqa: F401
     activations,
     convolutions,
+    normalizations,
+    poolings,
     quantization,
+    regions,
 )

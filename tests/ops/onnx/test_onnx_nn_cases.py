@@ -16,12 +16,15 @@ pytest.importorskip("onnx")
 pytest.importorskip("ml_dtypes")
 
 # Modules of cases that run by default: they are few, and use most of what the kernels share.
-FEW: Final = ("conv", "convtranspose", "quantizelinear")
+FEW: Final = ("conv", "convtranspose", "maxpool", "averagepool", "quantizelinear")
 OPS: Final = frozenset(
     """
     Relu LeakyRelu PRelu Elu Celu Selu Gelu HardSigmoid HardSwish Mish Sigmoid Softmax LogSoftmax Hardmax
     Softplus Softsign Swish SwiGLU ThresholdedRelu Shrink Conv ConvTranspose ConvInteger QLinearConv
     CausalConvWithState Col2Im QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearMatMul
+    MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool MaxUnpool MaxRoiPool RoiAlign
+    BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization
+    LpNormalization LRN MeanVarianceNormalization Dropout
     """.split()
 )
 # What we do otherwise than the cases, and why.
