@@ -8,5 +8,6 @@ from asyncexec.ops.onnx import (  # noqa: F401
     normalizations,
     poolings,
     quantization,
+    recurrent,
     regions,
 )

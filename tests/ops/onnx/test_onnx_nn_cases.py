@@ -16,7 +16,7 @@ pytest.importorskip("onnx")
 pytest.importorskip("ml_dtypes")
 
 # Modules of cases that run by default: they are few, and use most of what the kernels share.
-FEW: Final = ("conv", "convtranspose", "maxpool", "averagepool", "quantizelinear")
+FEW: Final = ("conv", "convtranspose", "lstm", "maxpool", "averagepool", "quantizelinear")
 OPS: Final = frozenset(
     """
     Relu LeakyRelu PRelu Elu Celu Selu Gelu HardSigmoid HardSwish Mish Sigmoid Softmax LogSoftmax Hardmax
@@ -24,7 +24,7 @@ OPS: Final = frozenset(
     CausalConvWithState Col2Im QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearMatMul
     MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool MaxUnpool MaxRoiPool RoiAlign
     BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization
-    LpNormalization LRN MeanVarianceNormalization Dropout
+    LpNormalization LRN MeanVarianceNormalization Dropout RNN GRU LSTM
     """.split()
 )
 # What we do otherwise than the cases, and why.

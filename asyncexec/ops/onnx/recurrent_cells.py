@@ -1,0 +1,132 @@
+"""One step of RNN, GRU and LSTM, over what the inputs of all steps have been multiplied with before.
+
+A cell takes the gates' inputs of a step [batch, gates * hidden], the hidden state and the cell state, and gives the
+two states after it. All arrays are of one dtype. Gates stand in ONNX's order: z, r, h in a GRU; i, o, f, c in an LSTM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.ops.onnx.activations import hard_sigmoid, sigmoid
+from asyncexec.ops.onnx.arrays import Array
+
+Activation: TypeAlias = Callable[[Array], Array]
+Cell: TypeAlias = Callable[[Array, Array, Array], tuple[Array, Array]]
+
+# Which of alpha and beta each takes, and what they are where the node does not tell.
+_PARAMETERS: Final[dict[str, tuple[float, ...]]] = {
+    "relu": (), "tanh": (), "sigmoid": (), "softsign": (), "softplus": (), "affine": (1.0, 0.0), "leakyrelu": (0.01,),
+    "thresholdedrelu": (1.0,), "scaledtanh": (1.0, 1.0), "hardsigmoid": (0.2, 0.5), "elu": (1.0,),
+}  # fmt: skip
+_PLAIN: Final[dict[str, Activation]] = {
+    "relu": lambda x: np.asarray(np.maximum(x, 0)),
+    "tanh": lambda x: np.asarray(np.tanh(x)),
+    "sigmoid": sigmoid,
+    "softsign": lambda x: np.asarray(x / (1 + np.abs(x))),
+    "softplus": lambda x: np.asarray(np.logaddexp(x, x.dtype.type(0))),
+}
+
+
+def activations(
+    names: Sequence[str], alphas: Sequence[float], betas: Sequence[float], clip: float | None
+) -> list[Activation]:
+    """The activations by those names, which take alphas and betas in their order; their inputs are cut to *clip*."""
+    more_alphas, more_betas = iter(alphas), iter(betas)
+    found = [_activation(name, more_alphas, more_betas) for name in names]
+    return found if clip is None else [_clipped(function, clip) for function in found]
+
+
+def _clipped(function: Activation, clip: float) -> Activation:
+    return lambda x: function(np.clip(x, -clip, clip))
+
+
+def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> Activation:
+    key = name.lower()
+    if key not in _PARAMETERS:
+        raise InvalidArgumentError(f"{name!r} is no activation of a recurrent op; there are {', '.join(_PARAMETERS)}")
+    if key in _PLAIN:
+        return _PLAIN[key]
+    defaults = _PARAMETERS[key]
+    alpha = next(alphas, defaults[0])
+    beta = next(betas, defaults[1]) if len(defaults) > 1 else 0.0
+    made: dict[str, Activation] = {
+        "affine": lambda x: x * x.dtype.type(alpha) + x.dtype.type(beta),
+        "leakyrelu": lambda x: np.where(x < 0, x * x.dtype.type(alpha), x),
+        "thresholdedrelu": lambda x: np.where(x > alpha, x, x.dtype.type(0)),
+        "scaledtanh": lambda x: np.asarray(x.dtype.type(alpha) * np.tanh(x * x.dtype.type(beta))),
+        "hardsigmoid": hard_sigmoid(alpha, beta),
+        "elu": lambda x: np.where(x < 0, x.dtype.type(alpha) * np.expm1(x), x),
+    }
+    return made[key]
+
+
+def rnn_cell(weights: Array, functions: Sequence[Activation], **_: Any) -> Cell:
+    """A step of RNN; *weights* [hidden, hidden] multiply the state from the right."""
+    (f,) = functions
+
+    def step(gates: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        return f(h @ weights + gates), c
+
+    return step
+
+
+def gru_cell(weights: Array, functions: Sequence[Activation], late_bias: Array | None = None, **_: Any) -> Cell:
+    """A step of GRU; with *late_bias* the reset gate multiplies the product, to which that is added before."""
+    f, g = functions
+    size = len(weights)
+    for_gates = np.ascontiguousarray(weights[:, : 2 * size])
+    for_state = np.ascontiguousarray(weights[:, 2 * size :])
+
+    def step(gates: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        if late_bias is None:
+            both = f(h @ for_gates + gates[:, : 2 * size])
+            z, r = both[:, :size], both[:, size:]
+            new = g((r * h) @ for_state + gates[:, 2 * size :])
+        else:
+            products = h @ weights
+            both = f(products[:, : 2 * size] + gates[:, : 2 * size])
+            z, r = both[:, :size], both[:, size:]
+            new = g(r * (products[:, 2 * size :] + late_bias) + gates[:, 2 * size :])
+        return new + z * (h - new), c
+
+    return step
+
+
+def lstm_cell(
+    weights: Array,
+    functions: Sequence[Activation],
+    peepholes: Array | None = None,
+    input_forget: bool = False,
+    **_: Any,
+) -> Cell:
+    """A step of LSTM; *peepholes* [3 * hidden] let the gates i, o, f see the cell state."""
+    f, g, last = functions
+    size = len(weights)
+    if peepholes is None:
+
+        def step(gates: Array, h: Array, c: Array) -> tuple[Array, Array]:
+            total = h @ weights
+            total += gates
+            opened = f(total[:, : 3 * size])
+            i, o = opened[:, :size], opened[:, size : 2 * size]
+            forget = 1 - i if input_forget else opened[:, 2 * size :]
+            c = forget * c + i * g(total[:, 3 * size :])
+            return o * last(c), c
+
+        return step
+    see_i, see_o, see_f = np.split(peepholes, 3)
+
+    def step_with_peepholes(gates: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        total = h @ weights + gates
+        i = f(total[:, :size] + see_i * c)
+        forget = 1 - i if input_forget else f(total[:, 2 * size : 3 * size] + see_f * c)
+        c = forget * c + i * g(total[:, 3 * size :])
+        o = f(total[:, size : 2 * size] + see_o * c)
+        return o * last(c), c
+
+    return step_with_peepholes
