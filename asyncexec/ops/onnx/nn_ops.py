@@ -10,4 +10,5 @@ from asyncexec.ops.onnx import (  # noqa: F401
     quantization,
     recurrent,
     regions,
+    resize,
 )

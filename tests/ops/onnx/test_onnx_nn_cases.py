@@ -16,7 +16,7 @@ pytest.importorskip("onnx")
 pytest.importorskip("ml_dtypes")
 
 # Modules of cases that run by default: they are few, and use most of what the kernels share.
-FEW: Final = ("conv", "convtranspose", "lstm", "maxpool", "averagepool", "quantizelinear")
+FEW: Final = ("conv", "convtranspose", "lstm", "maxpool", "averagepool", "quantizelinear", "resize")
 OPS: Final = frozenset(
     """
     Relu LeakyRelu PRelu Elu Celu Selu Gelu HardSigmoid HardSwish Mish Sigmoid Softmax LogSoftmax Hardmax
@@ -24,11 +24,15 @@ OPS: Final = frozenset(
     CausalConvWithState Col2Im QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearMatMul
     MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool MaxUnpool MaxRoiPool RoiAlign
     BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization
-    LpNormalization LRN MeanVarianceNormalization Dropout RNN GRU LSTM
+    LpNormalization LRN MeanVarianceNormalization Dropout RNN GRU LSTM Resize Upsample
     """.split()
 )
 # What we do otherwise than the cases, and why.
-DIFFERENT: Final[dict[str, str]] = {}
+_LENGTH = "length_resized is the number of cells, as the op and other runtimes say, not scale times length"
+DIFFERENT: Final = {
+    "test_resize_downsample_scales_linear_align_corners": _LENGTH,
+    "test_resize_downsample_scales_cubic_align_corners": _LENGTH,
+}
 
 
 def cases(*modules: str) -> list[Any]:
