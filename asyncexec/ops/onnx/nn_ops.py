@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from asyncexec.ops.onnx import (  # noqa: F401
     activations,
+    attention,
     convolutions,
+    linear_attention,
     normalizations,
     poolings,
     quantization,
