@@ -6,6 +6,8 @@ from asyncexec.ops.onnx import (  # noqa: F401
     activations,
     attention,
     convolutions,
+    cropping,
+    deformable,
     linear_attention,
     normalizations,
     poolings,
@@ -13,4 +15,6 @@ from asyncexec.ops.onnx import (  # noqa: F401
     recurrent,
     regions,
     resize,
+    sampling,
+    suppression,
 )

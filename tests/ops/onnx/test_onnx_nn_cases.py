@@ -25,7 +25,7 @@ OPS: Final = frozenset(
     MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool MaxUnpool MaxRoiPool RoiAlign
     BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization
     LpNormalization LRN MeanVarianceNormalization Dropout RNN GRU LSTM Resize Upsample Attention RotaryEmbedding
-    LinearAttention TensorScatter
+    LinearAttention TensorScatter DeformConv GridSample AffineGrid CenterCropPad NonMaxSuppression
     """.split()
 )
 # What we do otherwise than the cases, and why.
