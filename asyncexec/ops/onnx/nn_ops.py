@@ -9,6 +9,7 @@ from asyncexec.ops.onnx import (  # noqa: F401
     cropping,
     deformable,
     linear_attention,
+    losses,
     normalizations,
     poolings,
     quantization,
@@ -17,4 +18,5 @@ from asyncexec.ops.onnx import (  # noqa: F401
     resize,
     sampling,
     suppression,
+    training,
 )

@@ -26,6 +26,7 @@ OPS: Final = frozenset(
     BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization
     LpNormalization LRN MeanVarianceNormalization Dropout RNN GRU LSTM Resize Upsample Attention RotaryEmbedding
     LinearAttention TensorScatter DeformConv GridSample AffineGrid CenterCropPad NonMaxSuppression
+    NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss Adagrad Adam Momentum
     """.split()
 )
 # What we do otherwise than the cases, and why.
