@@ -26,7 +26,10 @@ OPS: Final = frozenset(
     BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization
     LpNormalization LRN MeanVarianceNormalization Dropout RNN GRU LSTM Resize Upsample Attention RotaryEmbedding
     LinearAttention TensorScatter DeformConv GridSample AffineGrid CenterCropPad NonMaxSuppression
-    NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss Adagrad Adam Momentum
+    NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss Adagrad Adam Momentum ArrayFeatureExtractor Binarizer
+    CastMap CategoryMapper DictVectorizer FeatureVectorizer Imputer LabelEncoder LinearClassifier
+    LinearRegressor Normalizer OneHotEncoder SVMClassifier SVMRegressor Scaler TreeEnsemble
+    TreeEnsembleClassifier TreeEnsembleRegressor ZipMap
     """.split()
 )
 # What we do otherwise than the cases, and why.
