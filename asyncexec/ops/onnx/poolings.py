@@ -106,10 +106,10 @@ def make_average_pool(node: OnnxNode) -> Kernel:
 
 def _counts(axis: Axis, with_pads: bool) -> Array:
     """How many cells each window has inside the input, or inside the input and its pads."""
-    cells = (np.arange(axis.out) * axis.stride - axis.before)[:, np.newaxis] + np.arange(axis.kernel) * axis.dilation
-    if with_pads:
-        return np.asarray((cells < axis.size + axis.after).sum(1))
-    return np.asarray(((cells >= 0) & (cells < axis.size)).sum(1))
+    first = np.arange(axis.out) * axis.stride - axis.before
+    end = axis.size + axis.after if with_pads else axis.size
+    before_end = np.clip(-((first - end) // axis.dilation), 0, axis.kernel)
+    return before_end if with_pads else before_end - np.clip(-(first // axis.dilation), 0, axis.kernel)
 
 
 def _root(sums: Array, p: float) -> Array:

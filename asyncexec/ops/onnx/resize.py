@@ -153,6 +153,10 @@ def _run(x: Array, plans: Sequence[_Plan], rules: _Rules) -> Array:
     needed = [plan for plan in plans if plan.out != plan.size or plan.scale != 1 or plan.region != (0.0, 1.0)]
     if not x.size and any(plan.out and not plan.size for plan in plans):
         raise InvalidArgumentError(f"an input of shape {list(x.shape)} cannot be made larger")
+    sizes = list(x.shape)
+    for plan in plans:
+        sizes[plan.axis] = plan.out
+    check_size([max(1, size) for size in sizes], x.dtype)
     cells = x if rules.mode == "nearest" else wide(x)
     if cells.dtype.kind in "iub" and rules.mode != "nearest":
         info = np.iinfo(x.dtype)
@@ -203,10 +207,9 @@ def _plans(x: Array, rules: _Rules, roi: Any, scales: Any, sizes: Any) -> list[_
         factors = _numbers(scales, len(axes), "scales")
         need(all(factor > 0 for factor in factors), f"scales must be positive: {factors}")
         # The product is that of the scales' own type: 0.6 of 5 cells are 3, though a little less in double precision.
-        outs = [
-            math.floor(np.float32(x.shape[axis]) * np.float32(factor))
-            for axis, factor in zip(axes, factors, strict=True)
-        ]
+        lengths = [np.float32(x.shape[axis]) * np.float32(factor) for axis, factor in zip(axes, factors, strict=True)]
+        need(all(map(math.isfinite, lengths)), f"scales are too large: {factors}")
+        outs = [math.floor(length) for length in lengths]
     else:
         outs = [int(n) for n in _numbers(sizes, len(axes), "sizes")]
         need(all(n >= 0 for n in outs), f"sizes must not be negative: {outs}")

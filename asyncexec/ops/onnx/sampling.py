@@ -100,7 +100,7 @@ def make_affine_grid(node: OnnxNode) -> Kernel:
         rank = len(sizes) - 2
         need_shape(theta, (sizes[0], rank, rank + 1), "theta")
         maps = wide(theta)
-        check_size((sizes[0], *sizes[2:], rank + 1), maps.dtype)
+        check_size((max(1, sizes[0]), *sizes[2:], rank + 1), maps.dtype)
         grid = np.ones((*sizes[2:], rank + 1), maps.dtype)
         for i, count in enumerate(sizes[2:]):
             if aligned:
