@@ -44,9 +44,11 @@ class _Forest:
     leaf_targets: Array
     leaf_weights: Array
 
-    def check(self, targets: int) -> None:
-        """InvalidArgumentError unless all numbers are in range."""
+    def check(self, targets: int, is_leaf: Array) -> None:
+        """InvalidArgumentError unless all numbers are in range, and leaves alone lead to themselves."""
         count = len(self.mode)
+        own = (self.branches == np.arange(count)[:, np.newaxis]).any(1)
+        need(not (own & ~is_leaf).any(), "a node leads to itself")
         need(len(self.roots) > 0, "there are no trees")
         for what, numbers, limit in (
             ("a branch", self.branches, count),
@@ -146,7 +148,7 @@ def _by_node_ids(node: OnnxNode, prefix: str, targets: int) -> _Forest:
         to,
         weights,
     )
-    forest.check(targets)
+    forest.check(targets, is_leaf)
     return forest
 
 
@@ -208,7 +210,7 @@ def _by_places(node: OnnxNode, targets: int) -> _Forest:
         np.asarray(node.attr("leaf_targetids", ()), np.int64),
         weights,
     )
-    forest.check(targets)
+    forest.check(targets, np.arange(count + leaves) >= count)
     return forest
 
 
