@@ -61,10 +61,10 @@ class OnnxWindows:
         if self.auto_pad == "VALID":
             before = after = 0
         free = size + before + after - reach
-        need(free >= 0, f"a window of {reach} cells does not fit into {size} with pads {before} and {after}")
-        out = free // stride + 1
-        if self.ceil_mode and free % stride and out * stride < size + before:
-            out += 1  # unless that window began in the pads at the end
+        out = (-(-free // stride) if self.ceil_mode else free // stride) + 1
+        if self.ceil_mode and (out - 1) * stride >= size + before:
+            out -= 1  # it would begin in the pads at the end
+        need(out >= 0, f"a window of {reach} cells does not fit into {size} with pads {before} and {after}")
         return Axis(size, kernel, stride, dilation, out, before, after)
 
 

@@ -142,9 +142,8 @@ def _make_layer(node: OnnxNode) -> _Layer:
         len(names) == count * len(backward),
         f"activations must have {count} names for each of {len(backward)} directions, not {names}",
     )
-    functions = activations(
-        names, node.attr("activation_alpha", ()), node.attr("activation_beta", ()), node.attr("clip")
-    )
+    alphas, betas = node.attr("activation_alpha", ()), node.attr("activation_beta", ())
+    functions = activations(names, alphas, betas, node.attr("clip"), count)
     return _Layer(
         family,
         backward,

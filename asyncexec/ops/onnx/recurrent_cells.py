@@ -33,12 +33,15 @@ _PLAIN: Final[dict[str, Activation]] = {
 
 
 def activations(
-    names: Sequence[str], alphas: Sequence[float], betas: Sequence[float], clip: float | None
+    names: Sequence[str], alphas: Sequence[float], betas: Sequence[float], clip: float | None, count: int
 ) -> list[Activation]:
-    """The activations by those names, which take alphas and betas in their order; their inputs are cut to *clip*."""
+    """The activations by those names, *count* for each direction, which take alphas and betas in their order.
+
+    Their inputs are cut to *clip*; but not the cell state, the input of the third, as in ONNX Runtime.
+    """
     more_alphas, more_betas = iter(alphas), iter(betas)
     found = [_activation(name, more_alphas, more_betas) for name in names]
-    return found if clip is None else [_clipped(function, clip) for function in found]
+    return [one if clip is None or i % count == 2 else _clipped(one, clip) for i, one in enumerate(found)]
 
 
 def _clipped(function: Activation, clip: float) -> Activation:
