@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from asyncexec.ops.onnx.onnx_kernels import find_onnx_kernel
 from tests.ops.onnx.node_models import NoKernelError, cases_of, run_case
 
 pytest.importorskip("onnx")
@@ -51,6 +52,19 @@ def cases(*modules: str) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of numpy, about the values in the cases
         return [case for case in cases_of(*modules) if {node.op_type for node in case.model.graph.node} <= OPS]
+
+
+def test_every_version_of_our_ops_has_a_kernel() -> None:
+    onnx = pytest.importorskip("onnx")
+    schemas = [one for one in onnx.defs.get_all_schemas_with_history() if one.name in OPS and not one.deprecated]
+    assert {one.name for one in schemas} == OPS
+    oldest = {"": 7}
+    lacking = [
+        f"{one.name} of {one.since_version}"
+        for one in schemas
+        if find_onnx_kernel(one.name, max(one.since_version, oldest.get(one.domain, 1)), one.domain) is None
+    ]
+    assert lacking == []
 
 
 def test_few_node_cases() -> None:
