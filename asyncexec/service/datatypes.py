@@ -7,7 +7,6 @@ Whatever a caller says of a size is compared with what has come before memory is
 from __future__ import annotations
 
 import struct
-from array import array as typed_array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,7 +39,7 @@ DATATYPES: Final = tuple(_DTYPES)
 _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 _ONLY_RAW: Final = ("FP16", "BF16")
 _LENGTH: Final = struct.Struct("<I")
-# What array.array calls the elements of a datatype; it is quicker than numpy for the few elements of most requests.
+# What struct calls the elements of a datatype; it is quicker than numpy for the few elements of most requests.
 _CODES: Final = {
     "INT8": "b",
     "INT16": "h",
@@ -208,13 +207,23 @@ def _elements(tensor: str, datatype: str, dtype: DType, flat: list[Any]) -> NDAr
         if not found <= kinds:
             raise _mismatch(tensor, datatype)
         try:
-            # It looks at the limits of integers; a float that is too large is inf, as in JSON of other libraries.
-            return np.frombuffer(typed_array(code, flat), np_dtype)
-        except OverflowError:
-            raise InvalidArgumentError(f"input '{tensor}' has elements that {datatype} cannot hold") from None
+            return np.frombuffer(struct.pack(f"={len(flat)}{code}", *flat), np_dtype)
+        except (OverflowError, struct.error):
+            return _with_infinities(tensor, datatype, flat, np_dtype)
     if not found <= ({bool} if dtype is types.bool else {str, bytes}):
         raise _mismatch(tensor, datatype)
     return np.array(flat, np.bool_) if dtype is types.bool else _objects([as_bytes(item) for item in flat])
+
+
+def _with_infinities(tensor: str, datatype: str, flat: list[Any], np_dtype: Any) -> NDArray[Any]:
+    """*flat* with inf where a float is too large for the datatype, as in JSON of other libraries."""
+    try:
+        if np_dtype.kind != "f":
+            raise OverflowError
+        with np.errstate(over="ignore"):
+            return np.array(flat, np.float64).astype(np_dtype)
+    except OverflowError:
+        raise InvalidArgumentError(f"input '{tensor}' has elements that {datatype} cannot hold") from None
 
 
 def _mismatch(tensor: str, datatype: str) -> InvalidArgumentError:

@@ -112,6 +112,7 @@ def test_raw_data_that_is_refused(datatype: str, shape: Any, data: bytes, told: 
         ("UINT8", [1], [-1], "cannot hold"),
         ("UINT64", [1], [2**64], "cannot hold"),
         ("FP32", [1], [10**400], "cannot hold"),
+        ("FP32", [2], [1e39, 10**400], "cannot hold"),
         ("BYTES", [1], [1], "not all elements are BYTES"),
         ("BYTES", [2**22 + 1], [], "a tensor of BYTES has at most 4194304"),
         ("INT32", [0], [1], "got 1 elements, expected 0"),
@@ -121,6 +122,10 @@ def test_json_that_is_refused(datatype: str, shape: Any, data: Any, told: str) -
     with pytest.raises(ax.errors.InvalidArgumentError) as raised:
         from_json("x", datatype, shape, data)
     assert told in raised.value.message
+
+
+def test_floats_that_are_too_large_are_infinite() -> None:
+    assert from_json("x", "FP32", [2, 2], [1e39, -1e39, 3, 0.5]).tolist() == [[np.inf, -np.inf], [3.0, 0.5]]
 
 
 def test_dtypes_that_no_client_knows() -> None:

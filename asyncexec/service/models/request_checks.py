@@ -97,9 +97,12 @@ class RequestChecks:
 
     def num_rows(self, request: InferRequest) -> int:
         """The rows of *request*."""
-        if self._most_rows <= 0:
-            return 1
-        return rows_of(value.array for value in request.inputs.values())
+        if self._most_rows > 0:
+            for _, array, _ in request.inputs.values():
+                if array.ndim:
+                    rows: int = array.shape[0]
+                    return rows
+        return 1
 
     def _unknown_input(self, name: str) -> InvalidArgumentError:
         known = ", ".join(self._inputs) or "none"
