@@ -9,7 +9,7 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.onnx.common import as_array, axes_of, axis_of, check_shape, integer, integers, refusing
+from asyncexec.ops.onnx.common import axes_of, axis_of, check_shape, integer, integers, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 _ALL: Final = slice(None)
@@ -217,39 +217,3 @@ def make_center_crop_pad(node: OnnxNode) -> Kernel:
         return (result,)
 
     return center_crop_pad
-
-
-@onnx_kernel("TensorScatter", since=24)
-@refusing
-def make_tensor_scatter(node: OnnxNode) -> Kernel:
-    """The kernel of TensorScatter: a cache with some places of each sequence replaced."""
-    axis, mode = node.attr("axis", -2), node.text("mode", "linear")
-    if mode not in ("linear", "circular"):
-        raise InvalidArgumentError(f"mode must be linear or circular, not {mode!r}")
-
-    def tensor_scatter(cache: Any, update: Any, starts: Any = None) -> tuple[Any]:
-        along = axis_of(axis, cache.ndim)
-        places = _cache_places(cache, update, along, starts)
-        size = cache.shape[along]
-        if mode == "circular":
-            places = places % max(size, 1)
-        elif places.size and not 0 <= places.min() <= places.max() < size:
-            raise InvalidArgumentError(f"write_indices lead out of the {size} places of the cache")
-        result = np.array(cache)
-        np.moveaxis(result, along, 1)[np.arange(len(cache))[:, None], places] = np.moveaxis(update, along, 1)
-        return (result,)
-
-    return tensor_scatter
-
-
-def _cache_places(cache: Any, update: Any, axis: int, starts: Any) -> Any:
-    if not axis:
-        raise InvalidArgumentError("axis must not be that of the batch, 0")
-    dims = zip(cache.shape, update.shape, strict=False)
-    fits = all(new <= old if place == axis else new == old for place, (old, new) in enumerate(dims))
-    if cache.ndim != update.ndim or not fits:
-        raise InvalidArgumentError(f"an update of shape {list(update.shape)} does not fit cache {list(cache.shape)}")
-    begin = np.zeros(len(cache), np.int64) if starts is None else as_array(starts)
-    if begin.shape != (len(cache),):
-        raise InvalidArgumentError(f"write_indices must be {len(cache)}, not of shape {list(begin.shape)}")
-    return begin[:, None] + np.arange(update.shape[axis])

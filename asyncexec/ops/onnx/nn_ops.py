@@ -6,7 +6,6 @@ from asyncexec.ops.onnx import (  # noqa: F401
     activations,
     attention,
     convolutions,
-    cropping,
     deformable,
     linear_attention,
     losses,
