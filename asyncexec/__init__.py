@@ -125,6 +125,7 @@ if TYPE_CHECKING:
         FIFOQueue as FIFOQueue, PaddingFIFOQueue as PaddingFIFOQueue, PriorityQueue as PriorityQueue,
         RandomShuffleQueue as RandomShuffleQueue,
     )
+    from asyncexec.frontend.pnnx_io import import_pnnx as import_pnnx, load_pnnx as load_pnnx
     from asyncexec.frontend.random_functions import (
         random_normal as random_normal, random_shuffle as random_shuffle, random_uniform as random_uniform,
         stateless_random_normal as stateless_random_normal, stateless_random_uniform as stateless_random_uniform,
@@ -273,6 +274,7 @@ _PUBLIC = {
         "softsign sparse_softmax_cross_entropy_with_logits swish"
     ),
     "asyncexec.frontend.queues": "FIFOQueue PaddingFIFOQueue PriorityQueue RandomShuffleQueue",
+    "asyncexec.frontend.pnnx_io": "import_pnnx load_pnnx",
     "asyncexec.frontend.random_functions": (
         "random_normal random_shuffle random_uniform stateless_random_normal stateless_random_uniform "
         "stateless_truncated_normal truncated_normal"

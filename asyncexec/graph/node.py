@@ -127,6 +127,24 @@ class Node:
         return self._outputs
 
     @property
+    def consumers(self) -> list[Node]:
+        """The operations that take its outputs, in the order of the outputs and of the graph, each once.
+
+        >>> with ax.Graph() as graph:
+        ...     x = ax.placeholder(ax.float32, [], name="x")
+        ...     y = ax.relu(x, name="y") + x
+        >>> [node.name for node in graph.operation("x").consumers]
+        ['y', 'add']
+        """
+        taken = [
+            (tensor.index, place, node)
+            for place, node in enumerate(self.graph.operations)
+            for tensor in node.inputs
+            if tensor.op is self
+        ]
+        return list(dict.fromkeys(node for *_, node in sorted(taken, key=lambda found: found[:2])))
+
+    @property
     def user_line(self) -> str | None:
         """``file:line`` of the code that made it, where known."""
         return None if self.source_line is None else f"{self.source_line[0]}:{self.source_line[1]}"

@@ -15,24 +15,24 @@ def read_file(path: Path, what: str) -> bytes:
     Raises:
         NotFoundError, PermissionDeniedError, InvalidArgumentError: no such file; not readable; a folder.
     """
-    with _file_errors(path, what):
+    with file_errors(path, what):
         return path.read_bytes()
 
 
 def write_file(path: Path, data: bytes, what: str) -> None:
     """Write the file *path*; errors as of :func:`read_file`."""
-    with _file_errors(path, what):
+    with file_errors(path, what):
         path.write_bytes(data)
 
 
 def make_folder(path: Path) -> None:
     """Make the folder *path* where it is not there; errors as of :func:`read_file`."""
-    with _file_errors(path, "a folder"):
+    with file_errors(path, "a folder"):
         path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _file_errors(path: Path, what: str) -> Iterator[None]:
+def file_errors(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:

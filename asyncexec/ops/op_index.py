@@ -142,6 +142,88 @@ OPS: Final = {
         "ApplyAdam ApplyGradientDescent ApplyMomentum ResourceApplyAdam ResourceApplyGradientDescent "
         "ResourceApplyKerasMomentum ResourceApplyMomentum"
     ),
+    "pnnx.activation": (
+        "Pnnx>F.celu Pnnx>F.elu Pnnx>F.gelu Pnnx>F.glu Pnnx>F.hardsigmoid Pnnx>F.hardswish Pnnx>F.hardtanh "
+        "Pnnx>F.leaky_relu Pnnx>F.log_softmax Pnnx>F.logsigmoid Pnnx>F.mish Pnnx>F.prelu Pnnx>F.relu Pnnx>F.relu6 "
+        "Pnnx>F.selu Pnnx>F.sigmoid Pnnx>F.silu Pnnx>F.softmax Pnnx>F.softmin Pnnx>F.softplus Pnnx>F.softsign "
+        "Pnnx>F.tanh Pnnx>F.tanhshrink Pnnx>F.threshold Pnnx>nn.CELU Pnnx>nn.ELU Pnnx>nn.GELU Pnnx>nn.GLU "
+        "Pnnx>nn.Hardsigmoid Pnnx>nn.Hardswish Pnnx>nn.Hardtanh Pnnx>nn.LeakyReLU Pnnx>nn.LogSigmoid "
+        "Pnnx>nn.LogSoftmax Pnnx>nn.Mish Pnnx>nn.PReLU Pnnx>nn.ReLU Pnnx>nn.ReLU6 Pnnx>nn.SELU Pnnx>nn.SiLU "
+        "Pnnx>nn.Sigmoid Pnnx>nn.Softmax Pnnx>nn.Softmax2d Pnnx>nn.Softmin Pnnx>nn.Softplus Pnnx>nn.Softsign "
+        "Pnnx>nn.Tanh Pnnx>nn.Tanhshrink Pnnx>nn.Threshold Pnnx>torch.relu"
+    ),
+    "pnnx.arithmetic": (
+        "Pnnx>aten::clamp_max Pnnx>aten::clamp_min Pnnx>torch.abs Pnnx>torch.acos Pnnx>torch.acosh Pnnx>torch.add "
+        "Pnnx>torch.asin Pnnx>torch.asinh Pnnx>torch.atan Pnnx>torch.atan2 Pnnx>torch.atanh Pnnx>torch.bitwise_and "
+        "Pnnx>torch.bitwise_left_shift Pnnx>torch.bitwise_not Pnnx>torch.bitwise_or Pnnx>torch.bitwise_right_shift "
+        "Pnnx>torch.bitwise_xor Pnnx>torch.ceil Pnnx>torch.clamp Pnnx>torch.clip Pnnx>torch.cos Pnnx>torch.cosh "
+        "Pnnx>torch.div Pnnx>torch.eq Pnnx>torch.erf Pnnx>torch.exp Pnnx>torch.expm1 Pnnx>torch.floor "
+        "Pnnx>torch.floor_divide Pnnx>torch.fmod Pnnx>torch.ge Pnnx>torch.gt Pnnx>torch.isfinite Pnnx>torch.isinf "
+        "Pnnx>torch.isnan Pnnx>torch.le Pnnx>torch.log Pnnx>torch.log10 Pnnx>torch.log1p Pnnx>torch.log2 "
+        "Pnnx>torch.logaddexp Pnnx>torch.logical_and Pnnx>torch.logical_not Pnnx>torch.logical_or "
+        "Pnnx>torch.logical_xor Pnnx>torch.lt Pnnx>torch.maximum Pnnx>torch.minimum Pnnx>torch.mul Pnnx>torch.ne "
+        "Pnnx>torch.neg Pnnx>torch.positive Pnnx>torch.pow Pnnx>torch.reciprocal Pnnx>torch.remainder Pnnx>torch.round "
+        "Pnnx>torch.rsqrt Pnnx>torch.sigmoid Pnnx>torch.sign Pnnx>torch.sin Pnnx>torch.sinh Pnnx>torch.sqrt "
+        "Pnnx>torch.square Pnnx>torch.sub Pnnx>torch.tan Pnnx>torch.tanh Pnnx>torch.trunc Pnnx>torch.where"
+    ),
+    "pnnx.convolution": (
+        "Pnnx>F.conv1d Pnnx>F.conv2d Pnnx>F.conv3d Pnnx>F.conv_transpose1d Pnnx>F.conv_transpose2d "
+        "Pnnx>F.conv_transpose3d Pnnx>nn.Conv1d Pnnx>nn.Conv2d Pnnx>nn.Conv3d Pnnx>nn.ConvTranspose1d "
+        "Pnnx>nn.ConvTranspose2d Pnnx>nn.ConvTranspose3d"
+    ),
+    "pnnx.detection": "Pnnx>models.yolo.Detect",
+    "pnnx.expression": "Pnnx>pnnx.Expression",
+    "pnnx.joining": (
+        "Pnnx>torch.cat Pnnx>torch.chunk Pnnx>torch.concat Pnnx>torch.split Pnnx>torch.stack Pnnx>torch.tensor_split "
+        "Pnnx>torch.unbind"
+    ),
+    "pnnx.layout": (
+        "Pnnx>F.pad Pnnx>F.pixel_shuffle Pnnx>F.pixel_unshuffle Pnnx>Tensor.expand Pnnx>Tensor.expand_as "
+        "Pnnx>Tensor.float Pnnx>Tensor.index Pnnx>Tensor.permute Pnnx>Tensor.repeat Pnnx>Tensor.reshape "
+        "Pnnx>Tensor.reshape_as Pnnx>Tensor.select Pnnx>Tensor.slice Pnnx>Tensor.to Pnnx>Tensor.transpose "
+        "Pnnx>Tensor.type Pnnx>Tensor.type_as Pnnx>Tensor.view Pnnx>Tensor.view_as Pnnx>nn.ChannelShuffle "
+        "Pnnx>nn.ConstantPad1d Pnnx>nn.ConstantPad2d Pnnx>nn.ConstantPad3d Pnnx>nn.Flatten Pnnx>nn.PixelShuffle "
+        "Pnnx>nn.PixelUnshuffle Pnnx>nn.ReflectionPad1d Pnnx>nn.ReflectionPad2d Pnnx>nn.ReflectionPad3d "
+        "Pnnx>nn.ReplicationPad1d Pnnx>nn.ReplicationPad2d Pnnx>nn.ReplicationPad3d Pnnx>nn.Unflatten "
+        "Pnnx>nn.ZeroPad2d Pnnx>torch.broadcast_to Pnnx>torch.flatten Pnnx>torch.flip Pnnx>torch.gather "
+        "Pnnx>torch.index_select Pnnx>torch.permute Pnnx>torch.repeat_interleave Pnnx>torch.reshape Pnnx>torch.roll "
+        "Pnnx>torch.select Pnnx>torch.squeeze Pnnx>torch.t Pnnx>torch.tile Pnnx>torch.transpose Pnnx>torch.unflatten "
+        "Pnnx>torch.unsqueeze"
+    ),
+    "pnnx.normalization": (
+        "Pnnx>F.batch_norm Pnnx>F.group_norm Pnnx>F.instance_norm Pnnx>F.layer_norm Pnnx>F.local_response_norm "
+        "Pnnx>F.normalize Pnnx>F.rms_norm Pnnx>nn.BatchNorm1d Pnnx>nn.BatchNorm2d Pnnx>nn.BatchNorm3d "
+        "Pnnx>nn.GroupNorm Pnnx>nn.InstanceNorm1d Pnnx>nn.InstanceNorm2d Pnnx>nn.InstanceNorm3d Pnnx>nn.LayerNorm "
+        "Pnnx>nn.LocalResponseNorm Pnnx>nn.RMSNorm"
+    ),
+    "pnnx.pooling": (
+        "Pnnx>F.adaptive_avg_pool1d Pnnx>F.adaptive_avg_pool2d Pnnx>F.adaptive_avg_pool3d Pnnx>F.adaptive_max_pool1d "
+        "Pnnx>F.adaptive_max_pool2d Pnnx>F.adaptive_max_pool3d Pnnx>F.avg_pool1d Pnnx>F.avg_pool2d Pnnx>F.avg_pool3d "
+        "Pnnx>F.max_pool1d Pnnx>F.max_pool2d Pnnx>F.max_pool3d Pnnx>nn.AdaptiveAvgPool1d Pnnx>nn.AdaptiveAvgPool2d "
+        "Pnnx>nn.AdaptiveAvgPool3d Pnnx>nn.AdaptiveMaxPool1d Pnnx>nn.AdaptiveMaxPool2d Pnnx>nn.AdaptiveMaxPool3d "
+        "Pnnx>nn.AvgPool1d Pnnx>nn.AvgPool2d Pnnx>nn.AvgPool3d Pnnx>nn.MaxPool1d Pnnx>nn.MaxPool2d Pnnx>nn.MaxPool3d"
+    ),
+    "pnnx.products": (
+        "Pnnx>F.embedding Pnnx>F.linear Pnnx>F.scaled_dot_product_attention Pnnx>nn.Embedding Pnnx>nn.Linear "
+        "Pnnx>nn.MultiheadAttention Pnnx>torch.addmm Pnnx>torch.baddbmm Pnnx>torch.bmm Pnnx>torch.einsum "
+        "Pnnx>torch.matmul Pnnx>torch.mm Pnnx>torch.mv"
+    ),
+    "pnnx.reduction": (
+        "Pnnx>torch.all Pnnx>torch.amax Pnnx>torch.amin Pnnx>torch.any Pnnx>torch.argmax Pnnx>torch.argmin "
+        "Pnnx>torch.cumsum Pnnx>torch.linalg.vector_norm Pnnx>torch.max Pnnx>torch.mean Pnnx>torch.min Pnnx>torch.norm "
+        "Pnnx>torch.prod Pnnx>torch.std Pnnx>torch.sum Pnnx>torch.topk Pnnx>torch.var"
+    ),
+    "pnnx.resize": (
+        "Pnnx>F.interpolate Pnnx>F.upsample Pnnx>F.upsample_bilinear Pnnx>F.upsample_nearest Pnnx>nn.Upsample "
+        "Pnnx>nn.UpsamplingBilinear2d Pnnx>nn.UpsamplingNearest2d"
+    ),
+    "pnnx.structure": (
+        "Pnnx>F.alpha_dropout Pnnx>F.dropout Pnnx>F.dropout1d Pnnx>F.dropout2d Pnnx>F.dropout3d "
+        "Pnnx>F.feature_alpha_dropout Pnnx>Tensor.clone Pnnx>Tensor.contiguous Pnnx>Tensor.detach Pnnx>nn.AlphaDropout "
+        "Pnnx>nn.Dropout Pnnx>nn.Dropout1d Pnnx>nn.Dropout2d Pnnx>nn.Dropout3d Pnnx>nn.FeatureAlphaDropout "
+        "Pnnx>nn.Identity Pnnx>pnnx.Attribute Pnnx>pnnx.Output Pnnx>prim::ListConstruct Pnnx>prim::ListUnpack "
+        "Pnnx>prim::TupleConstruct Pnnx>prim::TupleUnpack Pnnx>torch.clone"
+    ),
     "random.random_stateful": (
         "Multinomial RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
     ),

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 
 from asyncexec.executor.engine.general_executor import GeneralExecutor
+from asyncexec.executor.types.breadth_first_executor import BREADTH_FIRST, BreadthFirstExecutor
 from asyncexec.executor.types.executor_params import ExecutorParams, general_executor
 from asyncexec.executor.types.host_executor import ExecutorFactory, host_executor
 from asyncexec.executor.types.local_executor import LocalExecutor
@@ -36,7 +37,7 @@ class ExecutorType:
     Attributes:
         factory: makes an executor of the graph of one device.
         compiles: when a session does so.
-        is_ours: it came with the package, and is the general executor; else a user wrote it.
+        is_ours: it is the general executor; else the general executor hosts it.
     """
 
     name: str
@@ -86,6 +87,7 @@ for _name, _compiles in (
     ("COMPILED", Compiles.AT_ONCE),
 ):
     executor_types.register(ExecutorType(_name, LocalExecutor, _compiles, is_ours=True))
+executor_types.register(ExecutorType(BREADTH_FIRST, BreadthFirstExecutor))
 
 
 def executor_factory(name: str) -> Callable[[F], F]:

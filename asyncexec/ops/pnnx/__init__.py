@@ -1,0 +1,1 @@
+"""The op domain ``Pnnx>``: torch's operators as PNNX names them, on arrays with channels before height and width."""
