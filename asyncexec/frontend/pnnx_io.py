@@ -20,6 +20,7 @@ from asyncexec.framework.tensor_proto import encode_shape
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType
 from asyncexec.frontend.graph_io import import_graph_def
+from asyncexec.frontend.pnnx_batch import free_batch
 from asyncexec.importers.pnnx.param_file import read_pnnx
 from asyncexec.importers.pnnx.records import PnnxOperand, PnnxOperator
 from asyncexec.importers.saved_model import SignatureDef, TensorInfo
@@ -64,7 +65,7 @@ def load_pnnx(param: str | PathLike[str], bin: str | PathLike[str] | None = None
     """
     operators = read_pnnx(param, bin)
     _check_types(operators.values(), repr(str(param)))
-    nodes, signature = _Translation(operators).run()
+    nodes, signature = _Translation(free_batch(operators)).run()
     for node in nodes:
         _check_kernel(node)
     graph_def = GraphDef.model_construct(node=tuple(nodes), versions=_VERSIONS)

@@ -69,4 +69,4 @@ def __getattr__(name: str) -> Callable[..., typing.Any]:
 
 
 def __dir__() -> list[str]:
-    return sorted(op for op in op_registry if not op.startswith("_"))
+    return sorted(op for op in op_registry if op.isidentifier() and not op.startswith("_"))

@@ -32,7 +32,7 @@ def config(request: pytest.FixtureRequest) -> ax.SessionConfig:
 # The registry.
 
 
-@pytest.mark.parametrize("name", ["", "DEFAULT", "TAGGED_TOKEN", "COMPILED"])
+@pytest.mark.parametrize("name", ["", "DEFAULT", "TAGGED_TOKEN", "COMPILED", "BREADTH_FIRST"])
 async def test_types_that_there_are(name: str) -> None:
     with ax.Graph() as graph:
         y = ax.constant(1.0) + 1.0
@@ -43,7 +43,8 @@ async def test_types_that_there_are(name: str) -> None:
 @pytest.mark.parametrize("make", [ax.Session, ax.BlockingSession])
 def test_a_type_that_is_not_registered_lists_those_that_are(make: Callable[..., Any]) -> None:
     with pytest.raises(
-        ax.errors.NotFoundError, match=r"'ONE'.* ALL_AT_ONCE, COMPILED, COUNTING, DEFAULT, ONE_BY_ONE, TAGGED_TOKEN"
+        ax.errors.NotFoundError,
+        match=r"'ONE'.* ALL_AT_ONCE, BREADTH_FIRST, COMPILED, COUNTING, DEFAULT, ONE_BY_ONE, TAGGED_TOKEN",
     ):
         make(ax.Graph(), ax.SessionConfig(executor_type="ONE"))
     with pytest.raises(ax.errors.NotFoundError, match="TAGGED_TOKEN"):

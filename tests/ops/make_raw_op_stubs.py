@@ -30,7 +30,7 @@ KINDS: Final = {"int": "int", "float": "float", "bool": "bool", "string": "str |
 
 def source() -> str:
     """The text of the stubs."""
-    ops = sorted(op for ops in OPS.values() for op in ops.split() if not op.startswith("_"))
+    ops = sorted(op for ops in OPS.values() for op in ops.split() if op.isidentifier() and not op.startswith("_"))
     return HEAD + "".join(_stub(registry.lookup(op).op_def) for op in ops)
 
 

@@ -38,7 +38,7 @@ class _Line:
     outputs: list[str]
     params: dict[str, Any] = field(default_factory=dict)
     attributes: dict[str, TypedShape] = field(default_factory=dict)
-    input_keys: dict[str, str] = field(default_factory=dict)
+    input_keys: list[tuple[str, str]] = field(default_factory=list)  # name, operand
     shapes: dict[str, TypedShape] = field(default_factory=dict)
 
 
@@ -117,7 +117,7 @@ def _add_pair(line: _Line, key: str, value: str, is_pair: bool) -> None:
             raise ValueError(f"attribute {name!r} needs a type and whole dimensions, not {value[:100]!r}")
         line.attributes[name] = shape
     elif key[0] == "$":
-        line.input_keys[value] = name
+        line.input_keys.append((name, value))
     elif key[0] == "#":
         line.shapes[name] = parse_typed_shape(value)
     else:
@@ -126,6 +126,7 @@ def _add_pair(line: _Line, key: str, value: str, is_pair: bool) -> None:
 
 def _operators(lines: list[_Line], source: str, read: ReadAttribute) -> dict[str, PnnxOperator]:
     """The operators that *lines* tell, with their attributes."""
+    shapes = {name: shape for line in lines for name, shape in line.shapes.items()}
     operands: dict[str, PnnxOperand] = {}
     producers: dict[str, str] = {}
     takers: dict[str, list[str]] = {}
@@ -141,7 +142,7 @@ def _operators(lines: list[_Line], source: str, read: ReadAttribute) -> dict[str
         for name in line.outputs:
             if name in operands:
                 raise InvalidArgumentError(f"{where} gives operand {name[:100]!r}, as {producers[name]!r} does")
-            shape = line.shapes.get(name)
+            shape = shapes.get(name)
             operands[name] = PnnxOperand(name) if shape is None else PnnxOperand(name, shape.dtype, shape.shape)
             producers[name] = line.name
         found[line.name] = PnnxOperator(
@@ -168,7 +169,13 @@ def _attributes(line: _Line, where: str, read: ReadAttribute) -> Iterator[tuple[
 
 
 def _input_names(line: _Line) -> tuple[str, ...]:
-    return tuple(line.input_keys.get(name, "") for name in line.inputs) if line.input_keys else ()
+    """What each input is called; one operand may be several of them."""
+    names = [""] * len(line.inputs)
+    for key, operand in line.input_keys:
+        places = [place for place, name in enumerate(line.inputs) if name == operand and not names[place]]
+        if places:
+            names[places[0]] = key
+    return tuple(names) if any(names) else ()
 
 
 def _consumers(operator: PnnxOperator, takers: dict[str, list[str]]) -> tuple[str, ...]:

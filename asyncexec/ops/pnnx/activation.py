@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.pnnx.arithmetic import erf, sigmoid
+from asyncexec.ops.pnnx.arithmetic import load_erf, sigmoid
 from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
 
 _ROOT_OF_HALF: Final = float(np.sqrt(0.5))
@@ -90,6 +90,8 @@ def _activation(node: PnnxNode) -> Kernel:
 def _gelu(node: PnnxNode) -> Kernel:
     if node.param("approximate") == "tanh":
         return lambda x: x * 0.5 * (1 + np.tanh(_ROOT_OF_TWO_OVER_PI * (x + 0.044715 * x * x * x)))
+
+    erf = load_erf()
 
     def gelu(x: Array) -> Array:
         out = erf(x * _ROOT_OF_HALF)

@@ -55,9 +55,10 @@ def sigmoid(x: Any) -> Any:
     return np.reciprocal(1 + np.exp(-x))
 
 
-def erf(x: Any) -> Any:
-    """The error function."""
-    return require("scipy.special", extra="ops").erf(x)
+def load_erf() -> Callable[[Any], Any]:
+    """The error function, whose library is loaded now."""
+    function: Callable[[Any], Any] = require("scipy.special", extra="ops").erf
+    return function
 
 
 def _size(x: Any, dim: Any = None) -> Any:
@@ -108,7 +109,7 @@ _UNARY: Final[dict[str, Callable[..., Any]]] = {
     "ceil": np.ceil,
     "cos": np.cos,
     "cosh": np.cosh,
-    "erf": erf,
+    "erf": lambda x: load_erf()(x),
     "exp": np.exp,
     "expm1": np.expm1,
     "floor": np.floor,

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.pnnx.arithmetic import FUNCTIONS, as_dtype_of_torch
+from asyncexec.ops.pnnx.arithmetic import FUNCTIONS, as_dtype_of_torch, load_erf
 from asyncexec.ops.pnnx.pnnx_kernels import PnnxNode, pnnx_kernel
 
 _TOKEN: Final = re.compile(
@@ -67,6 +67,7 @@ class ExpressionParser:
         text = self._text
         if len(text) > _MAX_LENGTH:
             self._fail(f"it has more than {_MAX_LENGTH} characters")
+        self._at = self._skip_blanks(0)
         while self._at < len(text):
             match = _TOKEN.match(text, self._at)
             if match is None:
@@ -162,4 +163,6 @@ def _expression(node: PnnxNode) -> Kernel:
         program = ExpressionParser(text, node.num_inputs).parse()
     except InvalidArgumentError as error:
         raise node.error(error.message) from None
+    if any(instruction.function is FUNCTIONS["erf"][0] for instruction in program):
+        load_erf()  # now, and not in the event loop
     return lambda *inputs: as_dtype_of_torch(evaluate(program, inputs), inputs)

@@ -191,8 +191,10 @@ def _slice(node: PnnxNode) -> Kernel:
         dims = node.integers("dims")
         starts, ends = node.integers("starts"), node.integers("ends")
         steps, selects = node.integers("steps"), node.integers("selects", (_TO_THE_END,) * len(dims))
-    if len({len(dims), len(starts), len(ends), len(steps), len(selects)}) != 1 or min(steps) < 1:
+    if len({len(dims), len(starts), len(ends), len(steps), len(selects)}) != 1:
         raise node.error("dims, starts, ends, steps and selects do not fit together")
+    if any(step < 1 and select == _TO_THE_END for step, select in zip(steps, selects, strict=True)):
+        raise node.error(f"steps of {list(steps)} are not all at least 1")
     bounds = node.in_order("input", "start", "end")
     parts = list(zip(dims, starts, ends, steps, selects, strict=True))
 

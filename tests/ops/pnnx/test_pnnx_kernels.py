@@ -1,0 +1,72 @@
+"""Kernels of PNNX's operators against what torch gave, in golden files of the converter."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "pnnx"
+MODELS = sorted(path.stem for path in GOLDEN.glob("*.npz"))
+
+
+def expected(name: str) -> tuple[list[Any], list[Any]]:
+    """The inputs and outputs that torch had."""
+    with np.load(GOLDEN / f"{name}.npz") as arrays:
+        found = dict(arrays)
+    return [[found[key] for key in sorted(found, key=lambda key: int(key[1:])) if key[0] == kind] for kind in "xy"]  # type: ignore[return-value]
+
+
+async def run(model: Any, inputs: list[Any], **config: Any) -> list[Any]:
+    """The outputs of *model*, in order."""
+    signature = model.signatures["serving_default"]
+    with ax.Graph() as graph:
+        ax.import_graph_def(model.graph_def)
+    async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=60_000, **config)) as session:
+        feeds = {info.name: x for info, x in zip(signature.inputs.values(), inputs, strict=True)}
+        fetches = [info.name for info in signature.outputs.values()]
+        found: list[Any] = await session.run(fetches, feeds)
+        return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+async def test_outputs_are_those_of_torch(name: str) -> None:
+    inputs, outputs = expected(name)
+    model = await load(name)
+    found = await run(model, inputs)
+    assert len(found) == len(outputs)
+    for number, (ours, theirs) in enumerate(zip(found, outputs, strict=True)):
+        assert ours.dtype == theirs.dtype, number
+        assert ours.shape == theirs.shape, number
+        worst = np.max(np.abs(ours.astype(np.float64) - theirs)) / max(np.max(np.abs(theirs)), 1e-30)
+        assert worst < 1e-5, (number, worst)
+
+
+async def load(name: str) -> Any:
+    """The golden model *name*, read on a thread."""
+    return await asyncio.to_thread(ax.load_pnnx, GOLDEN / f"{name}.pnnx.param")
+
+
+@pytest.mark.parametrize("name", ["small", "small_free", "unet", "detect"])
+async def test_each_row_of_a_batch_is_as_alone(name: str) -> None:
+    (x,), (y,) = expected(name)
+    model = await load(name)
+    batch = np.concatenate([x, x * 0.5, x])
+    ((first, middle, last),) = await run(model, [batch])
+    np.testing.assert_allclose(first, y[0], rtol=1e-5, atol=1e-5 * np.abs(y).max())
+    np.testing.assert_array_equal(first, last)
+    (alone,) = await run(model, [x * 0.5])
+    np.testing.assert_allclose(middle, alone[0], rtol=1e-5, atol=1e-5 * np.abs(y).max())
+
+
+async def test_breadth_first_gives_the_same() -> None:
+    (x,), _ = expected("unet")
+    model = await load("unet")
+    (usual,) = await run(model, [x])
+    (ordered,) = await run(model, [x], executor_type="BREADTH_FIRST")
+    np.testing.assert_array_equal(usual, ordered)
