@@ -45,6 +45,13 @@ def test_every_example_has_its_line_and_its_test() -> None:
         assert 40 <= len(example.read_text(encoding="utf-8").splitlines()) <= 120
 
 
+def test_pnnx_order() -> None:
+    output = output_of("pnnx_order.py")
+    assert re.search(r"^pnnx.Input +input +then wide, narrow$", output, re.MULTILINE)
+    assert "output: [[2.8" in output
+    assert "order: wide narrow act sum pool output" in output
+
+
 def test_builder_tour() -> None:
     output = output_of("builder_tour.py")
     assert "<ax.op fetch_weights(model) -> float32>" in output

@@ -25,7 +25,8 @@ class SessionConfig(BaseModel):
             (``ax.graph_pass``) always run.
         executor_type: the type of the executors.  "DEFAULT", or ``""``: the general executor runs first and measures
             the kernels; then the cheap nodes are compiled to Python.  "TAGGED_TOKEN": the general executor alone.
-            "COMPILED": compiled before the first run.  Or a type of your own (``ax.executor_factory``).
+            "COMPILED": compiled before the first run.  "BREADTH_FIRST": one node at a time.  Or a type of your own
+            (``ax.executor_factory``).
         schedule_seed: draw the order of ready nodes from this seed, to show that results do not depend on it.
         timeout: the longest time in seconds of each run, and call of a callable, if its RunOptions have none.
         retries: how often a run, or call of a callable, is begun again after a worker was lost, if its RunOptions do
