@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.pnnx_model import put_pnnx_model
 from tests.programs import run_program, start_server
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +45,8 @@ def test_every_block_of_python_runs(block: Block, tmp_path: Path) -> None:
         pytest.importorskip(module)
     program = tmp_path / "block.py"
     program.write_text("\n" * (block.line - 1) + block.source, encoding="utf-8")
+    if "model.pnnx.param" in block.source:
+        put_pnnx_model(tmp_path)
     ended = run_program(program)
     assert ended.code == 0, ended.stderr
     assert_says(ended.stdout, block.source)

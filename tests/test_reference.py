@@ -20,6 +20,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec import testing
+from tests.pnnx_model import put_pnnx_model
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -121,6 +122,7 @@ def show() -> Callable[..., None]:
 @pytest.mark.parametrize("name", [name for name, doc in documented() if ">>>" in doc])
 def test_examples_of_docstrings_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    put_pnnx_model(tmp_path)
     names = {"ax": ax, "np": np, "show": show()}
     examples = doctest.DocTestParser().get_doctest(dict(documented())[name], names, name, None, None)
     report: list[str] = []

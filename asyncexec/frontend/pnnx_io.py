@@ -54,7 +54,7 @@ class PnnxModel:
 def load_pnnx(param: str | PathLike[str], bin: str | PathLike[str] | None = None) -> PnnxModel:  # noqa: A002
     """The model in a ``.pnnx.param`` file and its ``.pnnx.bin``, which lies beside it unless *bin* is given.
 
-    >>> model = ax.load_pnnx("tests/golden/pnnx/small.pnnx.param")
+    >>> model = ax.load_pnnx("model.pnnx.param")
     >>> model.operators["conv"].type, model.operators["conv"].consumers
     ('nn.Conv2d', ('act',))
 
@@ -82,7 +82,7 @@ def import_pnnx(
 ) -> list[Any] | None:
     """Add the operators of a PNNX model to the current graph, a node each.
 
-    >>> path = "tests/golden/pnnx/small.pnnx.param"
+    >>> path = "model.pnnx.param"
     >>> x = ax.zeros([1, 3, 8, 8])
     >>> (y,) = ax.import_pnnx(path, input_map={"pnnx_input_0": x}, return_elements=["pnnx_output_0:0"])
     >>> y.op.type, y.op.inputs[0].op.type

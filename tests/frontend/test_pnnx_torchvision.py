@@ -12,7 +12,13 @@ import pytest
 
 import asyncexec as ax
 
-pytestmark = [pytest.mark.torch, pytest.mark.deep, pytest.mark.allow_blocking, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of torch, while it traces
+    pytest.mark.torch,
+    pytest.mark.deep,
+    pytest.mark.allow_blocking,
+    pytest.mark.timeout(600),
+]
 
 ARCHITECTURES = (
     "alexnet convnext_tiny densenet121 efficientnet_b0 googlenet inception_v3 maxvit_t mnasnet0_5 mobilenet_v2 "
