@@ -159,6 +159,13 @@ def test_names_that_nodes_cannot_have() -> None:
         taken.add(found)
 
 
+def test_a_graph_that_lies_about_the_number_of_shapes() -> None:
+    shapes = [TensorShape([1]), TensorShape([1])]
+    attrs = {"Tout": [ax.float32], "output_shapes": shapes}
+    with ax.Graph(), pytest.raises(ax.errors.InvalidArgumentError, match="has 2 shapes for 1 outputs"):
+        ax.create_op("Pnnx>nn.ReLU", [[ax.constant([1.0])]], attrs=attrs)
+
+
 # Batches.
 
 

@@ -49,8 +49,8 @@ class PnnxNode:
         """The parameter *name*, texts as str; *default* where it is None or not there."""
         value = self.construction.attrs.get(name, default)
         if isinstance(value, tuple):
-            return tuple(each.decode() if isinstance(each, bytes) else each for each in value)
-        return value.decode() if isinstance(value, bytes) else value
+            return tuple(each.decode(errors="replace") if isinstance(each, bytes) else each for each in value)
+        return value.decode(errors="replace") if isinstance(value, bytes) else value
 
     def integer(self, name: str, default: int | None = None) -> int:
         """The integer *name*; InvalidArgumentError when it is none."""
@@ -114,7 +114,10 @@ F = TypeVar("F", bound=PnnxKernelFactory)
 
 def _output_shapes(context: InferenceContext) -> list[TensorShape]:
     """What the file tells of the shapes."""
-    return list(context.attr("output_shapes")) or [UNKNOWN_SHAPE] * context.num_outputs
+    shapes = list(context.attr("output_shapes"))
+    if shapes and len(shapes) != context.num_outputs:
+        raise InvalidArgumentError(f"attr 'output_shapes' has {len(shapes)} shapes for {context.num_outputs} outputs")
+    return shapes or [UNKNOWN_SHAPE] * context.num_outputs
 
 
 def pnnx_kernel(*types: str, kind: KernelKind = KernelKind.CHEAP) -> Callable[[F], F]:
