@@ -12,6 +12,7 @@ from asyncexec.framework.errors import MissingExtraError
 # Packages that have another name than what is imported of them.
 _PACKAGES: Final = {
     "google": "protobuf",
+    "google_crc32c": "google-crc32c",
     "grpc": "grpcio",
     "PIL": "pillow",
     "re2": "google-re2",

@@ -13,10 +13,10 @@ from asyncexec.framework import graph_def as models
 from asyncexec.framework import tensor_protos
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.graph_def import AttrValue, GraphDef, NodeDef, make_attr
+from asyncexec.framework.message_pool import message_class
 from asyncexec.framework.tensor_protos import TensorShapeProto
 from asyncexec.framework.types import object as object_dtype
 from asyncexec.framework.wire_types import WireModel
-from asyncexec.importers.message_pool import message_class
 from asyncexec.importers.proto_messages import proto_messages
 
 _OTHER_NAMES: Final[dict[str, type[WireModel]]] = {

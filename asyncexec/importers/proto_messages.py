@@ -15,10 +15,10 @@ import threading
 from functools import cache
 from typing import Any, Final
 
+from asyncexec.framework.message_pool import MessagePool, ProtoFile
 from asyncexec.framework.types import object as object_dtype
 from asyncexec.framework.wire_types import DATA_TYPES, FULL_TYPES
 from asyncexec.importers import proto_tables
-from asyncexec.importers.message_pool import MessagePool, ProtoFile
 
 _PACKAGE: Final = "asyncexec"
 # What is seen first of two pools made at a time would not know the messages of the other.

@@ -1,4 +1,4 @@
-"""What TensorFlow's messages are on the wire, as tables of :mod:`asyncexec.importers.message_pool`.
+"""What TensorFlow's messages are on the wire, as tables of :mod:`asyncexec.framework.message_pool`.
 
 The values of DataType and FullTypeId are in :mod:`asyncexec.framework.wire_types`.
 """

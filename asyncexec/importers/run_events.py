@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from asyncexec.checkpoints.crc32c import crc32c, masked
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.step_stats import NodeExecStats, NodeOutput, RunMetadata
-from asyncexec.importers.crc32c import masked_crc32c
 from asyncexec.importers.files import make_folder, write_file
 from asyncexec.importers.graph_formats import format_graph_def
 from asyncexec.importers.proto_messages import proto_messages
@@ -145,4 +145,4 @@ def _add_output(outputs: Any, output: NodeOutput) -> None:
 def _records(events: Iterable[bytes]) -> Iterable[bytes]:
     for data in events:
         length = struct.pack("<Q", len(data))
-        yield length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
+        yield length + struct.pack("<I", masked(crc32c(length))) + data + struct.pack("<I", masked(crc32c(data)))

@@ -1,6 +1,6 @@
 """The messages of the Open Inference Protocol and of Triton's extensions, and of a model's configuration.
 
-They are tables of :mod:`asyncexec.importers.message_pool`.  Source: ``grpc_service.proto`` and ``model_config.proto``
+They are tables of :mod:`asyncexec.framework.message_pool`.  Source: ``grpc_service.proto`` and ``model_config.proto``
 of triton-inference-server/common; the first six calls are those of the Open Inference Protocol.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from asyncexec.importers.message_pool import MessagePool, ProtoFile
+from asyncexec.framework.message_pool import MessagePool, ProtoFile
 
 SERVICE: Final = "inference.GRPCInferenceService"
 # A parameter of an error in a stream: the name of its status, which the protocol leaves out.

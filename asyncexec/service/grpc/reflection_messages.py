@@ -1,4 +1,4 @@
-"""The messages of gRPC's own services, health and reflection, as tables of :mod:`asyncexec.importers.message_pool`.
+"""The messages of gRPC's own services, health and reflection, as tables of :mod:`asyncexec.framework.message_pool`.
 
 Source: ``grpc/health/v1/health.proto``, ``grpc/reflection/v1/reflection.proto`` and the same of ``v1alpha``.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from asyncexec.importers.message_pool import MessagePool, ProtoFile
+from asyncexec.framework.message_pool import MessagePool, ProtoFile
 
 HEALTH: Final = "grpc.health.v1"
 REFLECTIONS: Final = ("grpc.reflection.v1", "grpc.reflection.v1alpha")

@@ -1,4 +1,4 @@
-"""The messages of ``tensorflow.MasterService``, as tables of :mod:`asyncexec.importers.message_pool`.
+"""The messages of ``tensorflow.MasterService``, as tables of :mod:`asyncexec.framework.message_pool`.
 
 Source: ``master.proto``, ``config.proto`` and ``device_attributes.proto`` of tensorflow/core; of the settings, those
 that have an effect here.  Graphs, tensors and RunMetadata are declared as bytes: on the wire that is the same, and what
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from asyncexec.importers.message_pool import MessagePool, ProtoFile
+from asyncexec.framework.message_pool import MessagePool, ProtoFile
 
 SERVICE: Final = "tensorflow.MasterService"
 

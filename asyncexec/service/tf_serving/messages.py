@@ -1,6 +1,6 @@
 """The messages of TensorFlow Serving's calls.
 
-They are tables of :mod:`asyncexec.importers.message_pool`.  Source: ``tensorflow_serving/apis/*.proto``.  Fields that
+They are tables of :mod:`asyncexec.framework.message_pool`.  Source: ``tensorflow_serving/apis/*.proto``.  Fields that
 nothing here reads are left out, and an Example is left as bytes, which look the same on the wire.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
+from asyncexec.framework.message_pool import MessagePool, ProtoFile
 from asyncexec.importers import proto_tables
-from asyncexec.importers.message_pool import MessagePool, ProtoFile
 from asyncexec.importers.proto_messages import LARGE_ENUMS
 
 PREDICTION_SERVICE: Final = "tensorflow.serving.PredictionService"

@@ -31,6 +31,7 @@ _SCALARS: Final = {
     "uint64": 4,
     "int32": 5,
     "fixed64": 6,
+    "fixed32": 7,
     "bool": 8,
     "string": 9,
     "bytes": 12,
