@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, StrictBool, model_validator
+from pydantic import AfterValidator, BeforeValidator, StrictBool, model_validator
 
 from asyncexec.framework.tensor_protos import DtypeAndShape, FullTypeDef, TensorProto, TensorShapeProto
 from asyncexec.framework.wire_types import Base64Bytes, DataType, Float32, Int32, Int64, UInt32, UInt64, WireModel
@@ -103,7 +103,17 @@ def intern_attr(value: AttrValue) -> AttrValue:
     return make_attr(kind, content) if _is_common(kind, content) else value
 
 
-AttrMap = Mapping[str, Annotated[AttrValue, AfterValidator(intern_attr)]]
+def _with_values(attrs: Any) -> Any:
+    """*attrs* without internal ones that have no value."""
+    if not isinstance(attrs, Mapping):
+        return attrs
+    return {key: value for key, value in attrs.items() if value != {} or not str(key).startswith("_")}
+
+
+AttrMap = Annotated[
+    Mapping[str, Annotated[AttrValue, AfterValidator(intern_attr)]],
+    BeforeValidator(_with_values, json_schema_input_type=Mapping[str, AttrValue]),
+]
 
 
 class NameAttrList(WireModel):

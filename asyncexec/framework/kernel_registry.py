@@ -132,18 +132,22 @@ def register_kernel(
     priority: int = 0,
     handles: type | None = None,
     is_elementwise: bool = False,
+    is_expensive: bool | None = None,
 ) -> Callable[[F], F]:
     """Decorator: the function is the kernel factory of *ops*: it gets an OpKernelConstruction, returns the kernel.
 
     The kernel, a sync one, may take its handles for *handles*: where it fails, it is seen whether they are.
-    One that *is_elementwise* may get its inputs part by part, where these are real numbers.
+    One that *is_elementwise* may get its inputs part by part, where these are real numbers.  One that *is_expensive*
+    runs on a worker thread however short it was before, as what touches files does.
     """
     constraints = {name: frozenset(allowed) for name, allowed in (dtypes or {}).items()}
 
     def decorate(factory: F) -> F:
         make = factory if handles is None else _with_handles(factory, handles)
         for op in ops:
-            registration = KernelRegistration(make, kind, constraints, priority=priority, is_elementwise=is_elementwise)
+            registration = KernelRegistration(
+                make, kind, constraints, is_expensive, priority=priority, is_elementwise=is_elementwise
+            )
             registry.register(op, device_type, registration)
         return factory
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.file_access import FileAccess
 from asyncexec.framework.function_runtime import FunctionRuntime
 from asyncexec.framework.process_calls import ProcessCalls
 
@@ -15,8 +16,8 @@ R = TypeVar("R")
 class ResourceMgr:
     """What outlives a step.  A resource handle that travels along an edge is the resource object itself.
 
-    Where there is a session, *processes* makes calls in its worker processes, and *functions* runs functions of its
-    graph.
+    Where there is a session, *processes* makes calls in its worker processes, *functions* runs functions of its graph,
+    and *files* tells which files its ops may touch.
 
     Where a name is of another kind of resource already, a graph that uses it fails with InvalidArgumentError.
 
@@ -28,6 +29,7 @@ class ResourceMgr:
         self._shared = shared
         self.processes: ProcessCalls | None = None
         self.functions: FunctionRuntime | None = None
+        self.files: FileAccess = FileAccess()
         self._resources: dict[tuple[str, str], Any] = {}
 
     def lookup_or_create(

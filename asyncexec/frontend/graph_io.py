@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any, overload
 
 from asyncexec.framework.cooperative import STRIDE, Stage
@@ -14,6 +15,7 @@ from asyncexec.graph import graph_import
 from asyncexec.graph.current_graph import as_node, current_graph
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.ops.io.file_ops import FILE_OPS
 
 
 @overload
@@ -25,6 +27,7 @@ def import_graph_def(
     return_elements: None = None,
     *,
     allowed_ops: Collection[str] = (),
+    allowed_folders: Iterable[str | PathLike[str]] = (),
 ) -> None: ...
 @overload
 def import_graph_def(
@@ -35,6 +38,7 @@ def import_graph_def(
     *,
     return_elements: Sequence[str],
     allowed_ops: Collection[str] = (),
+    allowed_folders: Iterable[str | PathLike[str]] = (),
 ) -> list[Any]: ...
 def import_graph_def(
     graph_def: GraphDef,
@@ -44,6 +48,7 @@ def import_graph_def(
     return_elements: Sequence[str] | None = None,
     *,
     allowed_ops: Collection[str] = (),
+    allowed_folders: Iterable[str | PathLike[str]] = (),
 ) -> list[Any] | None:
     """Add the nodes of *graph_def* to the current graph.
 
@@ -62,6 +67,8 @@ def import_graph_def(
         control_dependencies: tensors and operations that run before all of its nodes.
         return_elements: names in the GraphDef, ``"name:slot"`` of tensors and ``"name"`` of operations.
         allowed_ops: op types that may reach outside the graph (files, user-defined ops).
+        allowed_folders: folders in which ops of this graph may read and write files.  Ops that *allowed_ops* does not
+            name touch no other files then; links are followed first.
 
     Returns:
         The elements in *return_elements*, in that order; None without *return_elements*.
@@ -72,17 +79,22 @@ def import_graph_def(
         InvalidArgumentError: anything else is wrong; the error names the node.  The graph is then unchanged.
     """
     graph = current_graph()
+    folders = list(allowed_folders)
     mapped = {key: value if isinstance(value, Node) else as_tensor(value) for key, value in (input_map or {}).items()}
-    return graph_import.import_graph_def(
+    found = graph_import.import_graph_def(
         graph,
         graph_def,
         name=name,
         input_map=mapped,
         control_dependencies=[as_node(value) for value in control_dependencies],
         return_elements=return_elements,
-        allowed_ops=allowed_ops,
+        allowed_ops=(*allowed_ops, *FILE_OPS) if folders else allowed_ops,
         source_line=caller_line(),
     )
+    graph.files.allow_ops(allowed_ops)
+    for folder in folders:
+        graph.files.allow_folder(folder, writes=True)
+    return found
 
 
 def import_into(graph: Graph, graph_def: GraphDef, allowed_ops: Collection[str] = ()) -> Stage[None]:
@@ -107,3 +119,4 @@ def import_into(graph: Graph, graph_def: GraphDef, allowed_ops: Collection[str] 
     yield from graph_import.import_stage(
         graph, graph_def, input_map=outside, allowed_ops=allowed_ops, source_line=source_line
     )
+    graph.files.allow_ops(allowed_ops)

@@ -13,6 +13,7 @@ from asyncexec.framework.errors import (
     NotFoundError,
     OpError,
 )
+from asyncexec.framework.file_access import FileAccess
 from asyncexec.framework.graph_def import FunctionDef, GraphDef, VersionDef
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.op_registry import OpRegistration
@@ -60,6 +61,7 @@ class Graph(GraphContext):
         # What all that was imported asks for of a reader, and is allowed to reach outside of the graph.
         self.versions: VersionDef = CURRENT_VERSIONS
         self.allowed_ops: frozenset[str] = frozenset()
+        self.files: FileAccess = FileAccess()
         # What the frontend keeps of a graph beside its nodes, such as its "variables", in the order they were made.
         self.collections: dict[str, list[Any]] = {}
 

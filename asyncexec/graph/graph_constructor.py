@@ -35,6 +35,7 @@ from asyncexec.graph.import_checks import (
     check_op_is_allowed,
     check_versions,
     colocated_with,
+    completed_attrs,
     merged_versions,
     source_lines,
 )
@@ -207,8 +208,7 @@ class GraphConstructor:
             self._graph.check_can_import(self._new_names.values())
             return
         for start in range(0, len(node_defs), _NAMES_AT_ONCE):
-            names = [prefix + node_def.name for node_def in node_defs[start : start + _NAMES_AT_ONCE]]
-            self._graph.check_can_import(names)
+            self._graph.check_can_import([prefix + each.name for each in node_defs[start : start + _NAMES_AT_ONCE]])
             yield
 
     def _convert_all(self) -> Stage[None]:
@@ -336,7 +336,7 @@ class GraphConstructor:
         if others and (self._prefix or self._new_names):
             given["_class"] = tuple(map(self._renamed_class, given["_class"]))
         shapes = declared_shapes(given.pop("_output_shapes", ()))
-        attrs = op_def.complete_attrs(given, imported=True)
+        attrs = completed_attrs(op_def, given, self._versions.producer)
         properties = NodeProperties(registration, attrs, op_def.input_dtypes(attrs), op_def.output_dtypes(attrs))
         if shapes:
             self._declared_shapes[properties] = shapes

@@ -7,18 +7,21 @@ After ``tensorflow/core/framework/versions.cc``, ``op_def_util.cc`` (``CheckOpDe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from asyncexec.framework.errors import InvalidArgumentError, PermissionDeniedError, UnimplementedError
 from asyncexec.framework.graph_def import GraphDebugInfo, VersionDef
+from asyncexec.framework.op_def import OpDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.tensor_id import first_invalid_node_name, is_valid_node_name
+from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE
 from asyncexec.graph.names import nearest
 from asyncexec.graph.node import Node, SourceLine
 
 CONSUMER_VERSION: Final = 2407  # the GraphDef version understood here: that of TensorFlow 2.21
 MIN_PRODUCER_VERSION: Final = 0
 COLOCATION_PREFIX: Final = "loc:@"
+_SCALAR_PLACEHOLDERS: Final = 22  # the first producer version whose Placeholders of shape [] are scalars
 
 # What the runtime itself adds to a graph; in a user's graph it would reach into the step that runs it.
 RUNTIME_OPS: Final = frozenset(
@@ -130,7 +133,8 @@ def check_op_is_allowed(registration: OpRegistration, allowed_ops: Collection[st
         raise PermissionDeniedError(
             f"op {op!r} reaches outside of the graph (files, foreign code) and is off",
             op=op,
-            hint=f"if you trust this graph: import_graph_def(..., allowed_ops=[{op!r}])",
+            hint=f"if you trust this graph: import_graph_def(..., allowed_ops=[{op!r}]); "
+            "or allowed_folders=[...] for the files that it needs",
         )
     removed = _REMOVED.get(op)
     if removed is not None and producer >= removed[0]:
@@ -139,6 +143,14 @@ def check_op_is_allowed(registration: OpRegistration, allowed_ops: Collection[st
             f"Use {removed[1]}.",
             op=op,
         )
+
+
+def completed_attrs(op_def: OpDef, given: Mapping[str, Any], producer: int) -> dict[str, Any]:
+    """The attrs of a node in a GraphDef of that *producer* version, of which *given* are written there."""
+    attrs = op_def.complete_attrs(given, imported=True)
+    if op_def.name == "Placeholder" and producer < _SCALAR_PLACEHOLDERS and attrs["shape"].rank == 0:
+        attrs["shape"] = UNKNOWN_SHAPE  # programs of that time could not tell one from the other
+    return attrs
 
 
 def check_colocation(node: Node, name: str, known: Iterable[str], nodes: Collection[str]) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, UnavailableError
+from asyncexec.framework.git_lfs import check_no_lfs_pointer
 
 
 def read_file(path: Path, what: str) -> bytes:
@@ -14,9 +15,12 @@ def read_file(path: Path, what: str) -> bytes:
 
     Raises:
         NotFoundError, PermissionDeniedError, InvalidArgumentError: no such file; not readable; a folder.
+        DataLossError: it is a pointer of Git LFS.
     """
     with file_errors(path, what):
-        return path.read_bytes()
+        data = path.read_bytes()
+    check_no_lfs_pointer(path, data)
+    return data
 
 
 def write_file(path: Path, data: bytes, what: str) -> None:

@@ -91,6 +91,8 @@ class GraphReader:
             if inner is None:
                 return dict
             read = self._reader_of(inner)
+            if inner.name == "AttrValue":
+                return lambda values: {key: read(values[key]) for key in values if not _is_left_out(key, values[key])}
             return lambda values: {key: read(values[key]) for key in values}
         if field.message_type is not None and field.message_type.name == "NodeDef":
             return self._read_nodes
@@ -142,21 +144,28 @@ class GraphReader:
 
     def _read_attrs(self, entries: tuple[bytes, ...], node: str, op: str) -> Mapping[str, AttrValue]:
         try:
-            attrs = dict(self._read_entry(entry) for entry in entries)
+            attrs = dict(filter(None, map(self._read_entry, entries)))
         except InvalidArgumentError as error:
             raise InvalidArgumentError(error.message, node=node, op=op, hint=error.hint) from error
         if sum(map(len, entries)) <= _MAX_REMEMBERED_BYTES:
             self._attrs[entries] = attrs
         return attrs
 
-    def _read_entry(self, entry: bytes) -> tuple[str, AttrValue]:
+    def _read_entry(self, entry: bytes) -> tuple[str, AttrValue] | None:
         found = self._entries.get(entry)
         if found is None:
             message = self._attr_entry.FromString(entry)
+            if _is_left_out(message.key, message.value):
+                return None
             found = (self._names.setdefault(message.key, message.key), self._read_attr_value(message.value))
             if len(entry) <= _MAX_REMEMBERED_BYTES:
                 self._entries[entry] = found
         return found
+
+
+def _is_left_out(key: str, value: Any) -> bool:
+    """Whether an attr is internal and has no value, as ``_input_shapes`` where there are no inputs."""
+    return key.startswith("_") and not value.ByteSize()
 
 
 def _as_text(value: Any) -> Any:

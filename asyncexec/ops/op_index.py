@@ -62,11 +62,11 @@ OPS: Final = {
         "CropAndResize ResizeArea ResizeBicubic ResizeBicubicGrad ResizeBilinear ResizeBilinearGrad "
         "ResizeNearestNeighbor ResizeNearestNeighborGrad ScaleAndTranslate"
     ),
+    "io.checkpoints": "MergeV2Checkpoints Restore RestoreV2 Save SaveV2 ShardedFilename ShardedFilespec",
     "io.files": (
         "EagerPyFunc FixedLengthRecordReader FixedLengthRecordReaderV2 InitializeTableFromTextFile "
-        "InitializeTableFromTextFileV2 MatchingFiles MergeV2Checkpoints PyFunc PyFuncStateless ReadFile ReaderRead "
-        "ReaderReadV2 Restore RestoreV2 Save SaveV2 TFRecordReader TFRecordReaderV2 TextLineReader TextLineReaderV2 "
-        "WholeFileReader WholeFileReaderV2 WriteFile"
+        "InitializeTableFromTextFileV2 MatchingFiles PyFunc PyFuncStateless ReadFile ReaderRead ReaderReadV2 "
+        "TFRecordReader TFRecordReaderV2 TextLineReader TextLineReaderV2 WholeFileReader WholeFileReaderV2 WriteFile"
     ),
     "io.logging_ops": "Assert CheckNumerics CheckNumericsV2 Print PrintV2 Timestamp",
     "linalg.einsum": "Einsum",
@@ -250,8 +250,8 @@ OPS: Final = {
         "ScatterNdUpdate ScatterSub ScatterUpdate"
     ),
     "state.resource_variables": (
-        "AssignAddVariableOp AssignSubVariableOp AssignVariableOp DestroyResourceOp ReadVariableOp ResourceGather "
-        "ResourceGatherNd ResourceScatterAdd ResourceScatterDiv ResourceScatterMax ResourceScatterMin "
+        "AssignAddVariableOp AssignSubVariableOp AssignVariableOp DestroyResourceOp DisableCopyOnRead ReadVariableOp "
+        "ResourceGather ResourceGatherNd ResourceScatterAdd ResourceScatterDiv ResourceScatterMax ResourceScatterMin "
         "ResourceScatterMul ResourceScatterNdAdd ResourceScatterNdMax ResourceScatterNdMin ResourceScatterNdSub "
         "ResourceScatterNdUpdate ResourceScatterSub ResourceScatterUpdate VarHandleOp VarIsInitializedOp VariableShape"
     ),

@@ -96,6 +96,7 @@ class Session(SessionStreams, ShownSession):
         if self.config.keep_freed_memory:
             keep_freed_memory()
         self._resource_mgr = ResourceMgr(resources)
+        self._resource_mgr.files = graph.files
         self._clock, self._times = clock, NodeTimes()
         own_hooks: list[Hook] = [self._times] if self.config.node_statistics else []
         if self.config.memory_limit is not None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from tensorboard.compat.proto import graph_pb2
 
+import asyncexec as ax
 from asyncexec.framework import types
 from asyncexec.framework.errors import DataLossError, InvalidArgumentError, NotFoundError
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.importers.proto_messages import proto_messages
-from asyncexec.importers.tf_graph_def import TensorInfo, load_graph_def, load_saved_model
+from asyncexec.importers.tf_graph_def import TensorInfo, load_graph_def, load_saved_model, parse_graph_def
 
 FOLDER = Path(__file__).parents[1] / "golden" / "saved_model"
 
@@ -88,3 +89,33 @@ def test_the_packed_classes_read_the_same_bytes() -> None:
     for theirs, ours in zip(plain.meta_graphs, packed.meta_graphs, strict=True):
         expected = graph_pb2.GraphDef.FromString(theirs.graph_def.SerializeToString())
         assert graph_pb2.GraphDef.FromString(ours.graph_def.SerializeToString()) == expected
+
+
+def test_internal_attrs_without_a_value_are_left_out() -> None:
+    data = b'node { name: "n" op: "NoOp" attr { key: "_input_shapes" value { } } } library { function { '
+    data += b'signature { name: "f" } attr { key: "_input_shapes" value { } } attr { key: "_x" value { i: 1 } } } }'
+    graph_def = parse_graph_def(data, "pbtxt")
+    assert graph_def.node[0].attr == {}
+    assert graph_def.library is not None
+    assert list(graph_def.library.function[0].attr) == ["_x"]
+    assert parse_graph_def(b'{"node": [{"name": "n", "op": "NoOp", "attr": {"_x": {}}}]}', "json").node[0].attr == {}
+    with pytest.raises(InvalidArgumentError, match="an attr has no value"):
+        parse_graph_def(data.replace(b"_input_shapes", b"shapes"), "pbtxt")
+    with pytest.raises(InvalidArgumentError):
+        parse_graph_def(b'{"node": [{"attr": {"x": {}}}]}', "json")
+
+
+@pytest.mark.parametrize(("producer", "fits"), [(0, True), (21, True), (22, False)])
+async def test_scalar_placeholders_of_old_producers_have_an_unknown_shape(producer: int, fits: bool) -> None:
+    data = b'node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }'
+    data += b'attr { key: "shape" value { shape { } } } } versions { producer: %d }' % producer
+    with ax.Graph() as graph:
+        ax.import_graph_def(parse_graph_def(data, "pbtxt"))
+    assert (graph["x:0"].shape.rank is None) is fits
+
+
+@pytest.mark.parametrize("name", ["model.pb", "saved_model.pb", "model.json"])
+def test_pointers_of_git_lfs_are_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    with pytest.raises(DataLossError, match="Git LFS pointer"):
+        load_graph_def(tmp_path / name)

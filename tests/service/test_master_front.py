@@ -20,7 +20,7 @@ from asyncexec.framework.op_registry import registry
 from asyncexec.framework.tensor_proto import ByteBudget
 from asyncexec.importers.graph_formats import format_graph_def
 from asyncexec.importers.proto_messages import proto_messages
-from asyncexec.ops.io.files import FILE_OPS
+from asyncexec.ops.io.file_ops import FILE_OPS
 from asyncexec.service.master.front import master_handler
 from asyncexec.service.master.messages import SERVICE, message
 from asyncexec.service.master.sessions import MasterSessions

@@ -1,13 +1,14 @@
 """Ops that reach outside the process: files, and Python functions of the graph's author.
 
 All are declared with ``touches_outside``, so a graph that has one is refused unless the caller allows the op by name.
-Kernels are there for ReadFile, WriteFile, MatchingFiles and InitializeTableFromTextFile; the readers, checkpoints and
-Python functions are declared only, so that such a graph is read and told what is missing.
+Kernels are there for ReadFile, WriteFile, MatchingFiles and InitializeTableFromTextFile; the readers and Python
+functions are declared only, so that such a graph is read and told what is missing.
 """
 
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,19 +16,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.errors import (
-    FailedPreconditionError,
-    InvalidArgumentError,
-    NotFoundError,
-    OpError,
-    PermissionDeniedError,
-    ResourceExhaustedError,
-    UnknownError,
-)
+from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.file_access import FileAccess, named_path
+from asyncexec.framework.file_errors import file_errors
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
-from asyncexec.framework.kernel_registry import register_function, register_kernel
+from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
-from asyncexec.framework.shape_inference import InferenceContext, no_outputs, scalars
+from asyncexec.framework.shape_inference import InferenceContext, scalars
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, int64, string
 from asyncexec.ops.state.lookup import initializable
@@ -103,44 +98,6 @@ register_op(
     touches_outside=True,
     shape=scalars,
 )
-register_op(
-    "Save",
-    "filename: string, tensor_names: string, data: T ->",
-    "T: list(type) >= 1",
-    is_stateful=True,
-    touches_outside=True,
-    shape=no_outputs,
-)
-register_op(
-    "SaveV2",
-    "prefix: string, tensor_names: string, shape_and_slices: string, tensors: dtypes ->",
-    "dtypes: list(type) >= 1",
-    is_stateful=True,
-    touches_outside=True,
-    shape=no_outputs,
-)
-register_op(
-    "Restore",
-    "file_pattern: string, tensor_name: string -> tensor: dt",
-    "dt: type; preferred_shard: int = -1",
-    is_stateful=True,
-    touches_outside=True,
-)
-register_op(
-    "RestoreV2",
-    "prefix: string, tensor_names: string, shape_and_slices: string -> tensors: dtypes",
-    "dtypes: list(type) >= 1",
-    is_stateful=True,
-    touches_outside=True,
-)
-register_op(
-    "MergeV2Checkpoints",
-    "checkpoint_prefixes: string, destination_prefix: string ->",
-    "delete_old_dirs: bool = True; allow_missing_files: bool = False",
-    is_stateful=True,
-    touches_outside=True,
-    shape=no_outputs,
-)
 _PYTHON: Final = "Tin: list(type) >= 0; Tout: list(type) >= 0"
 register_op("PyFunc", "input: Tin -> output: Tout", f"token: string; {_PYTHON}", is_stateful=True, touches_outside=True)
 register_op("PyFuncStateless", "input: Tin -> output: Tout", f"token: string; {_PYTHON}", touches_outside=True)
@@ -151,76 +108,73 @@ register_op(
     is_stateful=True,
     touches_outside=True,
 )
-# All of them but for the Python functions.
-FILE_OPS: Final = frozenset(
-    {
-        *("ReadFile", "WriteFile", "MatchingFiles"),
-        *("InitializeTableFromTextFile", "InitializeTableFromTextFileV2"),
-        *(*_READERS, *[f"{name}V2" for name in _READERS], "ReaderRead", "ReaderReadV2"),
-        *("Save", "SaveV2", "Restore", "RestoreV2", "MergeV2Checkpoints"),
-    }
-)
 
 
-def _as_op_error(error: OSError) -> OpError:
-    text = f"{error.filename}: {error.strerror}"
-    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return NotFoundError(text)
-    if isinstance(error, IsADirectoryError):
-        return FailedPreconditionError(text)
-    return PermissionDeniedError(text) if isinstance(error, PermissionError) else UnknownError(text)
-
-
-def _path(name: bytes) -> Path:
-    if b"\0" in name:
-        raise InvalidArgumentError(f"a file name holds no zero bytes: {name[:100]!r}")
-    return Path(os.fsdecode(name.removeprefix(b"file://")))
-
-
-def _read(name: bytes) -> bytes:
-    path = _path(name)
-    try:
+def _read(path: Path) -> bytes:
+    with file_errors():
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise ResourceExhaustedError(f"{path} is larger than {_MAX_FILE_BYTES} bytes")
         return path.read_bytes()
-    except OSError as error:
-        raise _as_op_error(error) from error
 
 
-def _read_file(filename: Any) -> bytes:
-    return _read(scalar_string(filename, "Input filename tensor"))
+@register_kernel("ReadFile", kind=_EXPENSIVE, is_expensive=True)
+def _read_file(construction: OpKernelConstruction) -> Kernel:
+    files, op = construction.resource_mgr.files, construction.op
+
+    def read_file(filename: Any) -> bytes:
+        return _read(files.path(op, named_path(scalar_string(filename, "Input filename tensor"))))
+
+    return read_file
 
 
-def _write_file(filename: Any, contents: Any) -> tuple[()]:
-    path = _path(scalar_string(filename, "Input filename tensor"))
-    data = scalar_string(contents, "Contents tensor")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    except OSError as error:
-        raise _as_op_error(error) from error
-    return ()
+@register_kernel("WriteFile", kind=_EXPENSIVE, is_expensive=True)
+def _write_file(construction: OpKernelConstruction) -> Kernel:
+    files, op = construction.resource_mgr.files, construction.op
+
+    def write_file(filename: Any, contents: Any) -> tuple[()]:
+        path = files.path(op, named_path(scalar_string(filename, "Input filename tensor")), writes=True)
+        data = scalar_string(contents, "Contents tensor")
+        with file_errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return ()
+
+    return write_file
 
 
-def _matching_files(pattern: Any) -> Any:
-    if np.ndim(pattern) > 1:
-        raise InvalidArgumentError(f"Input patterns tensor must be scalar or vector, not {list(pattern.shape)}")
-    paths = [_path(text) for text in flat_strings(pattern)]
-    found = {os.fsencode(name) for path in paths for name in glob.glob(str(path), include_hidden=True)}
-    return as_strings(sorted(found), (len(found),))
+@register_kernel("MatchingFiles", kind=_EXPENSIVE, is_expensive=True)
+def _matching_files(construction: OpKernelConstruction) -> Kernel:
+    files, op = construction.resource_mgr.files, construction.op
+
+    def matching_files(pattern: Any) -> Any:
+        if np.ndim(pattern) > 1:
+            raise InvalidArgumentError(f"Input patterns tensor must be scalar or vector, not {list(pattern.shape)}")
+        paths = [_pattern(files, op, named_path(text)) for text in flat_strings(pattern)]
+        found = {name for path in paths for name in glob.glob(str(path), include_hidden=True)}
+        if files.is_confined(op):
+            for name in found:
+                files.path(op, Path(name))
+        return as_strings(sorted(map(os.fsencode, found)), (len(found),))
+
+    return matching_files
 
 
-register_function("ReadFile", function=_read_file, kind=_EXPENSIVE)
-register_function("WriteFile", function=_write_file, kind=_EXPENSIVE)
-register_function("MatchingFiles", function=_matching_files, kind=_EXPENSIVE)
+def _pattern(files: FileAccess, op: str, pattern: Path) -> Path:
+    """*pattern*, where the folders that it looks into are allowed."""
+    if files.is_confined(op):
+        fixed = list(itertools.takewhile(lambda part: not glob.has_magic(part), pattern.parts))
+        files.path(op, Path(*fixed))
+        if ".." in pattern.parts[len(fixed) :]:
+            raise InvalidArgumentError(f"a pattern with '..' behind a wildcard is refused: {str(pattern)!r}")
+    return pattern
 
 
-@register_kernel("InitializeTableFromTextFile", "InitializeTableFromTextFileV2", kind=_EXPENSIVE)
+@register_kernel("InitializeTableFromTextFile", "InitializeTableFromTextFileV2", kind=_EXPENSIVE, is_expensive=True)
 def initialize_table_from_text_file(construction: OpKernelConstruction) -> Kernel:
     """Fill a HashTable from the lines of a file: a key and a value may be a column, the line, or its number."""
     key_index, value_index = construction.attr("key_index"), construction.attr("value_index")
     delimiter, count = construction.attr("delimiter"), construction.attr("vocab_size")
-    offset = construction.attr("offset")
+    offset, files = construction.attr("offset"), construction.resource_mgr.files
     if len(delimiter) != 1:
         raise InvalidArgumentError(f"delimiter should be only 1 char, not {delimiter!r}", op=construction.op)
 
@@ -228,7 +182,7 @@ def initialize_table_from_text_file(construction: OpKernelConstruction) -> Kerne
         table = initializable(handle)
         key_of = _line_part(key_index, table.key_dtype, delimiter, offset)
         value_of = _line_part(value_index, table.value_dtype, delimiter, offset)
-        data = _read(scalar_string(filename, "filename"))
+        data = _read(files.path(construction.op, named_path(scalar_string(filename, "filename"))))
         lines = list(_lines(data, count))
         table.initialize([(key_of(line, number), value_of(line, number)) for number, line in enumerate(lines)])
         return ()

@@ -56,6 +56,7 @@ register_op(
 )
 for _op in ("AssignAddVariableOp", "AssignSubVariableOp"):
     register_op(_op, "resource: resource, value: dtype ->", "dtype: type", shape=no_outputs, is_stateful=True)
+register_op("DisableCopyOnRead", "resource: resource ->", shape=no_outputs, is_stateful=True)
 register_op(
     "DestroyResourceOp",
     "resource: resource ->",
@@ -148,6 +149,14 @@ def _register_update(op: str, combine: Callable[[Any, Any], Any]) -> None:
 
 _register_update("AssignAddVariableOp", operator.add)
 _register_update("AssignSubVariableOp", operator.sub)
+
+
+def _nothing(resource: Any) -> tuple[()]:
+    """Reads never copy here, since a value is replaced and never changed."""
+    return ()
+
+
+register_function("DisableCopyOnRead", function=_nothing)
 
 
 @register_kernel("DestroyResourceOp")

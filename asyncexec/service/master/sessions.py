@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from asyncexec.framework.errors import AbortedError, ResourceExhaustedError, UnavailableError
 from asyncexec.framework.resource_mgr import ResourceMgr
-from asyncexec.ops.io.files import FILE_OPS
+from asyncexec.ops.io.file_ops import FILE_OPS
 from asyncexec.service.master.session import MasterSession
 
 SESSION_IDLE_S: Final = 3600.0
