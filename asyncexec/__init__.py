@@ -186,6 +186,7 @@ if TYPE_CHECKING:
     )
     from asyncexec.importers.saved_model import load_saved_model as load_saved_model
     from asyncexec.importers.tf_graph_def import load_graph_def as load_graph_def, save_graph_def as save_graph_def
+    from asyncexec.models.model import Model as Model, load_model as load_model
     from asyncexec.passes.pass_graph import PassGraph as PassGraph
     from asyncexec.passes.registry import graph_pass as graph_pass
     from asyncexec.rendezvous.intra_process import Rendezvous as Rendezvous
@@ -309,6 +310,7 @@ _PUBLIC = {
     "asyncexec.importers.run_events": "run_metadata_to_proto save_events",
     "asyncexec.importers.saved_model": "load_saved_model",
     "asyncexec.importers.tf_graph_def": "load_graph_def save_graph_def",
+    "asyncexec.models.model": "Model load_model",
     "asyncexec.passes.pass_graph": "PassGraph",
     "asyncexec.passes.registry": "graph_pass",
     "asyncexec.rendezvous.intra_process": "Rendezvous",

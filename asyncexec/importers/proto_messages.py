@@ -59,6 +59,11 @@ class ProtoMessages(MessagePool):
         return self.message("SavedModel", "saved_model")
 
     @property
+    def asset_file_def(self) -> Any:
+        """AssetFileDef."""
+        return self.message("AssetFileDef", "saved_model")
+
+    @property
     def run_metadata(self) -> Any:
         """RunMetadata."""
         return self.message("RunMetadata", "events")

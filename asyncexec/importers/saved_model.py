@@ -1,19 +1,19 @@
 """SavedModel files: the graph and the signatures of one MetaGraphDef (``saved_model.proto``, ``meta_graph.proto``).
 
-Variables and assets, which lie beside the file, are not read.
+Variables and assets, which lie beside the file, are not read: ``models/saved_model.py`` makes a model of it all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
 from asyncexec.framework.errors import DataLossError, InvalidArgumentError, NotFoundError
 from asyncexec.framework.graph_def import GraphDef
-from asyncexec.framework.tensor_proto import decode_shape, dtype_of_enum
+from asyncexec.framework.tensor_proto import decode_shape, decode_tensor, dtype_of_enum
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType, int64
 from asyncexec.importers.files import read_file
@@ -23,6 +23,9 @@ from asyncexec.importers.proto_messages import proto_messages
 
 SAVED_MODEL_FILES: Final = ("saved_model.pb", "saved_model.pbtxt")
 SERVE: Final = "serve"
+INIT_OP: Final = "__saved_model_init_op"  # a signature that has an operation and no tensors
+_ASSETS: Final = "saved_model_assets"
+_INIT_COLLECTIONS: Final = ("saved_model_main_op", "legacy_init_op")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +39,38 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class SignatureDef:
-    """A way to call the model: tensors by key (sparse and composite ones as ``key/component``)."""
+    """A way to call the model: tensors by key (sparse and composite ones as ``key/component``).
+
+    Attributes:
+        method_name: what kind of signature it is to clients of TensorFlow Serving.
+        defaults: values of inputs that may be left out.
+    """
 
     inputs: Mapping[str, TensorInfo]
     outputs: Mapping[str, TensorInfo]
     method_name: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """What a SavedModel file says of one of its graphs."""
+    """What a SavedModel file says of one of its graphs.
+
+    Attributes:
+        tags: what the graph is for.
+        restore_op: the operation that restores all variables; "" where there is none.
+        checkpoint_tensor: the tensor to feed with the path of the checkpoint that *restore_op* reads.
+        init_op: the operation to run after that, which fills tables, say; "" where there is none.
+        assets: the names of files in the folder ``assets``, by the tensors to feed with their paths.
+    """
 
     graph_def: GraphDef
     signatures: Mapping[str, SignatureDef]
     tags: tuple[str, ...]
+    restore_op: str = ""
+    checkpoint_tensor: str = ""
+    init_op: str = ""
+    assets: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_saved_model(path: Path) -> bool:
@@ -70,6 +91,10 @@ def load_saved_model(path: str | PathLike[str]) -> SavedModel:
         read_message(meta_graph.graph_def, source),
         {name: _signature(meta_graph.signature_def[name], source) for name in sorted(meta_graph.signature_def)},
         tuple(meta_graph.meta_info_def.tags),
+        meta_graph.saver_def.restore_op_name,
+        meta_graph.saver_def.filename_tensor_name,
+        _init_op(meta_graph),
+        {asset.tensor_info.name: asset.filename for asset in _assets(meta_graph, source)},
     )
 
 
@@ -106,9 +131,34 @@ def _parse(data: bytes, suffix: str, source: str) -> Any:
     return parse_message(proto_messages(packed=True).saved_model, data, source, "a SavedModel")
 
 
+def _assets(meta_graph: Any, source: str) -> Sequence[Any]:
+    """The AssetFileDefs; graphs of TensorFlow 1 have them in a collection."""
+    if meta_graph.asset_file_def or _ASSETS not in meta_graph.collection_def:
+        return list(meta_graph.asset_file_def)
+    message = proto_messages(packed=True).asset_file_def
+    packed = meta_graph.collection_def[_ASSETS].any_list.value
+    return [parse_message(message, each.value, source, "a SavedModel with assets") for each in packed]
+
+
+def _init_op(meta_graph: Any) -> str:
+    """The operation that initializes what no checkpoint has, as ``loader.cc`` finds it."""
+    if INIT_OP in meta_graph.signature_def:
+        return str(meta_graph.signature_def[INIT_OP].outputs[INIT_OP].name)
+    for key in _INIT_COLLECTIONS:
+        names = meta_graph.collection_def[key].node_list.value if key in meta_graph.collection_def else ()
+        if names:
+            return str(names[0])
+    return ""
+
+
 def _signature(message: Any, source: str) -> SignatureDef:
     try:
-        return SignatureDef(_tensor_infos(message.inputs), _tensor_infos(message.outputs), message.method_name)
+        return SignatureDef(
+            _tensor_infos(message.inputs),
+            _tensor_infos(message.outputs),
+            message.method_name,
+            {key: decode_tensor(GraphReader().read(message.defaults[key])) for key in sorted(message.defaults)},
+        )
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{source}, in a signature: {error.message}") from error
 

@@ -43,6 +43,7 @@ from asyncexec.session.function_runtime import SessionFunctionRuntime
 from asyncexec.session.graph_execution_state import GraphExecutionState
 from asyncexec.session.held_state import StateFinder
 from asyncexec.session.large_feeds import LargeFeedError
+from asyncexec.session.saver import SessionSaver
 from asyncexec.session.session_config import RunOptions, SessionConfig
 from asyncexec.session.session_loop import SessionLoop
 from asyncexec.session.session_streams import SessionStreams
@@ -63,7 +64,7 @@ _NO_TARGETS: Final[tuple[Node, ...]] = ()
 _TARGETS: Final = object()  # stands between feeds and targets in the key of a signature
 
 
-class Session(SessionStreams, ShownSession):
+class Session(SessionStreams, SessionSaver, ShownSession):
     """Runs *graph*; variables, queues and worker threads live as long as it does.
 
     ``async with ax.Session(graph) as session:`` closes it at the end.  Any number of runs may be under way at once.

@@ -7,6 +7,7 @@ import atexit
 import warnings
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
+from os import PathLike
 from typing import Any, Final, Self, TypeVar
 
 from asyncexec.executor.diagnostics.cost_model import CostModel
@@ -177,6 +178,14 @@ class BlockingSession:
     def extend(self, graph_def: GraphDef, *, allowed_ops: Collection[str] = ()) -> None:
         """``Session.extend``; waits until it is done."""
         self._open_thread().call(partial(self._session.extend, allowed_ops=allowed_ops), graph_def)
+
+    def save(self, path: str | PathLike[str], *, variables: Iterable[str] | None = None) -> None:
+        """``Session.save``; waits until it is done."""
+        self._open_thread().call(partial(self._session.save, variables=variables), path)
+
+    def restore(self, path: str | PathLike[str], *, variables: Iterable[str] | None = None) -> None:
+        """``Session.restore``; waits until it is done."""
+        self._open_thread().call(partial(self._session.restore, variables=variables), path)
 
     def close(self) -> None:
         """``Session.close``; waits until it is done.  The thread of the event loop ends.

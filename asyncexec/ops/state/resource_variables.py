@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,8 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs, scalars
 from asyncexec.framework.tensor_shape import TensorShape, unknown_shape
 from asyncexec.ops.state.scatter_updates import APPLY, checked_rows, flat_rows, scatter, scatter_nd
-from asyncexec.ops.state.variable_state import Variable, variable_of
+from asyncexec.ops.state.variable_state import ANONYMOUS, Variable, variable_of
 from asyncexec.ops.state.variables import COMPUTED, combined
-
-# The shared name by which TensorFlow asks for a new variable at every execution.
-_ANONYMOUS: Final = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
 def _vector_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -87,7 +84,7 @@ register_op(
 
 @register_kernel("VarHandleOp")
 def _var_handle(construction: OpKernelConstruction) -> Kernel:
-    if construction.attr("shared_name") == _ANONYMOUS:
+    if construction.attr("shared_name") == ANONYMOUS:
         name, dtype, shape = construction.name, construction.attr("dtype"), construction.attr("shape")
         return lambda: Variable(name, dtype, shape)
     variable = variable_of(construction)

@@ -29,6 +29,8 @@ from asyncexec.framework.types import DType, string
 
 DEFAULT_CONTAINER: Final = "localhost"
 MAX_BYTES: Final = 2**40
+# The shared name by which TensorFlow asks for a new variable at every execution.
+ANONYMOUS: Final = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
 class Variable(ProcessBound):

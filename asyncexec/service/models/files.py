@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import runpy
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError
-from asyncexec.frontend.graph_io import import_graph_def
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Tensor
-from asyncexec.importers.saved_model import load_saved_model
-from asyncexec.importers.tf_graph_def import load_graph_def
+from asyncexec.models.build import build_graph, signatures_of
+from asyncexec.models.formats import read_model as read_data
+from asyncexec.models.model_data import InitStep, ModelData
 from asyncexec.service.models.classes import Labels, labels_in
 from asyncexec.service.models.config import check, complete, config_in, config_of, versions_to_serve
 from asyncexec.service.models.decoupled_model import sources_of
@@ -46,6 +46,7 @@ class ModelSource:
         config: the fields of a ModelConfig, such as ``max_batch_size`` and ``dynamic_batching``.
         signature_name, method_name: what clients of TensorFlow Serving are told of the inputs and outputs.
         cluster: the workers that nodes of the graph ask for; open it around the service, in the same event loop.
+        init_steps: the runs that make it ready, such as those that restore variables.
     """
 
     graph: Graph
@@ -55,6 +56,7 @@ class ModelSource:
     signature_name: str = DEFAULT_SIGNATURE
     method_name: str = PREDICT
     cluster: Cluster | None = None
+    init_steps: Sequence[InitStep] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class ReadModel:
     sources: tuple[Tensor[Any], ...] = ()
     labels: Labels = field(default_factory=dict)
     cluster: Cluster | None = None
+    init_steps: Sequence[InitStep] = ()
 
     @classmethod
     def of(cls, name: str, version: str, source: ModelSource, config: Any, folder: Path | None = None) -> ReadModel:
@@ -89,7 +92,7 @@ class ReadModel:
                 raise InvalidArgumentError(f"model '{name}' has sources, so there are no sequences of its calls")
             full.model_transaction_policy.decoupled = True
         labels = {} if folder is None else labels_in(folder, config)
-        return cls(version, graph, signature, full, sequence, sources, labels, source.cluster)
+        return cls(version, graph, signature, full, sequence, sources, labels, source.cluster, source.init_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +191,7 @@ def _source_in(folder: Path, default: str, *, allow_python: bool) -> ModelSource
         if not allow_python:
             raise InvalidArgumentError(f"{path} is Python code, which the service runs only with --allow-python")
         return _python_source(path)
-    if path.is_dir():
-        return _saved_source(path)
-    graph = Graph()
-    with graph:
-        import_graph_def(load_graph_def(path))
-    return ModelSource(graph)
+    return _source_of(read_data(path))
 
 
 def _check_kinds(path: Path) -> None:
@@ -203,14 +201,11 @@ def _check_kinds(path: Path) -> None:
             raise InvalidArgumentError(f"{each} is no regular file and no folder")
 
 
-def _saved_source(path: Path) -> ModelSource:
-    saved = load_saved_model(path)
-    graph = Graph()
-    with graph:
-        import_graph_def(saved.graph_def)
-    signatures = saved.signatures
-    if not signatures:
-        return ModelSource(graph)
+def _source_of(data: ModelData) -> ModelSource:
+    graph = build_graph(data)
+    if not data.signatures:
+        return ModelSource(graph, init_steps=data.init_steps)
+    signatures = signatures_of(data, graph)
     name = DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in signatures else next(iter(signatures))
     chosen = signatures[name]
     return ModelSource(
@@ -219,6 +214,7 @@ def _saved_source(path: Path) -> ModelSource:
         {key: graph.tensor(info.name) for key, info in chosen.outputs.items()},
         signature_name=name,
         method_name=chosen.method_name,
+        init_steps=data.init_steps,
     )
 
 

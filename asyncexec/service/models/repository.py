@@ -24,6 +24,7 @@ from asyncexec.framework.errors import (
 )
 from asyncexec.framework.spans import Hook
 from asyncexec.graph.graph import Graph
+from asyncexec.models.build import initialize
 from asyncexec.service.models.config import Parameter, config_in, config_of_load, parse_json
 from asyncexec.service.models.ensemble import EnsembleModel, is_ensemble, models_of
 from asyncexec.service.models.files import (
@@ -357,7 +358,7 @@ class ModelRepository:
             _LOGGER.error("%s", each_refused)
 
     async def _make(self, name: str, read: ReadModel) -> Model:
-        """The model that was *read*, warmed up."""
+        """The model that was *read*, its variables restored, warmed up."""
         if is_ensemble(read.config):
             options = {"labels": read.labels, "hooks": self.hooks}
             model: Model = EnsembleModel.of(name, read.version, read.config, self.model, **options)
@@ -365,6 +366,7 @@ class ModelRepository:
             cache = self._cache if read.config.response_cache.enable else None
             model = make_model(name, read, cache, self.hooks, self._cluster)
         try:
+            await initialize(model.session, read.init_steps)
             await model.warm_up()
         except BaseException:
             self._begin(model.close(), self._closing)
