@@ -17,6 +17,7 @@ from asyncexec.framework.tensor_id import first_invalid_node_name, is_valid_node
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE
 from asyncexec.graph.names import nearest
 from asyncexec.graph.node import Node, SourceLine
+from asyncexec.ops.io.file_ops import FILE_OPS
 
 CONSUMER_VERSION: Final = 2407  # the GraphDef version understood here: that of TensorFlow 2.21
 MIN_PRODUCER_VERSION: Final = 0
@@ -133,8 +134,8 @@ def check_op_is_allowed(registration: OpRegistration, allowed_ops: Collection[st
         raise PermissionDeniedError(
             f"op {op!r} reaches outside of the graph (files, foreign code) and is off",
             op=op,
-            hint=f"if you trust this graph: import_graph_def(..., allowed_ops=[{op!r}]); "
-            "or allowed_folders=[...] for the files that it needs",
+            hint=f"if you trust this graph: import_graph_def(..., allowed_ops=[{op!r}])"
+            + ("; or allowed_folders=[...], with those of its files" if op in FILE_OPS else ""),
         )
     removed = _REMOVED.get(op)
     if removed is not None and producer >= removed[0]:

@@ -73,6 +73,13 @@ class ModelSignature:
 class Model:
     """A model in a file; made by ``ax.load_model``.
 
+    >>> with ax.Graph() as graph:
+    ...     y = ax.negative(ax.placeholder(ax.int32, [], name="x"), name="y")
+    >>> ax.save_graph_def(graph.as_graph_def(), "graph.json")
+    >>> model = ax.load_model("graph.json")
+    >>> list(model.signatures), model.graph["y:0"].dtype
+    (['serving_default'], asyncexec.int32)
+
     The file is read when the model is first needed: on a thread by ``async with`` and ``await``, else at once.  Its own
     session is made, and its variables are restored, at the first call.
 
