@@ -216,3 +216,38 @@ async def test_a_model_writes_no_files(tmp_path: Path) -> None:
         async with ax.load_model(tmp_path):
             pass
     assert not (tmp_path / "new").exists()
+
+
+DEFAULTS = """
+    saved_model_schema_version: 1
+    meta_graphs {
+      graph_def {
+        node { name: "a" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } } }
+        node { name: "b" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } } }
+        node { name: "y" op: "Sub" input: "a" input: "b" attr { key: "T" value { type: DT_FLOAT } } }
+      }
+      signature_def {
+        key: "serving_default"
+        value {
+          inputs { key: "first" value { name: "a:0" dtype: DT_FLOAT } }
+          inputs { key: "second" value { name: "b:0" dtype: DT_FLOAT } }
+          outputs { key: "difference" value { name: "TENSOR" dtype: DT_FLOAT } }
+          defaults { key: "second" value { dtype: DT_FLOAT tensor_shape { } float_val: 2.0 } }
+        }
+      }
+    }
+"""
+
+
+async def test_inputs_with_a_default_may_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pbtxt").write_text(DEFAULTS.replace("TENSOR", "y:0"))
+    async with ax.load_model(tmp_path) as model:
+        call = model.signatures["serving_default"]
+        assert await call(first=5.0) == {"difference": 3.0}
+        assert await call(first=5.0, second=1.0) == {"difference": 4.0}
+
+
+async def test_a_signature_of_tensors_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pbtxt").write_text(DEFAULTS.replace("TENSOR", "z:0"))
+    with pytest.raises(NotFoundError, match=r"signature 'serving_default'.*'z'"):
+        await ax.load_model(tmp_path)
