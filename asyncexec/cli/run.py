@@ -19,7 +19,6 @@ from asyncexec.cli.reporting import (
     print_table,
 )
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.graph.graph_ends import output_nodes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from asyncexec.graph.node import Tensor
 
 LONGEST_VALUE: Final = 1_000  # characters of a value that is printed
+DEFAULT_SIGNATURE: Final = "serving_default"
 
 
 def run(
@@ -75,31 +75,24 @@ def run(
     check_folder(trace, "--trace")
     with failures_reported(debug) as console:
         with console.status("loading the graph"):
-            graph = load_graph(graph_path)
+            model = ax.load_model(graph_path)
+            graph = model.graph
         tensors = [graph.tensor(item.tensor_name) for item in feed_arguments]
         feeds: dict[Tensor | str, Any] = {
             t: feed_value(item, t.dtype) for t, item in zip(tensors, feed_arguments, strict=True)
         }
         names = [tensor_name(graph, name) for name in fetch or ()]
         if not names and not target:
-            names = [tensor.name for node in output_nodes(graph.operations) for tensor in node.outputs]
+            signature = model.signatures.get(DEFAULT_SIGNATURE) or next(iter(model.signatures.values()))
+            names = [info.name for info in signature.outputs.values()]
         metadata = ax.RunMetadata()
         with console.status("running"):
-            values = execute(graph, names, feeds, target or (), config, metadata, is_traced=trace is not None)
+            values = execute(model, names, feeds, target or (), config, metadata, is_traced=trace is not None)
         if trace is not None:
             metadata.save_trace(trace)
         if output is not None:
             store(output, dict(zip(names, values, strict=True)))
     print_results(graph, names, values)
-
-
-def load_graph(path: Path) -> Graph:
-    """The graph in the file at *path*."""
-    graph_def = ax.load_graph_def(path)
-    graph = ax.Graph()
-    with graph:
-        ax.import_graph_def(graph_def, name="")
-    return graph
 
 
 def tensor_name(graph: Graph, name: str) -> str:
@@ -108,7 +101,7 @@ def tensor_name(graph: Graph, name: str) -> str:
 
 
 def execute(
-    graph: Graph,
+    model: ax.Model,
     fetches: Sequence[str],
     feeds: Mapping[Tensor | str, Any],
     targets: Sequence[str],
@@ -117,10 +110,11 @@ def execute(
     *,
     is_traced: bool,
 ) -> list[Any]:
-    """One step of *graph* in a session of its own."""
+    """One step of *model* in a session of its own, its variables restored."""
 
     async def main() -> list[Any]:
-        async with ax.Session(graph, config=config) as session:
+        async with ax.Session(model.graph, config=config) as session:
+            await model.initialize(session)
             values: list[Any] = await session.run(
                 list(fetches), feeds, targets=targets, options=ax.RunOptions(trace=is_traced), metadata=metadata
             )

@@ -205,3 +205,13 @@ def test_help_loads_nothing_heavy() -> None:
     source = "import sys; import asyncexec.cli.app; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, text=True, cwd=ROOT)
     assert {"numpy", "scipy", "tensorboard", "google.protobuf", "httpx"}.isdisjoint(loaded.stdout.split())
+
+
+def test_run_restores_the_variables_of_a_saved_model_and_fetches_its_outputs() -> None:
+    folder = Path(__file__).parents[1] / "golden" / "saved_models" / "v1_simple"
+    result = invoke("run", folder, "--feed", "x=[[1, 2], [-3, 0.5]]")
+    assert result.exit_code == 0
+    assert "y:0" in result.output
+    assert "[-1.75  5.5  -3.  ]" in result.output
+    with np.load(folder.parent / "expected.npz") as expected:
+        assert expected["v1_simple/serving_default/out/y"][1].tolist() == [-1.75, 5.5, -3.0]
