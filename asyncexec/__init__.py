@@ -44,10 +44,12 @@ if TYPE_CHECKING:
     from asyncexec.framework.types import (
         DType as DType, as_dtype as as_dtype, bfloat16 as bfloat16, bool as bool, complex128 as complex128,
         complex64 as complex64, float16 as float16, float32 as float32, float64 as float64,
-        float8_e4m3fn as float8_e4m3fn, float8_e5m2 as float8_e5m2, int16 as int16, int32 as int32, int4 as int4,
+        float4_e2m1fn as float4_e2m1fn, float8_e4m3b11fnuz as float8_e4m3b11fnuz, float8_e4m3fn as float8_e4m3fn,
+        float8_e4m3fnuz as float8_e4m3fnuz, float8_e5m2 as float8_e5m2, float8_e5m2fnuz as float8_e5m2fnuz,
+        float8_e8m0fnu as float8_e8m0fnu, int2 as int2, int16 as int16, int32 as int32, int4 as int4,
         int64 as int64, int8 as int8, object as object, qint16 as qint16, qint32 as qint32, qint8 as qint8,
         quint16 as quint16, quint8 as quint8, resource as resource, string as string, uint16 as uint16,
-        uint32 as uint32, uint4 as uint4, uint64 as uint64, uint8 as uint8, variant as variant,
+        uint2 as uint2, uint32 as uint32, uint4 as uint4, uint64 as uint64, uint8 as uint8, variant as variant,
     )
     from asyncexec.framework.under_way import NodeUnderWay as NodeUnderWay
     from asyncexec.frontend import raw_ops as raw_ops
@@ -224,9 +226,9 @@ _PUBLIC = {
     "asyncexec.framework.step_stats": "RunMetadata StepStats",
     "asyncexec.framework.tensor_shape": "TensorShape",
     "asyncexec.framework.types": (
-        "DType as_dtype bfloat16 bool complex128 complex64 float16 float32 float64 float8_e4m3fn float8_e5m2 int16 "
-        "int32 int4 int64 int8 object qint16 qint32 qint8 quint16 quint8 resource string uint16 uint32 uint4 uint64 "
-        "uint8 variant"
+        "DType as_dtype bfloat16 bool complex128 complex64 float16 float32 float4_e2m1fn float64 float8_e4m3b11fnuz "
+        "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu int16 int2 int32 int4 int64 int8 "
+        "object qint16 qint32 qint8 quint16 quint8 resource string uint16 uint2 uint32 uint4 uint64 uint8 variant"
     ),
     "asyncexec.framework.under_way": "NodeUnderWay",
     "asyncexec.frontend": "raw_ops",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LONGEST_VALUE: Final = 1_000  # characters of a value that is printed
 DEFAULT_SIGNATURE: Final = "serving_default"
+_WIDER: Final = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8"}
 
 
 def run(
@@ -126,7 +127,7 @@ def execute(
 def store(path: Path, values: Mapping[str, Any]) -> None:
     """Write *values* as an .npz file that can be read without pickle.
 
-    Strings become arrays of fixed width, bfloat16 and float8 float32, int4 and uint4 integers of 8 bits.
+    Strings become arrays of fixed width, floats of ml_dtypes float32, integers of ml_dtypes integers of 8 bits.
 
     Raises:
         InvalidArgumentError: a string ends in NUL, which such an array would lose; a value is no tensor.
@@ -144,7 +145,7 @@ def store(path: Path, values: Mapping[str, Any]) -> None:
 
 def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind == "V":  # of ml_dtypes, whose names numpy's files do not keep
-        return array.astype({"int4": "int8", "uint4": "uint8"}.get(array.dtype.name, "float32"))
+        return array.astype(_WIDER.get(array.dtype.name, "float32"))
     if array.dtype.kind not in "OS":
         return array
     for item in array.flat:

@@ -164,8 +164,8 @@ def _decode_content(content: bytes, dtype: DType, count: int) -> np.ndarray:
         )
     if dtype is types.bool:
         return np.frombuffer(content, np.uint8).astype(np.bool_)
-    if dtype in _NIBBLES:
-        return _nibbles(np.frombuffer(content, np.uint8), dtype)
+    if dtype in _NARROW:
+        return _narrow(np.frombuffer(content, np.uint8), dtype)
     return np.frombuffer(content, np_dtype.newbyteorder("<")).astype(np_dtype, copy=False)
 
 
@@ -201,13 +201,17 @@ def _varint(content: bytes, position: int) -> tuple[int, int]:
     raise InvalidArgumentError("tensor_content is cut short in the lengths of its strings")
 
 
-_NIBBLES: Final = frozenset({types.int4, types.uint4})
+_NARROW: Final = {types.int2: 2, types.uint2: 2, types.int4: 4, types.uint4: 4}  # bits of an element
 
 
-def _nibbles(bits: np.ndarray, dtype: DType) -> np.ndarray:
-    """4-bit integers of the low half of each byte."""
-    low = (bits & 0xF).astype(np.int8)
-    return (np.where(low > 7, low - 16, low) if dtype is types.int4 else low).astype(dtype.as_numpy_dtype)
+def _narrow(bits: np.ndarray, dtype: DType) -> np.ndarray:
+    """Integers of fewer than 8 bits, of the low bits of each byte."""
+    values = 2 ** _NARROW[dtype]
+    low = (bits & (values - 1)).astype(np.int8)
+    if not dtype.is_unsigned:
+        low = np.where(low >= values // 2, low - values, low)
+    narrow: np.ndarray = low.astype(dtype.as_numpy_dtype)
+    return narrow
 
 
 def _read_plain(values: tuple[Any, ...], dtype: DType) -> np.ndarray:
@@ -217,7 +221,7 @@ def _read_plain(values: tuple[Any, ...], dtype: DType) -> np.ndarray:
 def _read_int(values: tuple[int, ...], dtype: DType) -> np.ndarray:
     """Integers of 32 bits and less wrap around, as TensorFlow lets them."""
     wide = np.array(values, np.int32)
-    return _nibbles(wide, dtype) if dtype in _NIBBLES else wide.astype(dtype.as_numpy_dtype, copy=False)
+    return _narrow(wide, dtype) if dtype in _NARROW else wide.astype(dtype.as_numpy_dtype, copy=False)
 
 
 def _read_half(values: tuple[int, ...], dtype: DType) -> np.ndarray:
@@ -245,7 +249,8 @@ _FIELDS_OF: Final = {
     "float_val": (types.float32,),
     "double_val": (types.float64,),
     "int_val": (
-        *(types.int32, types.int16, types.int8, types.uint16, types.uint8, types.int4, types.uint4),
+        *(types.int32, types.int16, types.int8, types.uint16, types.uint8),
+        *_NARROW,
         *(types.qint8, types.quint8, types.qint16, types.quint16, types.qint32),
     ),
     "int64_val": (types.int64,),
@@ -255,7 +260,7 @@ _FIELDS_OF: Final = {
     "half_val": (types.float16, types.bfloat16),
     "scomplex_val": (types.complex64,),
     "dcomplex_val": (types.complex128,),
-    "float8_val": (types.float8_e5m2, types.float8_e4m3fn),
+    "float8_val": (*types.FLOAT8_DTYPES, types.float4_e2m1fn),
     "string_val": (types.string,),
 }
 VALUE_FIELDS: Final = {dtype: field for field, dtypes in _FIELDS_OF.items() for dtype in dtypes}

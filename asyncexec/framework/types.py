@@ -27,7 +27,8 @@ class DType:
 
     Attributes:
         name: TensorFlow's Python name, such as ``float32``; a reference type ends in ``_ref``.
-        enum: TensorFlow's number in ``types.proto``; 1000 for ``object``, which TensorFlow does not have.
+        enum: TensorFlow's number in ``types.proto``; from 1000 on those that TensorFlow does not have: ``object``, and
+            ``float8_e8m0fnu`` of ONNX.
         proto_name: TensorFlow's enum name, such as ``DT_FLOAT``.
         is_ref: whether it is a reference to a variable's buffer.
     """
@@ -145,9 +146,16 @@ def _make() -> dict[str, DType]:
         ("uint64", 23, "DT_UINT64", "uint64"),
         ("float8_e5m2", 24, "DT_FLOAT8_E5M2", "ml:float8_e5m2"),
         ("float8_e4m3fn", 25, "DT_FLOAT8_E4M3FN", "ml:float8_e4m3fn"),
+        ("float8_e4m3fnuz", 26, "DT_FLOAT8_E4M3FNUZ", "ml:float8_e4m3fnuz"),
+        ("float8_e4m3b11fnuz", 27, "DT_FLOAT8_E4M3B11FNUZ", "ml:float8_e4m3b11fnuz"),
+        ("float8_e5m2fnuz", 28, "DT_FLOAT8_E5M2FNUZ", "ml:float8_e5m2fnuz"),
         ("int4", 29, "DT_INT4", "ml:int4"),
         ("uint4", 30, "DT_UINT4", "ml:uint4"),
+        ("int2", 31, "DT_INT2", "ml:int2"),
+        ("uint2", 32, "DT_UINT2", "ml:uint2"),
+        ("float4_e2m1fn", 33, "DT_FLOAT4_E2M1FN", "ml:float4_e2m1fn"),
         ("object", 1000, "DT_OBJECT", None),
+        ("float8_e8m0fnu", 1001, "DT_FLOAT8_E8M0FNU", "ml:float8_e8m0fnu"),
     ]
     return {name: DType(name, enum, proto, np_name) for name, enum, proto, np_name in table}
 
@@ -160,6 +168,13 @@ float64: Final = _BY_NAME["float64"]
 bfloat16: Final = _BY_NAME["bfloat16"]
 float8_e5m2: Final = _BY_NAME["float8_e5m2"]
 float8_e4m3fn: Final = _BY_NAME["float8_e4m3fn"]
+float8_e4m3fnuz: Final = _BY_NAME["float8_e4m3fnuz"]
+float8_e4m3b11fnuz: Final = _BY_NAME["float8_e4m3b11fnuz"]
+float8_e5m2fnuz: Final = _BY_NAME["float8_e5m2fnuz"]
+float8_e8m0fnu: Final = _BY_NAME["float8_e8m0fnu"]
+float4_e2m1fn: Final = _BY_NAME["float4_e2m1fn"]
+int2: Final = _BY_NAME["int2"]
+uint2: Final = _BY_NAME["uint2"]
 int4: Final = _BY_NAME["int4"]
 uint4: Final = _BY_NAME["uint4"]
 int8: Final = _BY_NAME["int8"]
@@ -183,20 +198,19 @@ variant: Final = _BY_NAME["variant"]
 bool: Final = _BY_NAME["bool"]  # noqa: A001 - TensorFlow's name, reached as ax.bool
 object: Final = _BY_NAME["object"]  # noqa: A001 - reached as ax.object
 
-_FLOATING = frozenset({float16, float32, float64, bfloat16, float8_e5m2, float8_e4m3fn})
+FLOAT8_DTYPES: Final = frozenset(
+    {float8_e5m2, float8_e4m3fn, float8_e4m3fnuz, float8_e4m3b11fnuz, float8_e5m2fnuz, float8_e8m0fnu}
+)
+_SMALL: Final = FLOAT8_DTYPES | {float4_e2m1fn, int2, uint2, int4, uint4}
+_FLOATING = frozenset({float16, float32, float64, bfloat16, float4_e2m1fn}) | FLOAT8_DTYPES
 _QUANTIZED = frozenset({qint8, quint8, qint16, quint16, qint32})
-_UNSIGNED = frozenset({uint4, uint8, uint16, uint32, uint64})
-_INTEGER = frozenset({int4, int8, int16, int32, int64}) | _UNSIGNED
+_UNSIGNED = frozenset({uint2, uint4, uint8, uint16, uint32, uint64})
+_INTEGER = frozenset({int2, int4, int8, int16, int32, int64}) | _UNSIGNED
 _COMPLEX = frozenset({complex64, complex128})
 _OPAQUE = frozenset({resource, variant, object})
 
 ALL_DTYPES: Final[tuple[DType, ...]] = tuple(_BY_NAME.values())
-NUMBER_DTYPES: Final = frozenset(_INTEGER | _FLOATING | _COMPLEX | _QUANTIZED) - {
-    int4,
-    uint4,
-    float8_e5m2,
-    float8_e4m3fn,
-}
+NUMBER_DTYPES: Final = frozenset(_INTEGER | _FLOATING | _COMPLEX | _QUANTIZED) - _SMALL
 REAL_NUMBER_DTYPES: Final = NUMBER_DTYPES - _COMPLEX - _QUANTIZED
 
 _BY_ENUM: Final = {dtype.enum: dtype for dtype in ALL_DTYPES}

@@ -172,14 +172,11 @@ class WireEnum:
 
 
 def _data_types() -> dict[str, int]:
-    """``DT_*`` by name: ours, those that TensorFlow has and this program has not, and the reference types."""
-    known = {dtype.proto_name: dtype.enum for dtype in ALL_DTYPES if dtype.enum < 1000}
-    known |= {"DT_INVALID": 0, "DT_FLOAT8_E4M3FNUZ": 26, "DT_FLOAT8_E4M3B11FNUZ": 27, "DT_FLOAT8_E5M2FNUZ": 28}
-    known |= {"DT_INT2": 31, "DT_UINT2": 32, "DT_FLOAT4_E2M1FN": 33}
-    numbers = dict(sorted(known.items(), key=lambda item: item[1]))
-    numbers |= {f"{name}_REF": number + 100 for name, number in numbers.items() if number}
-    numbers["DT_OBJECT"] = 1000
-    return numbers
+    """``DT_*`` by name: TensorFlow's, their reference types, and those that TensorFlow does not have."""
+    known = {"DT_INVALID": 0} | {dtype.proto_name: dtype.enum for dtype in ALL_DTYPES}
+    ours = {name: number for name, number in known.items() if number >= 1000}
+    numbers = {name: number for name, number in sorted(known.items(), key=lambda item: item[1]) if name not in ours}
+    return numbers | {f"{name}_REF": number + 100 for name, number in numbers.items() if number} | ours
 
 
 DATA_TYPES: Final = WireEnum("data type", _data_types())

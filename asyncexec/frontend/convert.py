@@ -25,7 +25,13 @@ from asyncexec.graph.graph import Graph, properties_of
 from asyncexec.graph.node import Node, NodeProperties, Tensor
 
 # numpy's kinds of the dtypes of ml_dtypes, which are all of kind V to numpy.
-_ML_KINDS: Final = {"int4": "i", "uint4": "u", "bfloat16": "f", "float8_e5m2": "f", "float8_e4m3fn": "f"}
+_ML_KINDS: Final = {
+    **{dtype.name: "f" for dtype in (types.bfloat16, types.float4_e2m1fn, *types.FLOAT8_DTYPES)},
+    "int2": "i",
+    "int4": "i",
+    "uint2": "u",
+    "uint4": "u",
+}
 
 MAX_DEPTH: Final = 64  # lists in lists: numpy's most dimensions
 _MAX_BYTES: Final = 2**40  # a constant that is larger is a mistake
@@ -170,7 +176,7 @@ def _cast(array: np.ndarray[Any, Any], dtype: DType, value: Any) -> Any:
 
 
 def _comparable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return array.astype(np.int8) if array.dtype.kind == "V" else array  # int4 and uint4 have no == with others
+    return array.astype(np.int8) if array.dtype.kind == "V" else array  # those of ml_dtypes have no == with others
 
 
 def _is_text(value: Any) -> bool:

@@ -119,7 +119,7 @@ def test_values_that_are_not_of_the_kind(value: Any, kind: str) -> None:
     "wire",
     [
         AttrValue(type=0),
-        AttrValue(type=26),
+        AttrValue(type=34),
         AttrValue(type=205),
         AttrValue(list={"type": [1, 77]}),
         AttrValue(list={"i": [1], "b": [True]}),

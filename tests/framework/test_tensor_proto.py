@@ -185,7 +185,7 @@ class TestHostileProtos:
         with pytest.raises(InvalidArgumentError, match="odd number"):
             decode_tensor(tensor(types.complex64, 2, scomplex_val=(1.0, 2.0, 3.0)))
 
-    @pytest.mark.parametrize("number", [0, 20, 21, 26, 31, 77, 101, 120, 205, 999, 1000, -3])
+    @pytest.mark.parametrize("number", [0, 20, 21, 34, 77, 101, 120, 205, 999, 1000, -3])
     def test_dtypes_that_have_no_values(self, number: int) -> None:
         with pytest.raises(InvalidArgumentError):
             decode_tensor(TensorProto(dtype=number))

@@ -36,7 +36,7 @@ from asyncexec.framework.errors import (
     PermissionDeniedError,
     ResourceExhaustedError,
 )
-from asyncexec.framework.types import as_dtype, int4, string, uint4, variant
+from asyncexec.framework.types import as_dtype, float4_e2m1fn, int2, int4, string, uint2, uint4, variant
 from asyncexec.framework.types import bool as bool_dtype
 from asyncexec.framework.types import object as object_dtype
 from asyncexec.framework.wire_forms import WireForm, wire_form_named, wire_form_of
@@ -56,7 +56,14 @@ _VARIANT: Final = variant.enum
 _MAX_DEPTH: Final = 32  # of variants in variants
 _LENGTH: Final = struct.Struct("<Q")
 # What bytes an element may be, where not all are: first and last, and how to look at them.
-_RANGES: Final = {bool_dtype.enum: (np.uint8, 0, 1), int4.enum: (np.int8, -8, 7), uint4.enum: (np.uint8, 0, 15)}
+_RANGES: Final = {
+    bool_dtype.enum: (np.uint8, 0, 1),
+    int2.enum: (np.int8, -2, 1),
+    uint2.enum: (np.uint8, 0, 3),
+    int4.enum: (np.int8, -8, 7),
+    uint4.enum: (np.uint8, 0, 15),
+    float4_e2m1fn.enum: (np.uint8, 0, 15),
+}
 
 _numbers: dict[np.dtype[Any], int] = {}  # of the numpy dtypes met so far
 _numpy_dtypes: dict[int, np.dtype[Any]] = {}  # of the numbers met so far

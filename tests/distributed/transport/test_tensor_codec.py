@@ -67,7 +67,7 @@ def there_and_back(value: Any, *, is_large: bool = False, objects: bool = False,
 
 def any_array(dtype: DType, shape: tuple[int, ...], seed: int) -> Any:
     bits = np.random.default_rng(seed).integers(0, 256, (*shape, dtype.itemsize), np.uint8)
-    if dtype is ax.bool or dtype in (ax.int4, ax.uint4):
+    if dtype is ax.bool or dtype in (ax.int2, ax.uint2, ax.int4, ax.uint4, ax.float4_e2m1fn):
         return (bits % 2)[..., 0].astype(dtype.as_numpy_dtype)
     return np.ascontiguousarray(bits).view(dtype.as_numpy_dtype)[..., 0]
 
