@@ -7,7 +7,10 @@ import warnings
 
 
 class KernelWarning(RuntimeWarning):
-    """A kernel holds the event loop or the GIL, does not return from a worker thread, or swallows its cancellation."""
+    """A kernel holds the event loop or the GIL, does not return from a worker thread, or swallows its cancellation.
+
+    Also given of nodes of an ONNX model that only the onnx library's slow reference implementation can run.
+    """
 
 
 def warn_of_kernel(message: str) -> None:

@@ -143,7 +143,7 @@ class OpDef:
     is_commutative: bool = False
     allows_uninitialized_input: bool = False
     touches_outside: bool = False  # reads or writes files, or runs foreign code: off unless allowed by name
-    takes_any_attr: bool = False  # nodes have attrs beside these, of any kind
+    has_open_attrs: bool = False  # its nodes may have attrs that are not among *attrs*, of any kind
 
     @property
     def returns_tuple(self) -> bool:
@@ -183,7 +183,7 @@ class OpDef:
             for name, value in given.items():
                 if name in complete:
                     continue
-                if not (imported or self.takes_any_attr or name.startswith("_")):
+                if not imported and not self.has_open_attrs and not name.startswith("_"):
                     raise InvalidArgumentError(f"NodeDef mentions attr {name!r} not in {self}", op=self.name)
                 complete[name] = value
         return complete
@@ -203,7 +203,7 @@ def parse_op_def(
     is_commutative: bool = False,
     allows_uninitialized_input: bool = False,
     touches_outside: bool = False,
-    takes_any_attr: bool = False,
+    has_open_attrs: bool = False,
 ) -> OpDef:
     """Build an OpDef from the notation described at the head of this module."""
     attr_defs = {attr.name: attr for attr in map(_parse_attr, _split(attrs, ";"))}
@@ -217,7 +217,7 @@ def parse_op_def(
         is_commutative,
         allows_uninitialized_input,
         touches_outside,
-        takes_any_attr,
+        has_open_attrs,
     )
 
 

@@ -106,7 +106,7 @@ def register_op(
     is_commutative: bool = False,
     allows_uninitialized_input: bool = False,
     touches_outside: bool = False,
-    takes_any_attr: bool = False,
+    has_open_attrs: bool = False,
 ) -> None:
     """Declare an op in the notation of :mod:`asyncexec.framework.op_def`."""
 
@@ -119,7 +119,7 @@ def register_op(
             is_commutative=is_commutative,
             allows_uninitialized_input=allows_uninitialized_input,
             touches_outside=touches_outside,
-            takes_any_attr=takes_any_attr,
+            has_open_attrs=has_open_attrs,
         )
         return OpRegistration(op_def, shape)
 

@@ -162,12 +162,19 @@ def _attr_value(op_def: OpDef, name: str, value: Any) -> Any:
     if attr is None:
         if name.startswith("_"):
             return value
+        if op_def.has_open_attrs:
+            return tuple(map(_open_attr, value)) if isinstance(value, (list, tuple)) else _open_attr(value)
         raise InvalidArgumentError(f"{op_def.name} has no attr {name!r}; it has {sorted(op_def.attrs)}")
     if attr.is_list:
         if not isinstance(value, (list, tuple)):
             raise InvalidTypeError(f"attr {name!r} takes a list, not {value!r}")
         return tuple(_one_attr(attr, item) for item in value)
     return _one_attr(attr, value)
+
+
+def _open_attr(value: Any) -> Any:
+    """*value* for an attr of which nothing is declared."""
+    return value.encode() if isinstance(value, str) else value
 
 
 def _one_attr(attr: AttrDef, value: Any) -> Any:

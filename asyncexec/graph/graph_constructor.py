@@ -328,7 +328,7 @@ class GraphConstructor:
         op_def = registration.op_def
         given = {name: decode_attr_value(value, byte_budget=self._byte_budget) for name, value in node_def.attr.items()}
         unknown = [name for name in given if name not in op_def.attrs and not name.startswith("_")]
-        if unknown and not op_def.takes_any_attr:
+        if unknown and not op_def.has_open_attrs:
             logger.warning(
                 "node %r: op %s has no attrs %s; they are kept and ignored", node_def.name, op_def.name, unknown
             )

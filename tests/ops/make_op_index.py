@@ -1,4 +1,4 @@
-"""``python -m tests.ops.make_op_index`` writes asyncexec/ops/op_index.py from what the modules of ops register."""
+"""``python -m tests.ops.make_op_index`` writes which module of ops registers what: op_index.py and onnx_index.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pkgutil import walk_packages
 from typing import Any
 
 import asyncexec.ops
-from asyncexec.framework import kernel_registry, op_registry
+from asyncexec.framework import kernel_registry, onnx_kernels, op_registry
 
 Registered = dict[str, list[str]]
 
@@ -29,6 +29,9 @@ from typing import Final
 # fmt: off
 OPS: Final = {
 '''
+ONNX_HEAD = HEAD.replace("declares an op and registers its kernels", "registers kernels of an ONNX op").replace(
+    "OPS:", "ONNX_KERNELS:"
+)
 
 
 def registering_module() -> str:
@@ -49,15 +52,30 @@ def recorded(register: Callable[..., None], found: dict[str, set[str]]) -> Calla
     return record
 
 
-def collect() -> tuple[Registered, Registered]:
-    """Module -> the ops it declares; module -> the ops it has kernels for.  Wants a process without any loaded yet."""
+def collect() -> tuple[Registered, Registered, Registered]:
+    """Module -> the ops that it declares, that it has kernels for, and that it has ONNX kernels for.
+
+    Wants a process without any loaded yet.
+    """
     declared: dict[str, set[str]] = defaultdict(set)
     with_kernel: dict[str, set[str]] = defaultdict(set)
     vars(op_registry.registry)["declare"] = recorded(op_registry.registry.declare, declared)
     vars(kernel_registry.registry)["register"] = recorded(kernel_registry.registry.register, with_kernel)
+    onnx: dict[str, set[str]] = defaultdict(set)
+    vars(onnx_kernels)["onnx_kernel"] = recorded_onnx(onnx_kernels.onnx_kernel, onnx)
     for module in walk_packages(asyncexec.ops.__path__, "asyncexec.ops."):
         import_module(module.name)
-    return as_table(declared), as_table(with_kernel)
+    return as_table(declared), as_table(with_kernel), as_table(onnx)
+
+
+def recorded_onnx(register: Callable[..., Any], found: dict[str, set[str]]) -> Callable[..., Any]:
+    """The decorator *register*, which adds the ops it is called for to *found* as well."""
+
+    def onnx_kernel(*op_types: str, domain: str = onnx_kernels.ONNX_DOMAIN, **options: Any) -> Any:
+        found[registering_module()].update(onnx_kernels.graph_op(op_type, domain) for op_type in op_types)
+        return register(*op_types, domain=domain, **options)
+
+    return onnx_kernel
 
 
 def as_table(found: dict[str, set[str]]) -> Registered:
@@ -65,9 +83,9 @@ def as_table(found: dict[str, set[str]]) -> Registered:
     return {module: sorted(found[module]) for module in sorted(found)}
 
 
-def as_source(declared: Registered) -> str:
-    """The text of asyncexec/ops/op_index.py."""
-    return HEAD + "".join(entry(module, " ".join(ops)) for module, ops in declared.items()) + "}\n"
+def as_source(declared: Registered, head: str = HEAD) -> str:
+    """The text of asyncexec/ops/op_index.py, or of the other one with its *head*."""
+    return head + "".join(entry(module, " ".join(ops)) for module, ops in declared.items()) + "}\n"
 
 
 def entry(module: str, ops: str) -> str:
@@ -85,4 +103,6 @@ if __name__ == "__main__":
     if "--print" in sys.argv:
         print(json.dumps(registered))
     else:
-        Path(asyncexec.ops.__file__).with_name("op_index.py").write_text(as_source(registered[0]), encoding="utf-8")
+        folder = Path(asyncexec.ops.__file__).parent
+        (folder / "op_index.py").write_text(as_source(registered[0]), encoding="utf-8")
+        (folder / "onnx/onnx_index.py").write_text(as_source(registered[2], ONNX_HEAD), encoding="utf-8")

@@ -15,11 +15,13 @@ from asyncexec.framework.errors import AlreadyExistsError, NotFoundError
 from asyncexec.framework.op_def import OpDef
 from asyncexec.framework.op_registry import OpRegistration, OpRegistry, register_op, registry
 from asyncexec.framework.shape_inference import unknown
+from asyncexec.ops.onnx.onnx_index import ONNX_KERNELS
 from asyncexec.ops.op_index import OPS
-from tests.ops.make_op_index import Registered, as_source
+from tests.ops.make_op_index import ONNX_HEAD, Registered, as_source
 
 ROOT = Path(__file__).parents[2]
 
+INDEXES = {"op_index", "onnx", "onnx.onnx_index"}
 LOADED = "print(json.dumps(sorted(name for name in sys.modules if name.startswith('asyncexec.ops.'))))"
 
 
@@ -44,17 +46,23 @@ def registered() -> list[Registered]:
 
 
 def test_the_index_is_what_the_modules_declare(registered: list[Registered]) -> None:
-    declared, _ = registered
+    declared, *_ = registered
     assert {module: ops.split() for module, ops in OPS.items()} == declared, "run python -m tests.ops.make_op_index"
 
 
 def test_the_index_is_as_it_is_written(registered: list[Registered]) -> None:
-    declared, _ = registered
+    declared, *_ = registered
     assert (ROOT / "asyncexec/ops/op_index.py").read_text(encoding="utf-8") == as_source(declared)
 
 
+def test_the_index_of_onnx_kernels_is_what_the_modules_register(registered: list[Registered]) -> None:
+    assert {module: ops.split() for module, ops in ONNX_KERNELS.items()} == registered[2]
+    written = (ROOT / "asyncexec/ops/onnx/onnx_index.py").read_text(encoding="utf-8")
+    assert written == as_source(registered[2], ONNX_HEAD), "run python -m tests.ops.make_op_index"
+
+
 def test_an_op_comes_with_its_kernels(registered: list[Registered]) -> None:
-    declared, with_kernel = registered
+    declared, with_kernel, _ = registered
     elsewhere = {module: set(ops) - set(declared.get(module, ())) for module, ops in with_kernel.items()}
     assert {module: ops for module, ops in elsewhere.items() if ops} == {}
 
@@ -62,12 +70,12 @@ def test_an_op_comes_with_its_kernels(registered: list[Registered]) -> None:
 def test_looking_up_one_op_loads_few_modules() -> None:
     loaded = modules_loaded_by("registry.lookup('AddV2')")
     assert "math.binary_math" in loaded
-    assert len(loaded) <= 7  # with the packages around
+    assert len(loaded) <= 9  # with the packages around
 
 
 def test_asking_what_there_is_loads_nothing() -> None:
     asked = "assert 'AddV2' in registry and 'AddV2' in list(registry) and len(registry) > 500"
-    assert modules_loaded_by(asked) == {"op_index"}
+    assert modules_loaded_by(asked) == INDEXES
 
 
 def test_the_hint_names_ops_that_are_not_loaded() -> None:
@@ -78,7 +86,7 @@ try:
 except NotFoundError as error:
     assert 'did you mean MatrixTriangularSolve' in str(error), error
 """
-    assert modules_loaded_by(hint) == {"op_index"}
+    assert modules_loaded_by(hint) == INDEXES
 
 
 @pytest.mark.parametrize("looked_up", [False, True])

@@ -128,7 +128,7 @@ def pnnx_kernel(*types: str, kind: KernelKind = KernelKind.CHEAP) -> Callable[[F
 
     def decorate(factory: F) -> F:
         for each in types:
-            register_op(f"{DOMAIN}{each}", _SIGNATURE, _ATTRS, shape=_output_shapes, takes_any_attr=True)
+            register_op(f"{DOMAIN}{each}", _SIGNATURE, _ATTRS, shape=_output_shapes, has_open_attrs=True)
         register_kernel(*(f"{DOMAIN}{each}" for each in types), kind=kind)(lambda built: _kernel(factory, built))
         return factory
 
