@@ -114,6 +114,7 @@ if TYPE_CHECKING:
         subtract as subtract, truediv as truediv, truncatediv as truncatediv, truncatemod as truncatemod,
         where as where,
     )
+    from asyncexec.frontend.onnx_import import import_onnx as import_onnx
     from asyncexec.frontend.nn_functions import (
         batch_normalization as batch_normalization, bias_add as bias_add, elu as elu, gelu as gelu,
         in_top_k as in_top_k, l2_loss as l2_loss, l2_normalize as l2_normalize, layer_norm as layer_norm,
@@ -276,6 +277,7 @@ _PUBLIC = {
         "relu6 selu sigmoid_cross_entropy_with_logits silu softmax softmax_cross_entropy_with_logits softplus "
         "softsign sparse_softmax_cross_entropy_with_logits swish"
     ),
+    "asyncexec.frontend.onnx_import": "import_onnx",
     "asyncexec.frontend.queues": "FIFOQueue PaddingFIFOQueue PriorityQueue RandomShuffleQueue",
     "asyncexec.frontend.pnnx_io": "import_pnnx load_pnnx",
     "asyncexec.frontend.random_functions": (

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from asyncexec.framework.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, UnavailableError
+from asyncexec.framework.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from asyncexec.framework.git_lfs import check_no_lfs_pointer
 
 
@@ -21,6 +27,20 @@ def read_file(path: Path, what: str) -> bytes:
         data = path.read_bytes()
     check_no_lfs_pointer(path, data)
     return data
+
+
+def read_part(path: Path, offset: int, size: int, what: str) -> bytes:
+    """*size* bytes from *offset* on of the file *path*; errors as of :func:`read_file`, and DataLossError.
+
+    Raises:
+        DataLossError: the file ends before.
+    """
+    with file_errors(path, what), path.open("rb") as file:
+        end = file.seek(0, 2)
+        if offset + size > end:
+            raise DataLossError(f"{str(path)!r} has {end} bytes, too few for {size} from {offset} on; expected {what}")
+        file.seek(offset)
+        return file.read(size)
 
 
 def write_file(path: Path, data: bytes, what: str) -> None:
