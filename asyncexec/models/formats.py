@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError
+from asyncexec.frontend.pnnx_io import load_pnnx
+from asyncexec.importers.load_onnx import load_onnx
 from asyncexec.importers.saved_model import is_saved_model
 from asyncexec.importers.tf_graph_def import load_graph_def
 from asyncexec.models.model_data import ModelData
@@ -40,9 +42,21 @@ def _read_graph(path: Path) -> ModelData:
     return ModelData(load_graph_def(path))
 
 
+def _read_onnx(path: Path) -> ModelData:
+    loaded = load_onnx(path)
+    return ModelData(loaded.graph_def, loaded.signatures)
+
+
+def _read_pnnx(path: Path) -> ModelData:
+    loaded = load_pnnx(path)
+    return ModelData(loaded.graph_def, loaded.signatures)
+
+
 # The first that matches is taken.
 FORMATS: Final = (
     ModelFormat("SavedModel", "a folder with saved_model.pb", is_saved_model, read_saved_model),
+    ModelFormat("ONNX", ".onnx", with_suffix(".onnx"), _read_onnx),
+    ModelFormat("PNNX", ".pnnx.param, with its .pnnx.bin beside it", with_suffix(".pnnx.param"), _read_pnnx),
     ModelFormat("GraphDef", ".pb, .pbtxt, .json", with_suffix(".pb", ".pbtxt", ".json"), _read_graph),
 )
 

@@ -251,3 +251,26 @@ async def test_a_signature_of_tensors_that_are_not_there(tmp_path: Path) -> None
     (tmp_path / "saved_model.pbtxt").write_text(DEFAULTS.replace("TENSOR", "z:0"))
     with pytest.raises(NotFoundError, match=r"signature 'serving_default'.*'z'"):
         await ax.load_model(tmp_path)
+
+
+async def test_onnx_models_are_called_by_their_names(tmp_path: Path) -> None:
+    helper = pytest.importorskip("onnx").helper
+    tensors = [helper.make_tensor_value_info(name, 1, ["n", 2]) for name in ("x", "y.0", "sum")]
+    nodes = [helper.make_node("Add", ["x", "y.0"], ["sum"])]
+    model = helper.make_model(helper.make_graph(nodes, "g", tensors[:2], tensors[2:]))
+    (tmp_path / "add.onnx").write_bytes(model.SerializeToString())
+    async with ax.load_model(tmp_path / "add.onnx") as loaded:
+        signature = loaded.signatures["serving_default"]
+        assert str(signature.inputs["x"].shape) == "[?,2]"
+        found = await signature(**{"x": np.ones((3, 2), np.float32), "y.0": np.ones((1, 2), np.float32)})
+    assert found["sum"].tolist() == [[2.0, 2.0]] * 3
+
+
+async def test_pnnx_models_give_what_torch_gives() -> None:
+    folder = GOLDEN.parent / "pnnx"
+    with np.load(folder / "attention.npz") as values:
+        x, expected_outputs = values["x0"], [values["y0"], values["y1"]]
+    async with ax.load_model(folder / "attention.pnnx.param") as model:
+        found = await model.signatures["serving_default"](pnnx_input_0=x)
+    for output, value in zip(found.values(), expected_outputs, strict=True):
+        np.testing.assert_allclose(output, value, rtol=1e-5, atol=1e-5)

@@ -63,3 +63,26 @@ async def test_a_model_whose_checkpoint_does_not_fit_is_not_ready(tmp_path: Path
     with pytest.raises(OpError):
         repository.model("v1_simple")
     await repository.close()
+
+
+async def test_onnx_and_pnnx_models_are_served(tmp_path: Path) -> None:
+    helper = pytest.importorskip("onnx").helper
+    tensors = [helper.make_tensor_value_info(name, 1, ["n", 2]) for name in ("x", "y")]
+    model = helper.make_model(helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", tensors[:1], tensors[1:]))
+    onnx_folder, pnnx_folder = tmp_path / "negative" / "1", tmp_path / "attention" / "1"
+    for folder in (onnx_folder, pnnx_folder):
+        folder.mkdir(parents=True)
+    (onnx_folder / "model.onnx").write_bytes(model.SerializeToString())
+    for suffix in ("param", "bin"):
+        shutil.copy(GOLDEN.parent / "pnnx" / f"attention.pnnx.{suffix}", pnnx_folder / f"model.pnnx.{suffix}")
+    repository = ModelRepository(tmp_path)
+    await repository.start()
+    x = InferTensor("FP32", np.ones((3, 2), np.float32))
+    answered = await repository.model("negative").infer(InferRequest("negative", {"x": x}))
+    with np.load(GOLDEN.parent / "pnnx" / "attention.npz") as values:
+        given, expected = values["x0"], values["y0"]
+    feeds = {"pnnx_input_0": InferTensor("INT64" if given.dtype == np.int64 else "FP32", given)}
+    attention = await repository.model("attention").infer(InferRequest("attention", feeds))
+    await repository.close()
+    assert answered.outputs["y"].array.tolist() == [[-1.0, -1.0]] * 3
+    np.testing.assert_allclose(next(iter(attention.outputs.values())).array, expected, rtol=1e-5, atol=1e-5)

@@ -25,7 +25,7 @@ from asyncexec.service.models.signature import DEFAULT_SIGNATURE, PREDICT, Signa
 from asyncexec.session.workers import Cluster
 
 _SAVED_MODEL: Final = "model.savedmodel"
-_GRAPHS: Final = (_SAVED_MODEL, "model.pb", "model.pbtxt", "model.json")
+_GRAPHS: Final = (_SAVED_MODEL, "model.onnx", "model.pnnx.param", "model.pb", "model.pbtxt", "model.json")
 _PYTHON: Final = "graph.py"
 _MOST_DIGITS: Final = 18  # of a version
 
