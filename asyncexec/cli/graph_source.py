@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from asyncexec.graph.graph import Graph
 
 _tf_graph_def = LazyModule("asyncexec.importers.tf_graph_def")
+_missing_kernels = LazyModule("asyncexec.compilation.missing_kernels")
 _op_registry = LazyModule("asyncexec.framework.op_registry")
 
 STDIN: Final = "-"
@@ -38,6 +39,7 @@ class InspectedGraph:
         graph: None where it does not import.
         graph_def: None where it was made by a module.
         unknown_ops: ops that are not known here, for which it does not import.
+        without_kernel: ops that are known and cannot run.
         error: why it does not import for any other reason.
     """
 
@@ -46,6 +48,7 @@ class InspectedGraph:
     graph: Graph | None = None
     graph_def: GraphDef | None = None
     unknown_ops: Sequence[str] = ()
+    without_kernel: Sequence[str] = ()
     error: OpError | None = None
 
 
@@ -90,12 +93,20 @@ def read_def(graph_def: GraphDef) -> InspectedGraph:
             unknown_ops=unknown,
             error=None if unknown else error,
         )
-    return InspectedGraph(nodes_of_graph(graph), functions, graph, graph_def)
+    return InspectedGraph(nodes_of_graph(graph), functions, graph, graph_def, without_kernel=_without_kernel(graph))
 
 
 def _unknown_ops(graph_def: GraphDef, functions: set[str]) -> Sequence[str]:
     registry = _op_registry.registry
     return sorted({node.op for node in graph_def.node if node.op not in registry and node.op not in functions})
+
+
+def _without_kernel(graph: ax.Graph) -> Sequence[str]:
+    """The ops of *graph* and its functions that cannot run; what calls functions is written out before it would."""
+    functions = graph.functions
+    ops = {node.op for node in graph.operations}
+    ops.update(node.op for function in functions.values() for node in function.node_def)
+    return sorted(op for op in ops if op not in functions and _missing_kernels.has_no_kernel(op))
 
 
 def _functions(functions: Iterable[FunctionDef]) -> list[FunctionSummary]:

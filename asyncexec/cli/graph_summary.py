@@ -72,6 +72,7 @@ class GraphSummary:
         device_counts: nodes of each device that they ask for; ``""`` where a node asks for none.
         inputs: what has to be fed.
         outputs: what no other node takes.
+        without_kernel: ops that are known and cannot run.
         unknown_ops: ops that are neither registered nor functions of the graph: dtypes and shapes are then not known.
         problem: why the graph cannot be imported, if it cannot.
         passes: with ``--passes``, what each makes of the graph, in order.
@@ -87,6 +88,7 @@ class GraphSummary:
     loops: Sequence[LoopSummary]
     functions: Sequence[FunctionSummary]
     unknown_ops: Sequence[str] = ()
+    without_kernel: Sequence[str] = ()
     problem: str | None = None
     passes: Sequence[PassSummary] = ()
 
@@ -96,6 +98,7 @@ def summarize(
     nodes: Sequence[ShownNode],
     functions: Sequence[FunctionSummary],
     unknown_ops: Sequence[str] = (),
+    without_kernel: Sequence[str] = (),
     problem: str | None = None,
     passes: Sequence[PassSummary] = (),
 ) -> GraphSummary:
@@ -112,6 +115,7 @@ def summarize(
         loops=[*_frames(nodes), *(_functional_loop(node) for node in nodes if node.op in FUNCTIONAL_LOOPS)],
         functions=functions,
         unknown_ops=unknown_ops,
+        without_kernel=without_kernel,
         problem=problem,
         passes=passes,
     )
@@ -125,6 +129,10 @@ def table_rows(summary: GraphSummary) -> dict[str, TableRows]:
         "outputs": (tensor_heads, [(t.name, t.op, t.dtype, t.shape) for t in summary.outputs]),
         "ops": (("op", "nodes"), list(summary.op_counts.items())),
         "unknown ops": (("op", "nodes"), [(op, summary.op_counts.get(op, 0)) for op in summary.unknown_ops]),
+        "ops without a kernel": (
+            ("op", "nodes"),
+            [(op, summary.op_counts.get(op, 0)) for op in summary.without_kernel],
+        ),
         "devices": (("device", "nodes"), [(name or "(any)", count) for name, count in summary.device_counts.items()]),
         "loops": (
             ("loop", "variables", "parallel iterations"),

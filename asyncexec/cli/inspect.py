@@ -91,7 +91,15 @@ def summary_of(source: str, inspected: InspectedGraph, *, with_passes: bool) -> 
         problem = f"not registered here: {', '.join(inspected.unknown_ops)}"
     elif inspected.error is not None:
         problem = "\n".join(error_lines(inspected.error))
-    return summarize(source, inspected.nodes, inspected.functions, inspected.unknown_ops, problem, stats)
+    return summarize(
+        source,
+        inspected.nodes,
+        inspected.functions,
+        inspected.unknown_ops,
+        inspected.without_kernel,
+        problem=problem,
+        passes=stats,
+    )
 
 
 def print_summary(summary: GraphSummary) -> None:

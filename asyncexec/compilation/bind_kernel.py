@@ -153,8 +153,8 @@ class KernelBinder:
         *references* are those of its inputs that take a value and get a reference, where they are known.
 
         Raises:
-            UnimplementedError: there is none for its op and dtypes.
-            InvalidArgumentError: it changes a variable in the place of which a value is fed.
+            UnimplementedError: there is none for its op.
+            InvalidArgumentError: there is none for its dtypes, or it changes a variable whose value is fed.
             OpError: the node's attrs are such that the kernel refuses them.
         """
         properties = node.properties

@@ -16,6 +16,7 @@ from asyncexec.compilation.graph_view import (
     NodeItem,
     Route,
 )
+from asyncexec.compilation.missing_kernels import naming_missing_kernels
 from asyncexec.compilation.routes import Routes
 from asyncexec.compilation.shared_inputs import is_user_function, protected, watched
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
@@ -37,7 +38,8 @@ def build_graph_view(graph: ClientGraph, binder: Binder, *, has_control_flow: bo
     what it receives may be.
 
     Raises:
-        InvalidArgumentError: an op has no kernel, or the frames of the graph do not fit together.
+        UnimplementedError: ops have no kernel.
+        InvalidArgumentError: an op has none for its dtypes, or the frames of the graph do not fit together.
     """
     if has_control_flow is None:
         has_control_flow = any(node.op in CONTROL_FLOW_OPS for node in graph.nodes)
@@ -85,7 +87,8 @@ class _Builder:
         if self._has_control_flow:
             self._lay_out((yield from ControlFlowInfo.stage(self._graph.nodes, self._fed)))
             yield from self._check_back_edges()
-        yield from self._add_items()
+        with naming_missing_kernels(self._graph.nodes):
+            yield from self._add_items()
         fetch_slots = yield from self._add_fetches()
         yield from self._wire()
         yield from self._protect_inputs()

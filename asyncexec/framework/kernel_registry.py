@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import (
     CheckedKernel,
     Kernel,
@@ -66,16 +66,19 @@ class KernelRegistry:
         """The first kernel of *op* for that device type whose dtypes fit.
 
         Raises:
-            InvalidArgumentError: there is none; the message lists what there is.
+            UnimplementedError: *op* has no kernel at all.
+            InvalidArgumentError: there is none for that; the message lists what there is.
         """
         found = self.find(op, device_type, attrs)
         if found is not None:
             return found
+        if not self._device_types.get(op):
+            raise UnimplementedError(f"No OpKernel was registered to support Op {op!r}", op=op)
         raise InvalidArgumentError(
             f"No OpKernel was registered to support Op {op!r} on {device_type} with these attrs: "
             + (", ".join(f"{k}={v.name}" for k, v in attrs.items() if isinstance(v, DType)) or "none"),
             op=op,
-            hint="registered for this op: " + (self.describe(op) or "no kernel at all"),
+            hint=f"registered for this op: {self.describe(op)}",
         )
 
     def find(self, op: str, device_type: str, attrs: Mapping[str, Any]) -> KernelRegistration | None:

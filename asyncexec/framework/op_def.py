@@ -13,6 +13,7 @@ The content follows ``tensorflow/core/framework/op_def.proto``.  An op is declar
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -246,6 +247,7 @@ def _parse_arg(text: str, attrs: Mapping[str, AttrDef]) -> ArgDef:
 
 
 _ATTR: Final = re.compile(r"(\w+)\s*:\s*([^=>]+?)\s*(?:>=\s*(-?\d+))?\s*(?:=\s*(.*))?", re.DOTALL)
+_ITEM: Final = re.compile(r"(?:[^,(]|\([^)]*\))+")  # of a list, whose items may have commas in parentheses
 _NAMED_SETS: Final = {"numbertype": types.NUMBER_DTYPES, "realnumbertype": types.REAL_NUMBER_DTYPES}
 
 
@@ -266,7 +268,9 @@ def _parse_attr(text: str) -> AttrDef:
     value = REQUIRED
     if default is not None:
         if is_list:
-            value = tuple(_literal(item, element) for item in _split(default.strip()[1:-1], ","))
+            value = tuple(
+                _literal(item.strip(), element) for item in _ITEM.findall(default.strip()[1:-1]) if item.strip()
+            )
         else:
             value = _literal(default.strip(), element)
     return AttrDef(
@@ -295,6 +299,9 @@ def _literal(text: str, kind: str) -> Any:
         case "shape":
             inner = text.removeprefix("shape(").rstrip(")")
             return UNKNOWN_SHAPE if inner == "?" else TensorShape(int(dim) for dim in _split(inner, ","))
+        case "tensor":
+            dtype, _, items = text.removeprefix("tensor(").rstrip(")").partition(":")
+            return np.array(json.loads(items), as_dtype(dtype).as_numpy_dtype)[()]
     raise ValueError(f"a {kind} has no literal form: {text!r}")
 
 

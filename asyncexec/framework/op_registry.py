@@ -3,18 +3,24 @@
 Even the modules that hold them wait until then: the registry is given the names of the ops that there are, and a
 loader that imports what declares one of them.  So an op is there (``in``, ``iter``, ``len``, the names an error
 suggests) before its module is.
+
+Ops that TensorFlow has and no module declares are known too, from a list that is read when one of them is looked up: a
+graph may have them where nothing that runs needs their kernels.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final, Protocol
 
 from asyncexec.framework.errors import AlreadyExistsError, NotFoundError
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.op_def import OpDef, parse_op_def
 from asyncexec.framework.shape_inference import ShapeFunction, unknown
+
+_SIMILAR: Final = 0.8  # names that differ by a typo
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -33,10 +39,24 @@ class OpRegistration:
     text_outputs: frozenset[int] = frozenset()
 
 
+class OpList(Protocol):
+    """Ops that are known and have no kernel."""
+
+    def find(self, name: str) -> OpRegistration | None:
+        """The op *name*, if it is in the list."""
+        ...
+
+    def names(self) -> Iterable[str]:
+        """All of them."""
+        ...
+
+
 class OpRegistry:
     """Name -> OpRegistration."""
 
     def __init__(self) -> None:
+        self._listed: OpList | None = None
+        self._from_list: dict[str, OpRegistration] = {}
         self._parsed: dict[str, OpRegistration] = {}
         self._declared: dict[str, Callable[[], OpRegistration]] = {}
         self._loadable: Collection[str] = ()
@@ -48,6 +68,10 @@ class OpRegistry:
         It may be called again for the same op, and by several threads at once.
         """
         self._loadable, self._load = names, load
+
+    def set_op_list(self, listed: OpList) -> None:
+        """Know the ops of *listed* too; one of them is what the list says unless it is declared or registered."""
+        self._listed = listed
 
     def declare(self, name: str, make: Callable[[], OpRegistration]) -> None:
         """Add an op whose registration *make* builds on first use; AlreadyExistsError when the name is taken."""
@@ -61,27 +85,44 @@ class OpRegistry:
         if name in self._declared or name in self._loadable or (name in self._parsed and not replace):
             raise AlreadyExistsError(f"op {name!r} is already registered")
         self._parsed[name] = registration
+        self._from_list.pop(name, None)
 
     def lookup(self, name: str) -> OpRegistration:
         """The op *name*; NotFoundError, with the nearest names, when there is none."""
-        return self._parsed.get(name) or self._parse(name)
-
-    def _parse(self, name: str) -> OpRegistration:
-        # Even when the op is declared: the thread that is loading its module may not have come to the kernels yet.
-        if name in self._loadable:
-            self._load(name)
-        make = self._declared.get(name)
-        if make is None:
-            near = difflib.get_close_matches(name, list(self), n=3)
+        found = self.find(name)
+        if found is None:
+            near = difflib.get_close_matches(name, list(self), n=3, cutoff=_SIMILAR)
             raise NotFoundError(
                 f"Op type not registered {name!r}",
                 op=name,
                 hint=f"did you mean {', '.join(near)}?" if near else None,
             )
-        return self._parsed.setdefault(name, make())
+        return found
+
+    def find(self, name: str) -> OpRegistration | None:
+        """The op *name*, or None when there is none."""
+        return self._parsed.get(name) or self._from_list.get(name) or self._parse(name)
+
+    def _parse(self, name: str) -> OpRegistration | None:
+        # Even when the op is declared: the thread that is loading its module may not have come to the kernels yet.
+        if name in self._loadable:
+            self._load(name)
+        make = self._declared.get(name)
+        if make is not None:
+            return self._parsed.setdefault(name, make())
+        found = None if self._listed is None else self._listed.find(name)
+        return None if found is None else self._from_list.setdefault(name, found)
+
+    def is_implemented(self, name: str) -> bool:
+        """Whether the op *name* is declared by a module or registered, and not just in the list."""
+        return name in self._parsed or name in self._declared or name in self._loadable
+
+    def implemented(self) -> list[str]:
+        """The names of the ops that are declared by modules or registered."""
+        return list(dict.fromkeys([*self._loadable, *self._declared, *self._parsed]))
 
     def __contains__(self, name: str) -> bool:
-        return name in self._parsed or name in self._declared or name in self._loadable
+        return self.is_implemented(name) or (self._listed is not None and self._listed.find(name) is not None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())
@@ -90,7 +131,7 @@ class OpRegistry:
         return len(self._names())
 
     def _names(self) -> dict[str, None]:
-        return dict.fromkeys([*self._loadable, *self._declared, *self._parsed])
+        return dict.fromkeys([*self.implemented(), *(() if self._listed is None else self._listed.names())])
 
 
 registry: OpRegistry = OpRegistry()

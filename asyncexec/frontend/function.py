@@ -124,7 +124,7 @@ def trace(
     _check_collections(graph, name)
     graph.finalize()
     traced = TracedFunction(
-        outer.traced.unique_name(name, lambda name: name in outer.functions or name in op_registry),
+        outer.traced.unique_name(name, lambda name: name in outer.functions or op_registry.is_implemented(name)),
         graph,
         tuple(graph.args),
         tuple(returned.tensors),

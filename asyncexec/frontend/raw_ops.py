@@ -61,6 +61,8 @@ def _function_of(op: str) -> Callable[..., typing.Any]:
 def __getattr__(name: str) -> Callable[..., typing.Any]:
     if name.startswith("_"):
         raise AttributeError(f"there is no op {name!r} to be used")
+    if not op_registry.is_implemented(name) and name in op_registry:
+        raise AttributeError(f"TensorFlow has the op {name!r}, and asyncexec no kernel for it")
     try:
         function = globals()[name] = _function_of(name)
     except NotFoundError as error:
@@ -69,4 +71,4 @@ def __getattr__(name: str) -> Callable[..., typing.Any]:
 
 
 def __dir__() -> list[str]:
-    return sorted(op for op in op_registry if op.isidentifier() and not op.startswith("_"))
+    return sorted(op for op in op_registry.implemented() if op.isidentifier() and not op.startswith("_"))

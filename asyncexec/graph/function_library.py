@@ -73,7 +73,7 @@ def checked_library(functions: Iterable[FunctionDef], existing: Mapping[str, Fun
         name = function.signature.name
         if not name:
             raise InvalidArgumentError("a function of the library has no name")
-        if name in op_registry:
+        if op_registry.is_implemented(name):
             raise InvalidArgumentError(f"Cannot add function {name!r} because an op with the same name already exists.")
         known = library.get(name) or existing.get(name)
         if known is not None and known is not function and known != function:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from asyncexec.framework.cooperative import STRIDE, Stage
-from asyncexec.framework.errors import InvalidArgumentError, NotFoundError, OpError, ResourceExhaustedError
+from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from asyncexec.framework.graph_def import AttrValue, FunctionDef, NodeDef, make_attr
 from asyncexec.framework.graph_def import NameAttrList as NameAttrListProto
 from asyncexec.framework.op_def import NameAttrList
@@ -198,10 +198,8 @@ class FunctionSizes:
         function = self._functions.get(node.op)
         if function is not None:
             return function.signature.is_stateful
-        try:
-            return op_registry.lookup(node.op).op_def.is_stateful
-        except NotFoundError:
-            return False
+        registration = op_registry.find(node.op)
+        return registration is not None and registration.op_def.is_stateful
 
 
 def _node_name(source: str) -> str:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from asyncexec.framework import types
 from asyncexec.framework.clock import Clock
 from asyncexec.framework.cooperative import STRIDE, Stage, run_in_slices
-from asyncexec.framework.errors import InvalidArgumentError, NotFoundError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.graph_def import FunctionDef, NodeDef
 from asyncexec.framework.op_def import NameAttrList, OpDef
 from asyncexec.framework.op_registry import registry as op_registry
@@ -87,10 +87,8 @@ def _find_in_functions(ahead: list[str], library: Mapping[str, FunctionDef]) -> 
 
 
 def _names_state(node: NodeDef) -> bool:
-    try:
-        return _has_state(op_registry.lookup(node.op).op_def)
-    except NotFoundError:  # a call of a function
-        return False
+    registration = op_registry.find(node.op)  # None: a call of a function
+    return registration is not None and _has_state(registration.op_def)
 
 
 def _has_state(op_def: OpDef) -> bool:

@@ -21,7 +21,7 @@ from tests.ops.make_op_index import ONNX_HEAD, Registered, as_source
 
 ROOT = Path(__file__).parents[2]
 
-INDEXES = {"op_index", "onnx", "onnx.onnx_index"}
+INDEXES = {"op_index", "op_list", "onnx", "onnx.onnx_index"}
 LOADED = "print(json.dumps(sorted(name for name in sys.modules if name.startswith('asyncexec.ops.'))))"
 
 

@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 from asyncexec.compilation.bind_kernel import TRANSFERS, Binder, KernelBinder
 from asyncexec.compilation.build_graph_view import build_graph_view
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
+from asyncexec.compilation.missing_kernels import naming_missing_kernels
 from asyncexec.executor.diagnostics.kernel_stats import first_places
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
@@ -71,7 +72,8 @@ class ExecutorParams:
             OpError: there is no kernel for a node, or it is in a loop; the error names it.
         """
         pace = Pace(self.slice_ns, self.holds or LoopHolds())
-        return {node: OpKernel(node, self.binder.bind(node), self.pool, pace) for node in self.nodes}
+        with naming_missing_kernels(self.nodes):
+            return {node: OpKernel(node, self.binder.bind(node), self.pool, pace) for node in self.nodes}
 
 
 def general_executor(params: ExecutorParams, kind: type[E] = GeneralExecutor) -> Stage[E]:  # type: ignore[assignment]
