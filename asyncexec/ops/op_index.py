@@ -261,6 +261,9 @@ OPS: Final = {
         "Pnnx>nn.Identity Pnnx>pnnx.Attribute Pnnx>pnnx.Output Pnnx>prim::ListConstruct Pnnx>prim::ListUnpack "
         "Pnnx>prim::TupleConstruct Pnnx>prim::TupleUnpack Pnnx>torch.clone"
     ),
+    "parsing.parse_example": "ParseExample ParseExampleV2 ParseSingleExample",
+    "parsing.parse_sequence_example": "ParseSequenceExample ParseSequenceExampleV2 ParseSingleSequenceExample",
+    "parsing.tensor_records": "DecodeCompressed ParseTensor SerializeTensor",
     "random.random_stateful": (
         "Multinomial RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
     ),

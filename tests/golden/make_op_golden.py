@@ -31,7 +31,8 @@ FOLDER = Path(__file__).parent / "ops"
 
 
 def encode(value: Any) -> dict[str, Any]:
-    array = np.asarray(value)
+    # numpy's own strings end before a zero byte
+    array = np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
     if array.dtype.kind in "OS":
         data: Any = [base64.b64encode(item).decode() for item in array.astype(object).flat]
         return {"dtype": "string", "shape": list(array.shape), "data": data}

@@ -1,0 +1,1 @@
+"""Records of data: Examples, SequenceExamples, and tensors as TensorProtos."""
