@@ -179,6 +179,9 @@ OPS: Final = {
         "OnnxMl>TreeEnsembleRegressor OnnxMl>ZipMap OnnxPreview>FlexAttention OnnxTraining>Adagrad OnnxTraining>Adam "
         "OnnxTraining>Momentum"
     ),
+    "parsing.parse_example": "ParseExample ParseExampleV2 ParseSingleExample",
+    "parsing.parse_sequence_example": "ParseSequenceExample ParseSequenceExampleV2 ParseSingleSequenceExample",
+    "parsing.tensor_records": "DecodeCompressed ParseTensor SerializeTensor",
     "pnnx.activation": (
         "Pnnx>F.celu Pnnx>F.elu Pnnx>F.gelu Pnnx>F.glu Pnnx>F.hardsigmoid Pnnx>F.hardswish Pnnx>F.hardtanh "
         "Pnnx>F.leaky_relu Pnnx>F.log_softmax Pnnx>F.logsigmoid Pnnx>F.mish Pnnx>F.prelu Pnnx>F.relu Pnnx>F.relu6 "
@@ -261,9 +264,12 @@ OPS: Final = {
         "Pnnx>nn.Identity Pnnx>pnnx.Attribute Pnnx>pnnx.Output Pnnx>prim::ListConstruct Pnnx>prim::ListUnpack "
         "Pnnx>prim::TupleConstruct Pnnx>prim::TupleUnpack Pnnx>torch.clone"
     ),
-    "parsing.parse_example": "ParseExample ParseExampleV2 ParseSingleExample",
-    "parsing.parse_sequence_example": "ParseSequenceExample ParseSequenceExampleV2 ParseSingleSequenceExample",
-    "parsing.tensor_records": "DecodeCompressed ParseTensor SerializeTensor",
+    "ragged.ragged_array": (
+        "RaggedBincount RaggedFillEmptyRows RaggedFillEmptyRowsGrad RaggedGather RaggedRange RaggedTensorToSparse "
+        "SparseFillEmptyRowsGrad"
+    ),
+    "ragged.ragged_to_tensor": "RaggedTensorToTensor",
+    "ragged.ragged_variant": "RaggedTensorFromVariant RaggedTensorToVariant RaggedTensorToVariantGradient",
     "random.random_stateful": (
         "Multinomial RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
     ),
@@ -279,6 +285,7 @@ OPS: Final = {
         "LookupTableRemoveV2 LookupTableSize LookupTableSizeV2 MutableDenseHashTableV2 MutableHashTable "
         "MutableHashTableV2"
     ),
+    "state.optionals": "FakeParam OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone",
     "state.queues": (
         "FIFOQueue FIFOQueueV2 PaddingFIFOQueue PaddingFIFOQueueV2 PriorityQueue PriorityQueueV2 QueueClose "
         "QueueCloseV2 QueueDequeue QueueDequeueMany QueueDequeueManyV2 QueueDequeueUpTo QueueDequeueUpToV2 "

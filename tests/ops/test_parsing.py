@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -41,22 +43,18 @@ def test_damaged_records_are_typed_errors(junk: bytes, byte: int, place: int) ->
     damaged[place % len(damaged)] = byte
     for data in (junk, bytes(damaged)):
         for each in (
-            parsing.v2(
-                data, id="", ragged=parsing.text(b"a"), ragged_value_types=["float32"], ragged_split_types=["int32"]
-            ),
+            parsing.dense(data, parsing.NO_FLOATS, ""),
             parsing.sequence_v2(data, id="", **parsing.RAGGED),
             case("ParseTensor", data, out_type="float32"),
         ):
-            try:
+            with contextlib.suppress(OpError):
                 run_case(each)
-            except OpError:
-                pass
 
 
 def test_an_error_names_the_record_and_the_feature() -> None:
     records, names = parsing.text(parsing.ONE, parsing.TWO), parsing.text(b"first", b"second")
     bad = parsing.dense(records, parsing.NO_FLOATS, "", key="c", names=names)
-    with pytest.raises(ax.errors.InvalidArgumentError, match="Name: first, Key: c.  Data types don't match"):
+    with pytest.raises(ax.errors.InvalidArgumentError, match=r"Name: first, Key: c\.  Data types don't match"):
         run_case(bad)
 
 

@@ -1,0 +1,118 @@
+"""Optionals, which are values of dtype variant, and parameters that nobody reads.
+
+Rules from ``data/optional_ops.cc``, ``data/optional_ops_util.cc`` and ``function_ops.cc`` of ``tensorflow/core/kernels``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
+from asyncexec.framework.kernel_registry import register_function, register_kernel
+from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.shape_inference import InferenceContext, scalars
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.framework.types import DType
+from asyncexec.ops.array.array_common import zeros
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Optional:
+    """A value of dtype variant: the tensors of one, or nothing."""
+
+    dtypes: tuple[DType, ...] = ()
+    components: tuple[Any, ...] | None = None
+
+
+_NOTHING = Optional()
+
+register_op("OptionalNone", "-> optional: variant", shape=scalars)
+register_op(
+    "OptionalFromValue",
+    "components: Toutput_types -> optional: variant",
+    "Toutput_types: list(type) >= 1",
+    shape=scalars,
+)
+register_op("OptionalHasValue", "optional: variant -> has_value: bool", shape=scalars)
+
+
+def _value_shapes(c: InferenceContext) -> Sequence[TensorShape]:
+    shapes: Sequence[TensorShape] = c.attr("output_shapes")
+    if len(shapes) != c.num_outputs:
+        raise InvalidArgumentError(f"`output_shapes` must be the same length as `output_types` ({c.num_outputs})")
+    return shapes
+
+
+register_op(
+    "OptionalGetValue",
+    "optional: variant -> components: output_types",
+    "output_types: list(type) >= 1; output_shapes: list(shape) >= 1",
+    shape=_value_shapes,
+)
+register_op("FakeParam", "-> output: dtype", "dtype: type; shape: shape", shape=lambda c: [c.attr("shape")])
+
+
+def _as_optional(value: Any, op: str) -> Optional:
+    if not isinstance(value, Optional):
+        raise InvalidArgumentError(f"{op}: Input must be an optional, not {type(value).__name__}")
+    return value
+
+
+register_function("OptionalNone", function=lambda: _NOTHING)
+register_function(
+    "OptionalHasValue",
+    function=lambda value: np.bool_(_as_optional(value, "OptionalHasValue").components is not None),
+)
+
+
+@register_kernel("OptionalFromValue")
+def optional_from_value(c: OpKernelConstruction) -> Kernel:
+    """An optional of all inputs."""
+    dtypes: tuple[DType, ...] = c.attr("Toutput_types")
+    return lambda *components: Optional(dtypes, components)
+
+
+@register_kernel("OptionalGetValue")
+def optional_get_value(c: OpKernelConstruction) -> Kernel:
+    """The tensors of an optional that has some, of the dtypes and shapes that are asked for."""
+    dtypes, shapes = c.attr("output_types"), c.attr("output_shapes")
+
+    def kernel(value: Any) -> tuple[Any, ...]:
+        found = _as_optional(value, "OptionalGetValue")
+        if found.components is None:
+            raise InvalidArgumentError("The given optional does not have a value.")
+        if len(found.components) != len(dtypes):
+            raise InvalidArgumentError(
+                f"The given optional has {len(found.components)} components, expected {len(dtypes)}."
+            )
+        for index, (component, dtype, shape) in enumerate(zip(found.components, dtypes, shapes, strict=True)):
+            if found.dtypes[index] is not dtype:
+                raise InvalidArgumentError(
+                    f"The given optional does not match the expected type for component {index}. Expected: "
+                    f"{dtype.name}. Actual: {found.dtypes[index].name}."
+                )
+            if not shape.accepts(np.shape(component)):
+                raise InvalidArgumentError(
+                    f"The given optional does not match the expected shape for component {index}. Expected: {shape}. "
+                    f"Actual: {list(np.shape(component))}."
+                )
+        return found.components
+
+    return kernel
+
+
+@register_kernel("FakeParam")
+def fake_param(c: OpKernelConstruction) -> Kernel:
+    """A value of the shape, as empty as that allows: nobody reads it."""
+    shape: TensorShape = c.attr("shape")
+    sizes = (0,) if shape.dims is None else tuple(size or 0 for size in shape.dims)
+    dtype: DType = c.attr("dtype")
+    if dtype.is_opaque:
+        return lambda: np.full(sizes, None, object) if sizes else None
+    value = as_value(zeros(sizes, dtype.as_numpy_dtype))
+    return lambda: value

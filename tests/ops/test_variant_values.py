@@ -1,0 +1,183 @@
+"""Optionals and ragged tensors as values of dtype variant: expected values by hand, and TensorFlow's beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from tests.ops.in_tensorflow import run_in_tensorflow
+
+Program = Callable[[], tuple[list[ax.Tensor], list[Any]]]
+
+
+def one_optional() -> tuple[list[ax.Tensor], list[Any]]:
+    ops = ax.raw_ops
+    full = ops.OptionalFromValue(components=[ax.constant([1, 2]), ax.constant("text")])
+    values = ops.OptionalGetValue(optional=full, output_types=[ax.int32, ax.string], output_shapes=[[2], []])
+    has = [ops.OptionalHasValue(optional=full), ops.OptionalHasValue(optional=ops.OptionalNone())]
+    return [*values, *has], [[1, 2], b"text", True, False]
+
+
+def rows_one_by_one() -> tuple[list[ax.Tensor], list[Any]]:
+    """Rows [[1, 2], []], [] and [[3, 4, 5]]: the second and the first, then all of them."""
+    ops = ax.raw_ops
+    splits = [ax.constant([0, 2, 2, 3], ax.int64), ax.constant([0, 2, 2, 5], ax.int64)]
+    rows = ops.RaggedTensorToVariant(
+        rt_nested_splits=splits, rt_dense_values=ax.constant([1.0, 2, 3, 4, 5]), batched_input=True
+    )
+    taken = ops.GatherV2(params=rows, indices=[2, 0], axis=0)
+    back = ops.RaggedTensorFromVariant(
+        encoded_ragged=taken, input_ragged_rank=1, output_ragged_rank=2, Tvalues=ax.float32
+    )
+    one = ops.RaggedTensorFromVariant(
+        encoded_ragged=ops.GatherV2(params=rows, indices=0, axis=0),
+        input_ragged_rank=-1,
+        output_ragged_rank=1,
+        Tvalues=ax.float32,
+    )
+    expected = [[0, 1, 3], [0, 3, 5, 5], [3, 4, 5, 1, 2], [0, 2, 2], [1, 2]]
+    return [*back, *one], expected
+
+
+def not_batched() -> tuple[list[ax.Tensor], list[Any]]:
+    ops = ax.raw_ops
+    splits = [ax.constant([0, 1, 3], ax.int32)]
+    whole = ops.RaggedTensorToVariant(
+        rt_nested_splits=splits, rt_dense_values=ax.constant([b"a", b"b", b"c"]), batched_input=False
+    )
+    back = ops.RaggedTensorFromVariant(
+        encoded_ragged=whole, input_ragged_rank=1, output_ragged_rank=1, Tvalues=ax.string, Tsplits=ax.int32
+    )
+    return list(back), [[0, 1, 3], [b"a", b"b", b"c"]]
+
+
+def dense_rows() -> tuple[list[ax.Tensor], list[Any]]:
+    """Rows of a dense tensor have no splits."""
+    ops = ax.raw_ops
+    rows = ops.RaggedTensorToVariant(
+        rt_nested_splits=[], rt_dense_values=ax.constant([[1, 2], [3, 4]]), batched_input=True, Tsplits=ax.int64
+    )
+    back = ops.RaggedTensorFromVariant(encoded_ragged=rows, input_ragged_rank=0, output_ragged_rank=1, Tvalues=ax.int32)
+    return list(back), [[0, 2, 4], [1, 2, 3, 4]]
+
+
+def gradient() -> tuple[list[ax.Tensor], list[Any]]:
+    ops = ax.raw_ops
+    splits = ax.constant([0, 2, 2, 3], ax.int64)
+    rows = ops.RaggedTensorToVariant(
+        rt_nested_splits=[splits], rt_dense_values=ax.constant([7.0, 8, 9]), batched_input=True
+    )
+    grad = ops.RaggedTensorToVariantGradient(
+        encoded_ragged_grad=rows, row_splits=splits, dense_values_shape=[3], Tvalues=ax.float32
+    )
+    return [grad], [[7, 8, 9]]
+
+
+def scalar_shape() -> tuple[list[ax.Tensor], list[Any]]:
+    dense = ax.raw_ops.RaggedTensorToTensor(
+        shape=ax.constant(-1, ax.int64),
+        values=ax.constant([1, 2, 3]),
+        default_value=ax.constant(0),
+        row_partition_tensors=[ax.constant([0, 1, 3], ax.int64)],
+        row_partition_types=["ROW_SPLITS"],
+    )
+    return [dense], [[[1, 0], [2, 3]]]
+
+
+PROGRAMS: list[Program] = [one_optional, rows_one_by_one, not_batched, dense_rows, gradient, scalar_shape]
+
+
+def check(found: list[Any], expected: list[Any]) -> None:
+    for got, wanted in zip(found, expected, strict=True):
+        assert np.asarray(got, object if isinstance(got, bytes) else None).tolist() == wanted
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_values_are_as_expected(program: Program) -> None:
+    with ax.Graph() as graph:
+        fetches, expected = program()
+    async with ax.Session(graph) as session:
+        check(await session.run(fetches), expected)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_tensorflow_gives_the_same(program: Program, tmp_path: Path) -> None:
+    with ax.Graph() as graph:
+        fetches, expected = program()
+    check(run_in_tensorflow(graph, fetches, tmp_path), expected)
+
+
+def bad_programs() -> dict[str, Callable[[Any], ax.Tensor]]:
+    one = [ax.constant(1)]
+    splits = [ax.constant([0, 1], ax.int64)]
+
+    def ragged(ops: Any) -> ax.Tensor:
+        found: ax.Tensor = ops.RaggedTensorToVariant(
+            rt_nested_splits=splits, rt_dense_values=ax.constant([1.0]), batched_input=False
+        )
+        return found
+
+    def taken(ops: Any, encoded: ax.Tensor, rank: int, dtype: ax.DType) -> ax.Tensor:
+        found: ax.Tensor = ops.RaggedTensorFromVariant(
+            encoded_ragged=encoded, input_ragged_rank=rank, output_ragged_rank=rank, Tvalues=dtype
+        )[-1]
+        return found
+
+    return {
+        "does not have a value": lambda ops: ops.OptionalGetValue(
+            optional=ops.OptionalNone(), output_types=[ax.int32], output_shapes=[[]]
+        )[0],
+        "expected type for component 0": lambda ops: ops.OptionalGetValue(
+            optional=ops.OptionalFromValue(components=one), output_types=[ax.float32], output_shapes=[[]]
+        )[0],
+        "expected shape for component 0": lambda ops: ops.OptionalGetValue(
+            optional=ops.OptionalFromValue(components=one), output_types=[ax.int32], output_shapes=[[2]]
+        )[0],
+        "has 1 components, expected 2": lambda ops: ops.OptionalGetValue(
+            optional=ops.OptionalFromValue(components=one), output_types=[ax.int32] * 2, output_shapes=[[], []]
+        )[0],
+        "must be an optional": lambda ops: ops.OptionalHasValue(optional=ragged(ops)),
+        "does not hold a ragged tensor": lambda ops: taken(ops, ops.OptionalNone(), 1, ax.float32),
+        "ragged_rank=1": lambda ops: taken(ops, ragged(ops), 2, ax.float32),
+        "Expected values Tensor dtype": lambda ops: taken(ops, ragged(ops), 1, ax.int32),
+    }
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "does not have a value",
+        "expected type for component 0",
+        "expected shape for component 0",
+        "has 1 components, expected 2",
+        "must be an optional",
+        "does not hold a ragged tensor",
+        "ragged_rank=1",
+        "Expected values Tensor dtype",
+    ],
+)
+async def test_a_wrong_value_is_refused(said: str) -> None:
+    with ax.Graph() as graph:
+        bad = bad_programs()[said](ax.raw_ops)
+    async with ax.Session(graph) as session:
+        with pytest.raises(ax.errors.InvalidArgumentError, match=said):
+            await session.run(bad)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [([2, 3], (2, 3)), ([None, 3], (0, 3)), ([], ()), (ax.TensorShape(None), (0,)), ([None], (0,))],
+)
+async def test_a_fake_parameter_is_as_small_as_its_shape_allows(shape: Any, expected: tuple[int, ...]) -> None:
+    with ax.Graph() as graph:
+        fake = ax.raw_ops.FakeParam(dtype=ax.float32, shape=shape)
+        opaque = ax.raw_ops.OptionalHasValue(optional=ax.raw_ops.OptionalNone())
+    async with ax.Session(graph) as session:
+        got, _ = await session.run([fake, opaque])
+    assert np.shape(got) == expected
