@@ -324,7 +324,9 @@ OPS: Final = {
     "string.string_convert": "AsString DecodeBase64 DecodePaddedRaw DecodeRaw EncodeBase64 StringToNumber",
     "string.string_format": "StringFormat",
     "string.string_hash": "Fingerprint StringToHashBucket StringToHashBucketFast StringToHashBucketStrong",
+    "string.string_ngrams": "StringNGrams",
     "string.string_reduction": "ReduceJoin UnsortedSegmentJoin",
     "string.string_regex": "RegexFullMatch RegexReplace StaticRegexFullMatch StaticRegexReplace",
     "string.string_split": "DecodeCSV StringSplit StringSplitV2",
+    "string.unicode": "UnicodeDecode UnicodeDecodeWithOffsets UnicodeEncode UnicodeScript UnicodeTranscode",
 }

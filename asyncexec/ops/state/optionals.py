@@ -1,6 +1,6 @@
 """Optionals, which are values of dtype variant, and parameters that nobody reads.
 
-Rules from ``data/optional_ops.cc``, ``data/optional_ops_util.cc`` and ``function_ops.cc`` of ``tensorflow/core/kernels``.
+Rules from ``data/optional_ops.cc``, ``data/optional_ops_util.cc`` and ``function_ops.cc``.
 """
 
 from __future__ import annotations
