@@ -268,6 +268,7 @@ OPS: Final = {
         "RaggedBincount RaggedFillEmptyRows RaggedFillEmptyRowsGrad RaggedGather RaggedRange RaggedTensorToSparse "
         "SparseFillEmptyRowsGrad"
     ),
+    "ragged.ragged_cross": "RaggedCross",
     "ragged.ragged_to_tensor": "RaggedTensorToTensor",
     "ragged.ragged_variant": "RaggedTensorFromVariant RaggedTensorToVariant RaggedTensorToVariantGradient",
     "random.random_stateful": (

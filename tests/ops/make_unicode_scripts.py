@@ -12,7 +12,7 @@ import tensorflow as tf
 import asyncexec.ops.string
 
 TABLE: Final = Path(asyncexec.ops.string.__file__).with_name("unicode_scripts.py")
-HEAD: Final = '''"""The scripts of Unicode's code points: range after range, how many they are, and ICU's number of their script.
+HEAD: Final = '''"""The scripts of Unicode's code points: of each range how many they are, and their script.
 
 Written by ``python -m tests.ops.make_unicode_scripts`` from what TensorFlow's ICU says.
 """

@@ -1,4 +1,4 @@
-"""Optionals and ragged tensors as values of dtype variant: expected values by hand, and TensorFlow's beside them."""
+"""Optionals and ragged tensors as values of dtype variant, and other graphs whose values TensorFlow gives too."""
 
 from __future__ import annotations
 
@@ -78,6 +78,17 @@ def gradient() -> tuple[list[ax.Tensor], list[Any]]:
     return [grad], [[7, 8, 9]]
 
 
+def quantized_moves() -> tuple[list[ax.Tensor], list[Any]]:
+    """What TensorFlow moves of dtypes that only it has."""
+    ops = ax.raw_ops
+    quantized = ops.Bitcast(input=ax.constant(np.arange(8, dtype=np.int8).reshape(1, 2, 2, 2)), type=ax.qint8)
+    deep = ops.SpaceToDepth(input=quantized, block_size=2)
+    part = ops.Slice(input=ops.Reshape(tensor=quantized, shape=[8]), begin=[1], size=[2])
+    stitched = ops.DynamicStitch(indices=[ax.constant([1, 0])], data=[part])
+    found = [ops.Bitcast(input=each, type=ax.int8) for each in (deep, stitched)]
+    return found, [[[[[0, 1, 2, 3, 4, 5, 6, 7]]]], [2, 1]]
+
+
 def scalar_shape() -> tuple[list[ax.Tensor], list[Any]]:
     dense = ax.raw_ops.RaggedTensorToTensor(
         shape=ax.constant(-1, ax.int64),
@@ -89,7 +100,40 @@ def scalar_shape() -> tuple[list[ax.Tensor], list[Any]]:
     return [dense], [[[1, 0], [2, 3]]]
 
 
-PROGRAMS: list[Program] = [one_optional, rows_one_by_one, not_batched, dense_rows, gradient, scalar_shape]
+def zeros_and_sums() -> tuple[list[ax.Tensor], list[Any]]:
+    """Of a list, of an optional and of a ragged tensor."""
+    ops = ax.raw_ops
+    rows = ops.TensorListFromTensor(tensor=ax.constant([[1.0, 2], [3, 4]]), element_shape=[2])
+    more = ops.TensorListSetItem(input_handle=rows, index=0, item=ax.constant([10.0, 20]))
+    summed = ops.AddN(inputs=[rows, more, ops.ZerosLike(x=rows)])
+    stacked = ops.TensorListStack(input_handle=summed, element_shape=[2], element_dtype=ax.float32)
+    full = ops.OptionalFromValue(components=[ax.constant([1, 2])])
+    added = ops.AddN(inputs=[full, full, ops.ZerosLike(x=full)])
+    (value,) = ops.OptionalGetValue(optional=added, output_types=[ax.int32], output_shapes=[[2]])
+    splits = [ax.constant([0, 2, 3], ax.int64)]
+    ragged = ops.RaggedTensorToVariant(
+        rt_nested_splits=splits, rt_dense_values=ax.constant([1.0, 2, 3]), batched_input=False
+    )
+    back = ops.RaggedTensorFromVariant(
+        encoded_ragged=ops.AddN(inputs=[ragged, ragged, ops.ZerosLike(x=ragged)]),
+        input_ragged_rank=1,
+        output_ragged_rank=1,
+        Tvalues=ax.float32,
+    )
+    nothing = ops.OptionalHasValue(optional=ops.ZerosLike(x=ops.OptionalNone()))
+    return [stacked, value, *back, nothing], [[[11, 22], [6, 8]], [2, 4], [0, 2, 3], [2, 4, 6], False]
+
+
+PROGRAMS: list[Program] = [
+    quantized_moves,
+    zeros_and_sums,
+    one_optional,
+    rows_one_by_one,
+    not_batched,
+    dense_rows,
+    gradient,
+    scalar_shape,
+]
 
 
 def check(found: list[Any], expected: list[Any]) -> None:
@@ -145,6 +189,12 @@ def bad_programs() -> dict[str, Callable[[Any], ax.Tensor]]:
         "must be an optional": lambda ops: ops.OptionalHasValue(optional=ragged(ops)),
         "does not hold a ragged tensor": lambda ops: taken(ops, ops.OptionalNone(), 1, ax.float32),
         "ragged_rank=1": lambda ops: taken(ops, ragged(ops), 2, ax.float32),
+        "one has a value and the other": lambda ops: ops.OptionalHasValue(
+            optional=ops.AddN(inputs=[ops.OptionalNone(), ops.OptionalFromValue(components=one)])
+        ),
+        "Cannot add a Optional and a Ragged": lambda ops: ops.OptionalHasValue(
+            optional=ops.AddN(inputs=[ops.OptionalNone(), ragged(ops)])
+        ),
         "Expected values Tensor dtype": lambda ops: taken(ops, ragged(ops), 1, ax.int32),
     }
 
@@ -159,6 +209,8 @@ def bad_programs() -> dict[str, Callable[[Any], ax.Tensor]]:
         "must be an optional",
         "does not hold a ragged tensor",
         "ragged_rank=1",
+        "one has a value and the other",
+        "Cannot add a Optional and a Ragged",
         "Expected values Tensor dtype",
     ],
 )

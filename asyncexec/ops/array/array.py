@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework import types, variant_ops
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -268,6 +269,15 @@ def _zeros_like(c: OpKernelConstruction) -> Kernel:
         return lambda x: np.full(x.shape, b"", object) if isinstance(x, np.ndarray) else b""
     zero = np_dtype.type(0)
     return lambda x: np.zeros(x.shape, np_dtype) if x.ndim else zero
+
+
+def _zeros_like_variant(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        raise InvalidArgumentError("ZerosLike non-scalar Tensor with dtype=DT_VARIANT is not supported.")
+    return variant_ops.zeros_like(x)
+
+
+register_function("ZerosLike", function=_zeros_like_variant, dtypes={"T": {types.variant}})
 
 
 @register_kernel("OnesLike", dtypes={"T": POD})

@@ -17,8 +17,10 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape, unknown_shape
-from asyncexec.framework.types import resource, variant
+from asyncexec.framework.types import qint8, qint32, quint8, resource, variant
 from asyncexec.ops.array.array_common import POD_STRING, boxing, check_memory, scalar_int, scalar_value, zeros
+
+_QUANTIZED = {qint8, quint8, qint32}
 
 _MOVABLE = POD_STRING | {resource, variant}
 
@@ -88,7 +90,7 @@ for _op in ("DynamicStitch", "ParallelDynamicStitch"):
     )
 
 
-@register_kernel("DynamicStitch", "ParallelDynamicStitch", dtypes={"T": POD_STRING | {variant}})
+@register_kernel("DynamicStitch", "ParallelDynamicStitch", dtypes={"T": POD_STRING | _QUANTIZED | {variant}})
 def _dynamic_stitch(c: OpKernelConstruction) -> Kernel:
     count, np_dtype = c.attr("N"), c.np_dtype("T")
 

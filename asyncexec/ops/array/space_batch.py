@@ -80,7 +80,7 @@ def _check_image(x: Any) -> None:
         raise InvalidArgumentError(f"Input rank should be 4 instead of {x.ndim}")
 
 
-@register_kernel("SpaceToDepth", dtypes={"T": _MOVABLE})
+@register_kernel("SpaceToDepth", dtypes={"T": _MOVABLE | {types.qint8}})
 def _space_to_depth(c: OpKernelConstruction) -> Kernel:
     block = _block_size(c)
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework import variant_ops
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, merged, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.framework.types import complex64, complex128, int32, int64, string, uint8, uint16
+from asyncexec.framework.types import complex64, complex128, int32, int64, string, uint8, uint16, variant
 from asyncexec.ops.math.elementwise import (
     COMPLEXES,
     FLOAT_ATTR,
@@ -178,6 +180,15 @@ register_op(
 )
 for _name in ("AddN", "AccumulateNV2"):
     register_kernel(_name, dtypes={"T": NUMBERS}, is_elementwise=True)(_make_add_n)
+
+
+def _add_variants(*inputs: Any) -> Any:
+    if any(isinstance(value, np.ndarray) for value in inputs):
+        raise InvalidArgumentError("AddN of non-scalar Tensor with dtype=DT_VARIANT is not supported")
+    return reduce(variant_ops.add, inputs)
+
+
+register_function("AddN", function=_add_variants, dtypes={"T": {variant}})
 
 
 def clip_by_value(t: Any, low: Any, high: Any) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType
+from asyncexec.framework.variant_ops import add, register_variant_ops, zeros_like
 from asyncexec.ops.array.array_common import boxed, zeros
 from asyncexec.ops.ragged.row_partitions import check_nested, splits_of, vectors
 
@@ -35,6 +36,19 @@ class Ragged:
     def num_rows(self) -> int:
         """The size of the outermost dimension."""
         return len(self.nested[0]) - 1 if self.nested else len(boxed(self.values))
+
+
+def _add(a: Ragged, b: Ragged) -> Ragged:
+    if a.dtype is not b.dtype:
+        raise InvalidArgumentError("Can't add RaggedTensorVariants of different dtypes")
+    if len(a.nested) != len(b.nested):
+        raise InvalidArgumentError("Can't add RaggedTensorVariants of different ragged rank")
+    if not all(map(np.array_equal, a.nested, b.nested)):
+        raise InvalidArgumentError("Can't add RaggedTensorVariants with different row_splits")
+    return replace(a, values=add(a.values, b.values))
+
+
+register_variant_ops(Ragged, zeros_like=lambda value: replace(value, values=zeros_like(value.values)), add=_add)
 
 
 def _to_shape(c: InferenceContext) -> Sequence[TensorShape]:

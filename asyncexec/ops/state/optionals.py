@@ -18,6 +18,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, scalars
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
+from asyncexec.framework.variant_ops import add, register_variant_ops, zeros_like
 from asyncexec.ops.array.array_common import zeros
 
 
@@ -30,6 +31,25 @@ class Optional:
 
 
 _NOTHING = Optional()
+
+
+def _zeros_like(value: Optional) -> Optional:
+    if value.components is None:
+        return value
+    return Optional(value.dtypes, tuple(map(zeros_like, value.components)))
+
+
+def _add(a: Optional, b: Optional) -> Optional:
+    if (a.components is None) != (b.components is None):
+        raise InvalidArgumentError("Cannot add optionals because one has a value and the other doesn't.")
+    if a.components is None or b.components is None:
+        return a
+    if a.dtypes != b.dtypes:
+        raise InvalidArgumentError("Cannot add optionals because they have different dtypes or numbers of components.")
+    return Optional(a.dtypes, tuple(map(add, a.components, b.components)))
+
+
+register_variant_ops(Optional, zeros_like=_zeros_like, add=_add)
 
 register_op("OptionalNone", "-> optional: variant", shape=scalars)
 register_op(

@@ -14,6 +14,7 @@ import numpy as np
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType, as_dtype
+from asyncexec.framework.variant_ops import add, register_variant_ops, zeros_like
 from asyncexec.framework.wire_forms import WireForm, register_wire_form
 from asyncexec.ops.state.tensor_array_state import require_size
 from asyncexec.ops.state.variable_state import zeros
@@ -84,6 +85,28 @@ class TensorList:
                     f"{TensorShape(np.shape(element))}"
                 )
         return result
+
+
+def _zeros_like(value: TensorList) -> TensorList:
+    return value.with_elements(None if each is None else zeros_like(each) for each in value.elements)
+
+
+def _add(a: TensorList, b: TensorList) -> TensorList:
+    if a.dtype is not b.dtype:
+        raise InvalidArgumentError(
+            f"Trying to add two lists of tensors of different dtypes. One is {a.dtype.name} and the other is "
+            f"{b.dtype.name}"
+        )
+    if len(a) != len(b):
+        raise InvalidArgumentError(
+            f"Trying to add two lists of tensors with different lengths. One is {len(a)} and the other is {len(b)}"
+        )
+    shape = a.element_shape.merge_with(b.element_shape)
+    sums = (y if x is None else x if y is None else add(x, y) for x, y in zip(a.elements, b.elements, strict=True))
+    return replace(a.with_elements(sums), element_shape=shape)
+
+
+register_variant_ops(TensorList, zeros_like=_zeros_like, add=_add)
 
 
 def as_list(value: Any) -> TensorList:

@@ -1,4 +1,4 @@
-"""The scripts of Unicode's code points: range after range, how many they are, and ICU's number of their script.
+"""The scripts of Unicode's code points: of each range how many they are, and their script.
 
 Written by ``python -m tests.ops.make_unicode_scripts`` from what TensorFlow's ICU says.
 """
