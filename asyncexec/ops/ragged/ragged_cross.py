@@ -65,7 +65,7 @@ def ragged_cross(c: OpKernelConstruction) -> Kernel:
     splits_dtype, is_hashed = c.np_dtype("out_row_splits_type"), c.attr("hashed_output")
     if is_hashed == (c.attr("out_values_type") is string):
         raise InvalidArgumentError("hashed_output goes with out_values_type int64, and only with it")
-    combine = _hasher(c.attr("hash_key"), c.attr("num_buckets")) if is_hashed else _joined
+    combine: Callable[[Any], Any] = _hasher(c.attr("hash_key"), c.attr("num_buckets")) if is_hashed else _joined
 
     def kernel(*inputs: Any) -> tuple[Any, Any]:
         given = {name: inputs[place] for name, place in slices.items()}
