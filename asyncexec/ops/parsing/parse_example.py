@@ -24,7 +24,7 @@ from asyncexec.ops.parsing.columns import (
     sparse_column,
     sparse_vector,
 )
-from asyncexec.ops.parsing.example import Features, read_example, read_feature
+from asyncexec.ops.parsing.example import Features, decoded, read_example, read_feature
 from asyncexec.ops.string.string_elements import flat_strings
 
 _TYPES: Final = "list({float32, int64, string}) >= 0"
@@ -117,10 +117,14 @@ def check_count(what: str, keys: Sequence[bytes], dtypes: Sequence[DType]) -> No
 def values_of(records: Sequence[Features], key: bytes, dtype: DType, names: Sequence[str]) -> Values:
     """The values of a feature in each record."""
     shown = key.decode("utf-8", "backslashreplace")
-    return [
+    items = [
         None if key not in record else read_feature(record[key], dtype, f"{name}Key: {shown}.  ")
         for record, name in zip(records, names, strict=True)
     ]
+    try:
+        return decoded(items, dtype)
+    except ValueError as error:
+        raise InvalidArgumentError(f"Key: {shown}.  Can't parse serialized Example: {error}") from None
 
 
 def record_names(names: Any, count: int) -> list[str]:

@@ -27,7 +27,7 @@ from asyncexec.ops.parsing.columns import (
     sparse_column,
     sparse_vector,
 )
-from asyncexec.ops.parsing.example import Features, read_feature, read_feature_list, read_sequence_example
+from asyncexec.ops.parsing.example import Features, decoded, read_feature, read_feature_list, read_sequence_example
 from asyncexec.ops.parsing.parse_example import check_count, dense_columns, record_names, values_of
 from asyncexec.ops.string.string_elements import flat_strings
 
@@ -194,7 +194,10 @@ class _Batch:
                 continue
             where = f"{name}Key: {_shown(key)}.  "
             read = [read_feature(each, dtype, where) for each in read_feature_list(record[key], where)]
-            found.append([empty if value is None else value for value in read])
+            try:
+                found.append([empty if value is None else value for value in decoded(read, dtype)])
+            except ValueError as error:
+                raise InvalidArgumentError(f"{where}Can't parse serialized Example: {error}") from None
         return found
 
     def list_sparse(self, key: bytes, dtype: DType) -> tuple[Any, Any, Any]:

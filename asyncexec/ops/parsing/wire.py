@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -26,28 +25,32 @@ def varint_at(data: bytes, place: int) -> tuple[int, int]:
     raise ValueError(f"a varint at byte {place} does not end")
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
+def fields(data: bytes) -> list[tuple[int, int, Any]]:
     """Number, wire type and value (of a varint an int, else bytes) of each field; ValueError where it is no message."""
-    place = 0
-    while place < len(data):
-        tag, place = varint_at(data, place)
+    found: list[tuple[int, int, Any]] = []
+    place, end = 0, len(data)
+    while place < end:
+        tag, place = (data[place], place + 1) if data[place] < 128 else varint_at(data, place)
         kind = tag & 7
         if not tag >> 3:
             raise ValueError(f"a field has the number 0, before byte {place}")
-        if kind == VARINT:
-            value, place = varint_at(data, place)
-            yield tag >> 3, kind, value
-            continue
         if kind == DELIMITED:
-            size, place = varint_at(data, place)
+            is_short = place < end and data[place] < 128
+            size, place = (data[place], place + 1) if is_short else varint_at(data, place)
+        elif kind == VARINT:
+            value, place = varint_at(data, place)
+            found.append((tag >> 3, kind, value))
+            continue
         elif kind in (FIXED32, FIXED64):
             size = 4 if kind == FIXED32 else 8
         else:
             raise ValueError(f"a field is of the unknown wire type {kind}, before byte {place}")
-        if size > len(data) - place:
+        stop = place + size
+        if stop > end:
             raise ValueError(f"a field of {size} bytes at byte {place} is cut off")
-        yield tag >> 3, kind, data[place : place + size]
-        place += size
+        found.append((tag >> 3, kind, data[place:stop]))
+        place = stop
+    return found
 
 
 def packed_varints(data: bytes) -> np.ndarray[Any, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -84,7 +84,7 @@ def ragged_cross(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _features(given: dict[str, Sequence[Any]], order: bytes) -> list[_Rows]:
+def _features(given: Mapping[str, Sequence[Any]], order: bytes) -> list[_Rows]:
     """The rows of each feature, in the order that is asked for."""
     ragged = iter(list(zip(given["ragged_values"], given["ragged_row_splits"], strict=True)))
     sparse = iter(list(zip(given["sparse_indices"], given["sparse_values"], given["sparse_shape"], strict=True)))
