@@ -18,7 +18,7 @@ from asyncexec.framework.types import as_dtype
 from asyncexec.ops.state.variable_state import Variable
 
 UPDATES = re.compile(r"(Resource)?(Scatter(Nd)?(Update|Add|Sub|Mul|Div|Min|Max)|Apply\w+)|Assign\w*")
-OPS = sorted(op for op in op_registry if UPDATES.fullmatch(op))
+OPS = sorted(op for op in op_registry.implemented() if UPDATES.fullmatch(op))
 
 
 def operand(op: str, name: str) -> Any:
