@@ -19,6 +19,7 @@ from asyncexec.distributed.collective_calls import LEADER
 from asyncexec.distributed.collective_executor import ClusterCollectiveExecutor
 from asyncexec.distributed.collective_leader import CollectiveLeader
 from asyncexec.distributed.graph_wire import encode_partitions
+from asyncexec.distributed.lost_state import LostState, Restore
 from asyncexec.distributed.messages import (
     CONSTANTS_STEP,
     SESSION_BITS,
@@ -59,6 +60,9 @@ class RemoteWorkers(Protocol):
         """Whether Python objects may travel."""
         ...
 
+    @property
+    def workers(self) -> Sequence[str]: ...
+
     def devices(self) -> Sequence[Device]: ...
 
     def link(self, worker: str) -> PeerLink | None:
@@ -79,10 +83,11 @@ class RemoteWorkers(Protocol):
 class _Step:
     """A step that workers take part in."""
 
-    __slots__ = ("held", "parts", "rendezvous")
+    __slots__ = ("held", "parts", "rendezvous", "restores")
 
-    def __init__(self, rendezvous: StepRendezvous) -> None:
+    def __init__(self, rendezvous: StepRendezvous, *, restores: bool) -> None:
         self.rendezvous = rendezvous
+        self.restores = restores  # whether it is one of those that bring lost variables back
         self.parts: dict[str, RemotePart] = {}  # by worker
         self.held: list[tuple[RemotePart, Action]] = []  # what begins them, until all of the workers are ready
 
@@ -109,7 +114,8 @@ class ClientSession:
         self._refused_by: dict[str, OpError] = {}
         self._held: dict[int, _Step] = {}
         self._ready: set[str] = set()  # workers that take values of this session
-        self._is_ready = False  # whether all of them do
+        self._is_ready = False  # whether all of them do, and have what they are to have of it
+        self._lost_state = LostState(self._restored)
 
     @property
     def objects(self) -> bool:
@@ -119,6 +125,10 @@ class ClientSession:
     def devices(self) -> Sequence[Device]:
         """The devices of all workers."""
         return self._cluster.devices()
+
+    def names(self) -> Sequence[str]:
+        """The names of all workers."""
+        return self._cluster.workers
 
     def is_up(self, worker: str) -> bool:
         """Whether there is a connection to *worker*."""
@@ -130,6 +140,10 @@ class ClientSession:
         wire = yield from encode_partitions(partitions, objects=self._cluster.objects)
         self._last_graph += 1
         return RemoteRunner(self, worker, self._last_graph, wire)
+
+    def restore_with(self, restore: Restore) -> None:
+        """Have variables that are lost with a worker brought back; see ``Workers``."""
+        self._lost_state.restore_by(restore)
 
     def make_args(self, collector: StepStatsCollector | None, calls: WorkerCalls | None) -> ExecutorArgs:
         """What the partitions of a new step are given; with collectives where there are *calls* for them."""
@@ -172,7 +186,7 @@ class ClientSession:
         """Take note of a worker's part of a step, and have *action* begin it."""
         step = self._steps.get(part.step_id)
         if step is None:
-            step = self._steps[part.step_id] = _Step(rendezvous)
+            step = self._steps[part.step_id] = _Step(rendezvous, restores=self._lost_state.is_restored_here)
         step.parts[part.worker] = part
         if self._is_ready and not step.held:
             self._do(part, action)
@@ -190,6 +204,9 @@ class ClientSession:
         for part, _ in step.held:
             if part.worker not in self._ready and not self._fails(part):
                 return
+        if not step.restores and any(part.worker in self._lost_state for part, _ in step.held if not part.has_ended):
+            self._lost_state.begin()
+            return
         del self._held[step_id]
         for part, action in step.held:
             if not part.has_ended:
@@ -200,6 +217,15 @@ class ClientSession:
                 step.rendezvous.release()
         except OpError as error:
             self.refuse(step_id, error)
+
+    def _restored(self, error: OpError | None) -> None:
+        """What was lost with workers is back, or is not: then those fail that wait for it."""
+        for step in list(self._held.values()) if error is not None else ():
+            if not step.restores and any(part.worker in self._lost_state for part, _ in step.held):
+                assert error is not None
+                for part in list(step.parts.values()):
+                    part.end(copy_of(error))
+        self._look_who_is_ready()
 
     def _fails(self, part: RemotePart) -> bool:
         """Whether a worker will not be ready; else it is dialed, if need be."""
@@ -275,7 +301,9 @@ class ClientSession:
     def lose(self, worker: str, error: OpError) -> None:
         """Expect nothing from *worker* any more, for the steps under way."""
         self._refused_by.pop(worker, None)
-        self._ready.discard(worker)
+        if worker in self._ready:
+            self._ready.remove(worker)
+            self._lost_state.lose(worker)
         self._is_ready = False
         for step in list(self._steps.values()):
             part = step.parts.get(worker)
@@ -299,7 +327,7 @@ class ClientSession:
         self._look_who_is_ready()
 
     def _look_who_is_ready(self) -> None:
-        self._is_ready = all(link.name in self._ready for link in self._cluster.links())
+        self._is_ready = not self._lost_state and all(link.name in self._ready for link in self._cluster.links())
         self._release_all()
 
     def _release_all(self) -> None:
@@ -324,6 +352,7 @@ class ClientSession:
             return
         loop = asyncio.get_running_loop()
         self.is_closing = True
+        await self._lost_state.close()
         for link in self._cluster.links():
             if link.connection is not None:
                 self._closed_by[link.name] = loop.create_future()

@@ -226,6 +226,19 @@ class AdmissionControl:
         _note(admission)
         return admission
 
+    def enter_at_once(self) -> Admission:
+        """Let in what those inside wait for: it takes no place, and what runs in it does not queue.
+
+        Raises:
+            CancelledError: the session has been closed.
+        """
+        if self._is_locked:
+            self.check_open()
+        self._visitors.count += 1
+        admission = Admission(self._visitors, has_slot=False)
+        _note(admission)
+        return admission
+
     def admit_stream(self) -> StreamAdmission:
         """Let a stream in, whose items are to wait for their turn; CancelledError if the session has been closed."""
         self.check_open()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from asyncexec.executor.diagnostics.cost_model import CostModel
@@ -77,6 +78,8 @@ class Session(SessionStreams, SessionSaver, ShownSession):
         resources: has the variables, and the named queues and tables, that sessions of one event loop share by name.
             They outlive the session; whoever made it closes it.
         cluster: the workers that nodes may be placed on (``ax.cluster``); it outlives the session, too.
+        restore: an async function that brings the session's variables back, from a checkpoint, say.  It is called with
+            the session when a worker was lost and is back, before the next step that the worker takes part in.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Session(SessionStreams, SessionSaver, ShownSession):
         hooks: Sequence[Hook] = (),
         resources: ResourceMgr | None = None,
         cluster: Cluster | None = None,
+        restore: Callable[[Session], Awaitable[object]] | None = None,
     ) -> None:
         if not isinstance(graph, Graph):
             raise InvalidTypeError(f"a session runs an ax.Graph, not {type(graph).__name__}")
@@ -114,6 +118,8 @@ class Session(SessionStreams, SessionSaver, ShownSession):
         self._resource_mgr.functions = SessionFunctionRuntime(graph, self._state, self._loop)
         guards = self._check_open, StateFinder(clock), self.config.retries
         self._runner = StepRunner(self._loop, self._steps, self._counts, clock, self._spans, *guards)
+        if workers is not None and restore is not None:
+            workers.restore_with(partial(self._restore_by, restore))
         # Whether every call goes by admission control; else only those do that have to be prepared.
         self._is_guarded = self.config.max_concurrent_steps is not None or self.config.drain_timeout_s != 0
 
@@ -198,6 +204,13 @@ class Session(SessionStreams, SessionSaver, ShownSession):
             except (LargeFeedError, NotCalledError):
                 pass
         return await self._runner.run(prepared, values, options, metadata)
+
+    async def _restore_by(self, restore: Callable[[Session], Awaitable[object]]) -> None:
+        admission = self._admission.enter_at_once()
+        try:
+            await restore(self)
+        finally:
+            self._admission.leave(admission)
 
     def _call(self, key: Any, feeds: Feeds) -> Any:
         """What run() gives for that structure key; NotCalledError where it may await, or call a function of users."""

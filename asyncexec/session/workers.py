@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
@@ -22,6 +22,10 @@ class Workers(Protocol):
         """The devices of all workers; each ``is_remote``."""
         ...
 
+    def names(self) -> Sequence[str]:
+        """The names of all workers, in the order in which they have joined."""
+        ...
+
     def is_up(self, worker: str) -> bool:
         """Whether *worker* can be reached now."""
         ...
@@ -38,6 +42,13 @@ class Workers(Protocol):
         """What the partitions of a step that workers take part in are given.
 
         Where the step has collectives, *calls* merge their large values.
+        """
+        ...
+
+    def restore_with(self, restore: Callable[[], Awaitable[object]]) -> None:
+        """Call *restore* when a worker was lost and is back, before the next step that it takes part in.
+
+        The steps that *restore* runs do not wait for that.
         """
         ...
 
