@@ -111,8 +111,8 @@ class Cluster:
     async def add_worker(self, job: str, task: int, address: str) -> str:
         """Take in a worker that listens at *address*; its name.
 
-        Sessions that are open place nodes on it in signatures that they have not run yet, and maps that begin from now
-        on send it items.
+        Sessions that are open place nodes on it in signatures that they have not run yet, and maps whose ``workers``
+        name it send it items, those under way, too.
 
         Raises:
             AlreadyExistsError: there is a worker of that name.

@@ -11,7 +11,11 @@ fails because of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeAlias
+
+# What makes a worker that has joined ready for items; None where there is none.
+Join: TypeAlias = Callable[[], Coroutine[Any, Any, None] | None]
 
 
 class Spread:
@@ -21,10 +25,16 @@ class Spread:
         workers: gives the names of those that items may go to now, at least one.
         window: of the stream.
         retries: how often an item whose worker was lost begins again.
+
+    Attributes:
+        join: see Join; awaited, its result lets *workers* give another name.
     """
 
-    def __init__(self, workers: Callable[[], Sequence[str]], window: int, retries: int) -> None:
+    def __init__(
+        self, workers: Callable[[], Sequence[str]], window: int, retries: int, join: Join = lambda: None
+    ) -> None:
         self.retries = retries
+        self.join: Join = join
         self._workers = workers
         self._window = window
         self._running: Counter[str] = Counter()

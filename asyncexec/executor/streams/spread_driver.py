@@ -7,6 +7,7 @@ may begin again.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable
 from contextvars import Context
 from typing import Any
 
@@ -37,6 +38,9 @@ class SpreadDriver(StreamDriver):
         return [*losses, 0] if self._inbox else losses
 
     def _begin_on_worker(self, spread: Spread, end: int) -> int | None:
+        joining = spread.join()
+        if joining is not None:  # items go on meanwhile
+            self._keep(self._loop.create_task(self._take_in(joining), context=self._context))
         found = spread.choose(self._losses())
         if found is None or not (self._gate is None or self._may_begin(self._gate)):
             return None
@@ -57,6 +61,10 @@ class SpreadDriver(StreamDriver):
             self._end_item(item, error)
             return self._now_ns()
         return self._advance(item, self._now_ns(), end)
+
+    async def _take_in(self, joining: Awaitable[None]) -> None:
+        await joining
+        self._schedule()
 
     def _start_on_worker(self, item: StreamItem, plan: StreamPlan, values: list[Any], worker: str) -> None:
         assert plan.spread is not None
