@@ -23,10 +23,11 @@ from asyncexec.distributed.launchers.local import LocalLauncher
 from asyncexec.distributed.launchers.ray import RayLauncher
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security, Tls
+from asyncexec.distributed.worker_limits import WorkerLimits
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.session.session_config import SessionConfig
 
-__all__ = ["Tls", "TransportOptions", "connect", "dask", "local", "ray"]
+__all__ = ["Tls", "TransportOptions", "WorkerLimits", "connect", "dask", "local", "ray"]
 
 _TOKEN_BYTES: Final = 32
 

@@ -16,8 +16,10 @@ from asyncexec.cli.daemon import LogFormat, LogLevel, allow_many_connections, ch
 from asyncexec.cli.feeds import parse_device_count
 from asyncexec.cli.graph_source import import_modules
 from asyncexec.cli.reporting import DebugOption, failures_reported
+from asyncexec.distributed.worker_limits import WorkerLimits
 from asyncexec.framework.errors import InvalidArgumentError
 
+_LIMITS: Final = WorkerLimits()
 _LOGGER: Final = logging.getLogger("asyncexec.worker")
 
 
@@ -56,6 +58,15 @@ def worker(
     shared: Annotated[
         bool, typer.Option("--shared", help="Sessions share variables, queues and tables by name.")
     ] = False,
+    max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at a time.")] = _LIMITS.max_sessions,
+    max_graphs: Annotated[int, typer.Option(min=1, help="Graphs of a session.")] = _LIMITS.max_graphs,
+    max_steps: Annotated[int, typer.Option(min=1, help="Steps of a session at a time.")] = _LIMITS.max_steps,
+    max_early_bytes: Annotated[
+        int, typer.Option(min=1, help="Bytes of values of a session's steps that have not begun.")
+    ] = _LIMITS.max_early_bytes,
+    max_queued_bytes: Annotated[
+        int, typer.Option(min=1, help="Bytes that wait for a client or a worker that reads too slowly.")
+    ] = _LIMITS.max_queued_bytes,
     drain_s: Annotated[float, typer.Option(min=0, help="Seconds that steps have to end after SIGTERM.")] = 30.0,
     log_format: Annotated[LogFormat, typer.Option(help="How lines of the log look.")] = LogFormat.TEXT,
     log_level: Annotated[LogLevel, typer.Option(help="What is logged at least.")] = LogLevel.INFO,
@@ -74,6 +85,7 @@ def worker(
             ("--tls-key", tls_key is not None, "--tls-cert", tls_certificate is not None),
             ("--tls-ca", tls_ca is not None, "--tls-cert", tls_certificate is not None),
         )
+        limits = WorkerLimits(max_sessions, max_graphs, max_steps, max_early_bytes, max_queued_bytes)
         tokens = read_tokens(token_file)
         if len(tokens) > 1:
             raise InvalidArgumentError(f"there are {len(tokens)} tokens in {token_file}, and a cluster shares one")
@@ -94,6 +106,7 @@ def worker(
                 objects=allow_objects,
                 allowed_ops=allow_op or (),
                 shared=shared,
+                limits=limits,
             ) as made:
                 address = await made.listen(listen)
                 say(f"{made.name} listens at {address}, incarnation {made.incarnation:x}")

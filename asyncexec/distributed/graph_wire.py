@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from asyncexec.distributed.messages import pack_json, unpack_json
+from asyncexec.distributed.worker_limits import WorkerLimits
 from asyncexec.framework import types
 from asyncexec.framework.attr_value import encode_attr_value
 from asyncexec.framework.collective import OPS_PREFIX as COLLECTIVE_OPS
@@ -242,18 +243,12 @@ class WorkerPolicy:
     Attributes:
         objects: whether functions may be imported and objects unpickled: clients are of the same program.
         allowed_ops: op types that may reach outside the graph; with *objects*, all may.
-        max_sessions: sessions on a worker; graphs and steps below are those of one session.
-        max_graphs: graphs that are registered.
-        max_steps: steps that have begun and are not forgotten; also those that have values and have not begun.
-        max_early_bytes: how many bytes such values may have.
+        limits: how much they may make it hold.
     """
 
     objects: bool = False
     allowed_ops: Collection[str] = ()
-    max_sessions: int = 1000
-    max_graphs: int = 10_000
-    max_steps: int = 100_000
-    max_early_bytes: int = 1 << 30
+    limits: WorkerLimits = field(default_factory=WorkerLimits)
 
 
 def decode_partitions(wire: WireGraph, policy: WorkerPolicy, library: Graph) -> Stage[dict[str, PartitionedGraph]]:

@@ -28,6 +28,7 @@ from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security, Tls
 from asyncexec.distributed.wire_errors import encode_error, note_loss
 from asyncexec.distributed.worker_inbound import CLIENT_ROLE, WORKER_ROLE, Inbound, Outbound
+from asyncexec.distributed.worker_limits import WorkerLimits
 from asyncexec.distributed.worker_session import WorkerSession
 from asyncexec.framework.device_factory import DeviceOptions, create_devices
 from asyncexec.framework.errors import (
@@ -66,6 +67,7 @@ class Worker:
         objects: whether functions may be imported and objects unpickled: clients are of the same program, and trusted.
         allowed_ops: op types that may reach outside the graph; with *objects*, all may.
         shared: whether sessions share variables, queues and tables by name; else each has its own.
+        limits: how much clients may make it hold (``ax.cluster.WorkerLimits``).
         options: limits and times of connections.
 
     Raises:
@@ -87,6 +89,7 @@ class Worker:
         objects: bool = False,
         allowed_ops: Collection[str] = (),
         shared: bool = False,
+        limits: WorkerLimits | None = None,
         options: TransportOptions | None = None,
     ) -> None:
         ClusterSpec({job: {task: "here"}})  # which checks both
@@ -95,7 +98,7 @@ class Worker:
         self._identity = Identity(self.name, self.incarnation, WORKER_ROLE, PROGRAM)
         self._config = config or SessionConfig()
         self._security = Security(token, tls)
-        self._policy = WorkerPolicy(objects, frozenset(allowed_ops))
+        self._policy = WorkerPolicy(objects, frozenset(allowed_ops), limits or WorkerLimits())
         self._options = replace(options or TransportOptions(), objects=objects)
         self._shared = ResourceMgr() if shared else None
         self._listeners: list[Listener] = []
@@ -192,8 +195,8 @@ class Worker:
             # Its process has lost the old connection, and we are yet to hear of that.
             self._end_session(number, UnavailableError(f"{before} has connected again"))
             session = None
-        if session is None and len(self._sessions) >= self._policy.max_sessions:
-            most = self._policy.max_sessions
+        if session is None and len(self._sessions) >= self._policy.limits.max_sessions:
+            most = self._policy.limits.max_sessions
             raise ResourceExhaustedError(f"{self.name} has {most} sessions, and takes no more (max_sessions)")
         for name, address, incarnation in _checked_peers(peers):
             self._learn(name, address, incarnation)
@@ -221,6 +224,14 @@ class Worker:
             before.abort()
             self._lose_peer(name, UnavailableError(f"{before.peer} has connected again"))
 
+    def limit_queue(self, connection: Connection) -> None:
+        """End *connection* when its peer reads so slowly that too much waits for it."""
+        most = self._policy.limits.max_queued_bytes
+        error = ResourceExhaustedError(
+            f"more than {most} bytes (max_queued_bytes) wait for {connection.peer}, which does not read them"
+        )
+        connection.limit_queue(most, lambda: self.refuse(connection, error))
+
     def refuse(self, connection: Connection, error: OpError) -> None:
         """Tell a peer that what it has sent cannot be taken, and end the connection."""
         if not connection.is_open:
@@ -229,6 +240,7 @@ class Worker:
             told = encode_error(type(error)(f"{self.name} has refused what came: {error.message}"), objects=False)
             connection.send(Kind.REFUSED, pack_json({"error": told}))
         self.lose(connection, error)
+        self.lose_peer(connection, error)
         self._keep(asyncio.get_running_loop().create_task(connection.close()))
 
     def lose(self, connection: Connection, error: OpError) -> None:

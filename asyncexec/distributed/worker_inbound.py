@@ -50,6 +50,7 @@ class Inbound:
     def __init__(self, worker: Worker, connection: Connection) -> None:
         self._worker = worker
         self._connection = connection
+        worker.limit_queue(connection)
         self._begin(connection.peer.role)
 
     def _begin(self, role: str) -> None:

@@ -170,9 +170,9 @@ class WorkerSession:
         graph_id = registration.graph_id
         if graph_id in self._graphs:
             raise InvalidArgumentError(f"graph {graph_id} has been registered before")
-        if len(self._graphs) >= self._policy.max_graphs:
+        if len(self._graphs) >= self._policy.limits.max_graphs:
             raise ResourceExhaustedError(
-                f"a session has at most {self._policy.max_graphs} graphs on a worker (max_graphs)"
+                f"a session has at most {self._policy.limits.max_graphs} graphs on a worker (max_graphs)"
             )
         found = self._graphs[graph_id] = _Registered(registration.has_collectives)
         found.missing.update(registration.constants)
@@ -238,10 +238,10 @@ class WorkerSession:
         elif step is not None or self._is_forgotten(step_id):
             self._tell(step_id, AbortedError(f"step {step_id} has begun before"))
             return None
-        elif len(self._steps) - len(self._early) < self._policy.max_steps:
+        elif len(self._steps) - len(self._early) < self._policy.limits.max_steps:
             step = self._steps[step_id] = WorkerStep(StepRendezvous(step_id, self._route))
         else:
-            most = f"a session has at most {self._policy.max_steps} steps on a worker (max_steps)"
+            most = f"a session has at most {self._policy.limits.max_steps} steps on a worker (max_steps)"
             self._tell(step_id, ResourceExhaustedError(most))
         return step
 
@@ -312,8 +312,8 @@ class WorkerSession:
         """What there is of a step, made now if it is yet to begin; None if it has been forgotten."""
         step = self._steps.get(step_id)
         if step is None and not self._is_forgotten(step_id):
-            if len(self._early) >= self._policy.max_steps:
-                most = f"at most {self._policy.max_steps} steps (max_steps)"
+            if len(self._early) >= self._policy.limits.max_steps:
+                most = f"at most {self._policy.limits.max_steps} steps (max_steps)"
                 raise ResourceExhaustedError(f"a worker keeps values of {most} of a session that have not begun")
             self._early[step_id] = 0
             step = self._steps[step_id] = WorkerStep(StepRendezvous(step_id, self._route))
@@ -321,7 +321,7 @@ class WorkerSession:
 
     def _count_early(self, step_id: int, key: str, value: Any) -> None:
         num_bytes = len(key) + _num_bytes(value)
-        most = self._policy.max_early_bytes
+        most = self._policy.limits.max_early_bytes
         if self._early_bytes + num_bytes > most:
             raise ResourceExhaustedError(
                 f"a worker keeps at most {most} bytes (max_early_bytes) for steps of a session that have not begun"

@@ -47,6 +47,7 @@ async def test_it_is_a_worker_of_a_cluster_until_it_is_told_to_end(tmp_path: Pat
     token = tmp_path / "token"
     token.write_text("secret\n", encoding="utf-8")
     options = ["--job", "trainer", "--task", 3, "--device-count", "CPU=2", "--allow-objects", "--log-format", "json"]
+    options += ["--max-sessions", 1]
     with ax.Graph() as graph, ax.device("/job:trainer/task:3/cpu:1"):
         x = ax.placeholder(ax.float32, [])
         y = x + 1.0
@@ -63,6 +64,9 @@ async def test_it_is_a_worker_of_a_cluster_until_it_is_told_to_end(tmp_path: Pat
         cluster = ax.cluster.connect(spec, token="secret", objects=True, reconnect_timeout_s=0.1)
         async with cluster, ax.Session(graph, cluster=cluster) as session:
             assert await session.run(y, {x: 1.0}) == 2.0
+            async with ax.Session(graph, cluster=cluster) as second:
+                with pytest.raises(ax.errors.ResourceExhaustedError, match="max_sessions"):
+                    await second.run(y, {x: 1.0})
             under_way = asyncio.create_task(session.run(slow))
             assert await asyncio.to_thread(process.stderr.readline) == "asleep\n"
             process.send_signal(signal.SIGTERM)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from asyncexec.distributed.cluster_spec import worker_name
-from asyncexec.distributed.graph_wire import WorkerPolicy
 from asyncexec.distributed.messages import (
     SESSION_BITS,
     Done,
@@ -32,6 +31,7 @@ from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security
 from asyncexec.distributed.transport.tensor_codec import HEAD
 from asyncexec.distributed.worker import Worker
+from asyncexec.distributed.worker_limits import WorkerLimits
 from tests.distributed.clusters import until
 from tests.distributed.transport.ends import Recorder
 
@@ -96,11 +96,12 @@ async def peer(address: str, role: str = "client", name: str = "", incarnation: 
 
 
 @contextlib.asynccontextmanager
-async def lone_worker(policy: WorkerPolicy | None = None) -> AsyncIterator[tuple[Worker, str]]:
+async def lone_worker(
+    limits: WorkerLimits | None = None, *, objects: bool = False
+) -> AsyncIterator[tuple[Worker, str]]:
     """A worker, and where it listens.  At the end it serves somebody who behaves."""
     with tempfile.TemporaryDirectory() as folder:
-        async with Worker("worker", 0, options=OPTIONS) as worker:
-            worker._policy = policy or worker._policy
+        async with Worker("worker", 0, objects=objects, limits=limits, options=OPTIONS) as worker:
             address = await worker.listen(f"unix:{Path(folder)}/w")
             yield worker, address
             await until(lambda: not worker.num_sessions and not worker._closing)

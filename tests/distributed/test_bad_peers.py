@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 from typing import Any
 
 import numpy as np
 import pytest
 
-from asyncexec.distributed.graph_wire import WorkerPolicy
 from asyncexec.distributed.messages import (
     Forget,
     Halt,
@@ -20,7 +21,8 @@ from asyncexec.distributed.messages import (
     pack_json,
     pack_run,
 )
-from asyncexec.distributed.transport.frames import FRAME
+from asyncexec.distributed.transport.frames import FRAME, PONG, PONG_BODY
+from asyncexec.distributed.worker_limits import WorkerLimits
 from asyncexec.framework.errors import Code
 from tests.distributed.clusters import until
 from tests.distributed.raw_peer import (
@@ -276,7 +278,7 @@ async def test_hostile_registrations(changes: dict[str, Any], code: set[Code], t
     "told", ["AAAA", "", "not base85 \x00", "gASVGQAAAAAAAACMCGJ1aWx0aW5zlIwEZXZhbJSTlC4="], ids=["a", "b", "c", "d"]
 )
 async def test_functions_that_cannot_be_imported(told: str) -> None:
-    async with lone_worker(WorkerPolicy(objects=True)) as (_, address), peer(address) as client:
+    async with lone_worker(objects=True) as (_, address), peer(address) as client:
         await client.open()
         client.connection.send(Kind.REGISTER, registration(CONST, user_ops={"shout.0": told}))
         client.connection.send(Kind.RUN, pack_run(Run(step(1), 1, RunFlags.NONE)))
@@ -351,7 +353,7 @@ class TestLimits:
     """What a peer can make a worker hold."""
 
     async def test_sessions(self) -> None:
-        async with lone_worker(WorkerPolicy(max_sessions=2)) as (worker, address), peer(address) as client:
+        async with lone_worker(WorkerLimits(max_sessions=2)) as (worker, address), peer(address) as client:
             for number in (1, 2, 3, 4):
                 client.connection.send(Kind.OPEN, pack_json({"session": number, "peers": {}}))
             refused = [await client.told(Kind.REFUSED) for _ in range(2)]
@@ -363,14 +365,14 @@ class TestLimits:
             await client.open(3)
 
     async def test_graphs(self) -> None:
-        async with lone_worker(WorkerPolicy(max_graphs=3)) as (_, address), peer(address) as client:
+        async with lone_worker(WorkerLimits(max_graphs=3)) as (_, address), peer(address) as client:
             await client.open()
             for number in range(4):
                 client.connection.send(Kind.REGISTER, registration(CONST, graph=number))
             assert "max_graphs" in await client.is_refused()
 
     async def test_steps(self) -> None:
-        async with lone_worker(WorkerPolicy(max_steps=3)) as (worker, address), peer(address) as client:
+        async with lone_worker(WorkerLimits(max_steps=3)) as (worker, address), peer(address) as client:
             await client.open()
             client.connection.send(Kind.REGISTER, registration(CONST, constants=[[CPU, "c"]]))
             for number in range(1, 6):
@@ -382,7 +384,7 @@ class TestLimits:
             assert worker.num_steps == 3
 
     async def test_values_of_steps_that_never_begin(self) -> None:
-        async with lone_worker(WorkerPolicy(max_early_bytes=1000)) as (worker, address), peer(address) as client:
+        async with lone_worker(WorkerLimits(max_early_bytes=1000)) as (worker, address), peer(address) as client:
             await client.open()
             for number in range(1, 11):
                 client.connection.send_tensor(step(number), KEY, np.zeros(200, np.uint8))
@@ -390,7 +392,7 @@ class TestLimits:
             await until(lambda: worker.num_steps == 0)
 
     async def test_steps_that_never_begin(self) -> None:
-        async with lone_worker(WorkerPolicy(max_steps=5)) as (worker, address), peer(address) as client:
+        async with lone_worker(WorkerLimits(max_steps=5)) as (worker, address), peer(address) as client:
             await client.open()
             other = peer(address, "worker", "/job:worker/replica:0/task:9")
             async with other as pusher:
@@ -401,7 +403,7 @@ class TestLimits:
             await run_const(client)
 
     async def test_begun_steps_give_room(self) -> None:
-        async with lone_worker(WorkerPolicy(max_early_bytes=1000)) as (_, address), peer(address) as client:
+        async with lone_worker(WorkerLimits(max_early_bytes=1000)) as (_, address), peer(address) as client:
             await client.open()
             client.connection.send(Kind.REGISTER, registration(CONST, send_node("c")))
             for number in range(1, 21):
@@ -422,3 +424,38 @@ class TestLimits:
             session = worker.session(7)
             assert session is not None
             assert (len(session._forgotten), list(session._steps)) == (10, [step(200)])
+
+    @pytest.mark.parametrize("payload", [1_000, 300_000], ids=["small", "large"])
+    async def test_a_client_that_says_it_is_alive_and_reads_nothing(self, payload: int) -> None:
+        """What waits for it is bounded; when it reads again, it finds out why it was left."""
+        most = 1_000_000
+        async with lone_worker(WorkerLimits(max_queued_bytes=most)) as (worker, address), peer(address) as client:
+            await client.open()
+            constant = {**CONST, "attr": bytes_attr(payload)}
+            client.connection.send(Kind.REGISTER, registration(constant, send_node("c", T={"type": "DT_UINT8"})))
+            client.connection.send(Kind.RUN, pack_run(Run(step(1), 1, RunFlags.NONE)))
+            assert (await client.done()).error is None
+            (session,) = worker._sessions.values()
+            connection = session.connection
+            client.connection._transport.pause_reading()
+            queued = 0
+            for number in range(2, 60_000):
+                if not worker.num_sessions:
+                    break
+                client.connection._transport.write(FRAME.pack(PONG_BODY.size, PONG) + PONG_BODY.pack(0, 0))
+                client.connection.send(Kind.RUN, pack_run(Run(step(number), 1, RunFlags.NONE)))
+                await asyncio.sleep(0)
+                queued = max(queued, connection.queued_bytes)
+            assert not worker.num_sessions
+            assert queued < most + 4 * payload + 100_000  # and a piece that the system has been given
+            client.connection._transport.resume_reading()
+            assert "max_queued_bytes" in await client.is_refused()
+            assert all(len(value) == payload for _, _, value, _ in client.recorder.tensors)
+
+
+def bytes_attr(count: int) -> dict[str, object]:
+    """The attributes of a constant of *count* bytes."""
+    shape = {"dim": [{"size": str(count)}]}
+    content = base64.b64encode(bytes(count)).decode()
+    tensor = {"dtype": "DT_UINT8", "tensorShape": shape, "tensorContent": content}
+    return {"dtype": {"type": "DT_UINT8"}, "value": {"tensor": tensor}}

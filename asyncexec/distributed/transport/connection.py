@@ -2,13 +2,15 @@
 
 What is sent in one turn of the event loop goes out in one write, in the next turn.  A large tensor goes out from the
 memory of its array, piece by piece; small frames go before its next piece.  While the system takes no more, everything
-waits here: ``queued_bytes`` tells how much.  Nothing here limits it: a caller that sends without end must look at it,
-and wait, or end the step.  A peer that takes nothing does not answer pings either, and is lost after ``silence_s``.
+waits here: ``queued_bytes`` tells how much, and ``limit_queue`` limits it.  Else a caller that sends without end must
+look at it, and wait, or end the step.  A peer that takes nothing does not answer pings either, and is lost after
+``silence_s``; but who means harm may send answers all the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from asyncexec.distributed.transport.frames import (
@@ -47,6 +49,11 @@ class Crossings(NamedTuple):
     bytes_received: int = 0
 
 
+class _QueueLimit(NamedTuple):
+    max_bytes: int
+    on_full: Callable[[], object]
+
+
 class Connection:
     """One end of a connection; ``dial`` and ``listen`` make it.
 
@@ -81,6 +88,7 @@ class Connection:
         self._state = _OPEN
         self._has_said_bye = False
         self._is_paused = False
+        self._queue_limit: _QueueLimit | None = None
         self._flush_handle: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None  # the next heartbeat, or the end of the grace period
         self._ended = self._loop.create_future()  # when the transport is closed
@@ -117,6 +125,10 @@ class Connection:
         """Whether something can be sent."""
         return self._state == _OPEN
 
+    def limit_queue(self, max_bytes: int, on_full: Callable[[], object]) -> None:
+        """Forget what waits if more is to be sent while more than *max_bytes* wait; *on_full* is called then, once."""
+        self._queue_limit = _QueueLimit(max_bytes, on_full)
+
     def send(self, kind: int, body: bytes = b"", *, after_tensors: bool = False) -> None:
         """Send a message; *after_tensors* lets it arrive after all tensors that have been sent, large ones too.
 
@@ -132,6 +144,7 @@ class Connection:
                 f"{self._options.max_message_bytes} (max_message_bytes) may go"
             )
         self._check_open()
+        self._check_queue()
         self._outbox.add(kind, body, after_tensors=after_tensors)
         if self._flush_handle is None:
             self._schedule_flush()
@@ -148,6 +161,7 @@ class Connection:
         """
         self._check_open()
         tensor = encode(step_id, key, value, is_dead, objects=self._objects, max_bytes=self._options.max_tensor_bytes)
+        self._check_queue()
         self._outbox.add_tensor(step_id, tensor)
         self._num_tensors += 1
         self._num_tensor_bytes += len(tensor.payload)
@@ -225,6 +239,13 @@ class Connection:
     def _check_open(self) -> None:
         if self._state != _OPEN:
             raise UnavailableError(f"the connection with {self.peer} at {self.address} is closed")
+
+    def _check_queue(self) -> None:
+        limit = self._queue_limit
+        if limit is not None and self._outbox.num_bytes > limit.max_bytes:
+            self._queue_limit = None
+            self._outbox.drop()
+            self._loop.call_soon(limit.on_full)  # and not now, within the call of somebody who sends
 
     def _schedule_flush(self) -> None:
         if not self._is_paused and self._state != _CLOSED:

@@ -72,6 +72,17 @@ class Outbox:
         if first.head is None and first.step_id == step_id:
             self._must_cut = True
 
+    def drop(self) -> None:
+        """Forget all that has not begun to go out; a large tensor that has begun ends early."""
+        rest = self._frames[0] if self._has_begun else b""
+        self._frames.clear()
+        if rest:
+            self._frames.append(rest)
+        if self._large and self._large[0].head is None:
+            self._must_cut = True
+        self._large.clear()
+        self.num_bytes = len(rest)
+
     def clear(self) -> None:
         """Forget everything."""
         self._frames.clear()

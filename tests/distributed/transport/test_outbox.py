@@ -138,3 +138,29 @@ def test_dropping_what_is_not_there_does_nothing() -> None:
     outbox.clear()
     outbox.drop_step(1)
     assert (bool(outbox), outbox.num_bytes) == (False, 0)
+
+
+def test_what_has_begun_to_go_out_is_ended_when_all_else_is_dropped() -> None:
+    outbox = Outbox(CHUNK_BYTES)
+    outbox.add(1, b"x" * (CHUNK_BYTES + 50))
+    (begun,) = outbox.next_buffers()
+    outbox.add(2, b"small")
+    outbox.add_tensor(1, tensor(np.zeros(CHUNK_BYTES, np.float32)))
+    outbox.drop()
+    outbox.add(3, b"last")
+    assert outbox.num_bytes == 50 + FRAME.size + FRAME.size + 4
+    rest = b"".join(b"".join(outbox.next_buffers()) for _ in range(2))
+    assert frames_of(bytes(begun) + rest) == [(1, CHUNK_BYTES + 50), (3, 4)]
+    assert not outbox
+    assert outbox.num_bytes == 0
+
+
+def test_a_large_tensor_that_has_begun_is_cut_when_all_is_dropped() -> None:
+    outbox = Outbox(CHUNK_BYTES)
+    for _ in range(2):
+        outbox.add_tensor(1, tensor(np.zeros(CHUNK_BYTES, np.float32)))
+    assert [kind for kind, _ in next_frames(outbox)] == [LARGE_TENSOR, CHUNK]
+    outbox.drop()
+    outbox.add(3, b"last")
+    assert [kind for kind, _ in next_frames(outbox)] == [3, CUT]
+    assert not outbox
