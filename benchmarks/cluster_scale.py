@@ -21,7 +21,7 @@ import asyncexec as ax
 from asyncexec.distributed.client_session import ClientSession
 from asyncexec.distributed.cluster_spec import worker_name
 from asyncexec.distributed.graph_wire import WorkerPolicy
-from asyncexec.distributed.messages import Done, Kind, pack_done, pack_json, unpack_run
+from asyncexec.distributed.messages import Done, Kind, pack_done, pack_json, unpack_done, unpack_run
 from asyncexec.distributed.peer_link import PeerLink
 from asyncexec.distributed.transport.connection import Connection
 from asyncexec.distributed.transport.frames import FRAME, PING, PING_BODY, PONG, PONG_BODY
@@ -114,7 +114,7 @@ class Answers:
     def on_message(self, kind: int, body: bytes) -> None:
         session = self._fleet.session
         if kind == Kind.DONE:
-            session.done(self._name, _unpacked(body), 0)
+            session.done(self._name, unpack_done(body), 0)
         elif kind == Kind.OPENED:
             session.opened_by(self._name)
         elif kind == Kind.CLOSED:
@@ -128,10 +128,6 @@ class Answers:
 
     def on_lost(self, error: ax.errors.OpError) -> None:
         raise error
-
-
-def _unpacked(body: bytes) -> Done:
-    return Done(int.from_bytes(body[:8], "little"))
 
 
 class Fleet:

@@ -72,17 +72,21 @@ class Done:
     Attributes:
         error: what it has failed with, as ``encode_error`` gives it.
         stats: its StepStats, where they were asked for, as ``pack_stats`` gives them.
+        tensors_from_workers, bytes_from_workers: the values of the session that have come from other workers since the
+            last DONE.
     """
 
     step_id: int
     error: dict[str, Any] | None = None
     stats: dict[str, Any] | None = None
+    tensors_from_workers: int = 0
+    bytes_from_workers: int = 0
 
 
 _RUN: Final = struct.Struct("<QIB")
 _HALT: Final = struct.Struct("<Q?")
 _FORGET: Final = struct.Struct("<QQ")
-_STEP: Final = struct.Struct("<Q")
+_DONE: Final = struct.Struct("<QQQ")
 
 
 def session_of(step_id: int) -> int:
@@ -121,15 +125,15 @@ def unpack_forget(body: bytes) -> Forget:
 
 
 def pack_done(done: Done) -> bytes:
-    head = _STEP.pack(done.step_id)
+    head = _DONE.pack(done.step_id, done.tensors_from_workers, done.bytes_from_workers)
     told = {key: value for key, value in (("error", done.error), ("stats", done.stats)) if value is not None}
     return head + pack_json(told) if told else head
 
 
 def unpack_done(body: bytes) -> Done:
-    (step_id,) = _unpack(_STEP, body[: _STEP.size])
-    told = unpack_json(body[_STEP.size :]) if len(body) > _STEP.size else {}
-    return Done(step_id, told_object(told, "error"), told_object(told, "stats"))
+    step_id, *from_workers = _unpack(_DONE, body[: _DONE.size])
+    told = unpack_json(body[_DONE.size :]) if len(body) > _DONE.size else {}
+    return Done(step_id, told_object(told, "error"), told_object(told, "stats"), *from_workers)
 
 
 def pack_json(value: dict[str, Any]) -> bytes:

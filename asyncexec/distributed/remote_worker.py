@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncexec.distributed.messages import (
+    Done,
     Kind,
     session_of,
     told_number,
@@ -54,6 +55,7 @@ class RemoteWorker:
         self.devices: Sequence[Device] = ()
         self._times_lost = 0
         self._crossings = Crossings()  # by connections that are lost
+        self._tensors_from_workers = self._bytes_from_workers = 0
         self._cluster = cluster
         self.link = PeerLink(name, lambda: cluster.dial(self), cluster.lose, cluster.fail_step)
 
@@ -93,6 +95,11 @@ class RemoteWorker:
         if self._cluster.is_open:
             self.link.dial()
 
+    def note_done(self, done: Done) -> None:
+        """Take note of the values that other workers have sent to it."""
+        self._tensors_from_workers += done.tensors_from_workers
+        self._bytes_from_workers += done.bytes_from_workers
+
     def statistics(self, running_steps: int) -> WorkerStatistics:
         """How it is doing, with so many steps under way."""
         connection, crossings = self.link.connection, self._crossings_so_far()
@@ -105,6 +112,8 @@ class RemoteWorker:
             tensors_received=crossings.tensors_received,
             bytes_sent=crossings.bytes_sent,
             bytes_received=crossings.bytes_received,
+            tensors_from_workers=self._tensors_from_workers,
+            bytes_from_workers=self._bytes_from_workers,
             queued_bytes=0 if connection is None else connection.queued_bytes,
             round_trip_ms=None if connection is None else connection.round_trip_ns / NS_PER_MS,
             shortest_round_trip_ms=None if connection is None else connection.shortest_round_trip_ns / NS_PER_MS,
@@ -156,6 +165,7 @@ class _Inbound:
     def _take(self, kind: int, body: bytes) -> None:
         if kind == Kind.DONE:
             done = unpack_done(body)
+            self._worker.note_done(done)
             session = self._cluster.session(session_of(done.step_id))
             if session is not None:
                 session.done(self._worker.name, done, self._connection.clock_offset_ns)

@@ -50,6 +50,7 @@ class Inbound:
     def __init__(self, worker: Worker, connection: Connection) -> None:
         self._worker = worker
         self._connection = connection
+        self._bytes_before = 0  # what has come by it before
         worker.limit_queue(connection)
         self._begin(connection.peer.role)
 
@@ -69,11 +70,15 @@ class Inbound:
             self._worker.refuse(self._connection, error)
 
     def on_tensor(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
+        before, self._bytes_before = self._bytes_before, self._connection.reader.num_tensor_bytes
+        num_bytes = self._bytes_before - before
         session = self._session(step_id)
         try:
             if session is None:
                 return
             if step_in_session(step_id) != CONSTANTS_STEP:
+                if session.connection is not self._connection:
+                    session.count_from_worker(num_bytes)
                 session.arrive(step_id, key, value, is_dead)
             elif session.connection is self._connection:
                 session.take_constant(*_constant(key), value)

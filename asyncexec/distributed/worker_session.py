@@ -151,6 +151,7 @@ class WorkerSession:
         self._floor = 0  # the last that is no more among them: what is not known up to there counts as forgotten
         self._early: dict[int, int] = {}  # of steps that have values, and have not begun: how many bytes
         self._early_bytes = 0  # of all of them
+        self._tensors_from_workers = self._bytes_from_workers = 0  # that the client has not been told of
         self._late: set[WorkerStep] = set()  # that have been forgotten, and have not ended
         self._telling: set[asyncio.Task[None]] = set()
         self._loop.enter()
@@ -257,6 +258,11 @@ class WorkerSession:
         if not step.has_begun:
             self._count_early(step_id, key, value)
         step.rendezvous.arrive(key, value, is_dead)
+
+    def count_from_worker(self, num_bytes: int) -> None:
+        """Take note of a value that another worker has pushed, and whose payload has so many bytes."""
+        self._tensors_from_workers += 1
+        self._bytes_from_workers += num_bytes
 
     def refuse(self, step_id: int, error: OpError) -> None:
         """End a step: what came for it was no value, or one of its values cannot be sent."""
@@ -369,11 +375,13 @@ class WorkerSession:
         if not self.connection.is_open:
             return  # who would be told is gone
         told = None if error is None else encode_error(error, objects=self._policy.objects)
+        from_workers = self._tensors_from_workers, self._bytes_from_workers
+        self._tensors_from_workers = self._bytes_from_workers = 0
         try:
-            self.connection.send(Kind.DONE, pack_done(Done(step_id, told, stats)), after_tensors=True)
+            self.connection.send(Kind.DONE, pack_done(Done(step_id, told, stats, *from_workers)), after_tensors=True)
         except InvalidArgumentError as refusal:  # it is too long
             told = encode_error(ResourceExhaustedError(refusal.message), objects=False)
-            self.connection.send(Kind.DONE, pack_done(Done(step_id, told)), after_tensors=True)
+            self.connection.send(Kind.DONE, pack_done(Done(step_id, told, None, *from_workers)), after_tensors=True)
 
     def _look(self, executor: asyncio.Future[PartitionedExecutor]) -> None:
         """A graph is compiled, or is not; where no step ever asks, nobody is told."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 class WorkerStatistics:
     """The state of a worker at one moment, as the process of the session knows it.
 
-    All sessions of a cluster share one connection to each worker: what is sent and received is that of all.  What
-    workers send to each other is not counted.
+    All sessions of a cluster share one connection to each worker: what is sent and received is that of all.
 
     Attributes:
         name: such as ``/job:worker/replica:0/task:1``.
@@ -21,6 +20,8 @@ class WorkerStatistics:
         tensors_received: the number of values that came from it.
         bytes_sent: the bytes of the values that were sent.
         bytes_received: the bytes of the values that came.
+        tensors_from_workers: the number of values that came to it from other workers, as of its last step.
+        bytes_from_workers: the bytes of these values.
         queued_bytes: what waits to be sent to it.
         round_trip_ms: how long the last ping took, which is asked every few seconds: on the network, and until both
             event loops had a turn; None while it is not connected.
@@ -36,6 +37,8 @@ class WorkerStatistics:
     tensors_received: int
     bytes_sent: int
     bytes_received: int
+    tensors_from_workers: int
+    bytes_from_workers: int
     queued_bytes: int
     round_trip_ms: float | None
     shortest_round_trip_ms: float | None

@@ -40,11 +40,15 @@ async def test_what_was_sent_and_received_is_counted() -> None:
         # x goes to the first worker, y from there to the second, z comes back: 12 bytes each.
         assert (first.tensors_sent, first.bytes_sent, first.tensors_received) == (1, 12, 0)
         assert (second.tensors_sent, second.tensors_received, second.bytes_received) == (0, 1, 12)
+        assert (first.tensors_from_workers, first.bytes_from_workers) == (0, 0)
+        assert (second.tensors_from_workers, second.bytes_from_workers) == (1, 12)
         await session.run(total, {x: np.ones(100_000, np.float32)})  # large ones go in pieces; y comes here, too
         first, second = session.statistics().workers
         assert (first.tensors_sent, first.bytes_sent) == (2, 400_012)
         assert (first.tensors_received, first.bytes_received) == (1, 400_000)
         assert (second.tensors_received, second.bytes_received) == (2, 400_012)
+        assert (first.tensors_from_workers, second.tensors_from_workers) == (0, 2)
+        assert second.bytes_from_workers == 400_012
 
 
 async def test_pings_tell_the_lag() -> None:

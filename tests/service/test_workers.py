@@ -254,6 +254,8 @@ async def test_metrics_of_workers(restarted: Restarted) -> None:
             "received_tensors_total": 1,
             "sent_bytes_total": 12,
             "received_bytes_total": 12,
+            "tensors_from_workers_total": 0,
+            "bytes_from_workers_total": 0,
         }
         await restarted.end()
         lost = await samples(SECOND_NAME)

@@ -32,6 +32,8 @@ _COUNTERS: Final[dict[str, tuple[str, _Value]]] = {
     "asyncexec_worker_received_tensors": ("values that came from it", lambda w: w.tensors_received),
     "asyncexec_worker_sent_bytes": ("of values that were sent to it", lambda w: w.bytes_sent),
     "asyncexec_worker_received_bytes": ("of values that came from it", lambda w: w.bytes_received),
+    "asyncexec_worker_tensors_from_workers": ("values other workers sent to it", lambda w: w.tensors_from_workers),
+    "asyncexec_worker_bytes_from_workers": ("of values other workers sent to it", lambda w: w.bytes_from_workers),
 }
 
 
