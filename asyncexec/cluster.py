@@ -123,6 +123,8 @@ def ray(
     objects: bool = True,
     allowed_ops: Collection[str] = (),
     shared: bool = False,
+    token: str | None = None,
+    tls: Tls | None = None,
     start_timeout_s: float = 60.0,
     reconnect_timeout_s: float = 30.0,
     options: TransportOptions | None = None,
@@ -141,6 +143,9 @@ def ray(
         runtime_env: Ray's, of the actors: packages, files, environment variables.
         max_restarts: how often Ray starts each again; -1 for always.
         config, objects, allowed_ops, shared, reconnect_timeout_s, options: as of ``local``.
+        token: the secret that client and workers share; a random one by default.
+        tls: what their connections are encrypted with (``ax.cluster.Tls.from_files``).  Each worker reads the files of
+            its own machine, at the same paths.
         start_timeout_s: how long Ray may take to start one.
 
     Raises:
@@ -149,7 +154,7 @@ def ray(
             actors, or cannot start them.
     """
     _check(job, num_workers)
-    worker, security, options = _settings(config, objects, allowed_ops, shared, options)
+    worker, security, options = _settings(config, objects, allowed_ops, shared, options, token, tls)
     launcher = RayLauncher(
         job,
         num_workers,
@@ -172,6 +177,8 @@ def dask(
     objects: bool = True,
     allowed_ops: Collection[str] = (),
     shared: bool = False,
+    token: str | None = None,
+    tls: Tls | None = None,
     start_timeout_s: float = 60.0,
     reconnect_timeout_s: float = 30.0,
     options: TransportOptions | None = None,
@@ -187,6 +194,9 @@ def dask(
         num_workers: how many workers; by default as many as dask has.
         job: the job that they are the tasks of.
         config, objects, allowed_ops, shared, reconnect_timeout_s, options: as of ``local``.
+        token: the secret that client and workers share; a random one by default.
+        tls: what their connections are encrypted with (``ax.cluster.Tls.from_files``).  Each worker reads the files of
+            its own machine, at the same paths.
         start_timeout_s: how long dask may take to have a worker for each.
 
     Raises:
@@ -195,7 +205,7 @@ def dask(
             workers, or they have no asyncexec.
     """
     _check(job, 1 if num_workers is None else num_workers)
-    worker, security, options = _settings(config, objects, allowed_ops, shared, options)
+    worker, security, options = _settings(config, objects, allowed_ops, shared, options, token, tls)
     launcher = DaskLauncher(client, job, num_workers, worker, start_timeout_s=start_timeout_s)
     return Cluster(launcher, security=security, options=options, reconnect_timeout_s=reconnect_timeout_s)
 
@@ -206,19 +216,22 @@ def _settings(
     allowed_ops: Collection[str],
     shared: bool,
     options: TransportOptions | None,
+    token: str | None = None,
+    tls: Tls | None = None,
 ) -> tuple[dict[str, Any], Security, TransportOptions]:
-    """The arguments of the workers that an engine starts, which share a token made here, and what the cluster takes."""
+    """The arguments of the workers that an engine starts, which share a token, and what the cluster takes."""
     options = replace(options or TransportOptions(), objects=objects)
-    token = secrets.token_hex(_TOKEN_BYTES)
+    security = Security(secrets.token_hex(_TOKEN_BYTES) if token is None else token, tls)
     worker = {
         "config": config,
-        "token": token,
+        "token": security.token,
+        "tls": security.tls,
         "objects": objects,
         "allowed_ops": tuple(allowed_ops),
         "shared": shared,
         "options": options,
     }
-    return worker, Security(token), options
+    return worker, security, options
 
 
 def _check(job: str, num_workers: int) -> None:

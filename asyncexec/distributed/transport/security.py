@@ -12,7 +12,7 @@ import hmac
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError
 
@@ -20,6 +20,8 @@ from asyncexec.framework.errors import InvalidArgumentError, NotFoundError
 @dataclass(frozen=True, slots=True)
 class Tls:
     """What TCP connections are encrypted with; ``from_files`` makes it.
+
+    Pickled, it is the names of its files: another process reads its own files of these names.
 
     Attributes:
         server: for listening; None where there is no certificate.
@@ -30,6 +32,7 @@ class Tls:
     server: ssl.SSLContext | None
     client: ssl.SSLContext
     server_name: str | None = None
+    _files: tuple[str | Path | None, ...] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_files(
@@ -68,7 +71,13 @@ class Tls:
             raise InvalidArgumentError(
                 f"certificate {str(certificate)!r}, key {str(key)!r}, ca {str(ca)!r}: {error}"
             ) from error
-        return cls(server, client, server_name)
+        files = [None if file is None else Path(file).absolute() for file in (certificate, key, ca)]
+        return cls(server, client, server_name, (*files, server_name))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._files is None:
+            raise TypeError("a Tls can be pickled only if Tls.from_files has made it")
+        return type(self).from_files, self._files
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -116,6 +117,41 @@ async def test_dask_has_too_few_workers(dask_client: Any) -> None:
     with pytest.raises(UnavailableError, match=r"dask has no worker for /job:worker/replica:0/task:2 within 0\.5 s"):
         async with ax.cluster.dask(dask_client, 3, start_timeout_s=0.5):
             pass
+
+
+@pytest.fixture(params=["ray", "dask"])
+def engine(request: pytest.FixtureRequest) -> Callable[..., ax.Cluster]:
+    """Makes a cluster of an engine, of so many workers."""
+    if request.param == "dask":
+        return partial(ax.cluster.dask, request.getfixturevalue("dask_client"))
+    request.getfixturevalue("ray")
+    return ax.cluster.ray
+
+
+@pytest.mark.one_of("loop")
+async def test_tls_and_a_token_of_the_user(engine: Callable[..., ax.Cluster], certificates: ax.cluster.Tls) -> None:
+    settings: dict[str, Any] = {"token": "ours", "tls": certificates}
+    await check(engine(2, **settings))
+    cluster = engine(1, **settings)
+    async with cluster:
+        (worker,) = cluster._workers.values()
+        for other in ({"token": "another", "tls": certificates}, {"token": "ours"}):
+            with pytest.raises(ax.errors.OpError):
+                async with ax.cluster.connect({"worker": [worker.address]}, reconnect_timeout_s=0.1, **other):
+                    pass
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> ax.cluster.Tls:
+    """Of an authority of the test, for a name that is not that of the machine."""
+    trustme = pytest.importorskip("trustme")
+    authority, folder = trustme.CA(), tmp_path_factory.mktemp("tls")
+    issued = authority.issue_cert("cluster.internal")
+    issued.cert_chain_pems[0].write_to_path(folder / "certificate")
+    issued.private_key_pem.write_to_path(folder / "key")
+    authority.cert_pem.write_to_path(folder / "ca")
+    files = (folder / name for name in ("certificate", "key", "ca"))
+    return ax.cluster.Tls.from_files(*files, server_name="cluster.internal")
 
 
 @pytest.mark.deep

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pickle
 import socket
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,16 @@ async def test_certificates_may_have_a_name_of_their_own(authority: Any, tmp_pat
     tls = Tls.from_files(**files(authority, tmp_path, "cluster.internal"), server_name="cluster.internal")
     async with connected("127.0.0.1:0", Security(None, tls)):
         pass
+
+
+async def test_another_process_reads_the_files_of_the_same_names(authority: Any, tmp_path: Path) -> None:
+    tls = Tls.from_files(**files(authority, tmp_path, "cluster.internal"), server_name="cluster.internal")
+    there = pickle.loads(pickle.dumps(tls))
+    assert there.server_name == "cluster.internal"
+    async with connected("127.0.0.1:0", Security(None, there)):
+        pass
+    with pytest.raises(TypeError, match="from_files"):
+        pickle.dumps(Tls(tls.server, tls.client))
 
 
 async def test_a_unix_socket_needs_no_tls(authority: Any, tmp_path: Path) -> None:
