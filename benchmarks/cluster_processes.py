@@ -54,17 +54,17 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def over_unix_sockets() -> Iterator[Sequence[str]]:
+def over_unix_sockets(num_workers: int = NUM_WORKERS) -> Iterator[Sequence[str]]:
     """Our workers at unix sockets."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        yield stack.enter_context(workers(OURS, [f"unix:{folder / str(task)}" for task in range(NUM_WORKERS)]))
+        yield stack.enter_context(workers(OURS, [f"unix:{folder / str(task)}" for task in range(num_workers)]))
 
 
 @contextmanager
-def over_tcp(kind: str = OURS) -> Iterator[Sequence[str]]:
+def over_tcp(kind: str = OURS, num_workers: int = NUM_WORKERS) -> Iterator[Sequence[str]]:
     """Workers of a *kind* at free ports."""
-    with workers(kind, [f"127.0.0.1:{port}" for port in free_ports(NUM_WORKERS)]) as addresses:
+    with workers(kind, [f"127.0.0.1:{port}" for port in free_ports(num_workers)]) as addresses:
         yield addresses
 
 
