@@ -17,13 +17,13 @@ from asyncexec.framework.collective import FINAL_OPS, MERGE_OPS, CollectiveMembe
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError, error_class
 from asyncexec.framework.rendezvous import create_key
 from asyncexec.framework.types import as_dtype
-from asyncexec.rendezvous.collective_instances import Operation
+from asyncexec.rendezvous.collective_instances import Operation, check_pieces
 
 LEADER: Final = worker_name(CLIENT_JOB, 0)
 # Bytes of the results of all members up to which the leader merges the values: that takes fewer messages than a ring.
 _LED_BYTES: Final = 2**18
 _ANY_DEVICE: Final = "/device:CPU:0"
-_KINDS: Final = ("all-reduce", "reduce", "gather", "broadcast")
+_KINDS: Final = ("all-reduce", "reduce", "reduce-scatter", "all-to-all", "gather", "broadcast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,7 @@ def unpack_call(body: bytes) -> Call:
         raise InvalidArgumentError(f"there is no such collective: {operation}")
     if operation.kind == "gather" and not operation.shape:
         raise InvalidArgumentError(f"what is gathered has a first dimension: {operation}")
+    check_pieces(operation, call.member.group_size)
     return call
 
 

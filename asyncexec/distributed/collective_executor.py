@@ -23,7 +23,7 @@ from asyncexec.framework.rendezvous import RendezvousInterface
 from asyncexec.framework.types import DType
 from asyncexec.framework.under_way import tells
 from asyncexec.rendezvous.collective_executor import OFFLOADED_SIZE, Offload
-from asyncexec.rendezvous.collective_instances import Operation, gathered
+from asyncexec.rendezvous.collective_instances import Operation, exchanged, gathered, reduce_scattered
 
 
 class ClusterCollectiveExecutor:
@@ -67,6 +67,14 @@ class ClusterCollectiveExecutor:
     async def gather(self, member: CollectiveMember, value: Any) -> Any:
         """The values of all members along the first dimension."""
         return await self._take_part(member, gathered(member, value), value)
+
+    async def reduce_scatter(self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> Any:
+        """The piece of this member's rank of the merged values."""
+        return await self._take_part(member, reduce_scattered(member, value, merge_op, final_op), value)
+
+    async def all_to_all(self, member: CollectiveMember, value: Any) -> Any:
+        """The rows of this member's rank of the values of all."""
+        return await self._take_part(member, exchanged(member, value), value)
 
     async def broadcast_send(self, member: CollectiveMember, value: Any) -> Any:
         """*value*, once every member has come."""
@@ -146,6 +154,10 @@ class ClusterCollectiveExecutor:
                 return await ring.all_reduce(value)
             case "reduce":
                 return await ring.reduce(value)
+            case "reduce-scatter":
+                return await ring.reduce_scatter(value)
+            case "all-to-all":
+                return await ring.all_to_all(value)
             case "gather":
                 return await ring.gather(value)
             case "broadcast":

@@ -55,13 +55,13 @@ class Ring:
     async def all_reduce(self, value: Any) -> Any:
         """The values of all members merged."""
         chunks = self._chunks(value)
-        chunk = await self._reduce_scatter(chunks)
+        chunk = await self._reduce_scatter(chunks, self._rank)
         return await self._joined(await self._all_gather(self._last_chunk, chunk, [each.shape for each in chunks]))
 
     async def reduce(self, value: Any) -> Any:
         """The same for the root; None for the others."""
         chunks = self._chunks(value)
-        chunk = await self._reduce_scatter(chunks)
+        chunk = await self._reduce_scatter(chunks, self._rank)
         if self._rank != self._plan.source:
             self._send(self._plan.source, "root", chunk)
             return None
@@ -71,6 +71,22 @@ class Ring:
                 index = (rank + 1) % self._size
                 chunks[index] = await self._recv(rank, "root", chunks[index].shape)
         return await self._joined(chunks)
+
+    async def reduce_scatter(self, value: Any) -> Any:
+        """The piece of this member's rank of the merged values."""
+        chunk = await self._reduce_scatter(self._chunks(value), (self._rank - 1) % self._size)
+        rows = self._operation.shape[0] // self._size
+        return await self._compute(chunk.nbytes, np.array, chunk.reshape(rows, *self._operation.shape[1:]))
+
+    async def all_to_all(self, value: Any) -> Any:
+        """The rows of this member's rank of the values of all."""
+        rows: list[Any] = [value[self._rank]] * self._size
+        for distance in range(1, self._size):  # each sends to another one at a time
+            self._send(self._rank + distance, "row", value[(self._rank + distance) % self._size])
+        for distance in range(1, self._size):
+            source = (self._rank - distance) % self._size
+            rows[source] = await self._recv(source, "row", self._operation.shape[1:])
+        return await self._compute(self._operation.num_bytes, np.stack, rows)
 
     async def gather(self, value: Any) -> Any:
         """The values of all members, one after another along the first dimension."""
@@ -97,12 +113,12 @@ class Ring:
     def _chunks(self, value: Any) -> list[Any]:
         return np.array_split(np.reshape(value, -1), self._size)
 
-    async def _reduce_scatter(self, chunks: list[Any]) -> Any:
-        """The last of *chunks*, complete."""
-        current = chunks[self._rank]
+    async def _reduce_scatter(self, chunks: list[Any], first: int) -> Any:
+        """The last of *chunks* that this member adds to, complete: the one after *first*, around the ring."""
+        current = chunks[first]
         for step in range(self._size - 1):
             self._send(self._rank + 1, f"reduce {step}", current)
-            own = chunks[(self._rank - step - 1) % self._size]
+            own = chunks[(first - step - 1) % self._size]
             came = await self._recv(self._rank - 1, f"reduce {step}", own.shape)
             current = await self._compute(2 * own.nbytes, merged, self._operation, came, own)
         return await self._compute(current.nbytes, finished, self._operation, current, self._size)

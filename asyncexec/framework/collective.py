@@ -60,6 +60,14 @@ class CollectiveExecutor(Protocol):
         """The same for the one member that is the root; None for the others."""
         ...
 
+    async def reduce_scatter(self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> Any:
+        """The values of all members merged: of as many pieces as there are members, the one of this member's rank."""
+        ...
+
+    async def all_to_all(self, member: CollectiveMember, value: Any) -> Any:
+        """Of the value of each member, the row of this member's rank, in the order of the ranks."""
+        ...
+
     async def gather(self, member: CollectiveMember, value: Any) -> Any:
         """The values of all members one after another along the first dimension, in the order of the ranks."""
         ...

@@ -24,7 +24,9 @@ from asyncexec.rendezvous.collective_instances import (
     Instance,
     Operation,
     Part,
+    exchanged,
     gathered,
+    reduce_scattered,
     results,
 )
 
@@ -60,14 +62,16 @@ class LocalCollectiveExecutor:
 
     async def gather(self, member: CollectiveMember, value: Any) -> Any:
         """The values of all members along the first dimension."""
-        try:
-            operation = gathered(member, value)
-        except OpError as error:
-            if self._error is not None:
-                raise make_derived(self._error) from None
-            self.start_abort(error)
-            raise
+        return await self._take_part(member, self._checked(gathered, member, value), value)
+
+    async def reduce_scatter(self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> Any:
+        """The piece of this member's rank of the merged values."""
+        operation = self._checked(reduce_scattered, member, value, merge_op, final_op)
         return await self._take_part(member, operation, value)
+
+    async def all_to_all(self, member: CollectiveMember, value: Any) -> Any:
+        """The rows of this member's rank of the values of all."""
+        return await self._take_part(member, self._checked(exchanged, member, value), value)
 
     async def broadcast_send(self, member: CollectiveMember, value: Any) -> Any:
         """*value*, once every member has come."""
@@ -101,6 +105,16 @@ class LocalCollectiveExecutor:
     def statistics(self) -> CollectiveStatistics:
         """How many groups there are, and how many members wait in how many instances."""
         return self._instances.statistics()
+
+    def _checked(self, make: Callable[..., Operation], *args: Any) -> Operation:
+        """The operation that *make* gives; where it fails, so do the collectives of the step."""
+        try:
+            return make(*args)
+        except OpError as error:
+            if self._error is not None:
+                raise make_derived(self._error) from None
+            self.start_abort(error)
+            raise
 
     @tells(lambda _: "waited for the other members of its group")
     async def _take_part(

@@ -33,7 +33,7 @@ class Operation:
     """What the members of an instance do together: all must have named the same.
 
     Attributes:
-        kind: "all-reduce", "reduce", "gather" or "broadcast".
+        kind: "all-reduce", "reduce", "reduce-scatter", "all-to-all", "gather" or "broadcast".
         shape: of the value; that of the result for "gather".
     """
 
@@ -182,6 +182,41 @@ def gathered(member: CollectiveMember, value: Any) -> Operation:
     return Operation("gather", value.dtype, (first * member.group_size, *others))
 
 
+def reduce_scattered(member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> Operation:
+    """The merging of values like *value*, of which each member gets a piece; InvalidArgumentError when it has none."""
+    operation = Operation("reduce-scatter", value.dtype, np.shape(value), merge_op, final_op)
+    check_pieces(operation, member.group_size)
+    return operation
+
+
+def exchanged(member: CollectiveMember, value: Any) -> Operation:
+    """The exchange of the rows of values like *value*; InvalidArgumentError unless there is one for each member."""
+    operation = Operation("all-to-all", value.dtype, np.shape(value))
+    check_pieces(operation, member.group_size)
+    return operation
+
+
+def check_pieces(operation: Operation, group_size: int) -> None:
+    """InvalidArgumentError where *operation* gives each member a piece of a value that has not so many.
+
+    Where the size of a group is no size, it is refused when the member joins.
+    """
+    if operation.kind not in ("reduce-scatter", "all-to-all") or group_size <= 0:
+        return
+    if not operation.shape:
+        raise InvalidArgumentError("input should have rank > 0, received 0")
+    first = operation.shape[0]
+    if operation.kind == "all-to-all" and first != group_size:
+        raise InvalidArgumentError(
+            f"input to all-to-all first dimension size ({first}) must be the same as the group size ({group_size})"
+        )
+    if first % group_size:
+        raise InvalidArgumentError(
+            f"input to reduce-scatter first dimension size ({first}) must be a multiple of the group size "
+            f"({group_size})"
+        )
+
+
 def results(operation: Operation, parts: Sequence[Part]) -> list[Any]:
     """What each part gets, in the same order; no two share memory, and none shares another part's value."""
     values = [part.value for part in parts]
@@ -190,6 +225,10 @@ def results(operation: Operation, parts: Sequence[Part]) -> list[Any]:
         if operation.kind == "broadcast":
             return [part.value if part is source else _copy(source.value) for part in parts]
         return [_reduced(operation, values) if part is source else None for part in parts]
+    if operation.kind == "all-to-all":
+        return [np.stack([value[rank] for value in values]) for rank in range(len(parts))]
+    if operation.kind == "reduce-scatter":
+        return [piece.copy() for piece in np.split(_reduced(operation, values), len(parts))]
     result = np.concatenate(values) if operation.kind == "gather" else _reduced(operation, values)
     return [result, *(_copy(result) for _ in parts[1:])]
 

@@ -247,6 +247,8 @@ GOOD: Final = Call(1, member(DEVICES[2], 2), Operation("all-reduce", np.dtype("f
         (GOOD.pack().replace(b"float32", b"float99"), "float99"),
         (GOOD.pack().replace(b"[2]", b"[[]]"), "malformed"),
         (GOOD.pack().replace(b"[2]", b"[]").replace(b"all-reduce", b"gather"), "first dimension"),
+        (GOOD.pack().replace(b"[2]", b"[3]").replace(b"all-reduce", b"all-to-all"), "first dimension size (3)"),
+        (GOOD.pack().replace(b"[2]", b"[3]").replace(b"all-reduce", b"reduce-scatter"), "first dimension size (3)"),
     ],
 )
 async def test_a_worker_that_says_what_is_no_call(body: Any, text: str) -> None:

@@ -139,6 +139,46 @@ async def test_gather_and_broadcast(graph: ax.Graph, devices: list[str], shape: 
         np.testing.assert_array_equal(broadcasted, values[-1])
 
 
+@pytest.mark.one_of("loop")
+@pytest.mark.parametrize("devices", PLACES.values(), ids=PLACES.keys())
+@pytest.mark.parametrize("num_columns", [3, 60_001], ids=["small", "large"])
+async def test_reduce_scatter_and_all_to_all(graph: ax.Graph, devices: list[str], num_columns: int) -> None:
+    size = len(devices)
+    xs = [ax.placeholder(ax.int64, [2 * size, num_columns]) for _ in devices]
+    attrs = {"merge_op": "Add", "final_op": "Id"}
+
+    def make(rank: int) -> Any:
+        piece = ax.create_op("CollectiveReduceScatterV2", [xs[rank], size, 1, 1, []], attrs)
+        rows = ax.create_op("CollectiveAllToAllV2", [ax.reshape(xs[rank], [size, 2, -1]), size, 1, 2, []])
+        return piece, rows
+
+    values = draw(3, size, [2 * size, num_columns], "int64")
+    found = await run(graph, on_each(devices, make), dict(zip(xs, values, strict=True)))
+    for rank, (piece, rows) in enumerate(found):
+        own = slice(2 * rank, 2 * rank + 2)
+        np.testing.assert_array_equal(piece, sum(values)[own])
+        np.testing.assert_array_equal(rows, np.stack([value[own] for value in values]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [([], "rank > 0"), ([3], r"first dimension size \(3\) must be .* group size \(2\)")],
+    ids=["scalar", "three rows"],
+)
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [("CollectiveReduceScatterV2", {"merge_op": "Add", "final_op": "Id"}), ("CollectiveAllToAllV2", {})],
+)
+@pytest.mark.one_of("loop")
+async def test_a_value_without_a_piece_for_each(
+    graph: ax.Graph, op: str, attrs: dict[str, str], shape: list[int], text: str
+) -> None:
+    x = ax.placeholder(ax.float32, None)
+    nodes = on_each(WORKERS[:2], lambda rank: ax.create_op(op, [x, 2, 1, 1, []], attrs))
+    with pytest.raises(ax.errors.InvalidArgumentError, match=text):
+        await run(graph, nodes, {x: np.ones(shape, np.float32)})
+
+
 async def test_keys_that_are_attrs(graph: ax.Graph) -> None:
     keys = {"group_size": 2, "group_key": 1}
     ops = {"merge_op": "Add", "final_op": "Id", "subdiv_offsets": [0]}

@@ -371,6 +371,30 @@ async def test_reduce_nodes(nodes: Collectives, op: str, attrs: dict[str, Any]) 
     assert [result.tolist() for result in found] == [[2, 3]] * 2
 
 
+async def test_all_to_all_nodes(nodes: Collectives) -> None:
+    values = floats(1, 2), floats(10, 20)
+    found = await asyncio.gather(*(nodes.node("CollectiveAllToAllV2", i, value) for i, value in enumerate(values)))
+    assert [result.tolist() for result in found] == [[1, 10], [2, 20]]  # as TensorFlow's
+
+
+async def test_reduce_scatter_nodes(nodes: Collectives) -> None:
+    values = floats(1, 2, 3, 4), floats(10, 20, 30, 40)
+    attrs = {"merge_op": "Add", "final_op": "Div"}
+    found = await asyncio.gather(
+        *(nodes.node("CollectiveReduceScatterV2", i, value, **attrs) for i, value in enumerate(values))
+    )
+    assert [result.tolist() for result in found] == [[5.5, 11], [16.5, 22]]
+
+
+async def test_values_without_a_piece_for_each(executor: LocalCollectiveExecutor) -> None:
+    waiting = await started(executor.all_to_all(member(0), floats(1, 2, 3)))
+    found = await outcomes(executor.all_to_all(member(1), floats(1, 2)))
+    found += await asyncio.gather(waiting, return_exceptions=True)
+    assert_failed(found, InvalidArgumentError, "first dimension size (2)")
+    with pytest.raises(InvalidArgumentError):
+        await executor.reduce_scatter(member(2), floats(1, 2, 3, 4), "Add", "Id")
+
+
 @pytest.mark.parametrize(("op", "attrs"), [("CollectiveGather", {"shape": [2]}), ("CollectiveGatherV2", {})])
 async def test_gather_nodes(nodes: Collectives, op: str, attrs: dict[str, Any]) -> None:
     found = await asyncio.gather(nodes.node(op, 1, floats(1), **attrs), nodes.node(op, 0, floats(2), **attrs))
@@ -418,6 +442,8 @@ def test_shapes_of_outputs() -> None:
     assert infer("CollectiveBcastRecvV2", [], [], [], [2], T="float32") == [[None, None]]
     values = (None, None, None, np.array([3, 4], np.int32))
     assert infer("CollectiveBcastRecvV2", [], [], [], [2], T="float32", values=values) == [[3, 4]]
+    assert infer("CollectiveReduceScatterV2", [4, 3], [], [], [], **REDUCE, T="float32") == [[None, 3]]
+    assert infer("CollectiveAllToAllV2", [4, 3], [], [], [], T="float32") == [[4, 3]]
     keys = {"group_size": 3, "group_key": 1, "instance_key": 1, "T": "float32"}
     assert infer("CollectiveBcastSend", [3], shape=[4], **keys) == [[4]]
     assert infer("CollectiveGather", [1], shape=[3], **keys) == [[3]]

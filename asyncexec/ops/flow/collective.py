@@ -76,6 +76,20 @@ register_op(
     is_stateful=True,
 )
 register_op(
+    "CollectiveReduceScatterV2",
+    f"input: T, {_KEY_INPUTS}, {_ORDERED_AFTER} -> data: T",
+    f"{_REDUCED}; {_MERGE}; {_OPTIONS}; {_TOKENS}; max_subdivs_per_device: int = -1",
+    shape=_gather_v2_shape,
+    is_stateful=True,
+)
+register_op(
+    "CollectiveAllToAllV2",
+    f"input: T, {_KEY_INPUTS}, {_ORDERED_AFTER} -> data: T",
+    f"{_REDUCED}; {_OPTIONS}; {_TOKENS}",
+    shape=unchanged,
+    is_stateful=True,
+)
+register_op(
     "CollectiveGather",
     "input: T -> data: T",
     f"{_NUMBERS}; {_KEYS}; shape: shape; {_OPTIONS}",
@@ -175,6 +189,28 @@ def _reduce_v2(construction: OpKernelConstruction) -> Kernel:
         return await executor.all_reduce(member, value, merge_op, final_op)
 
     return reduce
+
+
+@register_kernel("CollectiveReduceScatterV2", kind=KernelKind.ASYNC)
+def _reduce_scatter_v2(construction: OpKernelConstruction) -> Kernel:
+    participant, (merge_op, final_op) = _participant(construction), _ops(construction)
+
+    async def reduce_scatter(value: Any, size: Any, group: Any, instance: Any, *tokens: Any) -> Any:
+        executor, member = participant.join(size, group, instance)
+        return await executor.reduce_scatter(member, value, merge_op, final_op)
+
+    return reduce_scatter
+
+
+@register_kernel("CollectiveAllToAllV2", kind=KernelKind.ASYNC)
+def _all_to_all_v2(construction: OpKernelConstruction) -> Kernel:
+    participant = _participant(construction)
+
+    async def all_to_all(value: Any, size: Any, group: Any, instance: Any, *tokens: Any) -> Any:
+        executor, member = participant.join(size, group, instance)
+        return await executor.all_to_all(member, value)
+
+    return all_to_all
 
 
 @register_kernel("CollectiveGather", kind=KernelKind.ASYNC)
