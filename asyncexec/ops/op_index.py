@@ -38,8 +38,8 @@ OPS: Final = {
     "flow.batching": "BatchFunction",
     "flow.catching": "AsObject Catch",
     "flow.collective": (
-        "CollectiveBcastRecv CollectiveBcastRecvV2 CollectiveBcastSend CollectiveBcastSendV2 CollectiveGather "
-        "CollectiveGatherV2 CollectiveReduce CollectiveReduceV2"
+        "CollectiveAllToAllV2 CollectiveBcastRecv CollectiveBcastRecvV2 CollectiveBcastSend CollectiveBcastSendV2 "
+        "CollectiveGather CollectiveGatherV2 CollectiveReduce CollectiveReduceScatterV2 CollectiveReduceV2"
     ),
     "flow.control_flow": (
         "ControlTrigger Enter Exit LoopCond Merge NextIteration RefEnter RefExit RefMerge RefNextIteration RefSelect "
