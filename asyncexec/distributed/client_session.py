@@ -11,7 +11,6 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, Protocol
 
 from asyncexec.distributed.cluster_spec import CLIENT_JOB, worker_name
@@ -30,6 +29,7 @@ from asyncexec.distributed.messages import (
     pack_forget,
     pack_halt,
     pack_json,
+    step_in_session,
 )
 from asyncexec.distributed.peer_link import Action, PeerLink
 from asyncexec.distributed.remote_runner import RemotePart, RemoteRunner
@@ -41,11 +41,18 @@ from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.derived import copy_of
 from asyncexec.framework.device import Device
-from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, OpError, ResourceExhaustedError
+from asyncexec.framework.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    OpError,
+    ResourceExhaustedError,
+)
 from asyncexec.framework.executor import ExecutorArgs
 from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.session.worker_statistics import WorkerStatistics
 
+_MAX_NUMBERS: Final = 5  # that a session tries
 _CLOSE_S: Final = 5.0  # how long workers may take to end a session
 
 
@@ -73,6 +80,10 @@ class RemoteWorkers(Protocol):
 
     def statistics_with(self, running: Mapping[str, int]) -> Sequence[WorkerStatistics]:
         """How each worker is doing; *running* has the number of its steps, by its name."""
+        ...
+
+    def renumber(self, session: ClientSession, before: int) -> None:
+        """Tell the workers that *session*, whose number was *before*, has another one."""
         ...
 
     def end_session(self, number: int) -> None:
@@ -103,11 +114,13 @@ class ClientSession:
     number: int
 
     def __init__(self, cluster: RemoteWorkers) -> None:
-        self.number = secrets.randbits(SESSION_BITS - 1)  # numbers of steps are signed
+        self.number = _draw_number()
+        self._num_numbers = 1  # that it has had
+        self._has_begun = False  # whether any worker has been told of a step
         self.is_closing: bool = False
         self._cluster = cluster
         self._steps: dict[int, _Step] = {}  # in the order of their numbers
-        self._last_step = (self.number << SESSION_BITS) + CONSTANTS_STEP
+        self._last_step = _first_step(self.number) + CONSTANTS_STEP
         self._last_graph = 0
         self._routes: dict[str, Channel | None] = {}
         self._closed_by: dict[str, asyncio.Future[None]] = {}
@@ -157,7 +170,7 @@ class ClientSession:
             rendezvous.hold()
         collectives = None
         if calls is not None:
-            leader = CollectiveLeader(rendezvous, partial(self.refuse, step_id))
+            leader = CollectiveLeader(rendezvous, lambda error: self.refuse(rendezvous.step_id, error))
             leader.listen(LEADER)
             collectives = ClusterCollectiveExecutor(rendezvous, LEADER, calls.call, leader)
         return ExecutorArgs(rendezvous, step_id, collector, CancellationManager(), collective_executor=collectives)
@@ -241,7 +254,7 @@ class ClientSession:
             self._check_open()
             if part.worker in self._refused_by:
                 raise copy_of(self._refused_by[part.worker])
-            part.has_begun = True
+            part.has_begun = self._has_begun = True
             self.link(part.worker).do(action, part.step_id)
         except OpError as error:
             asyncio.get_running_loop().call_soon(part.end, error)
@@ -294,9 +307,27 @@ class ClientSession:
 
     def refused(self, worker: str, error: OpError) -> None:
         """A worker does not take this session."""
+        if isinstance(error, AlreadyExistsError) and not self._has_begun and self._num_numbers < _MAX_NUMBERS:
+            self._renumber()
+            return
         self.lose(worker, error)
         self._refused_by[worker] = copy_of(error)
         self._release_all()
+
+    def _renumber(self) -> None:
+        """Take another number, and let the steps that are held have it: another client has a session of this one."""
+        before, self.number = self.number, _draw_number()
+        self._num_numbers += 1
+        self._last_step = _first_step(self.number) + step_in_session(self._last_step)
+        self._steps = {_first_step(self.number) + step_in_session(number): step for number, step in self._steps.items()}
+        for step_id, step in self._steps.items():
+            step.rendezvous.step_id = step_id
+            for part in step.parts.values():
+                part.step_id = step_id
+        self._held = {step_id: step for step_id, step in self._steps.items() if step.held}
+        self._ready.clear()
+        self._is_ready = False
+        self._cluster.renumber(self, before)
 
     def lose(self, worker: str, error: OpError) -> None:
         """Expect nothing from *worker* any more, for the steps under way."""
@@ -372,3 +403,13 @@ class ClientSession:
             space = device.split("/device:", 1)[0]
             self._routes[device] = None if space == worker_name(CLIENT_JOB, 0) else self.link(space)
         return self._routes[device]
+
+
+def _draw_number() -> int:
+    """The number of a session, which others are unlikely to have; numbers of steps are signed."""
+    return secrets.randbits(SESSION_BITS - 1)
+
+
+def _first_step(session: int) -> int:
+    """What the numbers of a session's steps begin at."""
+    return session << SESSION_BITS

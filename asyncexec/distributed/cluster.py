@@ -175,12 +175,25 @@ class Cluster:
         if asyncio.get_running_loop() is not self._loop:
             raise FailedPreconditionError("this cluster was opened in another event loop")
         session = ClientSession(self)
+        while session.number in self._sessions:
+            session = ClientSession(self)
+        self._begin(session)
+        return session
+
+    def _begin(self, session: ClientSession) -> None:
         self._sessions[session.number] = session
         told = self._open_message(session, self._workers.values())
         for worker in self._workers.values():
             if worker.link.connection is not None:
                 worker.link.connection.send(Kind.OPEN, told)
-        return session
+
+    def renumber(self, session: ClientSession, before: int) -> None:
+        """Tell the workers that *session*, whose number was *before*, has another one."""
+        del self._sessions[before]
+        for worker in self._workers.values():
+            if worker.link.connection is not None:
+                worker.link.connection.send(Kind.CLOSE, pack_json({"session": before}))
+        self._begin(session)
 
     def end_session(self, number: int) -> None:
         """Forget a session."""

@@ -51,18 +51,17 @@ class RemoteRunner:
         """Begin the worker's part of a step."""
         part = RemotePart(self._session, self.worker, args, on_end, self._wire.nodes.get)
         flags = RunFlags.NONE if args.stats_collector is None else RunFlags.TRACE
-        run = pack_run(Run(args.step_id, self._graph_id, flags))
         leader = _leader_of(args)
         if leader is not None:
             leader.listen(self.worker)
         assert isinstance(args.rendezvous, StepRendezvous)  # as the session has made it
-        self._session.begin(part, args.rendezvous, partial(self._begin, run))
+        self._session.begin(part, args.rendezvous, partial(self._begin, part, flags))
         return part
 
-    def _begin(self, run: bytes, connection: Connection) -> None:
+    def _begin(self, part: RemotePart, flags: RunFlags, connection: Connection) -> None:
         if self._registered_by is not connection:
             self._register(connection)
-        connection.send(Kind.RUN, run)
+        connection.send(Kind.RUN, pack_run(Run(part.step_id, self._graph_id, flags)))
 
     def _register(self, connection: Connection) -> None:
         session, wire = self._session.number, self._wire

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import weakref
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.distributed import client_session
 from tests.distributed.clusters import SmallCluster, small_cluster, until
 
 FIRST, SECOND = "/job:worker/task:0", "/job:worker/task:1"
@@ -301,3 +305,46 @@ async def test_a_cluster_is_to_be_open() -> None:
         ax.Session(graph, cluster=small.cluster)
     with pytest.raises(ax.errors.FailedPreconditionError, match="opened already"):
         await small.cluster.__aenter__()
+
+
+class TestNumbersOfSessions:
+    """Sessions draw their numbers; two clients may have drawn the same."""
+
+    @staticmethod
+    def draw(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> list[int]:
+        left = list(numbers)
+        monkeypatch.setattr(client_session, "secrets", SimpleNamespace(randbits=lambda _: left.pop(0)))
+        return left
+
+    async def test_another_number_is_drawn(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        left = self.draw(monkeypatch, 5, 5, 5, 6)
+        graph, x, z, _ = relay()
+        async with small_cluster() as small, other_client(small) as other:
+            async with ax.Session(graph, cluster=small.cluster) as first, ax.Session(graph, cluster=other) as second:
+                value = np.ones(3, np.float32)
+                found = await asyncio.gather(*(session.run(z, {x: value}) for session in (first, second, second)))
+                np.testing.assert_array_equal(found[1:], [found[0]] * 2)
+                assert left == []
+                assert {number for worker in small.workers for number in worker._sessions} == {5, 6}
+            await until(lambda: not any(worker.num_sessions for worker in small.workers))
+
+    async def test_after_some_numbers_the_error_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.draw(monkeypatch, *[5] * 6)
+        graph, x, z, _ = relay()
+        async with (
+            small_cluster() as small,
+            other_client(small) as other,
+            ax.Session(graph, cluster=small.cluster) as first,
+            ax.Session(graph, cluster=other) as second,
+        ):
+            await first.run(z, {x: np.ones(3, np.float32)})
+            with pytest.raises(ax.errors.AlreadyExistsError, match="session 5"):
+                await second.run(z, {x: np.ones(3, np.float32)})
+
+
+@contextlib.asynccontextmanager
+async def other_client(small: SmallCluster) -> AsyncIterator[ax.Cluster]:
+    """Another client of the same workers."""
+    addresses = [worker.address for worker in small.cluster._workers.values()]
+    async with ax.cluster.connect({"worker": addresses}) as cluster:
+        yield cluster
