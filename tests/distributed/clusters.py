@@ -38,7 +38,7 @@ class SmallCluster:
         """End a worker as a signal does: all its connections are gone at once."""
         worker = self.workers[task]
         for listener in worker._listeners:
-            listener._server.close()
+            listener._links.refuse()
             for connection in listener.connections:
                 connection.abort()
         await worker.close()

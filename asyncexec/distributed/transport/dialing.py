@@ -202,13 +202,26 @@ class Listener:
 
     async def close(self) -> None:
         """Take no more connections, and close those that there are, as ``Connection.close`` does."""
-        self._server.close()
         self._links.refuse()
+        try:
+            await self._take_what_has_come()
+        finally:
+            self._server.close()
         if self._unix_file is not None:
             unix_file, self._unix_file = self._unix_file, None
             await asyncio.to_thread(unix_file.remove)
         await asyncio.gather(*(connection.close() for connection in self._links.connections()))
         await self._server.wait_closed()
+
+    async def _take_what_has_come(self) -> None:
+        """Let sockets that the event loop has taken come to the links.
+
+        asyncio drops those that it has taken and not given to a server that is closed; nobody closes them then.
+        """
+        with contextlib.suppress(NotImplementedError):  # loops that wait for no files
+            for sock in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(sock.fileno())
+        await asyncio.sleep(0)
 
 
 async def listen(

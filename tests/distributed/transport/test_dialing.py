@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import pickle
 import socket
@@ -369,3 +370,17 @@ def test_files_that_are_none_are_told(authority: Any, tmp_path: Path) -> None:
     (tmp_path / "garbage").write_text("garbage")
     with pytest.raises(InvalidArgumentError, match="garbage"):
         Tls.from_files(tmp_path / "garbage", good["key"])
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="unix sockets")
+@pytest.mark.allow_blocking
+async def test_a_socket_that_has_just_come_is_closed_with_the_listener(tmp_path: Path) -> None:
+    """The event loop has taken it, and has not given it to the listener."""
+    listener = await listen(f"unix:{tmp_path / 'at'}", WORKER, OPEN, Recorder)
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(tmp_path / "at"))
+        for _ in range(2):
+            await asyncio.sleep(0)
+        await listener.close()
+        gc.collect()  # what is not closed warns
+        assert caller.recv(1) == b""
