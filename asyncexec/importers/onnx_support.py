@@ -30,8 +30,9 @@ def _is_expanded(node: Any) -> bool:
 
 
 def _has_kernel(node: Any, opsets: dict[str, int]) -> bool:
-    domain = plain_domain(node.domain)
-    return find_onnx_kernel(node.op_type, opsets.get(domain, 0), domain) is not None
+    domain, schema = plain_domain(node.domain), find_schema(node, opsets)
+    is_gone = schema is not None and schema.deprecated
+    return not is_gone and find_onnx_kernel(node.op_type, opsets.get(domain, 0), domain) is not None
 
 
 def _has_body(node: Any, opsets: dict[str, int]) -> bool:
