@@ -35,7 +35,7 @@ _EMPTY: Final = contextvars.Context()
 
 
 class Outcome(NamedTuple):
-    """What became of a call on a worker thread; times by the clock of its pool."""
+    """What became of a call on a worker thread; times by the clock of its pool, *cpu_ns* of the processor."""
 
     result: Any
     error: BaseException | None
@@ -43,6 +43,7 @@ class Outcome(NamedTuple):
     end_ns: int
     thread_id: int
     finding: Finding | None = None
+    cpu_ns: int = 0
 
 
 Done: TypeAlias = Callable[[list[Outcome]], None]

@@ -237,19 +237,20 @@ class WorkerPool:
         result: Any = None
         error: BaseException | None = None
         finding: Finding | None = None
-        now_ns = self._clock.now_ns
-        start = now_ns()
+        now_ns, cpu_ns = self._clock.now_ns, self._clock.cpu_ns
+        start, begun = now_ns(), cpu_ns()
         end = None
+        used = 0
         try:
             result, finding = self._gil_watch.call(call.name, partial(context.run, function, *args))
-            end = now_ns()
+            end, used = now_ns(), cpu_ns() - begun
             if following is not None and following.receive(result):
                 result = HANDED_ON
         except BaseException as raised:  # handed to the step, whatever it is
             result, error = None, raised
         try:
             end = now_ns() if end is None else end
-            return Outcome(result, error, start, end, threading.get_native_id(), finding)
+            return Outcome(result, error, start, end, threading.get_native_id(), finding, used)
         finally:
             del call, following, context, function, args, result, error  # the error's traceback holds this frame
 
