@@ -288,7 +288,7 @@ async def timeout_of_an_op() -> None:
 
 @mistake
 async def unknown_executor() -> None:
-    """NotFoundError: no executor factory is registered for the executor type 'FAST'; those that are registered: COMPILED, DEFAULT, TAGGED_TOKEN"""
+    """NotFoundError: no executor factory is registered for the executor type 'FAST'; those that are registered: BREADTH_FIRST, COMPILED, DEFAULT, TAGGED_TOKEN"""
     await run(lambda: ax.constant(1.0), config=ax.SessionConfig(executor_type="FAST"))
 
 

@@ -194,7 +194,7 @@ async def test_full_queues_and_late_calls_are_rejected_and_those_that_leave_are_
     model = model_of(waiting(begun, released), instance_group=[{"count": 1}], dynamic_batching=policy)
     running = asyncio.create_task(model.infer(InferRequest("m", scalar())))
     await begun.wait()
-    queued = asyncio.create_task(model.infer(InferRequest("m", scalar(), parameters={"timeout": 1000})))
+    queued = asyncio.create_task(model.infer(InferRequest("m", scalar(), parameters={"timeout": 500_000})))
     await until(lambda: model.num_waiting == 1)
     with pytest.raises(ax.errors.UnavailableError):
         await model.infer(InferRequest("m", scalar()))
