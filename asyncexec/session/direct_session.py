@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from asyncexec.executor.diagnostics.cost_model import CostModel
@@ -44,6 +45,7 @@ from asyncexec.session.function_runtime import SessionFunctionRuntime
 from asyncexec.session.graph_execution_state import GraphExecutionState
 from asyncexec.session.held_state import StateFinder
 from asyncexec.session.large_feeds import LargeFeedError
+from asyncexec.session.remote_variables import RemoteVariables
 from asyncexec.session.saver import SessionSaver
 from asyncexec.session.session_config import RunOptions, SessionConfig
 from asyncexec.session.session_loop import SessionLoop
@@ -78,8 +80,8 @@ class Session(SessionStreams, SessionSaver, ShownSession):
         resources: has the variables, and the named queues and tables, that sessions of one event loop share by name.
             They outlive the session; whoever made it closes it.
         cluster: the workers that nodes may be placed on (``ax.cluster``); it outlives the session, too.
-        restore: an async function that brings the session's variables back, from a checkpoint, say.  It is called with
-            the session when a worker was lost and is back, before the next step that the worker takes part in.
+        restore: what brings the session's variables back when a worker was lost and is back, before the next step that
+            the worker takes part in: the path of a checkpoint (see ``restore``), or an async function of the session.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class Session(SessionStreams, SessionSaver, ShownSession):
         hooks: Sequence[Hook] = (),
         resources: ResourceMgr | None = None,
         cluster: Cluster | None = None,
-        restore: Callable[[Session], Awaitable[object]] | None = None,
+        restore: str | PathLike[str] | Callable[[Session], Awaitable[object]] | None = None,
     ) -> None:
         if not isinstance(graph, Graph):
             raise InvalidTypeError(f"a session runs an ax.Graph, not {type(graph).__name__}")
@@ -111,6 +113,7 @@ class Session(SessionStreams, SessionSaver, ShownSession):
         self._state = GraphExecutionState(
             graph, self.config, self._resource_mgr, clock, cost_model, self._spans, workers
         )
+        self._remote = RemoteVariables()
         self._steps, self._counts = StepsUnderWay(), StepCounts()
         self._admission = AdmissionControl(self.config.max_concurrent_steps, self.config.max_queued_steps)
         self._loop = SessionLoop([self._steps, self._admission, self._state, self._resource_mgr])
@@ -205,10 +208,13 @@ class Session(SessionStreams, SessionSaver, ShownSession):
                 pass
         return await self._runner.run(prepared, values, options, metadata)
 
-    async def _restore_by(self, restore: Callable[[Session], Awaitable[object]]) -> None:
+    async def _restore_by(self, restore: str | PathLike[str] | Callable[[Session], Awaitable[object]]) -> None:
         admission = self._admission.enter_at_once()
         try:
-            await restore(self)
+            if isinstance(restore, (str, PathLike)):
+                await self.restore(restore)
+            else:
+                await restore(self)
         finally:
             self._admission.leave(admission)
 

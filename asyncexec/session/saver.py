@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from asyncexec.checkpoints.bundle_writer import SavedTensor
 from asyncexec.checkpoints.variables_file import VariablesFile, open_variables, write_variables
@@ -15,22 +15,22 @@ from asyncexec.framework.errors import (
     InvalidArgumentError,
     NotFoundError,
     OpError,
-    UnimplementedError,
 )
 from asyncexec.framework.kernel import OpKernelConstruction
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node
 from asyncexec.ops.state.variable_state import ANONYMOUS, DEFAULT_CONTAINER, Variable, locked, variable_of
+from asyncexec.session.remote_variables import RemoteVariable, RemoteVariables, assign_remote, read_remote
 
 if TYPE_CHECKING:
+    from asyncexec.session.direct_session import Session
     from asyncexec.session.graph_execution_state import GraphExecutionState
     from asyncexec.session.session_loop import SessionLoop
 
 _VARIABLE_OPS: Final = frozenset({"VarHandleOp", "Variable", "VariableV2"})
 _SHOWN: Final = 50
-# What is done with the variables of a session, a path, and the names that the caller chose.
-Saving: TypeAlias = Callable[[Mapping[str, Variable], Path, frozenset[str] | None], None]
+V = TypeVar("V")
 
 
 class SessionSaver:
@@ -41,14 +41,16 @@ class SessionSaver:
         _state: GraphExecutionState
         _loop: SessionLoop
         _resource_mgr: ResourceMgr
+        _remote: RemoteVariables
 
         def _check_open(self) -> None: ...
 
     async def save(self, path: str | PathLike[str], *, variables: Iterable[str] | None = None) -> None:
         """Write the variables to a file, on a thread.
 
-        What is written are the values of one moment; a step under way may have made a part of its assignments.  What
-        was at *path* is replaced when all has been written, so that a crash leaves one or the other.
+        What is written are the values of one moment; a step under way may have made a part of its assignments.
+        Variables on workers are read by a step of their own, just before.  What was at *path* is replaced when all has
+        been written, so that a crash leaves one or the other.
 
         Args:
             path: ``NAME.safetensors``, or any other name for a checkpoint of TensorFlow's format, which is
@@ -61,10 +63,14 @@ class SessionSaver:
             InvalidArgumentError: the format has no form for the dtype of a variable.
             ResourceExhaustedError: the disk is full.
         """
-        await self._on_thread(_save, Path(path), variables)
+        here, remote = self._variables(variables)
+        values = await read_remote(self._as_session(), remote)
+        saved = [SavedTensor(name, value, remote[name].dtype) for name, value in values.items()]
+        await asyncio.to_thread(_save, here, Path(path), saved)
+        self._check_open()
 
     async def restore(self, path: str | PathLike[str], *, variables: Iterable[str] | None = None) -> None:
-        """Assign the variables in a file, which are read on a thread, all at once.
+        """Assign the variables in a file, which are read on a thread, all at once; those on workers after the others.
 
         Args:
             path: as of ``save``; also a SavedModel, for its variables.  Checkpoints of ``tf.train.Saver`` and
@@ -77,40 +83,54 @@ class SessionSaver:
                 that the graph does not have, and those of another dtype or shape.  No variable is changed.
             DataLossError: the file is cut short, or damaged.
         """
-        await self._on_thread(_restore, Path(path), variables)
+        here, remote = self._variables(variables)
+        values = await asyncio.to_thread(_restore, here, remote, Path(path), ignores_others=variables is not None)
+        self._check_open()
+        await assign_remote(self._as_session(), remote, values)
 
     async def restore_unset(self, path: Path) -> None:
         """Assign those variables in a file that have no value yet; others are left alone."""
-        await self._on_thread(_restore_unset, path, None)
-
-    async def _on_thread(self, function: Saving, path: Path, names: Iterable[str] | None) -> None:
         self._check_open()
         self._loop.enter()
-        chosen = None if names is None else frozenset(names)
-        has_workers = self._state.workers is not None
-        await asyncio.to_thread(
-            lambda: function(variables_of(self.graph, self._resource_mgr, has_workers=has_workers), path, chosen)
-        )
+        here = variables_of(self.graph, self._resource_mgr, self._nodes_on_workers())
+        await asyncio.to_thread(_restore_unset, here, path)
         self._check_open()
 
+    def _variables(self, names: Iterable[str] | None) -> tuple[dict[str, Variable], dict[str, RemoteVariable]]:
+        """The variables called *names*, or all: those of this process, and those on workers.
 
-def variables_of(graph: Graph, resource_mgr: ResourceMgr, *, has_workers: bool = False) -> dict[str, Variable]:
-    """The variables of a session by name, also those that have no value yet.
+        Raises:
+            NotFoundError: there is no variable of such a name.
+        """
+        self._check_open()
+        self._loop.enter()
+        elsewhere = self._nodes_on_workers()
+        here, remote = variables_of(self.graph, self._resource_mgr, elsewhere), self._remote.of(self.graph, elsewhere)
+        if names is None:
+            return here, remote
+        chosen = frozenset(names)
+        unknown = sorted(chosen - here.keys() - remote.keys())
+        if unknown:
+            raise NotFoundError(f"the graph has no variables {_listed(unknown)}")
+        return _among(here, chosen), _among(remote, chosen)
 
-    Raises:
-        UnimplementedError: some live on workers; all of these are named.
-    """
+    def _nodes_on_workers(self) -> list[Node]:
+        if self._state.workers is None:
+            return []
+        return [node for node in self.graph.operations if node.op in _VARIABLE_OPS and "/job:" in node.device]
+
+    def _as_session(self) -> Session:
+        return cast("Session", self)
+
+
+def variables_of(graph: Graph, resource_mgr: ResourceMgr, elsewhere: Collection[Node] = ()) -> dict[str, Variable]:
+    """The variables of this process by name, also those that have no value yet, but for those *elsewhere*."""
     found: dict[str, Variable] = {}
-    elsewhere = []
+    left_out = frozenset(elsewhere)
     for node in graph.operations:
-        if node.op in _VARIABLE_OPS and node.attrs["shared_name"] != ANONYMOUS:
-            if has_workers and "/job:" in node.device:
-                elsewhere.append(node.name)
-            else:
-                variable = _variable(node, resource_mgr)
-                found[_name_of(variable)] = variable
-    if elsewhere:
-        raise UnimplementedError(f"variables on workers are not saved: {', '.join(elsewhere[:_SHOWN])}")
+        if node.op in _VARIABLE_OPS and node.attrs["shared_name"] != ANONYMOUS and node not in left_out:
+            variable = _variable(node, resource_mgr)
+            found[_name_of(variable)] = variable
     for resource in resource_mgr.resources():
         if isinstance(resource, Variable) and resource.container == DEFAULT_CONTAINER:
             found.setdefault(resource.name, resource)
@@ -130,35 +150,35 @@ def _name_of(variable: Variable) -> str:
     return f"{variable.container}/{variable.name}"
 
 
-def _chosen(variables: Mapping[str, Variable], names: frozenset[str] | None) -> Mapping[str, Variable]:
-    if names is None:
-        return variables
-    unknown = sorted(names - variables.keys())
-    if unknown:
-        raise NotFoundError(f"the graph has no variables {_listed(unknown)}")
-    return {name: variables[name] for name in names}
+def _among(variables: Mapping[str, V], names: Collection[str]) -> dict[str, V]:
+    return {name: variable for name, variable in variables.items() if name in names}
 
 
-def _save(variables: Mapping[str, Variable], path: Path, names: frozenset[str] | None) -> None:
-    chosen = _chosen(variables, names)
-    with locked(chosen.values()):
-        values = {name: each.value for name, each in sorted(chosen.items())}
+def _save(variables: Mapping[str, Variable], path: Path, others: Sequence[SavedTensor]) -> None:
+    with locked(variables.values()):
+        values = {name: each.value for name, each in sorted(variables.items())}
     unset = [name for name, value in values.items() if value is None]
     if unset:
         raise FailedPreconditionError(
             f"variables have no value: {_listed(unset)}", hint="initialize them, or save(..., variables=[...])"
         )
-    write_variables(path, [SavedTensor(name, value, chosen[name].dtype) for name, value in values.items()])
+    write_variables(
+        path, [*others, *(SavedTensor(name, value, variables[name].dtype) for name, value in values.items())]
+    )
 
 
-def _restore(variables: Mapping[str, Variable], path: Path, names: frozenset[str] | None) -> None:
-    chosen = _chosen(variables, names)
+def _restore(
+    variables: Mapping[str, Variable], remote: Mapping[str, RemoteVariable], path: Path, *, ignores_others: bool
+) -> dict[str, Any]:
+    """Assign *variables*; the values of those on workers."""
     file = open_variables(path)
-    _check_fit(chosen, file, path, ignores_others=names is not None)
-    _assign(chosen, file)
+    _check_fit({**variables, **remote}, file, path, ignores_others=ignores_others)
+    values = {name: file.read(name) for name in remote}
+    _assign(variables, file)
+    return values
 
 
-def _restore_unset(variables: Mapping[str, Variable], path: Path, names: frozenset[str] | None) -> None:
+def _restore_unset(variables: Mapping[str, Variable], path: Path) -> None:
     file = open_variables(path)
     chosen = {name: each for name, each in variables.items() if not each.is_initialized and name in file.specs}
     _check_fit(chosen, file, path, ignores_others=True)
@@ -172,7 +192,9 @@ def _assign(variables: Mapping[str, Variable], file: VariablesFile) -> None:
             variable.assign(values[name])
 
 
-def _check_fit(variables: Mapping[str, Variable], file: VariablesFile, path: Path, *, ignores_others: bool) -> None:
+def _check_fit(
+    variables: Mapping[str, Variable | RemoteVariable], file: VariablesFile, path: Path, *, ignores_others: bool
+) -> None:
     specs = file.specs
     missing = sorted(variables.keys() - specs.keys())
     told = [f"missing there: {_listed(missing)}"] if missing else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -202,3 +203,41 @@ async def test_a_session_that_is_closed_meanwhile(counters: Counters) -> None:
         assert isinstance(ended[0], asyncio.CancelledError)
         with pytest.raises(ax.errors.CancelledError):
             await step
+
+
+async def test_variables_are_saved_and_restored_wherever_they_are(counters: Counters, tmp_path: Path) -> None:
+    with counters.graph:
+        here = ax.Variable(ax.constant(7, ax.int64), name="here")
+        reference = ax.raw_ops.VariableV2(shape=[2], dtype=ax.float32, name="reference")
+        with ax.device("/job:worker/task:1"):
+            far = ax.raw_ops.VariableV2(shape=[2], dtype=ax.float32, name="far")
+            set_far = ax.raw_ops.Assign(ref=far, value=[1.0, 2.0])
+        set_reference = ax.raw_ops.Assign(ref=reference, value=[3.0, 4.0])
+    path = tmp_path / "variables"
+    read = {"here": here.read_value(), "v": counters.read, "far": far, "reference": reference}
+    async with small_cluster() as small:
+        async with ax.Session(counters.graph, cluster=small.cluster) as session:
+            await session.run([], targets=[counters.init, here.initializer, set_far.op, set_reference.op])
+            await session.run(counters.add)
+            await session.save(path)
+            saved = await session.run(read)
+        async with ax.Session(counters.graph, cluster=small.cluster) as session:
+            await session.restore(path)
+            restored = await session.run(read)
+            await session.restore(path, variables=["v0", "here"])
+            with pytest.raises(ax.errors.NotFoundError, match="no variables 'v9'"):
+                await session.save(path, variables=["v0", "v9"])
+    assert saved["v"] == restored["v"] == [1, 1]
+    assert (saved["here"], restored["here"]) == (7, 7)
+    assert (restored["far"].tolist(), restored["reference"].tolist()) == ([1.0, 2.0], [3.0, 4.0])
+
+
+async def test_a_checkpoint_may_be_named(counters: Counters, tmp_path: Path) -> None:
+    path = tmp_path / "variables"
+    async with small_cluster() as small, ax.Session(counters.graph, cluster=small.cluster, restore=path) as session:
+        await session.run(counters.init)
+        await session.run(counters.add)
+        await session.save(path)
+        await session.run(counters.add)
+        await lose(small, 0)
+        assert await session.run(counters.add) == [2, 2]  # both are as they were when they were saved

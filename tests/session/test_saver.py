@@ -17,10 +17,7 @@ from asyncexec.framework.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
-    UnimplementedError,
 )
-from asyncexec.framework.resource_mgr import ResourceMgr
-from asyncexec.session.saver import variables_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "saved_models"
 NAMES = ("c", "c.safetensors")
@@ -179,13 +176,3 @@ async def test_a_closed_session_saves_nothing(tmp_path: Path) -> None:
     await session.close()
     with pytest.raises(Exception, match="closed"):
         await session.save(tmp_path / "c")
-
-
-def test_variables_on_workers_are_refused() -> None:
-    with ax.Graph() as graph:
-        ax.Variable(1, name="near")
-        with ax.device("/job:worker/task:0"):
-            ax.Variable(1, name="far")
-    assert set(variables_of(graph, ResourceMgr())) == {"near", "far"}
-    with pytest.raises(UnimplementedError, match=r"on workers are not saved: far$"):
-        variables_of(graph, ResourceMgr(), has_workers=True)
