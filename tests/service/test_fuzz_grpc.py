@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.usefixtures("grpc_library"),
 ]
 
-MOST_GROWTH_MB = 100
+MOST_GROWTH_MB = 150
 TIMEOUT_S = 60
 ALLOWED = {
     grpc.StatusCode.OK,

@@ -20,7 +20,7 @@ from tests.service.fuzz_service import ANSWERS, Running, running
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.allow_blocking, pytest.mark.timeout(900)]
 
-MOST_GROWTH_MB = 100
+MOST_GROWTH_MB = 150
 IDLE_S = 0.05  # after this long without an answer, what has been sent is no complete request
 ALLOWED = {100, 200, 400, 404, 405, 408, 413, 415, 501, 503, 504}
 MODELS = [*ANSWERS, "sums", "halves", "none"]
