@@ -17,6 +17,7 @@ import asyncexec as ax
 from asyncexec.cli.daemon import LogFormat, LogLevel, allow_many_connections, check_pairs, log_as, read_tokens
 from asyncexec.cli.reporting import DebugOption, failures_reported
 from asyncexec.framework.lazy_module import LazyModule
+from asyncexec.framework.memory_budget import MemoryBudget
 from asyncexec.process.blas_threads import limit_blas_threads
 from asyncexec.process.gc_pause import freeze_what_is_loaded
 from asyncexec.service.observing.log_lines import ACCESS
@@ -67,6 +68,9 @@ def serve(
     cache_mb: Annotated[
         int, typer.Option(min=0, help="MB of answers to keep, of models with response_cache in their config.")
     ] = 64,
+    memory_limit_mb: Annotated[
+        int | None, typer.Option(min=1, help="The most MB that the arrays of one run of a model may take.")
+    ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -193,6 +197,7 @@ def serve(
                 tensorflow_master=tensorflow_master,
                 tensorflow_master_files=tensorflow_master_files,
                 shared_memory=shared_memory,
+                hooks=() if memory_limit_mb is None else (MemoryBudget(memory_limit_mb * 2**20),),
                 trace_file=trace_file,
                 allowed_hosts=allowed_host or (),
             )
