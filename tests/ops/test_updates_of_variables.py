@@ -17,7 +17,7 @@ from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import as_dtype
 from asyncexec.ops.state.variable_state import Variable
 
-UPDATES = re.compile(r"(Resource)?(Scatter(Nd)?(Update|Add|Sub|Mul|Div|Min|Max)|Apply\w+)|Assign\w*")
+UPDATES = re.compile(r"(Resource)?(Scatter(Nd)?(Update|Add|Sub|Mul|Div|Min|Max)|(Sparse)?Apply\w+)|Assign\w*")
 OPS = sorted(op for op in op_registry.implemented() if UPDATES.fullmatch(op))
 
 
@@ -27,6 +27,10 @@ def operand(op: str, name: str) -> Any:
         return np.array([[0], [2]]) if "Nd" in op else np.array([0, 2])
     if name == "updates":
         return np.full((2, 2), 9 if op.endswith("Max") else 2, np.float32)
+    if name == "grad" and "Sparse" in op:
+        return np.full((2, 2), 2, np.float32)
+    if name == "lr_power":
+        return np.float32(-0.5)
     return np.full((3, 2), 2, np.float32) if name in ("value", "delta", "grad") else np.float32(0.5)
 
 
@@ -48,7 +52,8 @@ def test_update_replaces_the_value(op: str) -> None:
     for arg, dtype in zip(op_def.inputs, dtypes[0], strict=True):
         if arg.is_ref or dtype.is_opaque:
             variable = Variable(arg.name, as_dtype("float32"), TensorShape([3, 2]))
-            variable.assign(np.full((3, 2), 4 + len(variables), np.float32))
+            first = 1 if arg.name == "mg" else 4 + len(variables)  # a mean, whose square is below that of squares
+            variable.assign(np.full((3, 2), first, np.float32))
             variables.append(variable)
             inputs.append(variable)
         else:
