@@ -36,6 +36,8 @@ def encode(value: Any) -> dict[str, Any]:
     if array.dtype.kind in "OS":
         data: Any = [base64.b64encode(item).decode() for item in array.astype(object).flat]
         return {"dtype": "string", "shape": list(array.shape), "data": data}
+    if array.dtype.names:  # a quantized integer is a record of one
+        array = array.view(array.dtype[0])
     raw = np.ascontiguousarray(array).tobytes()
     return {"dtype": array.dtype.name, "shape": list(array.shape), "data": base64.b64encode(raw).decode()}
 
