@@ -1,4 +1,5 @@
-"""What the golden answers do not cover: QuantizedReluX, for which TensorFlow 2.21 has no kernel, and bfloat16."""
+"""What the golden answers do not cover: QuantizedReluX, for which TensorFlow 2.21 has no kernel, bfloat16,
+and QuantizeAndDequantize, which TensorFlow runs in old graphs only."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import pytest
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.types import as_dtype
-from tests.ops.kernel_bench import KernelBench
+from tests.ops.kernel_bench import KernelBench, infer
 
 F = np.float32
 
@@ -30,3 +31,14 @@ def test_dequantize_to_bfloat16() -> None:
     np.testing.assert_array_equal(y.astype(F), [-1, 0, 4])
     with pytest.raises(InvalidArgumentError, match="must be 'MIN_COMBINED'"):
         bench.kernel("Dequantize", T="quint8", dtype="bfloat16", mode="SCALED")
+
+
+@pytest.mark.parametrize("flags", [{}, {"range_given": True}, {"num_bits": 4}, {"signed_input": False}])
+def test_the_first_version_rounds_as_the_fourth(flags: dict[str, bool]) -> None:
+    bench, x = KernelBench(), np.float32([-7.5, -1.2, 0, 0.4, 2.5, 6.02])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = bench.run("QuantizeAndDequantize", x, T="float32", input_min=-2.0, input_max=3.0, **flags)
+        fourth = bench.run("QuantizeAndDequantizeV4", x, F(-2), F(3), T="float32", **flags)
+    np.testing.assert_array_equal(first, fourth)
+    with pytest.raises(InvalidArgumentError, match="Invalid range"):
+        infer("QuantizeAndDequantize", [2], T="float32", input_min=2.0, input_max=1.0, range_given=True)

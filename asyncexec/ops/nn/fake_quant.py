@@ -22,7 +22,7 @@ from asyncexec.ops.math.elementwise import shape_text
 _RANGE_ATTRS: Final = "num_bits: int = 8; narrow_range: bool = False"
 
 
-def _steps(c: OpKernelConstruction) -> tuple[np.float32, np.float32]:
+def integer_steps(c: OpKernelConstruction) -> tuple[np.float32, np.float32]:
     """The least and the greatest integer to tell apart."""
     num_bits = c.attr("num_bits")
     if not 2 <= num_bits <= 16:
@@ -30,7 +30,7 @@ def _steps(c: OpKernelConstruction) -> tuple[np.float32, np.float32]:
     return np.float32(1 if c.attr("narrow_range") else 0), np.float32(2**num_bits - 1)
 
 
-def _nudged(low: Any, high: Any, least: np.float32, greatest: np.float32) -> tuple[Any, Any, Any]:
+def nudged(low: Any, high: Any, least: np.float32, greatest: np.float32) -> tuple[Any, Any, Any]:
     """The range moved so that 0 is a value, and the distance of two values."""
     scale = (high - low) / (greatest - least)
     zero = least - low / scale
@@ -42,7 +42,7 @@ def _nudged(low: Any, high: Any, least: np.float32, greatest: np.float32) -> tup
 
 def fake_quant(inputs: Any, low: Any, high: Any, least: np.float32, greatest: np.float32) -> Any:
     """*inputs* rounded to one of the values between *low* and *high*; zeros where both are 0."""
-    start, stop, scale = _nudged(low, high, least, greatest)
+    start, stop, scale = nudged(low, high, least, greatest)
     clamped = np.maximum(np.minimum(inputs, stop), start)
     inverse, half = 1 / scale, np.float32(0.5)
     zero = np.floor(-start * inverse + half)
@@ -54,7 +54,7 @@ def fake_quant(inputs: Any, low: Any, high: Any, least: np.float32, greatest: np
 @register_kernel("FakeQuantWithMinMaxArgs")
 def _fake_quant_args(c: OpKernelConstruction) -> Kernel:
     low, high = np.float32(c.attr("min")), np.float32(c.attr("max"))
-    least, greatest = _steps(c)
+    least, greatest = integer_steps(c)
     if not low < high:
         raise InvalidArgumentError(f"min has to be smaller than max, was: {low} >= {high}")
     return lambda inputs: fake_quant(inputs, low, high, least, greatest)
@@ -62,7 +62,7 @@ def _fake_quant_args(c: OpKernelConstruction) -> Kernel:
 
 @register_kernel("FakeQuantWithMinMaxVars")
 def _fake_quant_vars(c: OpKernelConstruction) -> Kernel:
-    least, greatest = _steps(c)
+    least, greatest = integer_steps(c)
 
     def kernel(inputs: Any, low: Any, high: Any) -> Any:
         for name, value in (("min", low), ("max", high)):
@@ -75,7 +75,7 @@ def _fake_quant_vars(c: OpKernelConstruction) -> Kernel:
 
 @register_kernel("FakeQuantWithMinMaxVarsPerChannel")
 def _fake_quant_channels(c: OpKernelConstruction) -> Kernel:
-    least, greatest = _steps(c)
+    least, greatest = integer_steps(c)
 
     def kernel(inputs: Any, low: Any, high: Any) -> Any:
         if np.ndim(inputs) < 1:

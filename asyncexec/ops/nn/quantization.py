@@ -175,9 +175,7 @@ def _quantize(c: OpKernelConstruction) -> Kernel:
     by_mode: dict[bytes, Callable[..., tuple[Any, Any, Any]]] = {
         b"MIN_COMBINED": lambda x, low, high: (_combined(x, dtype, low, high), low, high),
         b"MIN_FIRST": lambda x, low, high: (to_integers(x, dtype, low, high), low, high),
-        b"SCALED": lambda x, low, high: _scaled(
-            x, dtype, low, high, is_narrow, np.rint if is_even else round_half_away
-        ),
+        b"SCALED": lambda x, low, high: _scaled(x, dtype, low, high, is_narrow, rounded),
     }
     if mode == b"MIN_FIRST" and axis >= 0:
         raise UnimplementedError("MIN_FIRST mode is not implemented for QuantizeV2 with axis != -1.")
