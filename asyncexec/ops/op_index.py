@@ -117,11 +117,20 @@ OPS: Final = {
         "SoftplusGrad Softsign SoftsignGrad"
     ),
     "nn.bias": "BiasAdd BiasAddGrad BiasAddV1",
+    "nn.block_cells": (
+        "BlockLSTM BlockLSTMGrad BlockLSTMGradV2 BlockLSTMV2 GRUBlockCell GRUBlockCellGrad LSTMBlockCell "
+        "LSTMBlockCellGrad"
+    ),
     "nn.convolution": "Conv2D Conv3D",
     "nn.convolution_gradients": "Conv2DBackpropFilter Conv2DBackpropInput Conv3DBackpropFilterV2 Conv3DBackpropInputV2",
+    "nn.ctc": "CTCLoss CTCLossV2",
+    "nn.ctc_decoding": "CTCBeamSearchDecoder CTCGreedyDecoder",
     "nn.depthwise": "DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput",
     "nn.dilation2d": "Dilation2D Dilation2DBackpropFilter Dilation2DBackpropInput",
     "nn.fake_quant": "FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel",
+    "nn.fake_quant_gradients": (
+        "FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannelGradient"
+    ),
     "nn.fused": "_FusedBatchNormEx _FusedConv2D _FusedDepthwiseConv2dNative _FusedMatMul",
     "nn.layout": "ConjugateTranspose Reverse ReverseSequence ReverseV2 Roll Transpose",
     "nn.losses": "InTopK InTopKV2 L2Loss SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits",
@@ -137,7 +146,19 @@ OPS: Final = {
         "AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad MaxPool MaxPool3D MaxPool3DGrad MaxPoolGrad MaxPoolGradV2 "
         "MaxPoolV2 MaxPoolWithArgmax"
     ),
-    "nn.quantize_and_dequantize": "QuantizeAndDequantizeV2",
+    "nn.quantization": "Dequantize QuantizeV2",
+    "nn.quantize_and_dequantize": (
+        "QuantizeAndDequantize QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 "
+        "QuantizeAndDequantizeV4Grad"
+    ),
+    "nn.quantized_layers": (
+        "QuantizedAvgPool QuantizedConcat QuantizedConv2D QuantizedInstanceNorm QuantizedMaxPool QuantizedRelu "
+        "QuantizedRelu6 QuantizedReluX QuantizedReshape"
+    ),
+    "nn.quantized_math": (
+        "QuantizeDownAndShrinkRange QuantizedAdd QuantizedBiasAdd QuantizedMatMul QuantizedMul RequantizationRange "
+        "Requantize"
+    ),
     "nn.training": (
         "ApplyAdaMax ApplyAdadelta ApplyAdagrad ApplyAdagradDA ApplyAdagradV2 ApplyAdam ApplyAddSign "
         "ApplyCenteredRMSProp ApplyFtrl ApplyFtrlV2 ApplyGradientDescent ApplyMomentum ApplyPowerSign "
@@ -291,6 +312,12 @@ OPS: Final = {
         "StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformFullInt "
         "StatelessRandomUniformFullIntV2 StatelessRandomUniformInt StatelessRandomUniformIntV2 "
         "StatelessRandomUniformV2 StatelessTruncatedNormal StatelessTruncatedNormalV2"
+    ),
+    "state.accumulators": (
+        "AccumulatorApplyGradient AccumulatorNumAccumulated AccumulatorSetGlobalStep AccumulatorTakeGradient "
+        "ConditionalAccumulator ResourceAccumulatorApplyGradient ResourceAccumulatorNumAccumulated "
+        "ResourceAccumulatorSetGlobalStep ResourceAccumulatorTakeGradient ResourceConditionalAccumulator "
+        "SparseAccumulatorApplyGradient SparseAccumulatorTakeGradient SparseConditionalAccumulator"
     ),
     "state.lookup": (
         "HashTable HashTableV2 InitializeTable InitializeTableV2 LookupTableExport LookupTableExportV2 LookupTableFind "
