@@ -93,7 +93,44 @@ def test_pieces_are_put_where_they_belong(layer: OpCase, chunk_bytes: int, monke
     np.testing.assert_array_equal(result, expected)
 
 
-def test_the_other_way_is_taken() -> None:
-    axes = (windows.Axis(8, 3, 1, 1, 8, 1, 1),) * 2
-    found = [convolution_matmul._is_better_by_columns(data(n, 8, 8, depth), axes) for n in (1, 40) for depth in (1, 8)]
-    assert found == [False, False, True, False]
+SHIFTED = [
+    conv(data(3, 9, 26, 8), data(3, 3, 8, 5), "same"),
+    conv(data(2, 9, 28, 9), data(2, 4, 9, 3), "valid", padding=b"VALID"),
+    conv(data(2, 12, 25, 8), data(3, 1, 8, 2), "dilated", dilations=[1, 3, 1, 1]),
+    conv(data(2, 1, 40, 16), data(1, 7, 16, 16), "one_row"),
+    conv(data(2, 4, 30, 8), data(9, 40, 8, 2), "windows_larger_than_the_input"),
+    conv(data(2, 8, 26, 16), data(3, 3, 8, 4), "groups"),
+    conv(data(2, 7, 26, 8, dtype=np.int32), data(3, 3, 8, 4, dtype=np.int32), "i32"),
+    conv(
+        data(2, 5, 24, 8),
+        data(3, 2, 8, 3),
+        "explicit",
+        padding=b"EXPLICIT",
+        explicit_paddings=[0, 0, 3, 1, 0, 4, 0, 0],
+    ),
+]
+
+
+@pytest.mark.parametrize("layer", SHIFTED, ids=lambda layer: layer.id)
+@pytest.mark.parametrize("shifted_bytes", [2**8, 2**17])
+def test_shifted_products_sum_to_what_patches_give(
+    layer: OpCase, shifted_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers have so few bits that all sums are exact."""
+    monkeypatch.setattr(convolution_matmul, "_is_better_by_shifts", lambda *_: False)
+    (expected,) = run_case(layer)
+    monkeypatch.setattr(convolution_matmul, "_is_better_by_shifts", lambda *_: True)
+    monkeypatch.setattr(convolution_matmul, "_SHIFTED_BYTES", shifted_bytes)
+    (result,) = run_case(layer)
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_shifts_are_for_wide_images_and_few_filters() -> None:
+    axes = (windows.Axis(30, 3, 1, 1, 30, 1, 1),) * 2
+    strided = (windows.Axis(30, 3, 2, 1, 15, 1, 1),) * 2
+    ways = [(axes, 8, 8), (axes, 3, 8), (axes, 64, 64), (strided, 8, 8)]
+    found = [
+        convolution_matmul._is_better_by_shifts(data(1, 30, 30, depth), data(3, 3, depth, out), where)
+        for where, depth, out in ways
+    ]
+    assert found == [True, False, False, False]

@@ -1,9 +1,10 @@
 """Convolution as matrix products, for any number of spatial axes; channels-last, in one dtype.
 
 The patches under the windows are laid out as rows (im2col), a bounded piece at a time, and multiplied with the filter
-by BLAS; the gradients are the two products that belong to it.  Where a window is narrow and has few channels, the
-patches are laid out as columns: what lies side by side in the input, and is copied in one go, is longer then.  With a
-filter for a part of the input channels only, the channels are in groups, each convolved by itself.
+by BLAS; the gradients are the two products that belong to it.  Where a window is narrow and has one channel or two, the
+patches are laid out as columns: what is copied in one go is longer then.  Where the output has few channels, a product
+is over sooner than its patches are copied: then there is one product for each row of the window, of the input as it
+lies.  With a filter for a part of the input channels only, the channels are in groups, each convolved by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from numpy.lib.stride_tricks import as_strided
 
 from asyncexec.ops.array.windows import Array, Axis, check_size, chunks, inner_slices, pad_spatial, padded_shape
 
-_MANY: Final = 2**14  # cells of patches: fewer are copied sooner than it takes to find out where they are
+_WIDE: Final = 24  # windows in a row: with fewer, too many run over its end
+_FEW: Final = 8  # channels of the input: rows of windows with fewer are too short for a product
+_MANY: Final = 48  # channels of the output: with more, sums take longer than copies
+_NARROW: Final = 8  # numbers in a row of a window: fewer are sooner copied as columns, each from all windows
+_MUCH: Final = 2**14  # cells of patches: fewer are copied sooner than it takes to find out where they are
+_SHORT: Final = 32  # of which it is worth while to make items
+_SHIFTED_BYTES: Final = 2**17  # of sums that stay in the cache
 
 
 def convolve(x: Array, filters: Array, axes: Sequence[Axis]) -> Array:
@@ -50,19 +57,56 @@ def _convolve_group(x: Array, filters: Array, axes: Sequence[Axis], out: Array) 
     if all(axis.is_plain for axis in axes) or all(axis.is_whole for axis in axes):
         np.matmul(x.reshape(-1, len(weights)), weights, out=out.reshape(-1, weights.shape[1]))
         return out
-    padded = pad_spatial(x, axes)
-    patches = _patch_columns if _is_better_by_columns(x, axes) else _patch_rows
-    for rows, where in patches(padded, axes):
+    if _is_better_by_shifts(x, filters, axes):
+        _convolve_by_shifts(x, filters, axes, out)
+        return out
+    is_narrow = axes[-1].kernel * x.shape[-1] < _NARROW and out.size // out.shape[-1] * len(weights) >= _MUCH
+    patches = _patch_columns if is_narrow else _patch_rows
+    for rows, where in patches(pad_spatial(x, axes), axes):
         np.matmul(rows, weights, out=out[where].reshape(len(rows), -1))
     return out
 
 
-def _is_better_by_columns(x: Array, axes: Sequence[Axis]) -> bool:
-    """Whether what is copied in one go is longer along the output than along the window, and there is much to copy."""
-    if axes[-1].kernel * x.shape[-1] >= axes[-1].out:
+def _is_better_by_shifts(x: Array, filters: Array, axes: Sequence[Axis]) -> bool:
+    """Whether to add a product for each row of the window costs less than to copy each cell into all its windows."""
+    if len(axes) != 2 or any(axis.stride > 1 for axis in axes) or axes[1].dilation > 1:
         return False
-    windows, cells = math.prod(axis.out for axis in axes), math.prod(axis.kernel for axis in axes)
-    return bool(x.shape[0] * windows * cells * x.shape[-1] >= _MANY)
+    return axes[1].out >= _WIDE and x.shape[-1] >= _FEW and filters.shape[-1] <= _MANY
+
+
+def _convolve_by_shifts(x: Array, filters: Array, axes: Sequence[Axis], out: Array) -> None:
+    """Sum the products of the rows of the window, image by image.
+
+    In a padded image whose rows follow each other, each window's row is as many numbers in succession, and the one of
+    the next window starts a cell later. Windows that do not overlap are a matrix, so there are as many matrices as a
+    row has cells. The pad behind a row is the one before the next; windows that run over the end of a row are nothing.
+    """
+    rows, columns = axes
+    depth, out_depth = filters.shape[-2:]
+    weights = filters.reshape(rows.kernel, columns.kernel * depth, out_depth)
+    line = max(columns.before + columns.size, columns.out + columns.kernel - 1 - columns.before)
+    height = rows.out + (rows.kernel - 1) * rows.dilation
+    check_size((height + 1, line + 2 * columns.kernel, depth), x.dtype)
+    flat = np.zeros((height * line + line + 2 * columns.kernel) * depth, x.dtype)
+    inside = flat[: height * line * depth].reshape(height, line, depth)[rows.before :, columns.before :]
+    inside = inside[: rows.size, : columns.size]
+    step = min(rows.out, max(1, _SHIFTED_BYTES // (line * out_depth * x.itemsize)))
+    buffers = np.empty((2, -(-step * line // columns.kernel), columns.kernel, out_depth), x.dtype)
+    strides = (depth * x.itemsize, columns.kernel * depth * x.itemsize, x.itemsize)
+    for image, result in zip(x, out, strict=True):
+        inside[...] = image[: inside.shape[0], : inside.shape[1]]
+        for first in range(0, rows.out, step):
+            count = min(step, rows.out - first)
+            total, term = buffers[:, : -(-count * line // columns.kernel)]
+            shape = (columns.kernel, len(total), columns.kernel * depth)
+            for row, matrix in enumerate(weights):
+                start = (first + row * rows.dilation) * line * depth
+                seen = as_strided(flat[start:], shape, strides, writeable=False)
+                np.matmul(seen, matrix, out=(term if row else total).swapaxes(0, 1))
+                if row:
+                    total += term
+            cells = total.reshape(-1, out_depth)[: count * line].reshape(count, line, out_depth)
+            result[first : first + count] = cells[:, : columns.out]
 
 
 def convolve_backprop_filter(x: Array, dy: Array, filter_shape: Sequence[int], axes: Sequence[Axis]) -> Array:
@@ -148,13 +192,18 @@ def _patch_rows(padded: Array, axes: Sequence[Axis]) -> Iterator[tuple[Array, tu
     """
     view = patch_view(padded, axes)
     columns = math.prod(view.shape[len(axes) + 1 :])
+    if padded.flags.c_contiguous and axes[-1].dilation == 1 and math.prod(view.shape[-2:]) <= _SHORT:
+        # The cells in a row of a window are side by side: as one item they are copied sooner than one by one.
+        item = np.dtype((np.void, math.prod(view.shape[-2:]) * view.itemsize))
+        view = np.ndarray(view.shape[:-2], item, padded, 0, view.strides[:-2])
     buffer: Array | None = None
     for where in _pieces(padded, axes, columns):
         piece = view[where]
+        size = math.prod(piece.shape[: len(axes) + 1]) * columns
         if buffer is None:
-            buffer = np.empty(piece.size, padded.dtype)
-        rows = buffer[: piece.size]
-        np.copyto(rows.reshape(piece.shape), piece)
+            buffer = np.empty(size, padded.dtype)
+        rows = buffer[:size]
+        np.copyto(rows.view(piece.dtype).reshape(piece.shape), piece)
         yield rows.reshape(-1, columns), where
 
 
