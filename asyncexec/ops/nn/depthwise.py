@@ -1,15 +1,18 @@
 """DepthwiseConv2dNative and its gradients (``tensorflow/core/ops/nn_ops.cc``): every channel has filters of its own.
 
-A sum over the window's cells of input times weight; the cells outside of the input are never touched, so nothing is
-padded.  Output channel ``c * multiplier + m`` belongs to input channel ``c``.
+A sum over the window's cells of input times weight.  Output channel ``c * multiplier + m`` belongs to input channel
+``c``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
@@ -40,6 +43,9 @@ from asyncexec.ops.nn.convolution_gradients import (
     sizes_vector,
 )
 
+_PIECE_BYTES: Final = 2**20  # of padded images at a time
+_ROW: Final = 512  # numbers that make a long inner loop
+
 
 def taps(axes: Sequence[Axis]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
     """For each cell of the window: its place, the outputs it counts for, and the inputs it sees there."""
@@ -51,20 +57,52 @@ def taps(axes: Sequence[Axis]) -> Iterator[tuple[tuple[int, ...], tuple[slice, .
 def depthwise(x: Array, filters: Array, axes: Sequence[Axis]) -> Array:
     """*x* [batch, height, width, in] with *filters* [height, width, in, multiplier]."""
     *_, depth, multiplier = filters.shape
-    shape = (x.shape[0], *(axis.out for axis in axes), depth * multiplier)
+    out_shape = (x.shape[0], *(axis.out for axis in axes), depth * multiplier)
+    check_size(out_shape, x.dtype)
+    out = np.empty(out_shape, x.dtype)
+    first, window = zip(*((axis.taps.start, len(axis.taps)) for axis in axes), strict=True)
+    if not out.size or not x.size or 0 in window:
+        out.fill(0)
+        return out
+    weights = filters[tuple(slice(axis.taps.start, axis.taps.stop) for axis in axes)].reshape(*window, -1)
+    starts = [k * axis.dilation - axis.before for k, axis in zip(first, axes, strict=True)]
+    sizes = [
+        (axis.out - 1) * axis.stride + (count - 1) * axis.dilation + 1 for count, axis in zip(window, axes, strict=True)
+    ]
+    shape = (*sizes, depth * multiplier)
     check_size(shape, x.dtype)
-    if multiplier > 1:
-        x = np.repeat(x, multiplier, axis=-1)
-    out = np.zeros(shape, x.dtype)
-    scratch = np.empty(shape[1:], x.dtype)
-    # Image by image, so that sum and scratch stay in the cache; weights over whole rows make long inner loops.
-    rows = [(np.tile(filters[place].reshape(-1), (axes[1].out, 1)), to, cells) for place, to, cells in taps(axes)]
-    for image, total in zip(x, out, strict=True):
-        for weights, to, cells in rows:
-            term = scratch[to]
-            np.multiply(image[cells], weights[to[1]], out=term)
-            np.add(total[to], term, out=total[to])
+    images = max(1, min(len(x), _PIECE_BYTES // (math.prod(shape) * x.itemsize)))
+    cells = np.zeros((images, *shape), x.dtype)
+    inner = tuple(slice(max(0, -start), axis.size - start) for start, axis in zip(starts, axes, strict=True))
+    seen = tuple(
+        slice(max(0, start), max(0, start + size)) for start, size, axis in zip(starts, sizes, axes, strict=True)
+    )
+    for start in range(0, len(x), images):
+        part = x[(slice(start, start + images), *seen)]
+        np.copyto(cells[(slice(len(part)), *inner)], part if multiplier == 1 else np.repeat(part, multiplier, axis=-1))
+        _sum_windows(cells[: len(part)], weights, axes, out[start : start + len(part)])
     return out
+
+
+def _sum_windows(cells: Array, weights: Array, axes: Sequence[Axis], out: Array) -> None:
+    """Write the sum over each window of its *cells* times *weights*.
+
+    Where windows are a cell apart, several pixels with their channels make a row, so that the inner loops are long.
+    """
+    rows, columns = axes
+    depth = weights.shape[-1]
+    pixels = max(1, min(columns.out, _ROW // depth)) if columns.stride == 1 else 1
+    image, line, pixel, item = cells.strides
+    for first, count in ((0, columns.out // pixels), (columns.out // pixels * pixels, 1)):
+        length = min(pixels, columns.out - first)
+        if not length:
+            continue
+        shape = (len(cells), rows.out, count, *weights.shape[:2], length * depth)
+        steps = (image, line * rows.stride, pixel * pixels * columns.stride)
+        strides = (*steps, line * rows.dilation, pixel * columns.dilation, item)
+        under = as_strided(cells[:, :, first * columns.stride :], shape, strides, writeable=False)
+        total = out[:, :, first : first + count * length].reshape(*shape[:3], -1, copy=False)
+        np.einsum("nrcijx,ijx->nrcx", under, np.tile(weights, length), out=total)
 
 
 def depthwise_backprop_input(dy: Array, filters: Array, depth: int, axes: Sequence[Axis]) -> Array:
