@@ -16,13 +16,12 @@ from asyncexec.framework.shape_inference import InferenceContext, broadcast, unc
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import bfloat16, float16, float32, float64
 from asyncexec.ops.math.elementwise import FLOAT_ATTR, FLOATS, WIDE_FLOATS, checked, shape_text
+from asyncexec.ops.math.error_function import erf_function, erfc_function
 
 _HALF_AND_WIDER: Final = frozenset({float16, float32, float64})
 
 # op -> (name in scipy.special, dtypes)
 _UNARY: Final = {
-    "Erf": ("erf", FLOATS),
-    "Erfc": ("erfc", FLOATS),
     "Erfinv": ("erfinv", WIDE_FLOATS),
     "Ndtri": ("ndtri", WIDE_FLOATS),
     "Lgamma": ("gammaln", _HALF_AND_WIDER),
@@ -66,6 +65,11 @@ def _scipy_function(name: str) -> Callable[[OpKernelConstruction], Kernel]:
 for _op, (_name, _dtypes) in _UNARY.items():
     register_op(_op, "x: T -> y: T", FLOAT_ATTR, shape=unchanged)
     register_kernel(_op, dtypes={"T": _dtypes})(_scipy_function(_name))
+
+
+@register_kernel("Erf", "Erfc", dtypes={"T": FLOATS})
+def _error_function(c: OpKernelConstruction) -> Kernel:
+    return _for_dtype(c, erf_function() if c.op == "Erf" else erfc_function())
 
 
 @register_kernel("Expint", dtypes={"T": WIDE_FLOATS})
@@ -117,7 +121,7 @@ def _fresnel_sin(c: OpKernelConstruction) -> Kernel:
     return lambda x: fresnel(x)[0]
 
 
-for _op in ("Digamma", "Expint", "FresnelCos", "FresnelSin"):
+for _op in ("Digamma", "Erf", "Erfc", "Expint", "FresnelCos", "FresnelSin"):
     register_op(_op, "x: T -> y: T", FLOAT_ATTR, shape=unchanged)
 
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
-from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.array.windows import Array, is_channels_first, widened
+from asyncexec.ops.math.error_function import erf_function
 from asyncexec.ops.nn.activation import leaky_relu
 from asyncexec.ops.nn.bias import checked_bias
 from asyncexec.ops.nn.convolution import conv_shape, convolution_kernel, rounded
@@ -56,11 +56,15 @@ def _gelu_approximate(x: Array) -> Array:
 
 
 def _gelu_exact() -> Step:
-    erf = require("scipy.special", extra="ops").erf
+    erf = erf_function()
 
     def gelu(x: Array) -> Array:
         kind = x.dtype.type
-        return np.asarray(kind(0.5) * x * (kind(1) + erf(x * kind(np.sqrt(0.5)))), x.dtype)
+        y = np.asarray(erf(x * kind(np.sqrt(0.5))), x.dtype)
+        y += kind(1)
+        y *= x
+        y *= kind(0.5)
+        return y
 
     return gelu
 

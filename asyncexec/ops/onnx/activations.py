@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel
+from asyncexec.ops.math.error_function import erf_function
 from asyncexec.ops.onnx.arrays import Array, axis_of, elementwise, need, wide
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
@@ -98,7 +98,7 @@ def make_gelu(node: OnnxNode) -> Kernel:
             return of(0.5) * x * (of(1) + np.tanh(of(factor) * (x + of(0.044715) * x * x * x)))
 
         return elementwise(by_tanh)
-    erf = require("scipy.special", extra="ops").erf
+    erf = erf_function()
     return elementwise(
         lambda x: x.dtype.type(0.5) * x * (x.dtype.type(1) + erf(x * x.dtype.type(math.sqrt(0.5)))),
     )

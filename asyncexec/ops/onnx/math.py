@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.math.binary_math import integer_power
 from asyncexec.ops.math.division import truncating_quotient
+from asyncexec.ops.math.error_function import erf_function
 from asyncexec.ops.onnx.common import axis_of, in_single, integer, of_one, of_two, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
@@ -50,7 +50,7 @@ for _op, _ufunc in {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}.items
 @onnx_kernel("Erf")
 def make_erf(node: OnnxNode) -> Kernel:
     """The kernel of Erf, which takes integers too."""
-    erf = in_single(require("scipy.special", extra="ops").erf)
+    erf = in_single(erf_function())
     return of_one(lambda x: erf(x).astype(x.dtype, copy=False))(node)
 
 
