@@ -16,7 +16,7 @@ import numpy.typing as npt
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel
 
-Array: TypeAlias = npt.NDArray[np.float32]
+Array: TypeAlias = npt.NDArray[Any]
 Polynomial: TypeAlias = Sequence[np.float32]
 
 _MANY: Final = 2**12
