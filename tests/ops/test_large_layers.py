@@ -134,3 +134,26 @@ def test_shifts_are_for_wide_images_and_few_filters() -> None:
         for where, depth, out in ways
     ]
     assert found == [True, False, False, False]
+
+
+@pytest.mark.parametrize("op", ["Elu", "Selu", "EluGrad", "SeluGrad", "LeakyReluGrad"])
+@np.errstate(all="ignore")
+def test_choices_among_many_numbers_are_those_among_few(op: str) -> None:
+    """Bit by bit: a zero keeps its sign."""
+    x, *others = [odd(40, 8, 8, 16)[i:] for i in range(1 + op.endswith("Grad"))]
+    inputs = (x[1:], *others) if others else (x,)
+    (result,) = run_case(OpCase(op, inputs, {}))
+    parts = [run_case(OpCase(op, tuple(value[i : i + 1] for value in inputs), {}))[0] for i in range(len(inputs[0]))]
+    np.testing.assert_array_equal(result.view(np.int32), np.concatenate(parts).view(np.int32))
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_rows_of_a_large_array_get_what_they_get_by_themselves(op: str) -> None:
+    x = data(3000, 37)
+    x[5] = NAN
+    (result,) = run_case(OpCase(op, (x,), {}))
+    (some,) = run_case(OpCase(op, (x[:9],), {}))
+    np.testing.assert_allclose(result[:9], some, rtol=1e-6, atol=1e-7)
+    exponentials = np.exp(x.astype(np.float64))
+    expected = exponentials / exponentials.sum(-1, keepdims=True)
+    np.testing.assert_allclose(result, expected if op == "Softmax" else np.log(expected), rtol=1e-5, atol=1e-6)
