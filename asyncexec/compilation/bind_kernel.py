@@ -12,6 +12,7 @@ import numpy as np
 from asyncexec.compilation.blas_kernels import calls_blas, with_blas_threads
 from asyncexec.compilation.guarded_kernels import guarded, guarded_async
 from asyncexec.compilation.observed_kernels import Observer, is_observed
+from asyncexec.compilation.onnx_kernel import OnnxKernel, OwnKernels
 from asyncexec.compilation.shared_inputs import is_user_function, makes_new, protected, watched
 from asyncexec.framework.cooperative import Stage, in_parts
 from asyncexec.framework.device import AllocatorAttributes, Device
@@ -36,6 +37,7 @@ from asyncexec.framework.spans import Spans
 from asyncexec.framework.types import DType
 from asyncexec.graph.node import Node, NodeProperties
 from asyncexec.partition.send_recv import RECVS, SENDS, rendezvous_key
+from asyncexec.passes.onnx_clusters import ClusterRegistration, OnnxCluster
 from asyncexec.process.blas_threads import blas_threads
 from asyncexec.pruning.feed_errors import fed_reference
 
@@ -111,6 +113,7 @@ class KernelBinder:
         spans: makes the spans of calls, where somebody wants to know of them.
         budget: the memory that kernels are to stay within.
         leaves_blas: whether BLAS takes as many threads as the host application says, whatever runs.
+        forces_onnx: whether clusters run by ONNX Runtime though they may not be quicker so.
     """
 
     protects_inputs = True
@@ -125,6 +128,7 @@ class KernelBinder:
         spans: Spans | None = None,
         budget: MemoryBudget | None = None,
         leaves_blas: bool = False,
+        forces_onnx: bool = False,
     ) -> None:
         self._resource_mgr = resource_mgr
         self._device = device
@@ -134,6 +138,7 @@ class KernelBinder:
         self._checks_received = self.debug or checks_received
         self._spans = spans
         self._leaves_blas = leaves_blas or not self._shares_host_memory
+        self._forces_onnx = forces_onnx
         self._budget = budget if self._shares_host_memory else None
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
@@ -195,8 +200,15 @@ class KernelBinder:
         transfer = Transfer(is_send, prefix, full_key(prefix, ROOT_FRAME), args, reads, is_fetch)
         return BoundKernel(_never_called, KernelKind.CHEAP, False, finish, transfer)
 
+    def _make_cluster(self, cluster: OnnxCluster) -> BoundKernel:
+        own = OwnKernels(cluster, lambda call: self._make(call.node).kernel)
+        kernel = OnnxKernel(cluster, own, is_forced=self._forces_onnx)
+        return BoundKernel(kernel, KernelKind.EXPENSIVE, is_expensive=True)
+
     def _make(self, node: Node) -> BoundKernel:
         properties = node.properties
+        if isinstance(properties.registration, ClusterRegistration) and properties.registration.cluster is not None:
+            return self._make_cluster(properties.registration.cluster)
         construction = OpKernelConstruction(
             node.name,
             properties.op_def,

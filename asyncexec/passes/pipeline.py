@@ -70,12 +70,14 @@ class PipelineOptions:
         place_pruned_graph: place what a signature needs, and nothing else.
         verifies_each: verify the graph after each step; else after users' passes, and at the end.
         partition_options: those of the partitioner.
+        session_passes: passes of this session alone, by grouping and phase among the registered ones.
         connect: gives feeds and fetches their medium; None, or the stage gives None, where a call frame carries them.
     """
 
     place_pruned_graph: bool
     verifies_each: bool
     partition_options: PartitionOptions
+    session_passes: Sequence[GraphPass] = ()
     connect: Callable[[ClientGraph, DeviceOf], Stage[Connected | None]] | None = None
 
 
@@ -221,11 +223,16 @@ class _Run:
         return self._placement.device_of(node).name
 
     def _named(self, grouping: PassGrouping) -> list[GraphPass]:
-        return self._pipeline.registry.passes(grouping, self._level)
+        pipeline = self._pipeline
+        found = pipeline.registry.passes(grouping, self._level)
+        own = [one for one in pipeline.options.session_passes if one.grouping is grouping]
+        return sorted([*found, *own], key=lambda one: one.phase) if own else found
 
     def _passes(self, grouping: PassGrouping, graph: ClientGraph) -> Stage[ClientGraph]:
         """*graph* after the passes of *grouping*."""
         for one in self._named(grouping):
+            if one.applies is not None and not (yield from one.applies(graph.nodes)):
+                continue
             before = len(graph.nodes)
             if one.rewrite is not None:
                 rewritten = yield from one.rewrite(self._pipeline.lowering, graph)

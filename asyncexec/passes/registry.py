@@ -10,7 +10,7 @@ get the event loop meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -19,6 +19,7 @@ from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
+    from asyncexec.graph.node import Node
     from asyncexec.optimization.lower_functional_ops import LowerFunctionalOps
     from asyncexec.passes.pass_graph import PassGraph
     from asyncexec.pruning.prune import ClientGraph
@@ -70,6 +71,7 @@ class GraphPass:
         function: changes the graph that it is given; or else *rewrite* makes another.
         level: when it runs at all.
         is_ours: it came with the package; else a user wrote it.
+        applies: tells by the nodes of a graph whether it may change that, as a stage; None where it always may.
     """
 
     name: str
@@ -79,6 +81,7 @@ class GraphPass:
     level: Level = Level.ALWAYS
     is_ours: bool = False
     rewrite: Rewrite | None = None
+    applies: Callable[[Sequence[Node]], Stage[bool]] | None = None
 
 
 class PassRegistry:

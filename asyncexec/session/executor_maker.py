@@ -101,6 +101,7 @@ class ExecutorMaker:
                 spans=observed,
                 budget=budget,
                 leaves_blas=config.blas_threads == "host",
+                forces_onnx=config.jit == "onnxruntime",
             )
             for device in devices
         }

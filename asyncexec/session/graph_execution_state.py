@@ -38,6 +38,7 @@ from asyncexec.placement.placer import Placer
 from asyncexec.pruning.prune import ClientGraph
 from asyncexec.regions.program import UnstructuredError
 from asyncexec.session.executor_maker import AnyExecutor, ExecutorMaker
+from asyncexec.session.library_passes import library_passes
 from asyncexec.session.session_config import SessionConfig
 from asyncexec.session.worker_statistics import WorkerStatistics
 from asyncexec.session.workers import Workers
@@ -143,6 +144,7 @@ class GraphExecutionState:
                 place_pruned_graph=config.place_pruned_graph,
                 verifies_each=config.debug,
                 partition_options=self._partition_options,
+                session_passes=library_passes(config),
                 connect=partial(self._connect_client, self.placer)
                 if self._uses_rendezvous or workers is not None
                 else None,

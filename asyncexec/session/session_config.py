@@ -37,6 +37,10 @@ class SessionConfig(BaseModel):
             side by side do not fight for the cores; several for a long one that runs alone on a worker thread, if
             cores are idle.  BLAS has one number for the whole process, so it is set while kernels run.  "host": as
             many as the application has set, whatever runs.
+        jit: what runs clusters of convolutions, products of matrices and the nodes around them.  "auto": ONNX Runtime,
+            where it is installed (extra ``ort``), there is much to multiply, and it is measured to be quicker than our
+            own kernels.  "onnxruntime": ONNX Runtime, from the first run on.  "off": our own kernels.  Results differ
+            in the last bits (docs/heavy_kernels.md).
         num_processes: the number of worker processes for ops with ``executor="process"``, by default one for each core.
         worker_grace_s: the grace period in seconds for calls on worker threads, after a failure of their step or when
             the session is closed.  After it the calls are left to their threads, with a warning, and calls in worker
@@ -80,6 +84,7 @@ class SessionConfig(BaseModel):
     retries: int = Field(default=0, ge=0)
     num_worker_threads: int | None = Field(default=None, ge=1)
     blas_threads: Literal["auto", "host"] = "auto"
+    jit: Literal["auto", "off", "onnxruntime"] = "auto"
     num_processes: int | None = Field(default=None, ge=1)
     worker_grace_s: float | None = Field(default=5.0, ge=0)
     cancel_grace_s: float | None = Field(default=0.025, ge=0)

@@ -1,0 +1,311 @@
+"""Clusters of pure nodes that ONNX Runtime has kernels for, each of which becomes one node.
+
+Theory
+------
+A *candidate* is a node that has a translation.  Along an edge from another node to a candidate the *level* grows by
+one, if the other comes after a candidate, or after something that waits or has state; nowhere does it shrink.  The
+*conditions* of a node are the outputs of Switches, Merges and the like that it depends on without another such node
+between: it runs if and only if all of them are live, and in the frame that they are in.  The candidates of one level
+and the same conditions can be one node: a path between two of them that leaves the set would reach a higher level, or
+more conditions, and neither goes back.  The same holds for the parts of such a set that have no edge in common, and it
+is these that become clusters.  A constant is in none, and known to each.
+
+A cluster is made if there is enough to multiply in it.  What others take of it is an output, and what is fetched keeps
+its node, which becomes an Identity.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
+from asyncexec.framework.op_registry import OpRegistration
+from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.shape_inference import unknown
+from asyncexec.graph.graph import properties_of
+from asyncexec.graph.node import Node, NodeProperties, Tensor
+from asyncexec.passes.onnx_arrays import ARRAYS
+from asyncexec.passes.onnx_emitter import Emitter, UntranslatableError, constant_of
+from asyncexec.passes.onnx_math import MATH
+from asyncexec.passes.onnx_nn import HEAVY, NN
+from asyncexec.passes.pass_graph import PassGraph
+from asyncexec.process.onnx_model import OnnxModel
+from asyncexec.process.onnx_session import LARGEST
+
+TRANSLATIONS: Final = {**MATH, **ARRAYS, **NN}
+HEAVY_OPS: Final = frozenset(HEAVY)
+_DTYPES: Final = frozenset({"float32", "int32", "int64", "bool"})
+_WIDEST: Final = 512  # inputs or outputs, which the executor delivers one by one
+
+OP_NAME: Final = "_OnnxCluster"
+_OP_DEF: Final = OpDef(
+    OP_NAME,
+    (ArgDef("inputs", type_list_attr="Tin"),),
+    (ArgDef("outputs", type_list_attr="Tout"),),
+    {"Tin": AttrDef("Tin", "list(type)"), "Tout": AttrDef("Tout", "list(type)")},
+    is_stateful=True,  # no pass merges or folds it
+)
+
+Key = tuple[Node, int]  # a tensor
+
+
+class MemberCall(NamedTuple):
+    """The call of a member's own kernel, between slots.
+
+    Attributes:
+        node: the member as it was.
+        takes: the slots of its inputs; gives: the first slot of its outputs.
+        releases: slots that nothing takes anything from afterwards.
+    """
+
+    node: Node
+    takes: tuple[int, ...]
+    gives: int
+    releases: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnnxCluster:
+    """What a node stands for.
+
+    Attributes:
+        name: of the node.
+        model: what it does, for ONNX Runtime.
+        calls: the same by our own kernels.
+        slots: the values before the first call, of which the first are the inputs.
+        outputs: the slots of the outputs.
+    """
+
+    name: str
+    model: OnnxModel
+    calls: tuple[MemberCall, ...]
+    slots: tuple[Any, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRegistration(OpRegistration):
+    """The op of one cluster."""
+
+    cluster: OnnxCluster | None = None
+
+
+class OnnxClusters:
+    """The pass.
+
+    Args:
+        min_work: multiplications from which on a cluster is made, where unknown sizes are 1.
+    """
+
+    __name__ = ""  # it has no name by which it could be left out the second time
+
+    def __init__(self, min_work: float) -> None:
+        self._min_work = min_work
+
+    def __call__(self, graph: PassGraph) -> Stage[None]:
+        clusters = yield from _Finder(graph).run()
+        for members in clusters:
+            _Replacement(graph, members).make(self._min_work)
+            yield
+
+    def applies(self, nodes: Sequence[Node]) -> Stage[bool]:
+        """Whether there is enough to multiply in *nodes* for one cluster, as a stage."""
+        emitter = Emitter(lambda _: False)
+        for count, node in enumerate(nodes):
+            if node.op in HEAVY_OPS:
+                with contextlib.suppress(UntranslatableError):
+                    TRANSLATIONS[node.op](emitter, node)
+                if emitter.work >= self._min_work:
+                    return True
+            if not count % STRIDE:
+                yield
+        return False
+
+
+class _Finder:
+    """Finds the clusters of one graph."""
+
+    def __init__(self, graph: PassGraph) -> None:
+        self._graph = graph
+        self._levels: dict[Node, int] = {}
+        self._conditions: dict[Node, frozenset[Key]] = {}
+        self._part_of: dict[Node, list[Node]] = {}  # of candidates, with those that they have an edge in common with
+
+    def run(self) -> Stage[list[list[Node]]]:
+        """The members of each cluster, as a stage."""
+        order: dict[Node, int] = {}
+        for count, node in enumerate(self._graph):
+            order[node] = count
+            self._visit(node)
+            if not count % STRIDE:
+                yield
+        parts = {id(part): part for part in self._part_of.values()}
+        found = [part for part in parts.values() if any(node.op in HEAVY_OPS for node in part)]
+        return [sorted(part, key=order.__getitem__) for part in found]
+
+    def _visit(self, node: Node) -> None:
+        graph, levels, part_of = self._graph, self._levels, self._part_of
+        if node.op == "Const" and not node.control_inputs:
+            return
+        sources = [tensor for tensor in node.inputs if not graph.is_fed(tensor) and tensor.op in levels]
+        before = [*(tensor.op for tensor in sources), *(other for other in node.control_inputs if other in levels)]
+        conditions = self._conditions_of(sources, node.control_inputs)
+        self._conditions[node] = conditions
+        if not self._is_candidate(node):
+            level = max((levels[source] for source in before), default=-1)
+            facts = graph.facts.of(node)
+            waits = not (facts.is_pure or facts.is_flow or not node.inputs)
+            levels[node] = max(level, 0) if waits else level
+            return
+        part_of[node] = [node]
+        level = max((levels[source] + (source not in part_of) for source in before), default=0)
+        levels[node] = level = max(level, 0)
+        for source in before:
+            if source in part_of and levels[source] == level and self._conditions[source] == conditions:
+                self._join(part_of[source], part_of[node])
+
+    def _conditions_of(self, sources: Iterable[Tensor], controls: Iterable[Node]) -> frozenset[Key]:
+        facts = self._graph.facts
+        found: frozenset[Key] = frozenset()
+        for op, index in (*((tensor.op, tensor.index) for tensor in sources), *((other, -1) for other in controls)):
+            added = frozenset([(op, index)]) if facts.of(op).is_flow else self._conditions.get(op, found)
+            found = found if added <= found else added if found <= added else found | added
+        return found
+
+    def _is_candidate(self, node: Node) -> bool:
+        graph = self._graph
+        translation = TRANSLATIONS.get(node.op)
+        if translation is None or node.control_inputs or not graph.is_taken(node):
+            return False
+        dtypes = (*node.properties.input_dtypes, *node.properties.output_dtypes[:1])
+        if any(dtype.is_ref or dtype.name not in _DTYPES for dtype in dtypes):
+            return False
+        if any(tensor.op.properties.output_dtypes[tensor.index].is_ref for tensor in node.inputs):
+            return False
+        if not graph.runs_on_host(node) or (graph.placement is not None and graph.placement.device_of(node).is_remote):
+            return False
+        if graph.is_kept(node) and (len(node.outputs) > 1 or graph.is_fed(node.outputs[0]) or node in graph.targets):
+            return False
+        if node.op.startswith("FusedBatchNorm") and any(graph.consumers(tensor) for tensor in node.outputs[1:]):
+            return False
+        if constant_of(node.outputs[0], graph.is_fed) is not None:
+            return False
+        try:
+            translation(Emitter(graph.is_fed), node)
+        except UntranslatableError:
+            return False
+        return True
+
+    def _join(self, one: list[Node], other: list[Node]) -> None:
+        if one is not other:
+            small, large = sorted((one, other), key=len)
+            large += small
+            self._part_of.update(dict.fromkeys(small, large))
+
+
+class _Replacement:
+    """One cluster, and the node in its place."""
+
+    def __init__(self, graph: PassGraph, members: Sequence[Node]) -> None:
+        self._graph = graph
+        self._members = members
+        self._inside = set(members)
+
+    def make(self, min_work: float) -> None:
+        """Put a node in the place of the members, where there is enough to multiply in them."""
+        graph = self._graph
+        outputs = self._outputs()  # members take what has taken the place of their inputs from here on
+        emitter = Emitter(graph.is_fed)
+        for node in self._members:
+            TRANSLATIONS[node.op](emitter, node)
+        if emitter.work < min_work:
+            return
+        for node in self._members:  # what a translation knows without its value
+            for tensor in node.inputs:
+                if tensor.op not in self._inside and emitter.constant(tensor) is None:
+                    emitter.take(tensor)
+        model = emitter.model(outputs)
+        inputs = emitter.inputs
+        if model.num_bytes > LARGEST or max(len(inputs), len(outputs)) > _WIDEST:
+            return
+        heavy = [node for node in self._members if node.op in HEAVY_OPS]
+        name = f"{heavy[-1].name}/onnx"
+        registration = ClusterRegistration(_OP_DEF, unknown, cluster=self._cluster(name, model, inputs, outputs))
+        takes, gives = (tuple(tensor.dtype.base_dtype for tensor in each) for each in (inputs, outputs))
+        properties = NodeProperties(registration, {"Tin": takes, "Tout": gives}, takes, gives)
+        shapes = [tensor.shape for tensor in outputs]
+        self._replace(graph.make(properties, name, inputs, (), like=heavy[-1], shapes=shapes), outputs)
+
+    def _outputs(self) -> list[Tensor]:
+        """What others take of the members."""
+        graph, inside = self._graph, self._inside
+        found: list[Tensor] = []
+        for node in self._members:
+            users = [user for user in graph.consumers(node) if user not in inside]
+            for tensor in node.outputs:
+                is_taken = any(taken is tensor for user in users for taken in user.inputs)
+                if is_taken or any(fetch is tensor for fetch in graph.fetches):
+                    found.append(tensor)
+        return found
+
+    def _cluster(self, name: str, model: OnnxModel, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> OnnxCluster:
+        slot_of: dict[Key, int] = {(tensor.op, tensor.index): slot for slot, tensor in enumerate(inputs)}
+        values: list[Any] = [None] * len(inputs)
+        last_use: dict[int, int] = {}
+        for count, node in enumerate(self._members):
+            for tensor in node.inputs:
+                key = (tensor.op, tensor.index)
+                if key not in slot_of:
+                    slot_of[key] = len(values)
+                    values.append(_constant_value(tensor))
+                last_use[slot_of[key]] = count
+            for tensor in node.outputs:
+                last_use[len(values)] = count
+                slot_of[tensor.op, tensor.index] = len(values)
+                values.append(None)
+        wanted = tuple(slot_of[tensor.op, tensor.index] for tensor in outputs)
+        releases: dict[int, list[int]] = {}
+        for slot, count in last_use.items():
+            if slot not in wanted and values[slot] is None:
+                releases.setdefault(count, []).append(slot)
+        calls = tuple(
+            MemberCall(
+                _copy(node),
+                tuple(slot_of[tensor.op, tensor.index] for tensor in node.inputs),
+                slot_of[node, 0],
+                tuple(releases.get(count, ())),
+            )
+            for count, node in enumerate(self._members)
+        )
+        return OnnxCluster(name, model, calls, tuple(values), wanted)
+
+    def _replace(self, made: Node, outputs: Sequence[Tensor]) -> None:
+        graph = self._graph
+        for node in self._members:
+            given = {tensor.index: made.outputs[index] for index, tensor in enumerate(outputs) if tensor.op is node}
+            if graph.is_kept(node):
+                properties = properties_of(op_registry.lookup("Identity"), {"T": given[0].dtype})
+                graph.convert(node, properties, [given[0]], (), shapes=node.output_shapes)
+                continue
+            if given:
+                graph.replace_tensors(node, given)
+            if graph.is_waited_for(node):
+                graph.replace_control(node, made)
+
+
+def _copy(node: Node) -> Node:
+    """*node* as it is, whatever becomes of it."""
+    copy = Node(node.graph, node.name, node.properties, node.inputs, (), node.device, node.source_line)
+    copy.id, copy.output_shapes = node.id, node.output_shapes
+    return copy
+
+
+def _constant_value(tensor: Tensor) -> Any:
+    """The value of *tensor*, a constant, as kernels take it."""
+    while tensor.op.op != "Const":
+        tensor = tensor.op.inputs[0]
+    return tensor.op.attrs["value"]

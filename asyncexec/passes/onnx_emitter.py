@@ -1,0 +1,180 @@
+"""Emitter: TensorFlow's nodes -> an OnnxModel, one translation after the other.
+
+Images
+------
+ONNX has the channels of an image in front of its rows (NCHW), TensorFlow's graphs mostly have them last (NHWC).  A
+value of rank 4 is known in one *layout* or in both; a Transpose is emitted when it is first taken in the other.  So
+elementwise nodes, which take what they find, stay in NCHW between two convolutions, and transposes are left at the
+borders of a cluster only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from asyncexec.graph.node import Node, Tensor
+from asyncexec.process.onnx_model import Array, OnnxModel, OnnxNode
+
+TO_NCHW: Final = (0, 3, 1, 2)
+FROM_NCHW: Final = (0, 2, 3, 1)
+_PASSING: Final = frozenset({"Identity", "StopGradient", "PreventGradient"})
+_RANK: Final = 4  # of images
+
+
+class UntranslatableError(Exception):
+    """A node is none of those that ONNX has with the same meaning."""
+
+
+class Emitter:
+    """Gathers the nodes of one model.
+
+    Args:
+        is_fed: whether the caller gives the value of a tensor, so that its node tells nothing of it.
+
+    Attributes:
+        inputs: the tensors from outside that the model takes.
+        work: multiplications of a call, roughly.
+    """
+
+    def __init__(self, is_fed: Callable[[Tensor], bool]) -> None:
+        self._is_fed = is_fed
+        self._nodes: list[OnnxNode] = []
+        self._constants: dict[str, Array] = {}
+        self._values: dict[tuple[Node, int], dict[bool, str]] = {}  # by whether it is NCHW
+        self._guards: list[str] = []
+        self._num_names = 0
+        self.inputs: list[Tensor] = []
+        self.work: float = 0.0
+
+    # Constants.
+
+    def constant(self, tensor: Tensor) -> Array | None:
+        """The value of *tensor* if it is a constant, behind any Identity; else None."""
+        return constant_of(tensor, self._is_fed)
+
+    def known(self, tensor: Tensor) -> Array:
+        """The value of *tensor*; UntranslatableError where it is not a constant."""
+        found = self.constant(tensor)
+        if found is None:
+            raise UntranslatableError(f"{tensor.name} is not a constant")
+        return found
+
+    def axes(self, tensor: Tensor, rank: int) -> list[int]:
+        """The axes that *tensor*, a constant, names, each in range(rank)."""
+        axes = [int(axis) for axis in self.known(tensor).reshape(-1)]
+        require(all(-rank <= axis < rank for axis in axes), "an axis is out of range")
+        return [axis % rank for axis in axes]
+
+    def literal(self, value: Any, dtype: Any = None) -> str:
+        """The name of a constant."""
+        name = self._name()
+        self._constants[name] = np.asarray(value, dtype)
+        return name
+
+    # Values.
+
+    def is_nchw(self, tensor: Tensor) -> bool:
+        """Whether *tensor* is known in NCHW alone."""
+        known = self._values.get((tensor.op, tensor.index), {})
+        return True in known and False not in known
+
+    def take(self, tensor: Tensor, *, nchw: bool = False) -> str:
+        """The name of *tensor* in that layout."""
+        known = self._values.setdefault((tensor.op, tensor.index), {})
+        if nchw not in known:
+            value = self.constant(tensor)
+            if value is not None:
+                known[nchw] = self.literal(value.transpose(TO_NCHW) if nchw else value)
+            elif (not nchw) in known:
+                known[nchw] = self.op("Transpose", known[not nchw], perm=TO_NCHW if nchw else FROM_NCHW)
+            else:
+                known[False] = self._name()
+                self.inputs.append(tensor)
+                return self.take(tensor, nchw=nchw)
+        return known[nchw]
+
+    def give(self, node: Node, name: str, *, nchw: bool = False, index: int = 0) -> None:
+        """Let *name* be an output of *node*."""
+        self._values.setdefault((node, index), {})[nchw] = name
+
+    def op(self, op: str, *inputs: str, **attrs: Any) -> str:
+        """A node with one output, and the name of that."""
+        (name,) = self.ops(op, inputs, 1, **attrs)
+        return name
+
+    def ops(self, op: str, inputs: Sequence[str], num_outputs: int, **attrs: Any) -> list[str]:
+        """A node, and the names of its outputs."""
+        names = [self._name() for _ in range(num_outputs)]
+        self._nodes.append(OnnxNode(op, tuple(inputs), tuple(names), attrs))
+        return names
+
+    def guard_nan(self, name: str) -> None:
+        """Let the outputs of the model hold only where there is no NaN in *name*, of float32."""
+        self._guards.append(self.op("ReduceSum", name, keepdims=0))
+
+    def model(self, outputs: Sequence[Tensor]) -> OnnxModel:
+        """The model that gives *outputs*."""
+        names = [self.op("Identity", self.take(tensor)) for tensor in outputs]
+        inputs = tuple(
+            (self._values[tensor.op, tensor.index][False], tensor.dtype.as_numpy_dtype, tensor.shape.rank)
+            for tensor in self.inputs
+        )
+        used = {name for node in self._nodes for name in node.inputs}
+        constants: Mapping[str, Array] = {name: array for name, array in self._constants.items() if name in used}
+        return OnnxModel(inputs, (*names, *self._guards), tuple(self._nodes), constants, len(self._guards), self.work)
+
+    def _name(self) -> str:
+        self._num_names += 1
+        return f"t{self._num_names}"
+
+
+Translation: TypeAlias = Callable[[Emitter, Node], None]
+
+
+def require(condition: object, why: str) -> None:
+    """UntranslatableError unless *condition* holds."""
+    if not condition:
+        raise UntranslatableError(why)
+
+
+def rank_of(tensor: Tensor) -> int:
+    """The rank of *tensor*; UntranslatableError where it is not known."""
+    rank = tensor.shape.rank
+    if rank is None:
+        raise UntranslatableError(f"the rank of {tensor.name} is not known")
+    return rank
+
+
+def is_image(tensor: Tensor) -> bool:
+    """Whether *tensor* has the rank of images."""
+    return tensor.shape.rank == _RANK
+
+
+def dim_of(tensor: Tensor, axis: int) -> int | None:
+    """A size of *tensor*, where it is known."""
+    dims = tensor.shape.dims
+    return None if dims is None else dims[axis]
+
+
+def num_elements(tensor: Tensor) -> float:
+    """How many elements *tensor* has, if unknown sizes are 1."""
+    found = 1.0
+    for dim in tensor.shape.dims or ():
+        found *= 1 if dim is None else dim
+    return found
+
+
+def constant_of(tensor: Tensor, is_fed: Callable[[Tensor], bool]) -> Array | None:
+    """The value of *tensor* if it is a constant, behind any Identity, that waits for nothing; else None."""
+    while not is_fed(tensor):
+        node = tensor.op
+        if node.control_inputs or not (node.op == "Const" or node.op in _PASSING):
+            return None
+        if node.op == "Const":
+            value = node.attrs["value"]
+            return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
+        tensor = node.inputs[0]
+    return None

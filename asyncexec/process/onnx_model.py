@@ -1,0 +1,49 @@
+"""OnnxModel: nodes of ONNX as plain data, before the library that runs them is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+OPSET: Final = 17
+IR_VERSION: Final = 8
+
+
+class OnnxNode(NamedTuple):
+    """A node: what it takes and gives, by name."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnnxModel:
+    """A graph of ONNX nodes.
+
+    Attributes:
+        inputs: the names of its inputs, with their dtypes and ranks; None where the rank is not known.
+        outputs: the names of its outputs; behind them come the guards.
+        nodes: each after its inputs.
+        constants: arrays by name, which may be views of others.
+        num_guards: outputs, each a number.  Where one of them is NaN the other outputs do not hold.
+        work: multiplications of a call, roughly, where unknown sizes are 1.
+    """
+
+    inputs: tuple[tuple[str, np.dtype[Any], int | None], ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[OnnxNode, ...]
+    constants: Mapping[str, Array]
+    num_guards: int
+    work: float
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of its constants."""
+        return sum(array.nbytes for array in self.constants.values())

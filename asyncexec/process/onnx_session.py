@@ -1,0 +1,162 @@
+"""OnnxSession: a model that ONNX Runtime (extra ``ort``) has loaded.
+
+Equal models share one, whichever sessions they are of.  To load one takes 10 to 500 milliseconds, so it is done on
+threads other than that of an event loop.  A call gives up the GIL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from asyncexec.framework.cancellation import CancellationManager
+from asyncexec.framework.errors import CancelledError
+from asyncexec.framework.extras import is_installed, require
+from asyncexec.process.cores import num_cores
+from asyncexec.process.onnx_model import IR_VERSION, OPSET, OnnxModel
+
+EXTRA: Final = "ort"
+LARGEST: Final = 1_900_000_000  # bytes: a message of protobuf has at most two gigabytes
+_SEVERITY_FATAL: Final = 4  # errors are raised, so that they need no line of their own
+_LONG: Final = 2e6  # multiplications from which on several threads are worth their start
+_LOGGER: Final = logging.getLogger("asyncexec")
+
+
+@cache
+def has_onnx_runtime() -> bool:
+    """Whether ONNX Runtime is installed, and what writes its models."""
+    return is_installed("onnxruntime") and is_installed("onnx")
+
+
+class OnnxSession:
+    """A model that is loaded.
+
+    Attributes:
+        lasting: what others keep beside it, as long as it is loaded.
+    """
+
+    __slots__ = ("__weakref__", "_input_names", "_num_guards", "_runtime", "_session", "lasting")
+
+    def __init__(self, data: bytes, num_guards: int, num_threads: int) -> None:
+        self._runtime: Any = require("onnxruntime", extra=EXTRA)
+        options = self._runtime.SessionOptions()
+        options.intra_op_num_threads = num_threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = _SEVERITY_FATAL
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = self._runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        self._input_names = [each.name for each in self._session.get_inputs()]
+        self._num_guards = num_guards
+        self.lasting: dict[Any, Any] = {}
+
+    def run(self, inputs: Sequence[Any], manager: CancellationManager | None = None) -> list[Any] | None:
+        """The outputs for *inputs*, or None where a guard says that they do not hold; *manager* ends the call.
+
+        Raises:
+            CancelledError: *manager* was cancelled.
+            Exception: whatever ONNX Runtime raises.
+        """
+        options = self._runtime.RunOptions()
+        options.log_severity_level = _SEVERITY_FATAL
+        feeds = {name: np.asarray(value) for name, value in zip(self._input_names, inputs, strict=True)}
+        outputs = self._run(feeds, options, manager)
+        if not self._num_guards:
+            return outputs
+        given, guards = outputs[: -self._num_guards], outputs[-self._num_guards :]
+        return None if any(np.isnan(guard) for guard in guards) else given
+
+    def _run(self, feeds: dict[str, Any], options: Any, manager: CancellationManager | None) -> list[Any]:
+        if manager is None:
+            found: list[Any] = self._session.run(None, feeds, options)
+            return found
+
+        def end() -> None:
+            options.terminate = True
+
+        token = manager.get_cancellation_token()
+        if not manager.register_callback(token, end):
+            raise CancelledError("nobody waits for the call any more")
+        try:
+            found = self._session.run(None, feeds, options)
+        except Exception:
+            if options.terminate:
+                raise CancelledError("nobody waits for the call any more") from None
+            raise
+        finally:
+            manager.deregister_callback(token)
+        return found
+
+
+_sessions: Final[WeakValueDictionary[tuple[bytes, int], OnnxSession]] = WeakValueDictionary()
+_loading: Final = threading.Lock()  # one after the other: what takes the GIL would not be quicker side by side
+
+
+def load(model: OnnxModel) -> OnnxSession:
+    """*model*, loaded; the same as before where an equal one is.  It blocks: not for the event loop's thread.
+
+    Raises:
+        MissingExtraError: onnxruntime or onnx is not installed: ``pip install "asyncexec[ort]"``.
+        Exception: whatever ONNX Runtime raises where it does not take the model.
+    """
+    num_threads = num_cores() if model.work >= _LONG else 1
+    with _loading:
+        data = encoded(model)
+        key = (hashlib.blake2b(data, digest_size=32).digest(), num_threads)
+        session = _sessions.get(key)
+        if session is None:
+            session = _sessions[key] = OnnxSession(data, model.num_guards, num_threads)
+        return session
+
+
+def encoded(model: OnnxModel) -> bytes:
+    """*model* as the bytes of a file.
+
+    Raises:
+        MissingExtraError: onnx is not installed.
+    """
+    require("onnx", extra=EXTRA)
+    helper, numpy_helper = require("onnx.helper", extra=EXTRA), require("onnx.numpy_helper", extra=EXTRA)
+    names = {name: f"v{count}" for count, name in enumerate(_names(model))}  # equal models have equal names
+    names[""] = ""  # an input that is left out
+    inputs = [
+        helper.make_tensor_value_info(
+            names[name], helper.np_dtype_to_tensor_dtype(dtype), None if rank is None else [None] * rank
+        )
+        for name, dtype, rank in model.inputs
+    ]
+    nodes = [
+        helper.make_node(
+            node.op, [names[name] for name in node.inputs], [names[name] for name in node.outputs], **node.attrs
+        )
+        for node in model.nodes
+    ]
+    outputs = [helper.make_empty_tensor_value_info(names[name]) for name in model.outputs]
+    constants = [
+        numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), names[name])
+        for name, array in model.constants.items()
+    ]
+    graph = helper.make_graph(nodes, "cluster", inputs, outputs, constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    data: bytes = made.SerializeToString()
+    return data
+
+
+def _names(model: OnnxModel) -> dict[str, None]:
+    """All names of *model*, in an order that its structure tells."""
+    names = dict.fromkeys(name for name, _, _ in model.inputs)
+    names.update(dict.fromkeys(model.constants))
+    for node in model.nodes:
+        names.update(dict.fromkeys((*node.inputs, *node.outputs)))
+    return names
+
+
+def tell_of_failure(what: str, error: Exception) -> None:
+    """One line on a model that ONNX Runtime does not run."""
+    _LOGGER.warning("ONNX Runtime does not run %s, so our own kernels do: %s: %s", what, type(error).__name__, error)

@@ -1,0 +1,43 @@
+"""The passes that give a part of a graph to a library, as a session is configured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from asyncexec.framework.extras import require
+from asyncexec.passes.onnx_clusters import OnnxClusters
+from asyncexec.passes.registry import GraphPass, Level, PassGrouping
+from asyncexec.process.onnx_session import EXTRA, has_onnx_runtime
+from asyncexec.session.session_config import SessionConfig
+
+# Multiplications of a call from which on it may be worth to load a library, and to measure it.
+MIN_WORK: Final = 1e7
+_PHASE: Final = 200  # behind the optimizer
+
+
+def library_passes(config: SessionConfig) -> Sequence[GraphPass]:
+    """The passes of a session with *config*.
+
+    Raises:
+        MissingExtraError: it asks for a library that is not installed.
+    """
+    is_forced = config.jit == "onnxruntime"
+    if is_forced and not has_onnx_runtime():
+        for module in ("onnxruntime", "onnx"):
+            require(module, extra=EXTRA)
+    is_watched = config.debug or config.schedule_seed is not None or config.memory_limit is not None
+    if config.jit == "off" or (not is_forced and (is_watched or not has_onnx_runtime())):
+        return ()
+    function = OnnxClusters(0.0 if is_forced else MIN_WORK)
+    return (
+        GraphPass(
+            "onnx_clusters",
+            PassGrouping.POST_PLACEMENT,
+            _PHASE,
+            function,
+            Level.ALWAYS,
+            is_ours=True,
+            applies=function.applies,
+        ),
+    )
