@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -55,6 +55,17 @@ def _window(node: Node) -> dict[str, Any]:
     return attrs
 
 
+def _dilated(node: Node, size: Sequence[int]) -> dict[str, Any]:
+    """How a filter of *size* moves; ONNX Runtime does not reckon with holes in it, so padding is told in full."""
+    attrs, dilations = _window(node), _plane(node, "dilations")
+    if "auto_pad" in attrs and dilations != [1, 1]:
+        require(attrs["strides"] == [1, 1], "strides and dilations")
+        totals = [(length - 1) * step for length, step in zip(size, dilations, strict=True)]
+        del attrs["auto_pad"]
+        attrs["pads"] = [*(total // 2 for total in totals), *(total - total // 2 for total in totals)]
+    return {**attrs, "dilations": dilations, "kernel_shape": list(size)}
+
+
 def _image(e: Emitter, node: Node, slot: int = 0) -> str:
     """An input of *node* in NCHW."""
     tensor = node.inputs[slot]
@@ -83,24 +94,24 @@ def conv2d(e: Emitter, node: Node) -> None:
     rows, columns, depth, _ = _filter_dims(node)
     channels = _channels(node)
     require(channels % depth == 0, "channels do not fit the filter")
-    attrs = {**_window(node), "dilations": _plane(node, "dilations"), "group": channels // depth}
+    attrs = {**_dilated(node, (rows, columns)), "group": channels // depth}
     x, weights = _image(e, node), e.constant(node.inputs[1])
     if weights is not None:
         w = e.literal(weights.transpose(3, 2, 0, 1))
     else:
         w = e.op("Transpose", e.take(node.inputs[1]), perm=[3, 2, 0, 1])
     e.work += num_elements(node.outputs[0]) * rows * columns * depth
-    _give_image(e, node, e.op("Conv", x, w, kernel_shape=[rows, columns], **attrs))
+    _give_image(e, node, e.op("Conv", x, w, **attrs))
 
 
 def depthwise(e: Emitter, node: Node) -> None:
     rows, columns, depth, multiplier = _filter_dims(node)
     require(_channels(node) == depth, "channels do not fit the filter")
-    attrs = {**_window(node), "dilations": _plane(node, "dilations"), "group": depth}
+    attrs = {**_dilated(node, (rows, columns)), "group": depth}
     weights = e.known(node.inputs[1])
     w = e.literal(weights.reshape(rows, columns, 1, depth * multiplier).transpose(3, 2, 0, 1))
     e.work += num_elements(node.outputs[0]) * rows * columns
-    _give_image(e, node, e.op("Conv", _image(e, node), w, kernel_shape=[rows, columns], **attrs))
+    _give_image(e, node, e.op("Conv", _image(e, node), w, **attrs))
 
 
 def conv2d_transpose(e: Emitter, node: Node) -> None:

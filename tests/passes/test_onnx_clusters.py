@@ -1,0 +1,112 @@
+"""Clusters for ONNX Runtime: which nodes they have, how they run and fail, and which way stays."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from asyncexec.compilation.onnx_kernel import SAMPLES, Trial
+from asyncexec.framework import errors
+
+pytestmark = pytest.mark.ort
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+FORCED = ax.SessionConfig(jit="onnxruntime")
+X = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+W = np.random.default_rng(1).normal(size=(5, 5)).astype(np.float32)
+
+
+async def run_both(graph: ax.Graph, fetches: Any, feeds: Mapping[Any, Any]) -> list[str]:
+    """The names of the clusters of a signature, whose results are those of our own kernels."""
+    async with ax.Session(graph, ax.SessionConfig(jit="off")) as session:
+        wanted = await session.run(fetches, feeds)
+    async with ax.Session(graph, FORCED) as session:
+        metadata, options = ax.RunMetadata(), ax.RunOptions(output_pass_graphs=True)
+        got = await session.run(fetches, feeds, metadata=metadata, options=options)
+    for one, other in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    (found,) = (each for each in metadata.passes if each.name == "onnx_clusters")
+    assert found.graph is not None
+    return [node.name for node in found.graph.node if node.op == "_OnnxCluster"]
+
+
+@pytest.mark.allow_blocking
+async def test_what_is_fetched_of_a_cluster_is_an_output() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 5])
+        inner = ax.matmul(x, ax.constant(W), name="inner")
+        y = ax.matmul(ax.raw_ops.Relu(inner), ax.constant(W), name="y")
+    assert await run_both(graph, [y, inner], {x: X}) == ["y/onnx"]
+
+
+@pytest.mark.allow_blocking
+async def test_what_is_fed_inside_cuts_a_cluster() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 5])
+        inner = ax.matmul(x, ax.constant(W), name="inner")
+        y = ax.matmul(ax.raw_ops.Relu(inner), ax.constant(W), name="y")
+    assert await run_both(graph, [y], {inner: X}) == ["y/onnx"]
+
+
+@pytest.mark.allow_blocking
+async def test_a_node_between_is_not_inside() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 5])
+        first = ax.matmul(x, ax.constant(W), name="first")
+        between = ax.raw_ops.Cumsum(first, ax.constant(1))
+        last = ax.matmul(ax.add(between, first), ax.constant(W), name="last")
+    assert sorted(await run_both(graph, [last], {x: X})) == ["first/onnx", "last/onnx"]
+
+
+@pytest.mark.allow_blocking
+async def test_each_branch_of_a_condition_has_its_own() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 5])
+        p = ax.placeholder(ax.bool, [])
+        w = ax.constant(W)
+        y = ax.cond(p, lambda: ax.matmul(x, w), lambda: ax.matmul(ax.raw_ops.Neg(x), w))
+    for value in (True, False):
+        assert len(await run_both(graph, [y], {x: X, p: value})) == 2
+
+
+@pytest.mark.allow_blocking
+async def test_an_error_names_the_node_and_onnx_runtime_stays(caplog: pytest.LogCaptureFixture) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, None])
+        y = ax.matmul(ax.raw_ops.Relu(x), ax.constant(W), name="product")
+    async with ax.Session(graph, FORCED) as session:
+        with pytest.raises(errors.InvalidArgumentError) as caught:
+            await session.run(y, {x: X[:, :3]})
+        assert caught.value.node == "product"
+        with caplog.at_level(logging.WARNING, "asyncexec"):
+            assert (await session.run(y, {x: X})).shape == (4, 5)
+    assert not [record for record in caplog.records if "ONNX Runtime" in record.message]
+
+
+async def test_auto_leaves_small_products_alone() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 5])
+        y = ax.matmul(x, ax.constant(W))
+    async with ax.Session(graph) as session:
+        metadata = ax.RunMetadata()
+        await session.run(y, {x: X}, metadata=metadata)
+    assert not [each for each in metadata.passes if each.name == "onnx_clusters"]
+
+
+@pytest.mark.parametrize("quicker", [0, 1])
+def test_the_quicker_way_stays(quicker: int) -> None:
+    trial = Trial()
+    ways = []
+    while trial.choice is None:
+        way = trial.next()
+        ways.append(way)
+        slow_start = 1000 if len(ways) <= 2 else 0
+        trial.add(way, slow_start + (10 if way == quicker else 20))
+    assert trial.choice == trial.next() == quicker
+    assert ways.count(0) == ways.count(1) == SAMPLES
