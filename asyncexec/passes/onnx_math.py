@@ -128,6 +128,12 @@ def _identity(e: Emitter, node: Node) -> None:
     e.give(node, x, nchw=nchw)
 
 
+def _identity_n(e: Emitter, node: Node) -> None:
+    for index, x in enumerate(node.inputs):
+        nchw = is_image(x) and e.is_nchw(x)
+        e.give(node, e.take(x, nchw=nchw), nchw=nchw, index=index)
+
+
 def _softmax(op: str) -> Translation:
     def translation(e: Emitter, node: Node) -> None:
         x = node.inputs[0]
@@ -165,6 +171,7 @@ _FLOAT: Final = frozenset({"float32"})
 _BOOL: Final = frozenset({"bool"})
 MATH: Final[Mapping[str, Translation]] = {
     **dict.fromkeys(("Identity", "StopGradient", "PreventGradient"), _identity),
+    "IdentityN": _identity_n,
     **dict.fromkeys(("Add", "AddV2"), _elementwise("Add", _ORDERED)),
     "AddN": _add_n,
     "Sub": _elementwise("Sub", _ORDERED),
