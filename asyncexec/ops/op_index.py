@@ -102,6 +102,7 @@ OPS: Final = {
         "SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum UnsortedSegmentMax UnsortedSegmentMin "
         "UnsortedSegmentProd UnsortedSegmentSum"
     ),
+    "math.sparse_counting": "DenseCountSparseOutput RaggedCountSparseOutput SparseCountSparseOutput",
     "math.sparse_segment": (
         "SparseSegmentMean SparseSegmentMeanGrad SparseSegmentMeanWithNumSegments SparseSegmentSqrtN "
         "SparseSegmentSqrtNGrad SparseSegmentSqrtNWithNumSegments SparseSegmentSum SparseSegmentSumGrad "
