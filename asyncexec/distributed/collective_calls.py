@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from asyncexec.distributed.cluster_spec import CLIENT_JOB, worker_name
 from asyncexec.distributed.messages import pack_json, unpack_json
-from asyncexec.distributed.transport.tensor_codec import COPIED_BYTES
 from asyncexec.framework.collective import FINAL_OPS, MERGE_OPS, CollectiveMember
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError, error_class
 from asyncexec.framework.rendezvous import create_key
+from asyncexec.framework.tensor_codec import COPIED_BYTES
 from asyncexec.framework.types import as_dtype
 from asyncexec.rendezvous.collective_instances import Operation, check_pieces
 

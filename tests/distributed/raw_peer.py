@@ -29,9 +29,9 @@ from asyncexec.distributed.transport.frames import FRAME, TENSOR
 from asyncexec.distributed.transport.identity import Identity
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.security import Security
-from asyncexec.distributed.transport.tensor_codec import HEAD
 from asyncexec.distributed.worker import Worker
 from asyncexec.distributed.worker_limits import WorkerLimits
+from asyncexec.framework.tensor_codec import HEAD
 from tests.distributed.clusters import until
 from tests.distributed.transport.ends import Recorder
 

@@ -5,7 +5,6 @@
 ``options``        limits and times
 ``address``        ``unix:/path`` and ``tcp:host:port``
 ``security``       a shared token, TLS
-``tensor_codec``   the bytes of a value
 ``frames``         bytes into frames: pure, knows no socket
 ``outbox``         what waits to go out, and what goes out next: pure, too
 ``handshake``      the records before the first frame: pure, too

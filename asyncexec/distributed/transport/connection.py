@@ -29,9 +29,9 @@ from asyncexec.distributed.transport.liveness import Liveness
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.outbox import Outbox
 from asyncexec.distributed.transport.receiver import Receiver
-from asyncexec.distributed.transport.tensor_codec import encode
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.errors import DataLossError, InvalidArgumentError, OpError, UnavailableError
+from asyncexec.framework.tensor_codec import encode
 
 __all__ = ["Connection", "Receiver"]
 

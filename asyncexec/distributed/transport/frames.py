@@ -15,7 +15,8 @@ import numpy as np
 
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.receiver import Receiver
-from asyncexec.distributed.transport.tensor_codec import (
+from asyncexec.framework.errors import DataLossError, OpError
+from asyncexec.framework.tensor_codec import (
     COPIED_BYTES,
     MAX_HEAD_BYTES,
     ArrivingTensor,
@@ -23,7 +24,6 @@ from asyncexec.distributed.transport.tensor_codec import (
     prepare,
     read_head,
 )
-from asyncexec.framework.errors import DataLossError, OpError
 
 FRAME: Final = struct.Struct("<IB")
 FIRST_OWN_KIND: Final = 128

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final, TypeAlias
 
 from asyncexec.distributed.transport.frames import CHUNK, CUT, FRAME, LARGE_TENSOR, TENSOR
-from asyncexec.distributed.transport.tensor_codec import COPIED_BYTES, EncodedTensor
+from asyncexec.framework.tensor_codec import COPIED_BYTES, EncodedTensor
 
 Buffer: TypeAlias = bytes | memoryview
 _CUT_FRAME: Final = FRAME.pack(0, CUT)

@@ -24,8 +24,8 @@ from asyncexec.distributed.transport.frames import (
 )
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.outbox import Outbox
-from asyncexec.distributed.transport.tensor_codec import HEAD, encode
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.tensor_codec import HEAD, encode
 from tests.distributed.transport.ends import Recorder
 
 OPTIONS = TransportOptions(max_message_bytes=2_000_000, max_tensor_bytes=1_000_000)

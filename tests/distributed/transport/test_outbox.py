@@ -8,7 +8,7 @@ import numpy as np
 
 from asyncexec.distributed.transport.frames import CHUNK, CUT, FRAME, LARGE_TENSOR, TENSOR
 from asyncexec.distributed.transport.outbox import Outbox
-from asyncexec.distributed.transport.tensor_codec import encode
+from asyncexec.framework.tensor_codec import encode
 
 CHUNK_BYTES = 100_000
 

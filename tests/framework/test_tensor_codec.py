@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import asyncexec as ax
-from asyncexec.distributed.transport.tensor_codec import (
+from asyncexec.framework.errors import InvalidArgumentError, OpError, PermissionDeniedError, ResourceExhaustedError
+from asyncexec.framework.tensor_codec import (
     COPIED_BYTES,
     HEAD,
     MAX_KEY_BYTES,
@@ -25,7 +26,6 @@ from asyncexec.distributed.transport.tensor_codec import (
     prepare,
     read_head,
 )
-from asyncexec.framework.errors import InvalidArgumentError, OpError, PermissionDeniedError, ResourceExhaustedError
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import ALL_DTYPES, DType
 from asyncexec.ops.state.lookup_table import MutableHashTable
