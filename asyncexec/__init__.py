@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     )
     from asyncexec.frontend.catching import catch as catch
     from asyncexec.frontend.create_op import convert_to_tensor as convert_to_tensor, create_op as create_op
+    from asyncexec.frontend.emitting import emit as emit
     from asyncexec.frontend.function import function as function
     from asyncexec.frontend.graph_io import import_graph_def as import_graph_def
     from asyncexec.frontend.image_functions import (
@@ -197,6 +198,7 @@ if TYPE_CHECKING:
     from asyncexec.session.partial_run import PartialRun as PartialRun
     from asyncexec.session.running import BlockingSession as BlockingSession, run as run
     from asyncexec.session.session_config import RunOptions as RunOptions, SessionConfig as SessionConfig
+    from asyncexec.session.session_events import RunEvent as RunEvent
     from asyncexec.session.statistics import SessionStatistics as SessionStatistics
     from asyncexec.session.worker_statistics import WorkerStatistics as WorkerStatistics
     from asyncexec.session.stream_session import Stream as Stream, StreamMap as StreamMap
@@ -249,6 +251,7 @@ _PUBLIC = {
     ),
     "asyncexec.frontend.catching": "catch",
     "asyncexec.frontend.create_op": "convert_to_tensor create_op",
+    "asyncexec.frontend.emitting": "emit",
     "asyncexec.frontend.function": "function",
     "asyncexec.frontend.graph_io": "import_graph_def",
     "asyncexec.frontend.image_functions": "resize resize_bilinear resize_nearest_neighbor",
@@ -322,6 +325,7 @@ _PUBLIC = {
     "asyncexec.session.partial_run": "PartialRun",
     "asyncexec.session.running": "BlockingSession run",
     "asyncexec.session.session_config": "RunOptions SessionConfig",
+    "asyncexec.session.session_events": "RunEvent",
     "asyncexec.session.statistics": "SessionStatistics",
     "asyncexec.session.worker_statistics": "WorkerStatistics",
     "asyncexec.session.stream_session": "Stream StreamMap",

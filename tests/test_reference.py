@@ -30,6 +30,7 @@ RAISE_NOTHING = {
     "ExecutorParams",
     "Hook",
     "KernelWarning",
+    "RunEvent",
     "Span",
     "SessionStatistics",
     "StepStats",

@@ -48,6 +48,7 @@ from asyncexec.session.large_feeds import LargeFeedError
 from asyncexec.session.remote_variables import RemoteVariables
 from asyncexec.session.saver import SessionSaver
 from asyncexec.session.session_config import RunOptions, SessionConfig
+from asyncexec.session.session_events import SessionEvents
 from asyncexec.session.session_loop import SessionLoop
 from asyncexec.session.session_streams import SessionStreams
 from asyncexec.session.shown import ShownSession
@@ -67,7 +68,7 @@ _NO_TARGETS: Final[tuple[Node, ...]] = ()
 _TARGETS: Final = object()  # stands between feeds and targets in the key of a signature
 
 
-class Session(SessionStreams, SessionSaver, ShownSession):
+class Session(SessionStreams, SessionEvents, SessionSaver, ShownSession):
     """Runs *graph*; variables, queues and worker threads live as long as it does.
 
     ``async with ax.Session(graph) as session:`` closes it at the end.  Any number of runs may be under way at once.
