@@ -45,6 +45,7 @@ OPS: Final = {
         "ControlTrigger Enter Exit LoopCond Merge NextIteration RefEnter RefExit RefMerge RefNextIteration RefSelect "
         "RefSwitch Switch _SwitchN"
     ),
+    "flow.emitting": "Emit",
     "flow.functional": (
         "Case For If PartitionedCall RemoteCall StatefulPartitionedCall StatelessCase StatelessIf StatelessWhile "
         "SymbolicGradient ToBool While"
