@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from typing import Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncexec.framework.errors import ResourceExhaustedError
 from asyncexec.framework.spans import Hook, Span, running_span
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Arrays of fewer bytes are not counted: to watch them would cost more than to have them.
 LEAST_COUNTED: Final = 4096
