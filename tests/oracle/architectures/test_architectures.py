@@ -20,8 +20,8 @@ LEAST: Final = 80
 DIFFERENT: Final = {
     "spectrogram_convolutions_and_ctc": "CTCGreedyDecoder has no kernel",
     "quantized_and_dequantized_layers": "QuantizeAndDequantizeV4 has no kernel",
-    "step_of_nadam": "a variable of Keras has no name there, and the restore operation of what tf.saved_model.save wrote"
-    " does not reach it",
+    "step_of_nadam": "a variable of Keras has no name there, and the restore operation of what tf.saved_model.save"
+    " wrote does not reach it",
 }
 CASES: Final = [
     pytest.param(
