@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from asyncexec.cli.bench import bench
 from asyncexec.cli.demo import demo
+from asyncexec.cli.doctor import doctor
 from asyncexec.cli.inspect import inspect
 from asyncexec.cli.run import run
 from asyncexec.cli.schema import schema
@@ -24,8 +26,10 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(inspect)
+app.command()(bench)
 app.command()(serve)
 app.command()(worker)
+app.command()(doctor)
 app.command()(demo)
 app.command()(schema)
 
