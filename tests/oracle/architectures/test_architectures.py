@@ -18,8 +18,6 @@ pytestmark = [pytest.mark.oracle, pytest.mark.deep, pytest.mark.filterwarnings("
 LEAST: Final = 80
 # Why an architecture is not equal in any of its forms.
 DIFFERENT: Final = {
-    "spectrogram_convolutions_and_ctc": "CTCGreedyDecoder has no kernel",
-    "quantized_and_dequantized_layers": "QuantizeAndDequantizeV4 has no kernel",
     "step_of_nadam": "a variable of Keras has no name there, and the restore operation of what tf.saved_model.save"
     " wrote does not reach it",
 }
