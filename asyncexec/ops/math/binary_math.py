@@ -87,7 +87,7 @@ def squared_difference(x: Any, y: Any) -> Any:
 def complex_squared_difference(x: Any, y: Any) -> Any:
     """|x - y| ** 2, still complex."""
     difference = x - y
-    return difference * np.conj(difference)
+    return (difference.real * difference.real + difference.imag * difference.imag).astype(difference.dtype)
 
 
 def integer_power(x: Any, y: Any) -> Any:

@@ -53,10 +53,12 @@ def check_broadcast(x: Any, y: Any) -> None:
 
 
 def same_size(function: Kernel) -> Kernel:
-    """*function* of two tensors that must have one shape."""
+    """*function* of two tensors of as many elements; the result has the shape of the first."""
 
     def kernel(x: Any, y: Any) -> Any:
         if np.shape(x) != np.shape(y):
+            if np.size(x) == np.size(y):
+                return function(x, np.reshape(y, np.shape(x)))[()]
             raise InvalidArgumentError(
                 "The two arguments to a cwise op must have same number of elements, "
                 f"got shapes {shape_text(x)} and {shape_text(y)}"

@@ -151,9 +151,14 @@ def _euclidean_norm(dtype: DType) -> Reduce:
     wide = np.dtype(np.float32) if dtype in SMALL_FLOATS else np_dtype
     root = np.dtype(np.float64) if dtype.is_integer else wide
 
+    def squared(x: Any) -> Any:
+        # The small floats are squared as they are; the product of a complex number and its conjugate is real.
+        return x * x if not dtype.is_complex else x.real * x.real + x.imag * x.imag
+
     def norm(x: Any, axes: Axes, keep: bool) -> Any:
-        x = x.astype(wide, copy=False)
-        squares = _add_reduce(x * np.conj(x), axes, wide, keepdims=keep)
+        squares = _add_reduce(squared(x), axes, None if dtype.is_complex else wide, keepdims=keep)
+        if wide is not np_dtype and dtype in SMALL_FLOATS:
+            squares = squares.astype(np_dtype).astype(wide)
         return np.sqrt(squares.astype(root, copy=False)).astype(np_dtype, copy=False)
 
     return norm

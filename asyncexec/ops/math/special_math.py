@@ -141,17 +141,34 @@ def _igammac(c: OpKernelConstruction) -> Kernel:
 
 @register_kernel("Zeta", dtypes={"T": WIDE_FLOATS})
 def _zeta(c: OpKernelConstruction) -> Kernel:
-    return checked(_special().zeta)
+    return checked(_zeta_function())
+
+
+def _zeta_function() -> Kernel:
+    """Hurwitz's zeta function; at and below q = 0 where TensorFlow has it."""
+    zeta = _special().zeta
+
+    def kernel(x: Any, q: Any) -> Any:
+        value, below = zeta(x, q), np.less_equal(q, 0)
+        if not np.any(below):
+            return value
+        whole = x == np.floor(x)
+        is_pole = below & (q == np.floor(q))
+        poles = np.where(whole & (np.fmod(x, 2) == 0), np.inf, np.nan)
+        value = np.where(is_pole, poles, np.where(below & ~whole, np.nan, value))
+        return np.where(x == 1, np.inf, np.where(x < 1, np.nan, value)).astype(np.result_type(x))[()]
+
+    return kernel
 
 
 @register_kernel("Polygamma", dtypes={"T": WIDE_FLOATS})
 def _polygamma(c: OpKernelConstruction) -> Kernel:
-    special, digamma, dtype = _special(), digamma_function(), c.np_dtype("T")
+    special, digamma, dtype, zeta = _special(), digamma_function(), c.np_dtype("T"), _zeta_function()
 
     def polygamma(a: Any, x: Any) -> Any:
         order = np.asarray(a, np.float64)
         sign = np.where(order % 2 == 0, -1.0, 1.0)
-        value = sign * special.gamma(order + 1) * special.zeta(order + 1, np.asarray(x, np.float64))
+        value = sign * special.gamma(order + 1) * zeta(order + 1, np.asarray(x, np.float64))
         value = np.where(order == 0, digamma(x), value)
         return np.where((order < 0) | (order != np.floor(order)), np.nan, value).astype(dtype)[()]
 
@@ -182,7 +199,9 @@ def _betainc(c: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(
                 f"Shapes of a, b and x must be equal unless scalar: {shape_text(a)}, {shape_text(b)}, {shape_text(x)}"
             )
-        return betainc(a, b, x)
+        outside = ~(np.greater(a, 0) & np.greater(b, 0) & np.isfinite(a) & np.isfinite(b))
+        value = betainc(a, b, x)
+        return np.where(outside, value.dtype.type(np.nan), value)[()] if np.any(outside) else value
 
     return kernel
 

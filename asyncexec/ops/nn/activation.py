@@ -84,6 +84,8 @@ def softsign(x: Any) -> Any:
 
 def leaky_relu(alpha: float) -> Kernel:
     """A function that gives *x* above zero, ``alpha * x`` below."""
+    if alpha == 0:  # infinity times nothing is NaN
+        return lambda x: as_value(np.where(x > 0, x, x * x.dtype.type(0)))
     choose = np.maximum if alpha <= 1 else np.minimum
 
     def kernel(x: Any) -> Any:

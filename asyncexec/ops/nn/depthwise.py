@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Final
 
@@ -149,6 +150,11 @@ def depthwise_windows(op: OpKernelConstruction) -> Windows:
     return windows
 
 
+def gradient_windows(op: OpKernelConstruction) -> Windows:
+    """The windows of a gradient, which TensorFlow's kernels take without dilations, whatever the attr says."""
+    return replace(depthwise_windows(op), dilations=(1, 1))
+
+
 def check_filter(depth: int, filters_shape: Sequence[int]) -> None:
     """InvalidArgumentError unless the filter is for that many input channels."""
     if depth != filters_shape[2]:
@@ -184,7 +190,7 @@ def depthwise_kernel(op: OpKernelConstruction) -> Kernel:
 @register_kernel("DepthwiseConv2dNativeBackpropInput", kind=KernelKind.EXPENSIVE)
 def make_depthwise_backprop_input(op: OpKernelConstruction) -> Kernel:
     """The kernel of DepthwiseConv2dNativeBackpropInput."""
-    windows = depthwise_windows(op)
+    windows = gradient_windows(op)
     first = windows.channels_first
 
     def kernel(sizes: Array, filters: Array, dy: Array) -> Array:
@@ -205,7 +211,7 @@ def make_depthwise_backprop_input(op: OpKernelConstruction) -> Kernel:
 @register_kernel("DepthwiseConv2dNativeBackpropFilter", kind=KernelKind.EXPENSIVE)
 def make_depthwise_backprop_filter(op: OpKernelConstruction) -> Kernel:
     """The kernel of DepthwiseConv2dNativeBackpropFilter."""
-    windows = depthwise_windows(op)
+    windows = gradient_windows(op)
     first = windows.channels_first
 
     def kernel(x: Array, sizes: Array, dy: Array) -> Array:

@@ -38,6 +38,7 @@ from asyncexec.ops.nn.pooling_windows import (
     max_pool,
     max_pool_grad,
     max_pool_grad_all,
+    max_pool_of_volumes,
 )
 
 Pool = Callable[[Array, Sequence[Axis]], Array]
@@ -151,7 +152,8 @@ def sizes_shape(c: InferenceContext) -> Sequence[TensorShape]:
 def make_max_pool(op: OpKernelConstruction) -> Kernel:
     """The kernel of MaxPool and MaxPool3D."""
     pooling = Pooling(op.attrs, pool_rank(op.op))
-    return lambda x: pooling.pool(x, max_pool)
+    function = max_pool_of_volumes if op.op == "MaxPool3D" else max_pool
+    return lambda x: pooling.pool(x, function)
 
 
 @register_kernel("MaxPoolV2", kind=KernelKind.EXPENSIVE, dtypes={"T": REAL_NUMBER_DTYPES})

@@ -7,11 +7,12 @@ window of 3 x 3 costs 3 + 3 passes over the data.  Cells outside of the input co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from asyncexec.ops.array.windows import Array, Axis, check_size
+from asyncexec.ops.array.windows import Array, Axis, check_size, pad_spatial
 from asyncexec.ops.nn.depthwise import taps
 
 
@@ -53,6 +54,20 @@ def _along(x: Array, axis: Axis, position: int, start: Any, combine: np.ufunc) -
 def max_pool(x: Array, axes: Sequence[Axis]) -> Array:
     """The largest of each window; NaN is passed over, and nothing is below the lowest finite number."""
     return _combined(x, axes, lowest(x.dtype), np.fmax)
+
+
+def max_pool_of_volumes(x: Array, axes: Sequence[Axis]) -> Array:
+    """The same of three spatial axes, where NaN gives way only to what comes after it in its window."""
+    if x.dtype.kind not in "fV" or not np.isnan(x).any():
+        return max_pool(x, axes)
+    start = lowest(x.dtype)
+    padded = pad_spatial(x, axes, start)
+    inside = [replace(axis, size=axis.before + axis.size + axis.after, before=0, after=0) for axis in axes]
+    out: Array = np.full((x.shape[0], *(axis.out for axis in axes), x.shape[-1]), start, x.dtype)
+    for _, to, cells in taps(inside):
+        largest, cell = out[(slice(None), *to)], padded[(slice(None), *cells)]
+        np.copyto(largest, cell, where=~(largest > cell))
+    return out
 
 
 def average_pool(x: Array, axes: Sequence[Axis]) -> Array:

@@ -62,7 +62,8 @@ def _changed_case(construction: OpKernelConstruction, ascii_only: Any, unicode: 
         return elementwise(ascii_only)
     if encoding != b"utf-8":
         raise InvalidArgumentError(f"only utf-8 or '' (no encoding) is supported, not {encoding!r}", op=construction.op)
-    return elementwise(lambda text: unicode(text.decode("utf-8", "replace")).encode())
+    # As TensorFlow's ICU does, that takes a string up to its first zero byte.
+    return elementwise(lambda text: unicode(text.partition(b"\0")[0].decode("utf-8", "replace")).encode())
 
 
 @register_kernel("StringLower")

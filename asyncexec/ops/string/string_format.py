@@ -39,6 +39,8 @@ def string_format(construction: OpKernelConstruction) -> Kernel:
 
 def summary(value: Any, ends: int) -> bytes:
     """*value* as ``tf.print`` shows it: of each dimension the first and last *ends* elements (-1: all)."""
+    if ends == 0 and np.ndim(value) == 0:
+        return b"..."
     if isinstance(value, bytes):
         return _element(value)
     array = np.asarray(value)
