@@ -1,4 +1,4 @@
-"""``python -m tests.oracle.differences [--cases 54] [--op OP ...] [--number N]``: a table by op."""
+"""``python -m tests.oracle.differences [--cases 55] [--op OP ...] [--number N]``: a table by op."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def table(ops: list[str], numbers: range, oracle: Oracle) -> None:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.differences")
-    parser.add_argument("--cases", type=int, default=54)
+    parser.add_argument("--cases", type=int, default=55)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--op", action="append")
     parser.add_argument("--number", type=int, action="append")
