@@ -40,6 +40,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "progress": ("rich",),
     "prometheus": ("prometheus_client",),
     "ray": ("ray",),
+    "ort": ("onnxruntime", "onnx"),
     "safetensors": ("safetensors",),
     "serve": ("grpc", "h11", "httptools", "orjson", "prometheus_client", "starlette", "uvicorn", "websockets"),
     "tf": ("google_crc32c", "google.protobuf"),

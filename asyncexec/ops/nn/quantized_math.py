@@ -90,7 +90,6 @@ for _op in ("QuantizedAdd", "QuantizedMul"):
         " max_z: float32",
         f"T1: {QUANTIZED_ATTR}; T2: {QUANTIZED_ATTR}; Toutput: {QUANTIZED_ATTR} = qint32",
         shape=_binary_shape,
-        is_commutative=_op == "QuantizedMul",
     )
 _QUINT8: Final = {"T1": {types.quint8}, "T2": {types.quint8}, "Toutput": {types.qint32}}
 
