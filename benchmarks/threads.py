@@ -1,5 +1,7 @@
 """Rows of threads: the default against every fixed number of BLAS threads, alone and beside a busy process.
 
+One more row is of a call on a worker thread while a stream keeps the event loop busy.
+
 Each contestant is a session, or several at once, of the same graphs.  For a fixed number of threads the application has
 set it for the whole process, and sessions leave it so (``blas_threads="host"``).
 """
@@ -7,8 +9,10 @@ set it for the whole process, and sessions leave it so (``blas_threads="host"``)
 from __future__ import annotations
 
 import asyncio
+import itertools
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,14 +23,16 @@ import numpy as np
 import asyncexec as ax
 from asyncexec.framework.extras import require
 from asyncexec.process.cores import num_cores
+from asyncexec.process.gil_switches import usual_switches
 from benchmarks.measure import Settings, Times, alternate, calling, ratios
-from benchmarks.report import OURS, Benchmark, Row, Target
+from benchmarks.report import FLOOR, OURS, Benchmark, Row, Target
 
 MOST: Final = 1.3
 BATCH, UNITS, LENGTH = 16, 256, 50
 SIZE, DEPTH = 768, 4
 MS_PER_S: Final = 1000
 BUSY: Final = "while True: pass"
+BUSY_LOOP: Final = "threads_busy_loop_call"
 
 
 def recurrent() -> tuple[ax.Graph, ax.Tensor]:
@@ -90,6 +96,47 @@ async def _runner(make: Any, num_sessions: int, blas_threads: Any) -> Any:
     return run
 
 
+def measure_busy_loop(settings: Settings) -> Row:
+    """A call of two milliseconds on a worker thread beside a busy loop; the floor has the user's switch interval."""
+    times = {key: each.scaled(MS_PER_S) for key, each in ax.run(partial(_race_busy_loop, settings)).items()}
+    return Row(BUSY_LOOP, "ms", times)
+
+
+async def _race_busy_loop(settings: Settings) -> dict[str, Times]:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float64, [], name="x")
+        total = ax.stream_state(ax.constant(0.0, ax.float64))
+        item = total.update(total.value + x)
+        called = _sleeps(ax.placeholder(ax.float64, [], name="y"))
+
+    async def keep_busy(session: ax.Session) -> None:
+        async for _ in session.map(item, ({"x:0": 1.0} for _ in itertools.count())):
+            pass
+
+    async with ax.Session(graph) as session:
+
+        async def call() -> None:
+            await session.run(called, {"y:0": 1.0})
+
+        async def call_as_usual() -> None:
+            with usual_switches():
+                await call()
+
+        busy = asyncio.create_task(keep_busy(session))
+        try:
+            return await alternate([await calling(OURS, call), await calling(FLOOR, call_as_usual)], settings)
+        finally:
+            busy.cancel()
+            await asyncio.wait([busy])
+
+
+@ax.op(expensive=True, outputs=[ax.float64])
+def _sleeps(y: float) -> float:
+    """Needs no core and no GIL for two milliseconds."""
+    time.sleep(0.002)
+    return y
+
+
 @contextmanager
 def _neighbour() -> Iterator[None]:
     """A process that keeps a core busy."""
@@ -107,10 +154,13 @@ def _nobody() -> Iterator[None]:
 
 
 _GRAPHS: Final = {"recurrent": recurrent, "dense": dense}
-BENCHMARKS: Final = tuple(
-    Benchmark(name, partial(measure, name, make, num_sessions, has_neighbour))
-    for kind, make in _GRAPHS.items()
-    for num_sessions in (1, 2, 4)
-    for has_neighbour in (False, True)
-    for name in (f"threads_{kind}_{num_sessions}{'_beside' if has_neighbour else ''}",)
+BENCHMARKS: Final = (
+    Benchmark(BUSY_LOOP, measure_busy_loop),
+    *(
+        Benchmark(name, partial(measure, name, make, num_sessions, has_neighbour))
+        for kind, make in _GRAPHS.items()
+        for num_sessions in (1, 2, 4)
+        for has_neighbour in (False, True)
+        for name in (f"threads_{kind}_{num_sessions}{'_beside' if has_neighbour else ''}",)
+    ),
 )

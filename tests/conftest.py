@@ -176,11 +176,13 @@ def warm_loops() -> None:
 @pytest.fixture(autouse=True)
 def nothing_left_behind(no_blocking_calls: None, warm_loops: None) -> Iterator[None]:
     """Fails a test after which threads or open files are left that were not there before."""
-    threads, files = set(threading.enumerate()), open_files()
+    threads, files, interval = set(threading.enumerate()), open_files(), sys.getswitchinterval()
     yield
     left = new_threads(threads)
     if left:
         pytest.fail(f"the test left threads behind: {', '.join(thread.name for thread in left)}")
+    if abs(sys.getswitchinterval() - interval) > 2e-6:  # Python cuts off what is less than a microsecond
+        pytest.fail(f"the test left the switch interval of the GIL at {sys.getswitchinterval()} s")
     leaked = open_files() - files
     if leaked:
         gc.collect()

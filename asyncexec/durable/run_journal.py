@@ -40,6 +40,7 @@ from asyncexec.framework.errors import (
     OpError,
 )
 from asyncexec.framework.pausing import Pause
+from asyncexec.process.gil_switches import quick_switches
 
 _Made = TypeVar("_Made")
 _DIGEST_LENGTH: Final = 32
@@ -313,9 +314,10 @@ class RunJournal:
     async def _encode_and_store(self, key: str, record: Record, *, is_new: bool) -> bool:
         is_large = has_more_than(record.values, _LARGE_BYTES)
         content = await _made(partial(to_bytes, record, self._codec), is_large=is_large)
-        if is_new:
-            return await put_new(self._store, key, content)
-        await self._store.put(key, content)
+        with quick_switches():
+            if is_new:
+                return await put_new(self._store, key, content)
+            await self._store.put(key, content)
         return True
 
 

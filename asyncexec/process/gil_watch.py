@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from asyncexec.framework.clock import CLOCK, NS_PER_MS, NS_PER_S, Clock
 from asyncexec.framework.interpreter import gil_is_enabled
+from asyncexec.process.gil_switches import usual_switches
 
 _SUSPECT_NS: Final = 10 * NS_PER_MS  # a call that takes so long ...
 _SUSPECT_SHARE: Final = 0.2  # ... and keeps a core busy for so much of it: four may share the GIL
@@ -102,12 +103,13 @@ class GilWatch:
         probe = _Probe(partial(self._num_at_work, name))
         now_ns, cpu_ns = self._clock.now_ns, self._clock.cpu_ns
         start, cpu = now_ns(), cpu_ns()
-        probe.start()
-        try:
-            result = function()
-        finally:
-            cpu, wall = cpu_ns() - cpu, now_ns() - start
-            probe.stop()
+        with usual_switches():
+            probe.start()
+            try:
+                result = function()
+            finally:
+                cpu, wall = cpu_ns() - cpu, now_ns() - start
+                probe.stop()
         is_busy = cpu * probe.most_at_work >= _OWN_SHARE * wall
         return result, Finding(name, wall, cpu, probe.held_ns if is_busy else 0, probe.free_ns)
 

@@ -28,6 +28,7 @@ from asyncexec.framework.resource_mgr import ResourceMgr, Restorable
 from asyncexec.frontend.stream_functions import values_of
 from asyncexec.frontend.stream_positions import HOW_TO_SEEK, can_seek, made
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.process.gil_switches import quick_switches
 from asyncexec.session.fingerprint import check_fingerprint, fingerprint_of
 from asyncexec.session.held_contents import contents_in, size_of, with_contents
 from asyncexec.session.held_resources import (
@@ -229,7 +230,8 @@ class DurableStream:
 
     async def _save(self, cut: Cut) -> None:
         record = await run_in_slices(with_contents(self._record(cut)))
-        await self._log.append(await _made(self._log.entry, record))
+        with quick_switches():
+            await self._log.append(await _made(self._log.entry, record))
 
     async def content(self, record: Record) -> bytes:
         """The bytes of *record*.

@@ -38,6 +38,7 @@ from asyncexec.framework.errors import CancelledError, FailedPreconditionError
 from asyncexec.framework.kernel import do_nothing
 from asyncexec.framework.kernel_warning import warn_of_kernel
 from asyncexec.framework.weak_group import WeakGroup
+from asyncexec.process.gil_switches import begin_quick_switches, end_quick_switches
 from asyncexec.process.gil_watch import Finding, GilWatch
 
 _BATCH: Final = 32  # results that are handed on between two looks at the clock
@@ -105,6 +106,17 @@ class WorkerPool:
         """Whether somebody in *loop* waits for a call."""
         return self._loop is loop and self._unfinished > self._abandoned
 
+    def _count(self, *, unfinished: int = 0, abandoned: int = 0) -> None:
+        """Note so many more calls; while somebody waits for one, threads get the GIL soon."""
+        was_awaited = self._unfinished > self._abandoned
+        self._unfinished += unfinished
+        self._abandoned += abandoned
+        is_awaited = self._unfinished > self._abandoned
+        if is_awaited and not was_awaited:
+            begin_quick_switches()
+        elif was_awaited and not is_awaited:
+            end_quick_switches()
+
     @property
     def _shares(self) -> list[Share]:
         return [share for share in (self._share, self._own_share) if share is not None]
@@ -139,7 +151,7 @@ class WorkerPool:
         job = Job(calls, done, loop, share)
         calls[0].submitted_ns = self._clock.now_ns()
         share.submit(job)
-        self._unfinished += 1
+        self._count(unfinished=1)
         return job
 
     def share(self, part: Callable[[], bool], count: int) -> None:
@@ -193,8 +205,9 @@ class WorkerPool:
             for running in share.jobs_at_work():
                 self.abandon(running)
         # One that a thread has just taken, or has ended, is told by its loop when it is collected.
-        self._given_up += self._unfinished - self._abandoned
-        self._abandoned = self._unfinished
+        awaited = self._unfinished - self._abandoned
+        self._given_up += awaited
+        self._count(abandoned=awaited)
 
     def cancel(self, job: Job) -> bool:
         """Begin no further call of *job*; whether none is under way.  Else its kernel is told, if it asks."""
@@ -205,7 +218,7 @@ class WorkerPool:
         job.drop()
         job.done = None
         job.share.threads.under_way.pop()
-        self._unfinished -= 1
+        self._count(unfinished=-1)
         self._completed += len(job.outcomes)
         return True
 
@@ -218,7 +231,7 @@ class WorkerPool:
             job.stop()
             job.done = None
             job.on_return = on_return
-            self._abandoned += 1
+            self._count(abandoned=1)
             self._given_up += 1
             if self._is_shared and len(self._left) < self._num_threads and job.share.threads.replace(job):
                 self._left.add(job)
@@ -302,14 +315,14 @@ class WorkerPool:
     def _tell(self, job: Job) -> None:
         """Tell who waits for *job* what became of it."""
         outcomes, job.outcomes = job.outcomes, []  # who holds the job is to hold no error
-        self._unfinished -= 1
         self._completed += len(outcomes)
         done, job.done = job.done, None
         if done is None or job.loop is not self._loop:
-            self._abandoned -= 1
+            self._count(unfinished=-1, abandoned=-1)
             self._left.discard(job)
             job.tell_of_return()
         else:
+            self._count(unfinished=-1)
             done(outcomes)
         if self._on_told is not None:
             self._on_told()
