@@ -196,6 +196,7 @@ def _torch_module(name: str) -> Any:
         import torch
 
         if name in IMAGES:
+            _let_torchvision_load(torch)
             import torchvision
 
             found = getattr(torchvision.models, IMAGES[name][1])
@@ -208,6 +209,13 @@ def _torch_module(name: str) -> Any:
         kind = torch.nn.LSTM if name == "bilstm" else torch.nn.GRU
         return _last_of(torch, kind(SEQUENCE[1], UNITS, batch_first=True, bidirectional=name == "bilstm"))
     return _torch_unet(torch) if name == "unet" else None
+
+
+def _let_torchvision_load(torch: Any) -> None:
+    """Declare the ops of its C++ part, which does not load beside a torch of another build; its networks need none."""
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float threshold) -> Tensor")
 
 
 def _torch_encoder(torch: Any, *, is_vit: bool) -> Any:
