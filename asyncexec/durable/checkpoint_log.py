@@ -2,6 +2,9 @@
 
 They have a key each, which they take in turn, and a number that grows.  So a checkpoint that is torn, damaged or of a
 newer version leaves the one before it, which is read instead, with a warning.
+
+A third key names the owner: the stream that has begun last.  A stream that finds another owner there stores nothing
+more, so of two that run at once the older one ends.  A stream that has crashed keeps nobody from beginning.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import secrets
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -17,6 +21,7 @@ from asyncexec.durable.large_tensors import large_tensors, tensors_of
 from asyncexec.durable.record import Codec, Record, from_bytes, to_parts, told_in
 from asyncexec.durable.store import Store
 from asyncexec.framework.errors import (
+    AbortedError,
     DataLossError,
     FailedPreconditionError,
     InvalidArgumentError,
@@ -27,6 +32,7 @@ from asyncexec.framework.errors import (
 
 INLINE_BYTES: Final = 64 * 1024  # checkpoints up to this are made and read in the event loop
 _KEPT: Final = 2
+_OWNER_BYTES: Final = 16
 _PIECE_BYTES: Final = 2**20
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_.=+-]+")
 
@@ -58,13 +64,33 @@ class CheckpointLog:
 
     def __init__(self, store: Store, name: str, codec: Codec) -> None:
         self._store = store
+        self._name = name
         self._keys = [f"{name}/{i}" for i in range(_KEPT)]
+        self._owner_key = f"{name}/owner"
+        self._owner = secrets.token_hex(_OWNER_BYTES).encode()
         self._codec = codec
         self._number = 0
         self._is_new = False
 
     def _tensors_key(self, number: int) -> str:
         return f"{self._keys[(number - 1) % _KEPT]}-{number}.safetensors"
+
+    async def own(self) -> None:
+        """Be the owner, before anything is loaded: what another stream stores from now on is not its own."""
+        await self._store.put(self._owner_key, self._owner)
+
+    async def _check_owner(self) -> None:
+        """AbortedError if another stream has become the owner."""
+        try:
+            owner = self._checked(self._owner_key, await self._store.get(self._owner_key))
+        except NotFoundError:  # somebody has emptied the store
+            await self.own()
+            return
+        if owner != self._owner:
+            raise AbortedError(
+                f"another stream keeps its checkpoints under {self._name!r} in {self._store!r}, and has begun later",
+                hint="end this one; streams with the same fetches that run at once need two stores, or two tables",
+            )
 
     async def load(self) -> Loaded | None:
         """The last checkpoint that can be read; None where there is none.
@@ -95,13 +121,16 @@ class CheckpointLog:
         """Let the next checkpoint be the only one: those that are there are of another run."""
         self._is_new = True
 
-    async def _read(self, key: str, content: object) -> Loaded:
+    def _checked(self, key: str, content: object) -> bytes:
         if not isinstance(content, (bytes, bytearray, memoryview)):
             raise InvalidTypeError(
                 f"the store {type(self._store).__name__} gave {type(content).__name__} for {key!r}, and not bytes",
                 hint="get of a store returns bytes, and raises ax.errors.NotFoundError where there are none",
             )
-        content = bytes(content)
+        return bytes(content)
+
+    async def _read(self, key: str, content: object) -> Loaded:
+        content = self._checked(key, content)
         apart: Mapping[str, Any] | None = None
         tensors_key = told_in(content).get("tensors")
         if tensors_key is not None:
@@ -126,7 +155,12 @@ class CheckpointLog:
         return Entry(parts if hasattr(self._store, "put_parts") else [_joined(parts)], tensors)
 
     async def append(self, entry: Entry) -> None:
-        """Store *entry* in place of the older of the two."""
+        """Store *entry* in place of the older of the two.
+
+        Raises:
+            AbortedError: another stream of this name has begun later.
+        """
+        await self._check_owner()
         number, parts = self._number + 1, entry.parts
         key = self._keys[self._number % _KEPT]
         put_tensors: Any = getattr(self._store, "put_tensors", None)

@@ -138,6 +138,7 @@ class DurableStream:
         check_begin: Any = getattr(options.store, "check_begin", None)
         if check_begin is not None:
             await check_begin()
+        await self._log.own()
         loaded = await self._load()
         if record is None and options.resume and loaded is not None:
             record, where = loaded.record, f"checkpoint {loaded.key!r}"

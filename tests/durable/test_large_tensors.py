@@ -53,7 +53,7 @@ def check(record: Record, number: int) -> None:
 async def test_they_come_back_and_older_ones_are_gone(count: int, tmp_path: Path) -> None:
     await saved(tmp_path, count)
     check(await loaded(tmp_path), count)
-    assert len(await ax.checkpoint.FileStore(tmp_path).list()) == 2 * min(count, 2)
+    assert len(await ax.checkpoint.FileStore(tmp_path).list()) == 2 * min(count, 2) + 1
 
 
 async def test_other_programs_can_read_them(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ async def test_a_crash_between_the_two_files_leaves_the_checkpoint_before(tmp_pa
     check(await loaded(tmp_path), 3)  # without a warning: both checkpoints are whole
     await log.append(entry)
     check(await loaded(tmp_path), 4)
-    assert len(await ax.checkpoint.FileStore(tmp_path).list()) == 4
+    assert len(await ax.checkpoint.FileStore(tmp_path).list()) == 5
 
 
 @pytest.mark.parametrize("spoil", ["cut", "changed", "foreign", "gone", "of another number"])

@@ -151,7 +151,7 @@ async def test_the_last_checkpoints_are_kept() -> None:
     assert await log.load() is None
     for number in range(5):
         await log.append(log.entry(Record({"number": number}, {})))
-    assert len(await store.list("orders/")) == 2
+    assert await store.list() == ["orders/0", "orders/1", "orders/owner"]
     loaded = await CheckpointLog(store, "orders", JSON).load()
     assert loaded is not None
     assert loaded.record.about == {"number": 4, "log": 5}
@@ -163,7 +163,7 @@ async def test_the_one_before_is_used(spoil: Any) -> None:
     log = CheckpointLog(store, "orders", JSON)
     for number in range(2):
         await log.append(log.entry(Record({"number": number}, {})))
-    first, last = await store.list()
+    first, last = "orders/0", "orders/1"
     await store.put(last, spoil(await store.get(last)))
     with pytest.warns(ax.checkpoint.CheckpointWarning, match=f"'{last}'.*'{first}' is used instead"):
         loaded = await log.load()
@@ -176,7 +176,7 @@ async def test_the_one_before_is_used(spoil: Any) -> None:
     assert loaded is not None
     assert loaded.record.about == {"number": 2, "log": 2}
     await store.put(first, b"")
-    for key in await store.list():
+    for key in (first, last):
         await store.put(key, spoil(await store.get(key)))
     with pytest.raises(BAD, match="checkpoint"):
         await log.load()

@@ -146,4 +146,4 @@ async def test_a_store_of_its_own_connection_serves_several_streams(tmp_path: Pa
         for expected in (EXPECTED, []):
             got = await asyncio.gather(*(run(number, store) for number in range(2)))
             assert got == [expected] * 2
-        assert len(await store.list()) == 4
+        assert len(await store.list()) == 6

@@ -190,9 +190,10 @@ async def test_items_behind_a_cut_go_on_while_it_is_stored_unless_it_holds(holds
         started: list[list[int]] = []
 
         async def put(self, key: str, value: bytes) -> None:
-            for _ in range(20):
-                await asyncio.sleep(0)
-            self.started = [*self.started, started.copy()]
+            if not key.endswith("/owner"):
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                self.started = [*self.started, started.copy()]
             await super().put(key, value)
 
     store = Slow()
@@ -288,7 +289,8 @@ async def test_every_as_a_float_is_seconds() -> None:
 
     class Noting(ax.checkpoint.MemoryStore):
         async def put(self, key: str, value: bytes) -> None:
-            saved.append(asyncio.get_running_loop().time() - began)
+            if not key.endswith("/owner"):
+                saved.append(asyncio.get_running_loop().time() - began)
             await super().put(key, value)
 
     class Seconds:
@@ -486,7 +488,8 @@ async def test_the_checkpoint_before_is_used_when_the_last_is_torn() -> None:
     graph, _, fetches = totals_graph()
     store, items = ax.checkpoint.MemoryStore(), [{"x:0": float(i)} for i in range(6)]
     await run_all(graph, fetches, items, store, every=4)
-    records = {key: from_bytes(await store.get(key), JsonCodec()).about["number"] for key in await store.list()}
+    keys = (await store.list())[:2]
+    records = {key: from_bytes(await store.get(key), JsonCodec()).about["number"] for key in keys}
     assert sorted(records.values()) == [4, 6]
     last = max(records, key=records.__getitem__)
     await store.put(last, (await store.get(last))[:-1])
@@ -500,7 +503,7 @@ async def test_a_record_of_something_else_is_told() -> None:
     store = ax.checkpoint.MemoryStore()
     await run_all(graph, fetches, [{"x:0": 1.0}], store)
     prefix = (await store.list())[-1].rpartition("/")[0]
-    for key in await store.list(prefix):
+    for key in (f"{prefix}/0", f"{prefix}/1"):
         await store.put(key, to_bytes(Record({"other": 1}, {}), JsonCodec()))
     with pytest.raises(ax.errors.DataLossError, match="no checkpoint of a stream"):
         await run_all(graph, fetches, [{"x:0": 1.0}], store)

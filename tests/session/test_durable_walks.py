@@ -233,7 +233,7 @@ async def test_who_takes_results_asks_again_after_every_failure_of_the_store() -
         total = ax.stream_state(ax.constant(0.0, ax.float64), name="total")
         new = total.update(total.value + x)
     items = [{"x:0": float(i)} for i in range(7)]
-    for call in range(2, 9):  # behind the calls that look for a checkpoint
+    for call in range(3, 13):  # behind the calls that look for a checkpoint
         for is_late in (False, True):
             disk = Disk()
             disk.fails_at, disk.is_late = call, is_late
