@@ -19,13 +19,12 @@ from typing import Any, Final, NamedTuple
 
 from asyncexec.durable.large_tensors import large_tensors, tensors_of
 from asyncexec.durable.record import Codec, Record, from_bytes, to_parts, told_in
-from asyncexec.durable.store import Store
+from asyncexec.durable.store import Store, bytes_in
 from asyncexec.framework.errors import (
     AbortedError,
     DataLossError,
     FailedPreconditionError,
     InvalidArgumentError,
-    InvalidTypeError,
     NotFoundError,
     OpError,
 )
@@ -38,7 +37,7 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9_.=+-]+")
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint cannot be read, and the one before it is used.
+    """A checkpoint cannot be read, and the one before it is used; or a pause cannot, and the others are told.
 
     >>> warnings.simplefilter("error", ax.checkpoint.CheckpointWarning)
     """
@@ -82,7 +81,7 @@ class CheckpointLog:
     async def _check_owner(self) -> None:
         """AbortedError if another stream has become the owner."""
         try:
-            owner = self._checked(self._owner_key, await self._store.get(self._owner_key))
+            owner = await bytes_in(self._store, self._owner_key)
         except NotFoundError:  # somebody has emptied the store
             await self.own()
             return
@@ -102,7 +101,7 @@ class CheckpointLog:
         failures: list[OpError] = []
         for key in self._keys:
             try:
-                found.append(await self._read(key, await self._store.get(key)))
+                found.append(await self._read(key, await bytes_in(self._store, key)))
             except NotFoundError:
                 continue
             except (DataLossError, FailedPreconditionError) as error:
@@ -121,21 +120,12 @@ class CheckpointLog:
         """Let the next checkpoint be the only one: those that are there are of another run."""
         self._is_new = True
 
-    def _checked(self, key: str, content: object) -> bytes:
-        if not isinstance(content, (bytes, bytearray, memoryview)):
-            raise InvalidTypeError(
-                f"the store {type(self._store).__name__} gave {type(content).__name__} for {key!r}, and not bytes",
-                hint="get of a store returns bytes, and raises ax.errors.NotFoundError where there are none",
-            )
-        return bytes(content)
-
-    async def _read(self, key: str, content: object) -> Loaded:
-        content = self._checked(key, content)
+    async def _read(self, key: str, content: bytes) -> Loaded:
         apart: Mapping[str, Any] | None = None
         tensors_key = told_in(content).get("tensors")
         if tensors_key is not None:
             try:
-                apart = tensors_of(await self._store.get(tensors_key), repr(tensors_key))
+                apart = tensors_of(await bytes_in(self._store, tensors_key), repr(tensors_key))
             except (NotFoundError, InvalidArgumentError) as error:
                 raise DataLossError(f"its tensors cannot be read: {error.message}") from error
         record = await read_record(content, self._codec, apart)

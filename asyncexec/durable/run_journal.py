@@ -29,13 +29,14 @@ from typing import Any, Final, TypeVar
 from asyncexec.durable.content import has_more_than
 from asyncexec.durable.journal_scope import Path
 from asyncexec.durable.record import Codec, Record, from_bytes, to_bytes
-from asyncexec.durable.store import Store, put_new
+from asyncexec.durable.store import Store, bytes_in, keys_in, put_new
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import (
     AbortedError,
     DataLossError,
     FailedPreconditionError,
     InvalidArgumentError,
+    InvalidTypeError,
     NotFoundError,
     OpError,
 )
@@ -111,7 +112,7 @@ class RunJournal:
             DataLossError: a part of it is damaged.
             FailedPreconditionError: it was written by a newer version.
         """
-        keys = await self._store.list(f"{RUNS}/{self.run_id}/")
+        keys = await keys_in(self._store, f"{RUNS}/{self.run_id}/")
         if keys and f"{RUNS}/{self.run_id}/run" not in keys:
             await forget(self._store, self.run_id)  # its end was interrupted
             return
@@ -120,7 +121,7 @@ class RunJournal:
                 self._note(key, await self._read(key))
             except NotFoundError:  # another process has gone on with the run
                 continue
-        for key in await self._store.list(f"{PAUSES}/{self.run_id}/"):
+        for key in await keys_in(self._store, f"{PAUSES}/{self.run_id}/"):
             try:
                 pause = pause_of(await self._read(key))
             except NotFoundError:
@@ -323,10 +324,10 @@ class RunJournal:
 
 async def forget(store: Store, run_id: str) -> None:
     """Delete what *store* has of the run; first what it was begun with: without that, there is no run."""
+    keys = [key for folder in (PAUSES, RUNS) for key in await keys_in(store, f"{folder}/{run_id}/")]
     await store.delete(f"{RUNS}/{run_id}/run")
-    for folder in (PAUSES, RUNS):
-        for key in await store.list(f"{folder}/{run_id}/"):
-            await store.delete(key)
+    for key in keys:
+        await store.delete(key)
 
 
 def _is_before(label: str, name: str, number: int) -> bool:
@@ -346,7 +347,7 @@ def _digest_in(token: str) -> str:
 
 async def read_record(store: Store, key: str, codec: Codec) -> Record:
     """The record at *key*; errors name the key."""
-    content = await store.get(key)
+    content = await bytes_in(store, key)
     try:
         return await _made(partial(from_bytes, content, codec), is_large=len(content) > _LARGE_BYTES)
     except (DataLossError, FailedPreconditionError) as error:
@@ -393,6 +394,8 @@ async def pause_with(store: Store, token: str, codec: Codec) -> Pause:
                 record = await read_record(store, key, codec)
             except NotFoundError:
                 continue
+            except InvalidTypeError:
+                raise
             except InvalidArgumentError:  # no key: the token is made up
                 break
             if record.about.get("token") != token:

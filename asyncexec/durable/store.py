@@ -61,6 +61,37 @@ def checked_store(store: object) -> Store:
     return store
 
 
+async def bytes_in(store: Store, key: str) -> bytes:
+    """What *store* has of *key*.
+
+    Raises:
+        InvalidTypeError: the store gives something else than bytes.
+        NotFoundError: there is nothing.
+    """
+    content: object = await store.get(key)
+    if not isinstance(content, (bytes, bytearray, memoryview)):
+        raise InvalidTypeError(
+            f"the store {type(store).__name__} gave {type(content).__name__} for {key!r}, and not bytes",
+            hint="get of a store returns bytes, and raises ax.errors.NotFoundError where there are none",
+        )
+    return bytes(content)
+
+
+async def keys_in(store: Store, prefix: str) -> list[str]:
+    """The keys in *store* that begin with *prefix*.
+
+    Raises:
+        InvalidTypeError: the store gives something else than a list of strings.
+    """
+    keys: object = await store.list(prefix)
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise InvalidTypeError(
+            f"the store {type(store).__name__} gave {keys!r:.100} for the prefix {prefix!r}, and no list of strings",
+            hint="list of a store returns the keys that begin with the prefix",
+        )
+    return [key for key in keys if key.startswith(prefix)]
+
+
 async def put_new(store: Store, key: str, value: bytes) -> bool:
     """Store *value* unless *key* is there; whether it has been stored.
 

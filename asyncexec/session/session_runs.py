@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
+import warnings
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from asyncexec.durable.checkpoint_log import CheckpointWarning
 from asyncexec.durable.journal_codec import JournalCodec
 from asyncexec.durable.journal_scope import JournaledStep, Parked, nested_step
 from asyncexec.durable.record import Codec, JsonCodec
@@ -25,10 +27,11 @@ from asyncexec.durable.run_journal import (
     pause_with,
     read_record,
 )
-from asyncexec.durable.store import Store, checked_key, checked_store
+from asyncexec.durable.store import Store, checked_key, checked_store, keys_in
 from asyncexec.executor.types.executor_factory import DEFAULT_EXECUTOR_TYPE, executor_types
 from asyncexec.framework.cooperative import run_in_slices
 from asyncexec.framework.errors import (
+    DataLossError,
     FailedPreconditionError,
     InvalidArgumentError,
     InvalidTypeError,
@@ -115,6 +118,12 @@ def checked_run_id(run_id: object) -> str:
     return run_id
 
 
+async def _parts_in(store: Store, folder: str) -> list[tuple[str, str, str]]:
+    """The keys in *folder*, each with the run and the part of it that it is of; not those of something else."""
+    keys = [(key, key.split("/")) for key in await keys_in(store, f"{folder}/")]
+    return [(key, words[1], words[2]) for key, words in keys if len(words) == 3]
+
+
 class SessionRuns:
     """What a session has of runs with a journal."""
 
@@ -181,18 +190,25 @@ class SessionRuns:
     async def pauses(self) -> list[Pause]:
         """The pauses that wait for their values, of all runs in the journal; the oldest first.
 
+        Of a pause that cannot be read, a ``CheckpointWarning`` tells.
+
         Raises:
             FailedPreconditionError: the session has no journal.
         """
         journals = self._with_journals("pauses")
         found: list[Pause] = []
-        for key in await journals.store.list(f"{PAUSES}/"):
+        for key, run_id, part in await _parts_in(journals.store, PAUSES):
             try:
-                found.append(pause_of(await read_record(journals.store, key, journals.codec)))
-                await journals.store.get(answer_key(*key.split("/")[1:]))
-                found.pop()  # its process has ended between the two
+                pause = pause_of(await read_record(journals.store, key, journals.codec))
             except NotFoundError:
                 continue
+            except (DataLossError, FailedPreconditionError) as error:
+                warnings.warn(f"a pause cannot be read: {error.message}", CheckpointWarning, stacklevel=2)
+                continue
+            try:
+                await journals.store.get(answer_key(run_id, part))  # its process has ended between the two
+            except NotFoundError:
+                found.append(pause)
         return sorted(found, key=lambda pause: pause.paused_at)
 
     async def unfinished_runs(self) -> list[str]:
@@ -205,8 +221,7 @@ class SessionRuns:
         """
         journals = self._with_journals("unfinished_runs")
         parts: dict[str, set[str]] = {}
-        for key in await journals.store.list(f"{RUNS}/"):
-            _, run_id, part = key.split("/", 2)
+        for _, run_id, part in await _parts_in(journals.store, RUNS):
             parts.setdefault(run_id, set()).add(part)
         return [run_id for run_id, found in parts.items() if not has_ended(found)]
 
