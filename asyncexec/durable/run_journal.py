@@ -20,7 +20,7 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -103,7 +103,9 @@ class RunJournal:
         self._pauses: dict[str, Pause] = {}
         self._boundaries: dict[Path, tuple[int, Sequence[Any]]] = {}
         self._first: dict[Path, int] = {}  # iterations that loops go on at
-        self._paths: dict[str, Path] = {}  # of results and boundaries, by key
+        self._paths: dict[str, Path] = {}  # of results, boundaries and answers, by key
+        self._pause_paths: dict[str, Path] = {}  # by digest
+        self._marks: set[str] = set()  # keys that tell how many answers there were when a step ended with pauses
 
     async def load(self) -> None:
         """Read what the store has of the run.
@@ -123,10 +125,12 @@ class RunJournal:
                 continue
         for key in await keys_in(self._store, f"{PAUSES}/{self.run_id}/"):
             try:
-                pause = pause_of(await self._read(key))
+                record = await self._read(key)
             except NotFoundError:
                 continue
-            self._pauses[key.rpartition("/")[2]] = pause
+            digest = key.rpartition("/")[2]
+            self._pauses[digest] = pause_of(record)
+            self._pause_paths[digest] = tuple(record.about.get("path", ()))
 
     async def _read(self, key: str) -> Record:
         return await read_record(self._store, key, self._codec)
@@ -141,8 +145,9 @@ class RunJournal:
                 self._is_done = True
             elif kind == "answer":
                 self._answers[key] = record.values["value"]
+                self._paths[key] = tuple(about.get("path", ()))
             elif kind == "paused":
-                pass
+                self._marks.add(key)
             elif kind == "boundary":
                 path, number = tuple(about["path"]), int(about["number"])
                 self._boundaries[path] = number, values
@@ -211,7 +216,10 @@ class RunJournal:
         return None if found is None else found[1]
 
     async def put_boundary(self, loop: Path, number: int, values: Sequence[Any]) -> None:
-        """Store the variables of a loop at the beginning of an iteration; what earlier ones have left is forgotten."""
+        """Store the variables of a loop at the beginning of an iteration; what earlier ones have left is forgotten.
+
+        With answers, their number: first the marks that tell it are deleted, so that the run is unfinished.
+        """
         record = Record(
             {"kind": "boundary", "path": loop, "number": number},
             {f"variable {i} of loop {loop[-1]!r}": value for i, value in enumerate(values)},
@@ -220,13 +228,20 @@ class RunJournal:
         self._paths[key] = (*loop, _BOUNDARY)
         await self._put(key, record)
         at, name = len(loop) - 1, loop[-1]
-        for key, path in list(self._paths.items()):
-            if path[:at] == loop[:at] and len(path) > at and _is_before(path[at], name, number):
-                del self._paths[key]
-                await self._forget(key)
+        before = [
+            key
+            for key, path in self._paths.items()
+            if path[:at] == loop[:at] and len(path) > at and _is_before(path[at], name, number)
+        ]
+        marks = self._marks if any(key in self._answers for key in before) else ()
+        for key in (*marks, *before):
+            self._paths.pop(key, None)
+            self._marks.discard(key)
+            await self._forget(key)
 
     async def _forget(self, key: str) -> None:
         self._results.pop(key, None)
+        self._answers.pop(key, None)
         if self._waiting is None:
             await self._store.delete(key)
         else:
@@ -261,10 +276,16 @@ class RunJournal:
                 token = f"{self.key_of(each.path)}{secrets.token_hex(_NONCE_LENGTH // 2)}"
                 where = each.node, each.iteration, datetime.now(UTC)
                 pause = Pause(token, self.run_id, each.name, each.payload, *where)
-                await self._put(f"{PAUSES}/{self.run_id}/{digest}", record_of(pause))
+                await self._put(f"{PAUSES}/{self.run_id}/{digest}", record_of(pause, each.path))
             pauses.append(pause)
         await self._put(f"{RUNS}/{self.run_id}/paused-{len(self._answers)}", Record({"kind": "paused"}, {}))
+        await self._withdraw(self._pauses.keys() - {digest_of(each.path) for each in asked})
         return pauses
+
+    async def _withdraw(self, digests: Iterable[str]) -> None:
+        """Forget pauses that no op waits for any more, such as one that has its result from a cache now."""
+        for digest in digests:
+            await self._store.delete(f"{PAUSES}/{self.run_id}/{digest}")
 
     async def answer(self, token: str, value: Any) -> None:
         """Give the pause of *token* its value.
@@ -275,7 +296,8 @@ class RunJournal:
         """
         digest = _digest_in(token)
         key = answer_key(self.run_id, digest)
-        record = Record({"kind": "answer", "token": token}, {"value": value})
+        path = self._pause_paths.get(digest, ())
+        record = Record({"kind": "answer", "token": token, "path": path}, {"value": value})
         try:
             is_first = await self._store_record(key, record, is_new=True)
         except InvalidArgumentError as error:
@@ -284,12 +306,13 @@ class RunJournal:
             raise used(token)
         is_large = has_more_than(value, _LARGE_BYTES)
         self._note(key, await _made(lambda: from_bytes(to_bytes(record, self._codec), self._codec), is_large=is_large))
-        await self._store.delete(f"{PAUSES}/{self.run_id}/{digest}")
+        await self._withdraw([digest])
 
     async def finish(self) -> None:
         """Note that the run has given its result."""
         if self._waiting is None and not self._is_done:
             await self._put(f"{RUNS}/{self.run_id}/done", Record({"kind": "done"}, {}))
+        await self._withdraw(self._pauses)
 
     async def _put(self, key: str, record: Record, *, is_new: bool = False) -> None:
         if self._waiting is not None:
@@ -354,11 +377,12 @@ async def read_record(store: Store, key: str, codec: Codec) -> Record:
         raise type(error)(f"{key!r} of the journal: {error.message}", hint=error.hint) from error
 
 
-def record_of(pause: Pause) -> Record:
-    """*pause*, as it is stored."""
+def record_of(pause: Pause, path: Path) -> Record:
+    """*pause*, which is at *path*, as it is stored."""
     about = {
         "kind": "pause",
         "token": pause.token,
+        "path": path,
         "run": pause.run_id,
         "name": pause.name,
         "node": pause.node,

@@ -255,3 +255,67 @@ def test_variables_that_no_checkpoint_can_have() -> None:
         variables = ax.constant(0), ax.TensorArray(ax.float32, size=3)
         with pytest.raises(ax.errors.InvalidTypeError, match=r"loop_vars\[1\].*is a TensorArray"):
             ax.while_loop(lambda i, _: i < 3, lambda i, a: (i + 1, a.write(i, 1.0)), variables, checkpoint=1)
+
+
+def asking(checkpoint: int, count: int) -> ax.Graph:
+    """The sum of *count* values that are asked for, one in each iteration."""
+
+    @ax.op
+    async def ask(total: int, i: int) -> int:
+        return int(total + await ax.pause("number", int(i)))
+
+    with ax.Graph() as graph:
+        _, total = ax.while_loop(
+            lambda i, _: i < count,
+            lambda i, total: (i + 1, ask(total, i)),
+            (ax.constant(0, ax.int64), ax.constant(0, ax.int64)),
+            checkpoint=checkpoint,
+        )
+        ax.identity(total, name="total")
+    return graph
+
+
+async def answered(session: ax.Session) -> int:
+    """Answer each pause by ten times its payload, until the run gives its result."""
+    while True:
+        (pause,) = await session.pauses()
+        try:
+            return int(await session.resume(pause.token, 10 * pause.payload))
+        except ax.PausedError:
+            continue
+
+
+async def test_answers_of_earlier_iterations_are_forgotten() -> None:
+    for checkpoint in (1, 3):
+        store = MemoryStore()
+        async with ax.Session(asking(checkpoint, 30), journal=store) as session:
+            with pytest.raises(ax.PausedError) as caught:
+                await session.run("total:0", options=NAMED)
+            assert await answered(session) == 10 * sum(range(30))
+            assert len(await store.list()) <= 4 + 3 * checkpoint
+            with pytest.raises(ax.errors.NotFoundError):
+                await session.resume(caught.value.token, 0)
+
+
+@pytest.mark.virtual_clock
+@pytest.mark.parametrize("checkpoint", [1, 2])
+async def test_a_crash_between_any_two_writes_of_a_loop_with_pauses(checkpoint: int) -> None:
+    """A run is unfinished, or waits for a value; it is never neither."""
+    store = Recorder()
+    async with ax.Session(asking(checkpoint, 5), journal=store) as session:
+        with pytest.raises(ax.PausedError):
+            await session.run("total:0", options=NAMED)
+        assert await answered(session) == 100
+    for moment in store.moments[1:]:
+        async with ax.Session(asking(checkpoint, 5), journal=moment) as session:
+            unfinished, pauses = await session.unfinished_runs(), await session.pauses()
+            if unfinished:
+                try:
+                    assert await session.resume_run("loop") == 100
+                except ax.PausedError:
+                    assert await answered(session) == 100
+            elif pauses:
+                assert await answered(session) == 100
+            else:
+                assert await session.resume_run("loop") == 100
+                assert await moment.list("runs/loop/done")

@@ -42,3 +42,41 @@ async def test_runs_that_share_a_call_pause_each_for_itself(is_fetched: bool) ->
         assert sorted(pause.run_id for pause in await session.pauses()) == ["a", "b"]
         results = [await session.resume(tokens["a"], "yes"), await session.resume(tokens["b"], "no")]
         assert results == (["yes", "yes"] if is_fetched else [(), ()])  # the second result is from the cache
+
+
+async def test_a_pause_is_listed_no_more_when_its_op_has_its_result_from_the_cache() -> None:
+    @ax.op(cache=ax.ResultCache())
+    async def approved(amount: int) -> Any:
+        return await ax.pause("approval", int(amount))
+
+    @ax.op
+    async def more(amount: int) -> Any:
+        return await ax.pause("more", int(amount))
+
+    with ax.Graph() as graph:
+        amount = ax.constant(250, ax.int64)
+        alone = approved(amount)
+        both = [alone, more(amount)]
+
+    async def paused(fetches: Any, run_id: str) -> ax.PausedError:
+        with pytest.raises(ax.PausedError) as caught:
+            await session.run(fetches, options=ax.RunOptions(run_id=run_id))
+        return caught.value
+
+    async def listed() -> list[tuple[str, str]]:
+        return sorted((pause.run_id, pause.name) for pause in await session.pauses())
+
+    async with ax.Session(graph, journal=MemoryStore()) as session:
+        first = await paused(alone, "first")
+        await paused(alone, "second")
+        third = await paused(both, "third")
+        waits = [("first", "approval"), ("second", "approval"), ("third", "approval"), ("third", "more")]
+        assert await listed() == waits
+        assert await session.resume(first.token, "yes") == "yes"
+        assert await session.resume_run("second") == "yes"
+        assert await listed() == waits[2:]
+        await paused(both, "third")
+        assert await listed() == waits[3:]
+        token = next(pause.token for pause in third.pauses if pause.name == "more")
+        assert await session.resume(token, "no") == ["yes", "no"]
+        assert await session.pauses() == []
