@@ -17,40 +17,44 @@ something that is not.  A run without a name of its own is stored when it pauses
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from asyncexec.durable.content import has_more_than
+from asyncexec.durable.journal_parts import (
+    BETWEEN,
+    LARGE_BYTES,
+    NONCE_LENGTH,
+    PAUSES,
+    RUNS,
+    answer_key,
+    digest_in,
+    digest_of,
+    made,
+    pause_of,
+    read_record,
+    record_of,
+    used,
+)
 from asyncexec.durable.journal_scope import Path
 from asyncexec.durable.record import Codec, Record, from_bytes, to_bytes
-from asyncexec.durable.store import Store, bytes_in, keys_in, put_new
+from asyncexec.durable.store import Store, keys_in, put_new
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import (
     AbortedError,
     DataLossError,
-    FailedPreconditionError,
     InvalidArgumentError,
-    InvalidTypeError,
     NotFoundError,
-    OpError,
 )
 from asyncexec.framework.pausing import Pause
 from asyncexec.process.gil_switches import quick_switches
 
-_Made = TypeVar("_Made")
-_DIGEST_LENGTH: Final = 32
-_NONCE_LENGTH: Final = 16
-_LARGE_BYTES: Final = 2**18
+_GRACE_S: Final = 1.0  # for what is being stored when the run is cancelled
 _BOUNDARY: Final = "boundary"  # ends the paths of loops
-BETWEEN: Final = "~"  # in tokens, between the run and the pause; no name of a run has it
-RUNS: Final = "runs"
-PAUSES: Final = "pauses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +67,6 @@ class Asked:
     node: str
     iteration: str
     pause: Pause | None
-
-
-def digest_of(path: Path) -> str:
-    """What stands for *path* in a key of a store."""
-    return hashlib.sha256(json.dumps(path).encode()).hexdigest()[:_DIGEST_LENGTH]
-
-
-def answer_key(run_id: str, digest: str) -> str:
-    """The key of the value of a pause."""
-    return f"{RUNS}/{run_id}/answer-{digest}"
-
-
-def has_ended(parts: Collection[str]) -> bool:
-    """Whether a run, of whose keys *parts* are the ends, has given its result, or waits for values alone."""
-    num_answers = sum(part.startswith("answer-") for part in parts)
-    return "run" not in parts or "done" in parts or f"paused-{num_answers}" in parts
 
 
 class RunJournal:
@@ -187,7 +175,7 @@ class RunJournal:
             before, now = (to_bytes(Record({}, dict(sorted(each.items()))), self._codec) for each in both)
             return before == now
 
-        return await _made(are_same, is_large=has_more_than(feeds, _LARGE_BYTES))
+        return await made(are_same, is_large=has_more_than(feeds, LARGE_BYTES))
 
     def take(self, path: Path) -> Sequence[Any] | None:
         """The outputs of the node at *path*, once; None if it has not run."""
@@ -273,7 +261,7 @@ class RunJournal:
             digest = digest_of(each.path)
             pause = each.pause
             if pause is None:
-                token = f"{self.key_of(each.path)}{secrets.token_hex(_NONCE_LENGTH // 2)}"
+                token = f"{self.key_of(each.path)}{secrets.token_hex(NONCE_LENGTH // 2)}"
                 where = each.node, each.iteration, datetime.now(UTC)
                 pause = Pause(token, self.run_id, each.name, each.payload, *where)
                 await self._put(f"{PAUSES}/{self.run_id}/{digest}", record_of(pause, each.path))
@@ -294,7 +282,7 @@ class RunJournal:
             FailedPreconditionError: it has one.
             InvalidArgumentError: the value has no form in which it can be stored.
         """
-        digest = _digest_in(token)
+        digest = digest_in(token)
         key = answer_key(self.run_id, digest)
         path = self._pause_paths.get(digest, ())
         record = Record({"kind": "answer", "token": token, "path": path}, {"value": value})
@@ -304,8 +292,8 @@ class RunJournal:
             raise InvalidArgumentError(f"the value for {token!r}: {error.message}", hint=error.hint) from error
         if not is_first:
             raise used(token)
-        is_large = has_more_than(value, _LARGE_BYTES)
-        self._note(key, await _made(lambda: from_bytes(to_bytes(record, self._codec), self._codec), is_large=is_large))
+        is_large = has_more_than(value, LARGE_BYTES)
+        self._note(key, await made(lambda: from_bytes(to_bytes(record, self._codec), self._codec), is_large=is_large))
         await self._withdraw([digest])
 
     async def finish(self) -> None:
@@ -325,24 +313,40 @@ class RunJournal:
             )
 
     async def _store_record(self, key: str, record: Record, *, is_new: bool) -> bool:
-        """Store *record*, to the end, though the caller is cancelled: what was done is not to be done again."""
+        """Store *record*, though the caller is cancelled: what was done is not to be done again.
+
+        A store that does not end is given up a moment after the caller was cancelled.
+        """
         task = asyncio.get_running_loop().create_task(self._encode_and_store(key, record, is_new=is_new))
+        timers: list[asyncio.TimerHandle] = []
+
         try:
-            await outlast(task.done, partial(asyncio.wait, [task]))
+            await outlast(task.done, partial(_wait, task, timers))
             return bool(task.result())
         finally:
+            for timer in timers:
+                timer.cancel()
             if task.done() and not task.cancelled():
                 task.exception()
             del task
 
     async def _encode_and_store(self, key: str, record: Record, *, is_new: bool) -> bool:
-        is_large = has_more_than(record.values, _LARGE_BYTES)
-        content = await _made(partial(to_bytes, record, self._codec), is_large=is_large)
+        is_large = has_more_than(record.values, LARGE_BYTES)
+        content = await made(partial(to_bytes, record, self._codec), is_large=is_large)
         with quick_switches():
             if is_new:
                 return await put_new(self._store, key, content)
             await self._store.put(key, content)
         return True
+
+
+async def _wait(task: asyncio.Task[bool], timers: list[asyncio.TimerHandle]) -> None:
+    """Wait for *task*.  Where this is cancelled, one of *timers* cancels it in a moment."""
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        timers.append(asyncio.get_running_loop().call_later(_GRACE_S, task.cancel))
+        raise
 
 
 async def forget(store: Store, run_id: str) -> None:
@@ -357,84 +361,3 @@ def _is_before(label: str, name: str, number: int) -> bool:
     """Whether *label*, a part of a path, is an iteration before *number* of the loop *name*."""
     loop, _, iteration = label.rpartition(" ")
     return loop == name and iteration.isdecimal() and int(iteration) < number
-
-
-async def _made(make: Callable[[], _Made], *, is_large: bool) -> _Made:
-    """What *make* gives, which is made on a thread where it *is_large*."""
-    return await asyncio.to_thread(make) if is_large else make()
-
-
-def _digest_in(token: str) -> str:
-    return token.rpartition(BETWEEN)[2][:_DIGEST_LENGTH]
-
-
-async def read_record(store: Store, key: str, codec: Codec) -> Record:
-    """The record at *key*; errors name the key."""
-    content = await bytes_in(store, key)
-    try:
-        return await _made(partial(from_bytes, content, codec), is_large=len(content) > _LARGE_BYTES)
-    except (DataLossError, FailedPreconditionError) as error:
-        raise type(error)(f"{key!r} of the journal: {error.message}", hint=error.hint) from error
-
-
-def record_of(pause: Pause, path: Path) -> Record:
-    """*pause*, which is at *path*, as it is stored."""
-    about = {
-        "kind": "pause",
-        "token": pause.token,
-        "path": path,
-        "run": pause.run_id,
-        "name": pause.name,
-        "node": pause.node,
-        "iteration": pause.iteration,
-        "paused_at": pause.paused_at.isoformat(),
-    }
-    return Record(about, {f"the payload of the pause {pause.name!r}": pause.payload})
-
-
-def pause_of(record: Record) -> Pause:
-    """The pause that *record* was made of."""
-    about = record.about
-    try:
-        (payload,) = record.values.values()
-        known = about["token"], about["run"], about["name"], payload, about["node"], about["iteration"]
-        return Pause(*known, datetime.fromisoformat(about["paused_at"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataLossError(f"it is no pause of a run: {error!r} is wrong") from error
-
-
-async def pause_with(store: Store, token: str, codec: Codec) -> Pause:
-    """The pause that waits for the value of *token*.
-
-    Raises:
-        FailedPreconditionError: it has its value.
-        NotFoundError: there is none.
-    """
-    run_id, _, rest = token.rpartition(BETWEEN)
-    if run_id and len(rest) == _DIGEST_LENGTH + _NONCE_LENGTH:
-        digest = _digest_in(token)
-        for key in (answer_key(run_id, digest), f"{PAUSES}/{run_id}/{digest}"):
-            try:
-                record = await read_record(store, key, codec)
-            except NotFoundError:
-                continue
-            except InvalidTypeError:
-                raise
-            except InvalidArgumentError:  # no key: the token is made up
-                break
-            if record.about.get("token") != token:
-                continue
-            if record.about["kind"] == "answer":
-                raise used(token)
-            return pause_of(record)
-    raise NotFoundError(
-        f"no pause waits for the token {token!r}", hint="await session.pauses() tells those that wait, and their tokens"
-    )
-
-
-def used(token: str) -> OpError:
-    """The error of a token that is used again."""
-    return FailedPreconditionError(
-        f"the token {token!r} has been used: its pause has a value",
-        hint="session.resume_run(run_id) goes on with the run, or gives its result again",
-    )

@@ -14,19 +14,18 @@ from weakref import WeakKeyDictionary
 
 from asyncexec.durable.checkpoint_log import CheckpointWarning
 from asyncexec.durable.journal_codec import JournalCodec
-from asyncexec.durable.journal_scope import JournaledStep, Parked, nested_step
-from asyncexec.durable.record import Codec, JsonCodec
-from asyncexec.durable.run_journal import (
+from asyncexec.durable.journal_parts import (
     PAUSES,
     RUNS,
-    RunJournal,
     answer_key,
-    forget,
     has_ended,
     pause_of,
     pause_with,
     read_record,
 )
+from asyncexec.durable.journal_scope import JournaledStep, Parked, nested_step
+from asyncexec.durable.record import Codec, JsonCodec
+from asyncexec.durable.run_journal import RunJournal, forget
 from asyncexec.durable.store import Store, checked_key, checked_store, keys_in
 from asyncexec.executor.types.executor_factory import DEFAULT_EXECUTOR_TYPE, executor_types
 from asyncexec.framework.cooperative import run_in_slices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -123,3 +124,57 @@ async def test_the_pauses_beside_one_that_cannot_be_read_are_told(content: bytes
         with pytest.warns(CheckpointWarning, match="a pause cannot be read"):
             assert await session.pauses() == [second]
         assert await session.resume(second.token, 1.0) == 2.0
+
+
+class Hanging(MemoryStore):
+    """Its *hangs_at*-th put never ends; with *is_stored*, it has its effect before."""
+
+    def __init__(self, hangs_at: int, *, is_stored: bool) -> None:
+        super().__init__()
+        self.num_puts = 0
+        self.hangs_at = hangs_at
+        self.is_stored = is_stored
+
+    async def put(self, key: str, value: bytes) -> None:
+        self.num_puts += 1
+        is_hanging = self.num_puts == self.hangs_at
+        if self.is_stored or not is_hanging:
+            await super().put(key, value)
+        if is_hanging:
+            await asyncio.Event().wait()
+
+
+@pytest.mark.virtual_clock
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("hangs_at", range(1, 8))
+async def test_a_run_ends_after_its_deadline_though_the_store_hangs(hangs_at: int, is_stored: bool) -> None:
+    """Its puts are those of the run, of a result, of the pause, of its mark; of the answer, of a result, of the end."""
+
+    @ax.op
+    async def work(x: float) -> float:
+        return x + 1.0
+
+    with ax.Graph() as graph:
+        asked = ask(work(ax.constant(0.0, ax.float64)))
+    store = Hanging(hangs_at, is_stored=is_stored)
+    options = ax.RunOptions(run_id="run", timeout=60.0)
+    loop, ends = asyncio.get_running_loop(), list[float]()
+    async with ax.Session(graph, journal=store) as session:
+        for _ in range(4):
+            pauses = await session.pauses()
+            began = loop.time()
+            try:
+                if pauses:
+                    assert await session.resume(pauses[0].token, 10.0, options=options) == 11.0
+                else:
+                    assert await session.run(asked, options=options) == 11.0
+            except ax.PausedError:
+                continue
+            except ax.errors.DeadlineExceededError:
+                ends.append(loop.time() - began)
+                assert not session.statistics().running_steps
+            else:
+                break
+        else:
+            pytest.fail("the run has not ended")
+    assert ends == pytest.approx([61.0], abs=0.5)
