@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from asyncexec.framework.cooperative import PART, Stage
+from asyncexec.framework.dict_keys import as_key
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, ResourceExhaustedError
 from asyncexec.framework.held_content import Content, Held, HeldContent, held, in_chunks, unpacked
 
@@ -389,15 +390,14 @@ def checked_time(time: Any, value: Any) -> Number:
 
 
 def checked_key(key: Any, value: Any) -> Any:
-    """*key*, that of *value*; InvalidTypeError unless a dict can have it."""
+    """*key*, that of *value*, as ``as_key`` has it; InvalidTypeError unless a dict can have it."""
     try:
-        hash(key)
+        return as_key(key)
     except TypeError:
         raise InvalidTypeError(
             f"the key of {value!r:.200} is {key!r:.100}: a {type(key).__name__} cannot be a key",
             hint="a key is a string, a number or a tuple of these",
         ) from None
-    return key
 
 
 def checked_span(span: Any, what: str, *, zero: bool = False) -> Number:

@@ -267,3 +267,9 @@ async def test_a_position_of_windows_is_none_of_a_join() -> None:
     with pytest.raises(ax.errors.InvalidArgumentError, match="it has 1 sources, and there are 2"):
         await anext(aiter(join.seek(iterator.position)))
     await iterator.aclose()
+
+
+async def test_nan_is_one_key() -> None:
+    left, right = [(float("nan"), 1)], [(float("nan"), 2)]
+    joined = ax.join(left, right, key=lambda value: value[0], time=lambda value: value[1], within=5)
+    assert [(left, right) async for _, (_, left), (_, right) in joined] == [(1, 2)]

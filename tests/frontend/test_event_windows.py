@@ -382,3 +382,11 @@ async def test_too_many_values() -> None:
 def test_a_position_of_something_else(position: Any) -> None:
     with pytest.raises(ax.errors.InvalidArgumentError, match=r"is no position of <ax\.event_windows size=1>"):
         ax.event_windows([], time=time_of, size=1).seek(position)
+
+
+@pytest.mark.parametrize("kind", [{"size": 10}, {"gap": 10}])
+async def test_nan_is_one_key(kind: dict[str, float]) -> None:
+    values = [(float("nan"), 1), (float("nan"), 2), (("a", float("nan")), 3), (("a", float("nan")), 4)]
+    windows = ax.event_windows(values, time=lambda value: value[1], key=lambda value: value[0], **kind)
+    found = [[number for _, number in window.values] async for window in windows]
+    assert sorted(found) == [[1, 2], [3, 4]]

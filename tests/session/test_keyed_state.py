@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -412,3 +413,32 @@ async def test_a_stream_of_compiled_items() -> None:
     async with ax.Session(graph) as session:
         for _ in range(2):
             assert [int(n) async for n in session.map(new, ({x: i} for i in range(3000)))] == expected
+
+
+def sums_of(keys: list[float], dtype: Any = ax.float64) -> tuple[ax.Graph, Any, list[dict[str, float]]]:
+    """How often a key has come, with the items of *keys*."""
+    with ax.Graph() as graph:
+        key = ax.placeholder(dtype, [], name="key")
+        state = ax.keyed_state(ax.constant(0, ax.int64), key, name="count")
+        return graph, state.update(state.value + 1), [{"key:0": each} for each in keys]
+
+
+async def test_nan_is_one_key_and_so_are_the_zeros() -> None:
+    keys = [float("nan"), 0.0, float("nan"), -0.0, np.float64("nan"), 1.0]
+    graph, count, items = sums_of(keys)
+    store = ax.checkpoint.MemoryStore()
+    options: dict[str, Any] = {"checkpoint": store, "every": 1, "window": 1}
+    async with ax.Session(graph) as session, session.map(count, items, **options) as results:
+        assert [int(await anext(results)) for _ in range(5)] == [1, 1, 2, 2, 3]
+        assert [each.keys for each in session.statistics().streams] == [2]
+    graph, count, items = sums_of([*keys, float("nan"), 0.0])
+    async with ax.Session(graph) as session:
+        rest = [int(value) async for value in session.map(count, items, **options)]
+    assert rest[-3:] == [1, 4, 3]
+
+
+async def test_a_key_that_does_not_equal_itself_is_refused() -> None:
+    graph, count, items = sums_of([object(), Decimal("NaN")], ax.object)  # type: ignore[list-item]
+    async with ax.Session(graph) as session:
+        with pytest.raises(ax.errors.InvalidTypeError, match=r"is Decimal\('NaN'\): a Decimal cannot be a key"):
+            assert [value async for value in session.map(count, items)]

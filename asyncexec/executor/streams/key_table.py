@@ -28,6 +28,7 @@ import numpy as np
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.streams.stream_item import StateCell, StateSlot, StreamItem
 from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.dict_keys import as_key
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError, ResourceExhaustedError
 from asyncexec.framework.held_content import Content, Held, HeldContent, in_chunks, packed, unpacked
 
@@ -139,7 +140,7 @@ class KeyTable:
         if isinstance(key, (np.generic, np.ndarray)):
             key = key.item()
         try:
-            hash(key)
+            key = as_key(key)
         except TypeError:
             raise InvalidTypeError(
                 f"the key of state {self.slot.name!r} is {key!r:.100}: a {type(key).__name__} cannot be a key"
@@ -260,9 +261,10 @@ class KeyTable:
         self._time = -math.inf if about["time"] is None else float(about["time"])
         keys, states = unpacked(values[1 : count + 1]), unpacked(values[count + 1 :])
         for i, (key, state, touched) in enumerate(zip(keys, states, values[0], strict=True)):
-            key = key.item() if isinstance(key, np.generic) else key
-            self._shards[hash(key) % _NUM_SHARDS][key] = _Entry(StateCell(state), float(touched) + shift)
-            self._count += 1
+            key = as_key(key.item() if isinstance(key, np.generic) else key)
+            shard = self._shards[hash(key) % _NUM_SHARDS]
+            self._count += key not in shard
+            shard[key] = _Entry(StateCell(state), float(touched) + shift)
             self._enqueue(float(touched) + shift, key)
             if not i % STRIDE:
                 yield
