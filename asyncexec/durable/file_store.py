@@ -22,6 +22,7 @@ import numpy as np
 from asyncexec.durable.store import checked_key, not_found
 from asyncexec.framework.errors import OpError, PermissionDeniedError, ResourceExhaustedError, UnavailableError
 from asyncexec.framework.extras import require
+from asyncexec.framework.file_errors import checked_path
 
 Keys: TypeAlias = list[str]  # in the class, list is a method
 _WRITTEN: Final = ".written-"  # what the names of files begin with that are not complete
@@ -42,7 +43,7 @@ class FileStore:
     <ax.checkpoint.FileStore 'checkpoints'>
 
     Raises:
-        InvalidArgumentError: a key is no key.
+        InvalidArgumentError: a key is no key, or the folder is no path.
         MissingExtraError: safetensors is not installed.
         NotFoundError: ``get`` of a key that is not there.
         PermissionDeniedError: the folder may not be read or written.
@@ -53,7 +54,7 @@ class FileStore:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._library: Any = require("safetensors", extra="durable")
         self._numpy: Any = require("safetensors.numpy", extra="durable")
-        self._folder = Path(folder)
+        self._folder = Path(checked_path(folder, "the folder of a store"))
         self._tidied: set[Path] = set()
 
     async def put(self, key: str, value: bytes) -> None:

@@ -25,6 +25,7 @@ from asyncexec.framework.errors import (
     UnavailableError,
 )
 from asyncexec.framework.extras import require
+from asyncexec.framework.file_errors import checked_path
 
 if TYPE_CHECKING:
     from aiosqlite import Connection
@@ -61,7 +62,7 @@ class SQLiteStore:
         DataLossError: the file is no database, or is damaged.
         FailedPreconditionError: the connection commits each statement by itself, has uncommitted writes when a stream
             begins, has lost some since, or is closed.
-        InvalidArgumentError: *table* is no name of a table, or a key is no key.
+        InvalidArgumentError: *table* is no name of a table, a key is no key, or *database* is no path.
         MissingExtraError: aiosqlite is not installed.
         NotFoundError: ``get`` of a key that is not there.
         PermissionDeniedError: the file may not be read or written.
@@ -74,10 +75,8 @@ class SQLiteStore:
         if not _TABLE.fullmatch(table):
             raise InvalidArgumentError(f"{table!r} is no name of a table", hint="letters, digits and _")
         is_connection = isinstance(database, self._aiosqlite.Connection)
-        if not is_connection and not isinstance(database, (str, os.PathLike)):
-            raise InvalidArgumentError(f"a database is a path or an aiosqlite.Connection, not {database!r}")
         self._table = table
-        self._path = None if is_connection else os.fspath(database)  # type: ignore[arg-type]
+        self._path = None if is_connection else checked_path(database, "a database, or an aiosqlite.Connection,")
         self._connection: Any = database if is_connection else None
         self._is_ready = False
         self._has_lost = False  # what the user has written since the last put

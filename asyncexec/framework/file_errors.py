@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from asyncexec.framework.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
+    InvalidTypeError,
     NotFoundError,
     OpError,
     PermissionDeniedError,
@@ -43,3 +45,23 @@ def file_errors() -> Iterator[None]:
         if isinstance(error, OpError):
             raise
         raise as_file_error(error) from error
+
+
+def checked_path(path: object, what: str) -> str:
+    """*path*, as text, of *what*; typed errors unless a file can have it.
+
+    Raises:
+        InvalidArgumentError: it is empty, or has characters that no path has.
+        InvalidTypeError: it is no path.
+    """
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
+    if not isinstance(path, str):
+        raise InvalidTypeError(f"{what} is a path, as str or os.PathLike, not {path!r:.200}")
+    try:
+        is_one = bool(path) and b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_one = False
+    if not is_one:
+        raise InvalidArgumentError(f"{what} is a path, and {path!r:.200} is none")
+    return path

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
-from typing import ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
+from asyncexec.framework.file_errors import checked_path
 from asyncexec.framework.queue_policy import QueuePolicy
 
+
+def _as_path(path: Any) -> Any:
+    return checked_path(path, "where a record is written") if isinstance(path, (str, PathLike)) else path
+
+
+RecordPath: TypeAlias = Annotated[Path, BeforeValidator(_as_path)]
 RECORD_LIMIT: Final = 256 * 2**20
 
 
@@ -103,7 +111,7 @@ class SessionConfig(BaseModel):
     slow_inline_ms: float | None = Field(default=100.0, gt=0)
     keep_freed_memory: bool = True
     memory_limit: int | None = Field(default=None, ge=1)
-    record_failures: Path | None = None
+    record_failures: RecordPath | None = None
     python_scalars: bool = False
     node_statistics: bool = False
     debug: bool = False
@@ -147,7 +155,7 @@ class RunOptions(BaseModel):
     trace: bool = False
     python_scalars: bool | None = None
     run_id: str | None = None
-    record: Path | None = None
+    record: RecordPath | None = None
     record_limit: int = Field(default=RECORD_LIMIT, ge=1)
     record_when: Literal["always", "failure"] = "always"
     output_partition_graphs: bool = False

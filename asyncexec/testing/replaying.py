@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from asyncexec.framework.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from asyncexec.framework.file_errors import file_errors
+from asyncexec.framework.file_errors import checked_path, file_errors
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.frontend.user_op import UserOp, user_op_of
 from asyncexec.graph.graph import Graph
@@ -82,7 +82,8 @@ def replay(path: str | PathLike[str], graph: Graph | None = None, *, call: Colle
     Raises:
         DataLossError: the file is no record, or is damaged.
         FailedPreconditionError: it is of a newer version, or has no graph; or an event loop runs.
-        InvalidArgumentError: *graph* does not have what was fed or fetched; or *call* without *graph*.
+        InvalidArgumentError: *graph* does not have what was fed or fetched; or *call* without *graph*; or *path* is no
+            path.
         NotFoundError, PermissionDeniedError: the file cannot be read.
     """
     try:
@@ -93,9 +94,10 @@ def replay(path: str | PathLike[str], graph: Graph | None = None, *, call: Colle
         raise FailedPreconditionError(
             "an event loop runs, and a replay has one of its own", hint="call replay() in a plain function"
         )
+    source = checked_path(path, "a record")
     with file_errors():
-        content = Path(path).read_bytes()
-    return replayed(run_of(content, repr(fspath(path))), repr(fspath(path)), graph, call)
+        content = Path(source).read_bytes()
+    return replayed(run_of(content, repr(source)), repr(source), graph, call)
 
 
 def replayed(run: RunRecord, source: str, graph: Graph | None = None, call: Collection[UserOp | str] = ()) -> Replayed:
