@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from asyncexec.durable.large_tensors import large_tensors, tensors_of
-from asyncexec.durable.record import Codec, Record, from_bytes, to_parts, told_in
+from asyncexec.durable.record import Codec, Record, from_bytes, joined, to_parts, told_in
 from asyncexec.durable.store import Store, bytes_in
 from asyncexec.framework.errors import (
     AbortedError,
@@ -32,7 +32,6 @@ from asyncexec.framework.errors import (
 INLINE_BYTES: Final = 64 * 1024  # checkpoints up to this are made and read in the event loop
 _KEPT: Final = 2
 _OWNER_BYTES: Final = 16
-_PIECE_BYTES: Final = 2**20
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_.=+-]+")
 
 
@@ -142,7 +141,7 @@ class CheckpointLog:
         if tensors:
             about["tensors"] = self._tensors_key(number)
         parts = to_parts(Record(about, record.values), self._codec, tensors)
-        return Entry(parts if hasattr(self._store, "put_parts") else [_joined(parts)], tensors)
+        return Entry(parts if hasattr(self._store, "put_parts") else [joined(parts)], tensors)
 
     async def append(self, entry: Entry) -> None:
         """Store *entry* in place of the older of the two.
@@ -169,12 +168,6 @@ class CheckpointLog:
                 if other != key:
                     await self._store.delete(other)
             self._is_new = False
-
-
-def _joined(parts: Iterable[bytes | memoryview]) -> bytes:
-    """*parts* as one.  Python lets other threads run while it joins bytes, and while it joins views it does not."""
-    pieces = (part[start : start + _PIECE_BYTES] for part in parts for start in range(0, len(part), _PIECE_BYTES))
-    return b"".join([bytes(piece) for piece in pieces])
 
 
 async def read_record(content: bytes, codec: Codec, apart: Mapping[str, Any] | None = None) -> Record:

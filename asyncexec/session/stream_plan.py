@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -48,6 +49,7 @@ from asyncexec.session.large_feeds import MAX_ITEMS, is_large
 from asyncexec.session.run_metadata import defer_step_stats
 from asyncexec.session.workers import Workers
 
+_LARGE_BYTES: Final = 2**18
 _STREAM: Final = object()  # stands between feeds and states in the key of a signature
 
 
@@ -157,6 +159,12 @@ class StreamTrace(NamedTuple):
     collector: StepStatsCollector
 
 
+async def _kept(keep: Callable[[Any], Any], value: Any) -> Any:
+    """What *keep* makes of *value*; on a thread where that may be a large copy."""
+    is_large = getattr(value, "nbytes", 0) > _LARGE_BYTES
+    return await asyncio.to_thread(keep, value) if is_large else keep(value)
+
+
 async def open_plan(
     host: StreamHost,
     admission: StreamAdmission,
@@ -193,10 +201,10 @@ async def open_plan(
     for read, (key, *time), position in zip(reads, keyed, positions, strict=True):
         keep = keeper(read.dtype)
         if read in initial:
-            value = keep(as_tensor_value(initial[read], read.dtype.base_dtype)[0])
+            value = await _kept(keep, as_tensor_value(initial[read], read.dtype.base_dtype)[0])
         else:
             assert durable is not None
-            value = keep(durable.state_of(read.op.name))
+            value = await _kept(keep, durable.state_of(read.op.name))
         slot = StateSlot(len(keys) + len(slots), position, value)
         held = None if durable is None or kept is None or key is None else durable.state_of(read.op.name)
         slots.append(slot if key is None else _keyed_slot(slot, read.op, key, time, held))

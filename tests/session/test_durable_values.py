@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.durable import record
 from asyncexec.durable.checkpoint_log import CheckpointLog
-from asyncexec.durable.record import JsonCodec, Record
+from asyncexec.durable.record import JsonCodec, Record, joined
+from asyncexec.framework.ownership import keeper
+from asyncexec.session import stream_plan
 
 
 class Numbers:
@@ -217,3 +220,71 @@ async def test_parts_of_a_checkpoint_are_joined_where_it_is_made() -> None:
     await log.append(entry)
     assert entry.parts == [store.value]
     assert entry.parts[0] is store.value
+
+
+def test_large_parts_are_joined_piece_by_piece() -> None:
+    """So that other threads run meanwhile: those who join views at once hold them up."""
+    pieces: list[int] = []
+
+    class Part(bytes):
+        def __getitem__(self, index: Any) -> Any:
+            piece = super().__getitem__(index)
+            pieces.append(len(piece))
+            return memoryview(piece)
+
+    content = bytes(range(256)) * 10_000
+    assert joined([b"head", Part(content)]) == b"head" + content
+    assert sum(pieces) == len(content)
+    assert max(pieces) <= 2**20
+
+
+async def test_a_snapshot_is_joined_as_a_checkpoint_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def join(parts: Any) -> bytes:
+        threads.append(threading.get_ident())
+        return joined(parts)
+
+    monkeypatch.setattr(record, "joined", join)
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float64, [], name="x")
+        state = ax.stream_state(ax.zeros([20_000], ax.float64), name="large")
+        new = state.update(state.value + x)
+    async with (
+        ax.Session(graph) as session,
+        session.stream(new, checkpoint=ax.checkpoint.MemoryStore()) as stream,
+    ):
+        await stream.send({x: 1.0})
+        await anext(stream)
+        await stream.snapshot()
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_large_states_are_copied_on_a_thread_where_a_stream_begins(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def noting_keeper(dtype: Any) -> Any:
+        keep = keeper(dtype)
+
+        def noting(value: Any) -> Any:
+            threads.append(threading.get_ident())
+            return keep(value)
+
+        return noting
+
+    monkeypatch.setattr(stream_plan, "keeper", noting_keeper)
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float64, [], name="x")
+        state = ax.stream_state(ax.zeros([size], ax.float64), name="state")
+        new = ax.reduce_sum(state.update(state.value + x))
+    store = ax.checkpoint.MemoryStore()
+    async with ax.Session(graph) as session:
+        for count in (1, 2):  # from the graph, and from a checkpoint
+            results = session.map(new, [{x: 1.0}] * count, checkpoint=store)
+            assert [float(value) async for value in results] == [float(size * count)]
+    assert len(threads) == 2
+    assert (threading.get_ident() in threads) is (size == 10)
