@@ -132,7 +132,7 @@ class DurableStream:
         options = self._options
         self._nodes = tuple(nodes)
         self._fingerprint = await run_in_slices(fingerprint_of(self._fetches, self._nodes), clock)
-        record, where = None, "this snapshot"
+        record, where, hint = None, "this snapshot", "go on with the graph of the snapshot"
         if options.restore is not None:
             record = await read_record(options.restore, options.codec)
         check_begin: Any = getattr(options.store, "check_begin", None)
@@ -142,10 +142,11 @@ class DurableStream:
         loaded = await self._load()
         if record is None and options.resume and loaded is not None:
             record, where = loaded.record, f"checkpoint {loaded.key!r}"
+            hint = "go on with the graph of the checkpoint; or resume=False begins anew"
         if record is None:
             return
         try:
-            check_fingerprint(record.values["graph"], self._fingerprint, where)
+            check_fingerprint(record.values["graph"], self._fingerprint, where, hint)
             record = contents_in(record)
             self.start = int(record.about["number"])
             self.positions = record.about["positions"]

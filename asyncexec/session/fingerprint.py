@@ -91,7 +91,7 @@ def _reached(names: set[str], library: Mapping[str, FunctionDef]) -> list[str]:
     return sorted(seen)
 
 
-def check_fingerprint(stored: Any, present: bytes, where: str) -> None:
+def check_fingerprint(stored: Any, present: bytes, where: str, hint: str) -> None:
     """FailedPreconditionError, which names what differs, unless the graph is that of the checkpoint.
 
     Raises:
@@ -108,7 +108,7 @@ def check_fingerprint(stored: Any, present: bytes, where: str) -> None:
     more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
     raise FailedPreconditionError(
         f"the graph has changed since {where} was made: {'; '.join(differences[:_SHOWN])}{more}",
-        hint="go on with the graph of the checkpoint; or resume=False begins anew",
+        hint=hint,
     )
 
 

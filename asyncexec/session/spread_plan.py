@@ -18,7 +18,7 @@ from asyncexec.executor.streams.spread import Spread
 from asyncexec.executor.streams.stream_options import StreamPlan
 from asyncexec.framework.cooperative import STRIDE, Stage, run_in_slices
 from asyncexec.framework.device_name import DeviceName, parse_device_name
-from asyncexec.framework.errors import InvalidArgumentError, OpError
+from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.graph.node import Node
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.fetch_mapper import FetchMapper, structure_key
@@ -55,10 +55,15 @@ class SpreadOptions:
 
     @classmethod
     def of(cls, host: StreamHost, workers: str | Sequence[str], retries: int, window: int) -> SpreadOptions:
-        """What a user has asked for; InvalidArgumentError where that cannot be."""
+        """What a user has asked for; InvalidArgumentError, InvalidTypeError where that cannot be."""
         if type(retries) is not int or retries < 0:
             raise InvalidArgumentError(f"retries of a map over workers is a number of 0 or more, not {retries!r}")
-        wanted = [workers] if isinstance(workers, str) else workers
+        wanted: Any = [workers] if isinstance(workers, str) else workers
+        if not isinstance(wanted, Sequence) or not all(isinstance(name, str) for name in wanted):
+            raise InvalidTypeError(
+                f"workers= of a map names workers, and {workers!r:.200} is no name and no list of names",
+                hint="name a job, such as '/job:worker', or tasks, such as ['/job:worker/task:0']",
+            )
         return cls(find_workers(host, wanted), tuple(map(parse_device_name, wanted)), retries, window)
 
 

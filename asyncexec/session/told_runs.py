@@ -63,11 +63,9 @@ async def check_run(journal: RunJournal, told: Mapping[str, Any], feeds: Mapping
                 f"the run {journal.run_id!r} was begun with the {part} {before[part]!r}, not {told[part]!r}",
                 hint=f"give another run_id; or {again}",
             )
-    try:
-        graphs = base64.b64decode(before["graph"]), base64.b64decode(told["graph"])
-        check_fingerprint(*graphs, f"the journal of the run {journal.run_id!r}")
-    except FailedPreconditionError as error:
-        raise FailedPreconditionError(error.message, hint=f"go on with the graph of the run; or {again}") from None
+    graphs = base64.b64decode(before["graph"]), base64.b64decode(told["graph"])
+    hint = f"go on with the graph of the run; or {again}"
+    check_fingerprint(*graphs, f"the journal of the run {journal.run_id!r}", hint)
     if not await journal.has_feeds(feeds):
         raise FailedPreconditionError(
             f"the run {journal.run_id!r} was begun with other feeds",

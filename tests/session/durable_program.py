@@ -2,7 +2,8 @@
 
 ``stream``: windows and states of a seekable log, by an ordered sink into SQLite.  ``events``: the same of windows by
 event time and states by key.  ``map``: results into SQLite by the loop that takes them.  All commit results and
-position in one transaction.
+position in one transaction.  ``files``, ``sqlite`` and ``objects``: results by number into SQLite, and checkpoints with
+a large state into a store of that kind.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import aiosqlite
 import numpy as np
+import obstore
 
 import asyncexec as ax
 
@@ -108,12 +110,36 @@ async def events(connection: aiosqlite.Connection) -> None:
         await session.stream("written", window=5, checkpoint=store, every=7).run()
 
 
+async def elsewhere(connection: aiosqlite.Connection, store: ax.checkpoint.Store) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float64, [], name="x")
+        number = ax.stream_state(ax.constant(0, ax.int64), name="number")
+        new_number = number.update(number.value + 1)
+        large = ax.stream_state(ax.zeros([150_000], ax.float64), name="large")
+        new_large = large.update(large.value * 0.9 + x)
+        fetches = [new_number, new_large[149_999], x]
+    items = [{"x:0": value} for value in Log()]
+    async with ax.Session(graph) as session:
+        async for row in session.map(fetches, items, window=5, checkpoint=store, every=7):
+            await connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", [each.item() for each in row])
+            await connection.commit()
+
+
 async def main() -> None:
     kind, folder = sys.argv[1:]
     connection = await open_database(Path(folder))
     try:
         print("ready", flush=True)
-        await {"stream": stream, "map": map_items, "events": events}[kind](connection)
+        if kind == "files":
+            await elsewhere(connection, ax.checkpoint.FileStore(Path(folder) / "store"))
+        elif kind == "sqlite":
+            async with ax.checkpoint.SQLiteStore(Path(folder) / "store.db") as store:
+                await elsewhere(connection, store)
+        elif kind == "objects":
+            bucket = obstore.store.LocalStore(Path(folder) / "bucket", mkdir=True)
+            await elsewhere(connection, ax.checkpoint.ObjectStore(bucket))
+        else:
+            await {"stream": stream, "map": map_items, "events": events}[kind](connection)
     finally:
         await connection.close()
 

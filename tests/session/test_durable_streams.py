@@ -274,6 +274,25 @@ async def test_a_snapshot_is_restored() -> None:
             assert [plain(result) async for result in stream] == expected(6)[4:]
 
 
+async def test_a_snapshot_of_another_graph_is_refused() -> None:
+    graph, x, fetches = totals_graph()
+    async with ax.Session(graph) as session:
+        async with session.stream(fetches, checkpoint=ax.checkpoint.MemoryStore()) as stream:
+            await stream.send({x: 1.0})
+            snapshot = await stream.snapshot()
+        with pytest.raises(ax.errors.FailedPreconditionError, match="go on with the graph of the snapshot"):
+            async with session.stream(fetches[0], restore=snapshot) as stream:
+                await stream.send({x: 1.0})
+
+
+@pytest.mark.parametrize("workers", [5, {"/job:worker"}, [1], [None]])
+async def test_workers_that_are_no_names_are_refused(workers: Any) -> None:
+    graph, _, fetches = totals_graph()
+    async with ax.Session(graph) as session:
+        with pytest.raises(ax.errors.InvalidTypeError, match="workers= of a map names workers"):
+            session.map(fetches, [], workers=workers)
+
+
 async def test_a_stream_that_has_ended_gives_nothing_more() -> None:
     graph, _, fetches = totals_graph()
     store, items = ax.checkpoint.MemoryStore(), [{"x:0": float(i)} for i in range(5)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def check(kind: str, folder: Path, kills: int) -> None:
         if num_ended and num_killed < kills:  # begin anew: there is nothing to be interrupted any more
             assert results_of(killed) == results_of(whole)
             for path in killed.iterdir():
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
             num_ended = 0
     run_to_the_end(kind, killed)
     assert len(results_of(whole)) > 100
@@ -68,6 +69,6 @@ def test_a_stream_survives_kills(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.deep
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["stream", "events", "map"])
+@pytest.mark.parametrize("kind", ["stream", "events", "map", "files", "sqlite", "objects"])
 def test_a_stream_survives_a_hundred_kills(kind: str, tmp_path: Path) -> None:
     check(kind, tmp_path, 100)
