@@ -42,6 +42,9 @@ def our_call(case: dict[str, Any]) -> Callable[[], Any]:
     from asyncexec.framework.resource_mgr import ResourceMgr
     from asyncexec.framework.tensor_shape import TensorShape
     from asyncexec.ops.state.variable_state import Variable
+    from asyncexec.process.allocator import keep_freed_memory
+
+    keep_freed_memory()  # as sessions do
 
     def attr(value: Any) -> Any:
         if isinstance(value, str):

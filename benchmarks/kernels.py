@@ -134,6 +134,15 @@ def pools() -> Iterator[Case]:
         shapes = [floats(batch, size, size, depth), floats(batch, out, out, depth), floats(batch, out, out, depth)]
         attrs = {"ksize": [1, window, window, 1], "strides": [1, 2, 2, 1], "padding": "VALID", "T": "float32"}
         yield case(f"maxpoolgrad_{batch}x{size}x{depth}_{window}x{window}", "MaxPoolGrad", shapes, **attrs)
+    for batch, size, depth, window, stride, padding in (
+        (8, 35, 192, 3, 1, "SAME"),
+        (32, 24, 32, 2, 2, "VALID"),
+        (1, 4, 1, 2, 2, "VALID"),
+    ):
+        inputs = [given([batch, size, size, depth]), floats(batch, size // stride, size // stride, depth)]
+        attrs = {"ksize": [1, window, window, 1], "strides": [1, stride, stride, 1], "padding": padding}
+        name = f"avgpoolgrad_{batch}x{size}x{depth}_{window}x{window}"
+        yield case(name, "AvgPoolGrad", inputs, **attrs, T="float32")
 
 
 def elementwise() -> Iterator[Case]:
@@ -209,6 +218,9 @@ def optimizers() -> Iterator[Case]:
         yield case(f"sgd_{name}", "ResourceApplyGradientDescent", [var, given_rate, grad], T="float32")
         momentum = [var, var, given_rate, grad, given(0.9, "float32")]
         yield case(f"momentum_{name}", "ResourceApplyMomentum", momentum, T="float32")
+        yield case(f"adagrad_{name}", "ResourceApplyAdagradV2", [var, var, given_rate, given_rate, grad], T="float32")
+        four = [given(value, "float32") for value in (1e-3, 0.9, 0.9, 1e-7)]
+        yield case(f"rmsprop_{name}", "ResourceApplyRMSProp", [var, var, var, *four, grad], T="float32")
 
 
 class Timer:

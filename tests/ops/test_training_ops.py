@@ -17,7 +17,7 @@ from asyncexec.framework.types import as_dtype
 from asyncexec.ops.state.variable_state import Variable
 from tests.ops.kernel_bench import KernelBench, infer
 from tests.ops.test_golden_ops import decode
-from tests.ops.training_cases import CASES, OPTIMIZERS, STEPS, TrainingCase
+from tests.ops.training_cases import CASES, OPTIMIZERS, SCALARS, STEPS, TrainingCase
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "training_ops.json"
 TOLERANCE = {"float64": 1e-12, "complex128": 1e-12, "float16": 4e-3, "bfloat16": 3e-2}
@@ -74,6 +74,32 @@ def check(bench: KernelBench, case: TrainingCase) -> None:
         np.testing.assert_allclose(
             variable.value.astype(wide), answer.astype(wide), rtol=tolerance, atol=tolerance, err_msg=variable.name
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"), [(name, flag) for name, rule in OPTIMIZERS.items() for flag in dict.fromkeys(("", rule[4]))]
+)
+def test_large_variables_are_updated_as_their_parts_are(name: str, flag: str) -> None:
+    names, inputs, _, _, _, _ = OPTIMIZERS[name]
+    attrs = {"T": "float32"} | ({flag: flag != "update_slots"} if flag else {})
+    apply = KernelBench().kernel(f"ResourceApply{name}", **attrs)
+    rng, size = np.random.default_rng(1), 3 * 2**15 + 7
+    scalars = {key: np.float32(value) for key, value in SCALARS.items()} | {"global_step": np.int64(3)}
+    start = [rng.random((size, 1), np.float32) + np.float32(0.5) for _ in names.split()]
+    gradient = rng.random((size, 1), np.float32) - np.float32(0.5)
+
+    def updated(rows: slice) -> list[Any]:
+        variables = [Variable(part, as_dtype("float32"), TensorShape([None, 1])) for part in names.split()]
+        for variable, value in zip(variables, start, strict=True):
+            variable.assign(value[rows])
+        with np.errstate(invalid="ignore"):  # a root of these statistics may be none
+            apply(*variables, *(scalars.get(key, gradient[rows]) for key in inputs.split()))
+        return [variable.value for variable in variables]
+
+    step = 20_000
+    parts = [updated(slice(first, first + step)) for first in range(0, size, step)]
+    for whole, *pieces in zip(updated(slice(None)), *parts, strict=True):
+        np.testing.assert_array_equal(whole, np.concatenate(pieces))
 
 
 def test_scalars_are_updated_too() -> None:

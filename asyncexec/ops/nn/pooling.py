@@ -209,7 +209,7 @@ def checked_max_grad(pooling: Pooling, x: Array, y: Array, grad: Array) -> Array
         if array.shape != expected:
             raise InvalidArgumentError(f"Expected {what} shape to be {list(expected)}, but got {list(array.shape)}")
     grad = widened(grad)
-    out = max_pool_grad(x, grad, axes) if rank == 2 else max_pool_grad_all(x, y, grad, axes)
+    out = max_pool_grad(widened(x), grad, axes) if rank == 2 else max_pool_grad_all(x, y, grad, axes)
     return as_channels_first(out) if first else out
 
 

@@ -6,14 +6,17 @@ window of 3 x 3 costs 3 + 3 passes over the data.  Cells outside of the input co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from asyncexec.ops.array.windows import Array, Axis, check_size, pad_spatial
 from asyncexec.ops.nn.depthwise import taps
+
+_PIECE_BYTES: Final = 2**20  # of the images that are taken at a time
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:
@@ -25,12 +28,17 @@ def lowest(dtype: np.dtype[Any]) -> Any:
 
 def _combined(x: Array, axes: Sequence[Axis], start: Any, combine: np.ufunc) -> Array:
     """*start* and the cells of each window, combined; a new array."""
-    out = x
-    for i, axis in enumerate(axes):
-        out = _along(out, axis, i + 1, start, combine)
+    out = _of_windows(x, axes, start, combine)
     # Last, where there is least left of it: in which order makes no difference.
     combined: Array = combine(out, x.dtype.type(start), out=None if out is x else out)
     return combined
+
+
+def _of_windows(x: Array, axes: Sequence[Axis], start: Any, combine: np.ufunc) -> Array:
+    """The cells of each window, combined, and *start* where windows reach over the edge."""
+    for i, axis in enumerate(axes):
+        x = _along(x, axis, i + 1, start, combine)
+    return x
 
 
 def _along(x: Array, axis: Axis, position: int, start: Any, combine: np.ufunc) -> Array:
@@ -76,7 +84,9 @@ def average_pool(x: Array, axes: Sequence[Axis]) -> Array:
 
 
 def cell_counts(axes: Sequence[Axis], dtype: np.dtype[Any]) -> Array:
-    """How many cells of each window lie inside the input, shaped [out..., 1]."""
+    """How many cells of each window lie inside the input, in a shape that goes with [out..., 1]."""
+    if not any(axis.before or axis.after for axis in axes):
+        return np.full((1,) * (len(axes) + 1), math.prod(axis.kernel for axis in axes), dtype)
     total = np.ones((1,) * len(axes) + (1,), dtype)
     for i, axis in enumerate(axes):
         counts = np.zeros(axis.out, dtype)
@@ -88,10 +98,21 @@ def cell_counts(axes: Sequence[Axis], dtype: np.dtype[Any]) -> Array:
 
 def average_pool_grad(grad: Array, axes: Sequence[Axis]) -> Array:
     """What the gradient of each mean gives to the cells it was made of."""
-    total = grad / cell_counts(axes, grad.dtype)
-    for i, axis in enumerate(axes):
-        total = _spread(total, axis, i + 1)
-    return total
+    shape = (len(grad), *(axis.size for axis in axes), grad.shape[-1])
+    check_size(shape, grad.dtype)
+    out, counts = np.empty(shape, grad.dtype), cell_counts(axes, grad.dtype)
+    for images in _images(out):
+        total = grad[images] / counts
+        for i, axis in enumerate(axes[:-1]):
+            total = _spread(total, axis, i + 1)
+        out[images] = _spread(total, axes[-1], len(axes))
+    return out
+
+
+def _images(x: Array) -> Iterator[slice]:
+    """So many images of *x* at a time as fit in the cache."""
+    step = max(1, _PIECE_BYTES // max(1, x.nbytes // max(1, len(x))))
+    return (slice(start, start + step) for start in range(0, len(x), step))
 
 
 def _spread(grad: Array, axis: Axis, position: int) -> Array:
@@ -132,12 +153,33 @@ def flat_indices(winner: Array, x_shape: Sequence[int], axes: Sequence[Axis]) ->
 
 def max_pool_grad(x: Array, grad: Array, axes: Sequence[Axis]) -> Array:
     """The gradient of each window's maximum, given to the first cell that has it."""
-    _, winner = first_maxima(x, axes)
     total = np.zeros(x.shape, grad.dtype)
-    for number, (_, to, cells) in enumerate(taps(axes)):
-        where = (slice(None), *to)
-        total[(slice(None), *cells)] += np.where(winner[where] == number, grad[where], grad.dtype.type(0))
+    places = list(taps(axes))
+    for images in _images(x):
+        part, out = grad[images].view(f"i{grad.itemsize}"), total[images]
+        # The last place comes first: so each cell is given the gradients of its windows in their order.
+        for (_, to, cells), wins in zip(reversed(places), reversed(_winners(x[images], axes)), strict=True):
+            bits = np.negative(wins.view(np.int8)).astype(part.dtype)
+            bits &= part[(slice(None), *to)]
+            out[(slice(None), *cells)] += bits.view(grad.dtype)
     return total
+
+
+def _winners(x: Array, axes: Sequence[Axis]) -> list[Array]:
+    """For each place in the windows, in which of the windows that have it the first maximum is there."""
+    is_float = x.dtype.kind == "f"
+    largest = _of_windows(x, axes, -np.inf if is_float else lowest(x.dtype), np.maximum)
+    if is_float and np.isnan(largest).any():
+        _, winner = first_maxima(x, axes)
+        return [winner[(slice(None), *to)] == number for number, (_, to, _) in enumerate(taps(axes))]
+    winners, is_left = [], np.ones(largest.shape, np.bool_)
+    for _, to, cells in taps(axes):
+        wins = x[(slice(None), *cells)] == largest[(slice(None), *to)]
+        left = is_left[(slice(None), *to)]
+        wins &= left
+        left ^= wins
+        winners.append(wins)
+    return winners
 
 
 def max_pool_grad_all(x: Array, y: Array, grad: Array, axes: Sequence[Axis]) -> Array:

@@ -35,6 +35,7 @@ _PLAIN_NUMBERS: Final = _NUMBERS - {types.bfloat16}
 _NESTEROV: Final = "use_nesterov"
 _SLOTS: Final = "update_slots"
 _LINEAR: Final = "multiply_linear_by_lr"
+_TILE: Final = 2**15  # numbers of a variable that are updated at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,27 @@ def _new_values(optimizer: _Optimizer, values: Sequence[Any], given: Mapping[str
         _check_rows(values[0], grad, given["indices"])
         return _update_rows(optimizer, values, given, given["indices"])
     _check_same("var", np.shape(values[0]), optimizer.tensor, np.shape(grad))
-    return optimizer.rule(values, given)
+    return _apply(optimizer, values, given)
+
+
+def _apply(optimizer: _Optimizer, values: Sequence[Any], given: Mapping[str, Any]) -> Sequence[Any]:
+    """The new values, of so many numbers at a time as stay in the cache from one step of the rule to the next."""
+    arrays = [*values, given[optimizer.tensor]]
+    if np.size(values[0]) <= _TILE or not all(np.ndim(array) and array.flags.c_contiguous for array in arrays):
+        return optimizer.rule(values, given)
+    *olds, grad = (array.reshape(-1) for array in arrays)
+    updated: list[Any] = []
+    for start in range(0, grad.size, _TILE):
+        where = slice(start, start + _TILE)
+        parts = [old[where] for old in olds]
+        new_parts = optimizer.rule(parts, {**given, optimizer.tensor: grad[where]})
+        if not start:
+            pairs = zip(values, parts, new_parts, strict=True)
+            updated = [value if new is part else np.empty(value.shape, new.dtype) for value, part, new in pairs]
+        for new, part, new_part in zip(updated, parts, new_parts, strict=True):
+            if new_part is not part:  # what a rule leaves alone stays as it is
+                new.reshape(-1)[where] = new_part
+    return updated
 
 
 def _register(

@@ -2,8 +2,8 @@
 
 A rule takes the values of the variables, in the order of the op's inputs, and everything else the op is given: inputs
 by name, and the attrs that change the rule.  It returns the new values in the same order and changes none in place, so
-the same rule serves whole variables and the rows that a sparse gradient names.  Formulas from
-``tensorflow/core/kernels/training_ops.cc``.
+the same rule serves whole variables, pieces of them, and the rows that a sparse gradient names.  What it has made
+itself it changes in place.  Formulas from ``tensorflow/core/kernels/training_ops.cc``.
 """
 
 from __future__ import annotations
@@ -17,17 +17,45 @@ Values: TypeAlias = Sequence[Any]
 Rule: TypeAlias = Callable[[Values, Mapping[str, Any]], Values]
 
 
+def _nearer(mean: Any, value: Any, share: Any) -> Any:
+    """``mean + (value - mean) * share``."""
+    step = value - mean
+    step *= share
+    step += mean
+    return step
+
+
+def _decayed(total: Any, decay: Any, value: Any) -> Any:
+    """``total * decay + value``."""
+    decayed = total * decay
+    decayed += value
+    return decayed
+
+
+def _quotient(step: Any, squares: Any, epsilon: Any) -> Any:
+    """``step / (sqrt(squares) + epsilon)``, in *step*."""
+    root = np.sqrt(squares)
+    root += epsilon
+    step /= root
+    return step
+
+
+def _before(var: Any, step: Any) -> Any:
+    """``var - step``, in *step*."""
+    return np.subtract(var, step, out=step) if isinstance(step, np.ndarray) else var - step
+
+
 def gradient_descent(values: Values, given: Mapping[str, Any]) -> Values:
     """One step against the gradient."""
-    return [values[0] - given["delta"] * given["alpha"]]
+    return [_before(values[0], given["delta"] * given["alpha"])]
 
 
 def momentum(values: Values, given: Mapping[str, Any]) -> Values:
     """A step by the decayed sum of the gradients."""
     var, accum = values
     rate, grad, decay = given["lr"], given["grad"], given["momentum"]
-    accum = accum * decay + grad
-    return [var - (grad * rate + accum * decay * rate if given["use_nesterov"] else accum * rate), accum]
+    accum = _decayed(accum, decay, grad)
+    return [_before(var, grad * rate + accum * decay * rate if given["use_nesterov"] else accum * rate), accum]
 
 
 def keras_momentum(values: Values, given: Mapping[str, Any]) -> Values:
@@ -52,7 +80,7 @@ def adagrad(values: Values, given: Mapping[str, Any]) -> Values:
     var, accum = values
     grad = given["grad"]
     if given["update_slots"]:
-        accum = accum + np.square(grad)
+        accum = _decayed(grad, grad, accum)
     return [var - grad * given["lr"] * (1 / np.sqrt(accum)), accum]
 
 
@@ -61,8 +89,8 @@ def adagrad_v2(values: Values, given: Mapping[str, Any]) -> Values:
     var, accum = values
     grad = given["grad"]
     if given["update_slots"]:
-        accum = accum + np.square(grad)
-    return [var - grad * given["lr"] / (np.sqrt(accum) + given["epsilon"]), accum]
+        accum = _decayed(grad, grad, accum)
+    return [_before(var, _quotient(grad * given["lr"], accum, given["epsilon"])), accum]
 
 
 def adagrad_da(values: Values, given: Mapping[str, Any]) -> Values:
@@ -123,27 +151,25 @@ def adam(values: Values, given: Mapping[str, Any]) -> Values:
     """The decayed mean of the gradients over the root of that of their squares."""
     var, m, v = values
     grad, beta1, beta2 = given["grad"], given["beta1"], given["beta2"]
-    m = m + (grad - m) * (1 - beta1)
-    v = v + (np.square(grad) - v) * (1 - beta2)
+    m, v = _nearer(m, grad, 1 - beta1), _nearer(v, np.square(grad), 1 - beta2)
     towards = grad * (1 - beta1) + beta1 * m if given["use_nesterov"] else m
-    return [var - towards * _adam_rate(given) / (np.sqrt(v) + given["epsilon"]), m, v]
+    return [_before(var, _quotient(towards * _adam_rate(given), v, given["epsilon"])), m, v]
 
 
 def adam_with_amsgrad(values: Values, given: Mapping[str, Any]) -> Values:
     """As ``adam``, over the greatest mean of squares so far."""
     var, m, v, vhat = values
     grad = given["grad"]
-    m = m + (grad - m) * (1 - given["beta1"])
-    v = v + (np.square(grad) - v) * (1 - given["beta2"])
+    m, v = _nearer(m, grad, 1 - given["beta1"]), _nearer(v, np.square(grad), 1 - given["beta2"])
     vhat = np.maximum(vhat, v)
-    return [var - m * _adam_rate(given) / (np.sqrt(vhat) + given["epsilon"]), m, v, vhat]
+    return [_before(var, _quotient(m * _adam_rate(given), vhat, given["epsilon"])), m, v, vhat]
 
 
 def ada_max(values: Values, given: Mapping[str, Any]) -> Values:
     """As ``adam``, over the decayed maximum of the gradients."""
     var, m, v = values
     grad = given["grad"]
-    m = m + (grad - m) * (1 - given["beta1"])
+    m = _nearer(m, grad, 1 - given["beta1"])
     v = np.maximum(given["beta2"] * v, np.abs(grad))
     return [var - given["lr"] / (1 - given["beta1_power"]) * (m / (v + given["epsilon"])), m, v]
 
@@ -152,8 +178,8 @@ def rms_prop(values: Values, given: Mapping[str, Any]) -> Values:
     """The gradient over the root of the mean of its squares."""
     var, ms, mom = values
     grad = given["grad"]
-    ms = ms + (np.square(grad) - ms) * (1 - given["rho"])
-    mom = mom * given["momentum"] + grad * given["lr"] / np.sqrt(ms + given["epsilon"])
+    ms = _nearer(ms, np.square(grad), 1 - given["rho"])
+    mom = _decayed(mom, given["momentum"], grad * given["lr"] / np.sqrt(ms + given["epsilon"]))
     return [var - mom, ms, mom]
 
 
@@ -161,9 +187,8 @@ def centered_rms_prop(values: Values, given: Mapping[str, Any]) -> Values:
     """The gradient over an estimate of its deviation."""
     var, mg, ms, mom = values
     grad, fresh = given["grad"], 1 - given["rho"]
-    ms = ms + (np.square(grad) - ms) * fresh
-    mg = mg + (grad - mg) * fresh
-    mom = mom * given["momentum"] + grad * given["lr"] / np.sqrt(ms - np.square(mg) + given["epsilon"])
+    ms, mg = _nearer(ms, np.square(grad), fresh), _nearer(mg, grad, fresh)
+    mom = _decayed(mom, given["momentum"], grad * given["lr"] / np.sqrt(ms - np.square(mg) + given["epsilon"]))
     return [var - mom, mg, ms, mom]
 
 
