@@ -1,4 +1,4 @@
-"""The passes that give a part of a graph to a library, as a session is configured."""
+"""The passes that may change the last bits of results, as a session is configured."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from asyncexec.framework.extras import require
+from asyncexec.passes.fold_batch_norms import FoldBatchNorms
 from asyncexec.passes.onnx_clusters import OnnxClusters
 from asyncexec.passes.registry import GraphPass, Level, PassGrouping
 from asyncexec.process.onnx_session import EXTRA, has_onnx_runtime
@@ -27,17 +28,13 @@ def library_passes(config: SessionConfig) -> Sequence[GraphPass]:
         for module in ("onnxruntime", "onnx"):
             require(module, extra=EXTRA)
     is_watched = config.debug or config.schedule_seed is not None or config.memory_limit is not None
-    if config.jit == "off" or (not is_forced and (is_watched or not has_onnx_runtime())):
+    if config.jit == "off" or (not is_forced and is_watched):
         return ()
-    function = OnnxClusters(0.0 if is_forced else MIN_WORK)
-    return (
-        GraphPass(
-            "onnx_clusters",
-            PassGrouping.POST_PLACEMENT,
-            _PHASE,
-            function,
-            Level.ALWAYS,
-            is_ours=True,
-            applies=function.applies,
-        ),
-    )
+    if not has_onnx_runtime():
+        return (_always("fold_batch_norms", FoldBatchNorms()),)
+    return (_always("onnx_clusters", OnnxClusters(0.0 if is_forced else MIN_WORK)),)
+
+
+def _always(name: str, function: FoldBatchNorms | OnnxClusters) -> GraphPass:
+    grouping = PassGrouping.POST_PLACEMENT
+    return GraphPass(name, grouping, _PHASE, function, Level.ALWAYS, is_ours=True, applies=function.applies)

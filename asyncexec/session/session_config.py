@@ -50,8 +50,9 @@ class SessionConfig(BaseModel):
             many as the application has set, whatever runs.
         jit: what runs clusters of convolutions, products of matrices and the nodes around them.  "auto": ONNX Runtime,
             where it is installed (extra ``ort``), there is much to multiply, and it is measured to be quicker than our
-            own kernels.  "onnxruntime": ONNX Runtime, from the first run on.  "off": our own kernels.  Results differ
-            in the last bits (docs/heavy_kernels.md).
+            own kernels; where it is not installed, constant batch normalizations go into the filters of convolutions.
+            "onnxruntime": ONNX Runtime, from the first run on.  "off": our own kernels for the nodes as they are.
+            Results differ in the last bits (docs/heavy_kernels.md).
         num_processes: the number of worker processes for ops with ``executor="process"``, by default one for each core.
         worker_grace_s: the grace period in seconds for calls on worker threads, after a failure of their step or when
             the session is closed.  After it the calls are left to their threads, with a warning, and calls in worker

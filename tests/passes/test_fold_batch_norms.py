@@ -1,0 +1,218 @@
+"""Batch normalization with constants, in the filters of convolutions: where it goes there, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from asyncexec.framework.cooperative import run_at_once
+from asyncexec.passes.pass_graph import PassGraph
+from asyncexec.pruning.prune import prune
+from asyncexec.session import library_passes
+
+C = 6
+X = np.random.default_rng(0).normal(size=(2, 7, 8, C)).astype(np.float32)
+Run = Callable[..., Any]
+pytestmark = pytest.mark.usefixtures("no_onnx_runtime")
+
+
+@pytest.fixture
+def no_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_passes, "has_onnx_runtime", lambda: False)
+
+
+def constant(*shape: int, seed: int = 1, least: float = -1) -> Any:
+    values = np.random.default_rng(seed).uniform(least, 1, shape)
+    return ax.constant(values.astype(np.float32))
+
+
+def statistics(channels: int) -> list[Any]:
+    return [constant(channels, seed=seed, least=0.1 if seed == 5 else -1) for seed in (2, 3, 4, 5)]
+
+
+def convolved(x: Any, name: str = "conv", **attrs: Any) -> Any:
+    return ax.raw_ops.Conv2D(
+        x, constant(3, 3, C, 5), **{"strides": [1, 1, 1, 1], "padding": "SAME", **attrs}, name=name
+    )
+
+
+def normalized(x: Any, channels: int = 5, **attrs: Any) -> Any:
+    return ax.raw_ops.FusedBatchNormV3(x, *statistics(channels), **{"is_training": False, **attrs}, name="norm")[0]
+
+
+async def ops_of(graph: ax.Graph, fetches: Any, feeds: Any, **config: Any) -> list[str]:
+    """The ops that run, none of them constants or feeds; what they give is what all of the nodes give."""
+    async with ax.Session(graph, ax.SessionConfig(jit="off")) as session:
+        wanted = await session.run(fetches, feeds)
+    async with ax.Session(graph, ax.SessionConfig(**config)) as session:
+        metadata, options = ax.RunMetadata(), ax.RunOptions(output_pass_graphs=True)
+        got = await session.run(fetches, feeds, metadata=metadata, options=options)
+    for one, other in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    found = [each for each in metadata.passes if each.name == "fold_batch_norms"]
+    assert all(each.graph is not None for each in found)
+    nodes = [node for each in found if each.graph for node in each.graph.node]
+    return sorted(node.op for node in nodes if node.op not in ("Const", "Placeholder"))
+
+
+VARIANTS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "plain": (lambda x: normalized(convolved(x)), "_FusedConv2D"),
+    "bias": (lambda x: normalized(ax.raw_ops.BiasAdd(convolved(x), constant(5, seed=9))), "_FusedConv2D"),
+    "relu": (lambda x: ax.raw_ops.Relu(normalized(convolved(x))), "_FusedConv2D"),
+    "relu6": (lambda x: ax.raw_ops.Relu6(normalized(convolved(x), epsilon=0.5)), "_FusedConv2D"),
+    "strided": (lambda x: normalized(convolved(x, strides=[1, 2, 2, 1], padding="VALID")), "_FusedConv2D"),
+    "explicit": (
+        lambda x: normalized(convolved(x, padding="EXPLICIT", explicit_paddings=[0, 0, 1, 2, 0, 1, 0, 0])),
+        "_FusedConv2D",
+    ),
+    "depthwise": (
+        lambda x: normalized(
+            ax.raw_ops.DepthwiseConv2dNative(x, constant(3, 3, C, 2), strides=[1, 1, 1, 1], padding="SAME"), 2 * C
+        ),
+        "_FusedDepthwiseConv2dNative",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+async def test_a_normalization_goes_into_the_convolution_before_it(name: str) -> None:
+    build, op = VARIANTS[name]
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 7, 8, C])
+        y = ax.raw_ops.Neg(build(x))
+    assert await ops_of(graph, [y], {x: X}) == ["Neg", op]
+
+
+async def test_channels_may_come_first() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, C, 7, 8])
+        layout = {"data_format": "NCHW"}
+        y = ax.raw_ops.Neg(normalized(ax.raw_ops.BiasAdd(convolved(x, **layout), constant(5), **layout), **layout))
+    assert await ops_of(graph, [y], {x: X.transpose(0, 3, 1, 2)}) == ["Neg", "_FusedConv2D"]
+
+
+async def test_filters_may_come_through_identities() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 7, 8, C])
+        filters = ax.raw_ops.Identity(constant(3, 3, C, 5))
+        y = ax.raw_ops.Neg(normalized(ax.raw_ops.Conv2D(x, filters, strides=[1, 1, 1, 1], padding="SAME")))
+    assert await ops_of(graph, [y], {x: X}) == ["Neg", "_FusedConv2D"]
+
+
+async def test_branches_and_loops_keep_what_runs_in_them() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 7, 8, C])
+        p = ax.placeholder(ax.bool, [])
+
+        def layer(value: Any) -> Any:
+            filters = constant(3, 3, C, C)
+            product = ax.raw_ops.Conv2D(value, filters, strides=[1, 1, 1, 1], padding="SAME")
+            return ax.raw_ops.Relu6(normalized(product, C))
+
+        y = ax.cond(p, lambda: layer(x), lambda: ax.raw_ops.Neg(x))
+        z = ax.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, layer(v)), (ax.constant(0), y))[1]
+    for value in (True, False):
+        assert (await ops_of(graph, [y, z], {x: X, p: value})).count("_FusedConv2D") == 2
+
+
+def fed_filter(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    filters = ax.placeholder(ax.float32, [3, 3, C, 5])
+    product = ax.raw_ops.Conv2D(x, filters, strides=[1, 1, 1, 1], padding="SAME")
+    return normalized(product), [], {filters: np.ones((3, 3, C, 5), np.float32)}
+
+
+def fetched_convolution(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    product = convolved(x)
+    return normalized(product), [product], {}
+
+
+def convolution_with_two_consumers(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    product = convolved(x)
+    return ax.raw_ops.AddV2(normalized(product), product), [], {}
+
+
+def training(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    return normalized(convolved(x), is_training=True), [], {}
+
+
+def taken_statistics(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    outputs = ax.raw_ops.FusedBatchNormV3(convolved(x), *statistics(5), is_training=False)
+    return outputs[0], [outputs[1]], {}
+
+
+def fed_convolution(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    product = convolved(x)
+    return normalized(product), [], {product: np.ones((2, 7, 8, 5), np.float32)}
+
+
+def waiting(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    product = convolved(x)
+    with ax.control_dependencies([ax.raw_ops.Neg(x)]):
+        return normalized(product), [], {}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        fed_filter,
+        fetched_convolution,
+        convolution_with_two_consumers,
+        training,
+        taken_statistics,
+        fed_convolution,
+        waiting,
+    ],
+)
+async def test_what_others_know_stays(build: Callable[[Any], tuple[Any, list[Any], dict[Any, Any]]]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 7, 8, C])
+        y, others, feeds = build(x)
+        z = ax.raw_ops.Neg(y)
+    assert not [op for op in await ops_of(graph, [z, *others], {x: X, **feeds}) if op.startswith("_Fused")]
+
+
+async def test_a_fetched_normalization_keeps_its_node() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 7, 8, C])
+        y = normalized(convolved(x))
+    assert "FusedBatchNormV3" in await ops_of(graph, [y], {x: X})
+
+
+@pytest.mark.parametrize("config", [{"jit": "off"}, {"debug": True}, {"schedule_seed": 1}, {"memory_limit": 2**30}])
+async def test_results_are_the_same_to_the_bit_where_that_is_promised(config: dict[str, Any]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 7, 8, C])
+        y = ax.raw_ops.Neg(normalized(convolved(x)))
+    assert await ops_of(graph, [y], {x: X}, **config) == []
+
+
+async def test_an_error_names_the_convolution() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32)
+        y = ax.raw_ops.Neg(normalized(convolved(x, name="first")))
+    async with ax.Session(graph) as session:
+        with pytest.raises(ax.errors.InvalidArgumentError) as caught:
+            await session.run(y, {x: X[..., :2]})
+    assert caught.value.node == "first"
+
+
+async def test_signatures_share_the_filters_that_are_made() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 7, 8, C])
+        y = ax.raw_ops.Neg(normalized(convolved(x)))
+        z = ax.raw_ops.Abs(y)
+    folding = library_passes.FoldBatchNorms()
+    assert library_passes.library_passes(ax.SessionConfig())[0].name == "fold_batch_norms"
+    made = [await _folded_filters(graph, folding, fetch) for fetch in (y, z)]
+    assert made[0] is made[1]
+
+
+async def _folded_filters(graph: ax.Graph, folding: Any, fetch: Any) -> Any:
+    client_graph = run_at_once(prune([graph.operation("Placeholder").outputs[0]], [fetch], []))
+    editable = run_at_once(PassGraph.open(client_graph, graph))
+    run_at_once(editable.apply(folding))
+    return editable.node("conv/folded_filter").attrs["value"]
