@@ -10,7 +10,7 @@ import pytest
 from asyncexec.ops.array import windows
 from asyncexec.ops.nn import convolution_matmul
 from tests.ops.cases.convolution import data
-from tests.ops.op_case import OpCase, case
+from tests.ops.op_case import OpCase, case, f32
 from tests.ops.op_runner import run_case
 
 NAN, INF = np.nan, np.inf
@@ -157,3 +157,31 @@ def test_rows_of_a_large_array_get_what_they_get_by_themselves(op: str) -> None:
     exponentials = np.exp(x.astype(np.float64))
     expected = exponentials / exponentials.sum(-1, keepdims=True)
     np.testing.assert_allclose(result, expected if op == "Softmax" else np.log(expected), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", [b"NHWC", b"NCHW"])
+@pytest.mark.parametrize("is_training", [False, True])
+@pytest.mark.parametrize("shape", [(8, 32, 30, 3), (3, 33, 31, 64), (2, 40, 40, 5)])
+def test_many_pixels_are_normalized_by_the_formula(shape: tuple[int, ...], is_training: bool, layout: bytes) -> None:
+    x, channels = data(*shape) + np.float32(3), shape[-1]
+    vectors = [data(channels, seed=seed) for seed in (1, 2, 3)] + [np.abs(data(channels, seed=4)) + np.float32(0.5)]
+    scale, offset, mean, variance = (vector.astype(np.float64) for vector in vectors)
+    wide = x.astype(np.float64)
+    if is_training:
+        mean, variance, vectors[2:] = wide.mean((0, 1, 2)), wide.var((0, 1, 2)), [f32(), f32()]
+    expected = (wide - mean) / np.sqrt(variance + 0.01) * scale + offset
+    given = np.moveaxis(x, -1, 1).copy() if layout == b"NCHW" else x
+    attrs = {"is_training": is_training, "epsilon": 0.01, "data_format": layout}
+    y, _, _, found_mean, found_variance, _ = run_case(case("FusedBatchNormV3", given, *vectors, **attrs))
+    np.testing.assert_allclose(np.moveaxis(y, 1, -1) if layout == b"NCHW" else y, expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(found_mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(found_variance, variance, rtol=1e-4)
+
+
+@pytest.mark.parametrize("depth", [3, 16, 70])
+def test_a_bias_in_place_is_added_to_each_pixel(depth: int) -> None:
+    x, filters, bias = data(4, 40, 42, 2), data(1, 1, 2, depth), data(depth, seed=5)
+    attrs = {"strides": [1, 1, 1, 1], "padding": b"SAME"}
+    (product,) = run_case(case("Conv2D", x, filters, **attrs))
+    fused = case("_FusedConv2D", x, filters, bias, num_args=1, fused_ops=[b"BiasAdd"], **attrs)
+    np.testing.assert_array_equal(run_case(fused)[0], product + bias)

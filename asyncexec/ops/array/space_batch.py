@@ -226,8 +226,10 @@ def space_to_batch(x: Any, blocks: Sequence[int], paddings: Any) -> Any:
     sizes = [dim + low + high for dim, (low, high) in zip(x.shape[1:], pairs, strict=False)]
     if any(size % block for size, block in zip(sizes, blocks, strict=True)):
         raise InvalidArgumentError(f"padded_shape {sizes} is not divisible by block_shape {list(blocks)}")
-    padded = zeros((x.shape[0], *sizes, *x.shape[1 + count :]), x.dtype)
-    padded[(slice(None), *(slice(low, low + dim) for dim, (low, _) in zip(x.shape[1:], pairs, strict=False)))] = x
+    padded = x
+    if any(map(any, pairs)):
+        padded = zeros((x.shape[0], *sizes, *x.shape[1 + count :]), x.dtype)
+        padded[(slice(None), *(slice(low, low + dim) for dim, (low, _) in zip(x.shape[1:], pairs, strict=False)))] = x
     cells = [size // block for size, block in zip(sizes, blocks, strict=True)]
     parted = padded.reshape(
         [x.shape[0], *np.ravel(list(zip(cells, blocks, strict=True))).astype(int), *x.shape[1 + count :]]

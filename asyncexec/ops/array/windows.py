@@ -232,3 +232,9 @@ def chunks(batch: int, rows: int, row_bytes: int) -> Iterator[tuple[slice, slice
     for image in range(batch):
         for start in range(0, rows, step):
             yield slice(image, image + 1), slice(start, min(rows, start + step))
+
+
+def pieces(x: Array, piece_bytes: int) -> Iterator[slice]:
+    """Parts of the first axis of *x* with about *piece_bytes* each."""
+    step = max(1, piece_bytes // max(1, x.nbytes // max(1, len(x))))
+    return (slice(start, start + step) for start in range(0, len(x), step))

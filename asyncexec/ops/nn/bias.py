@@ -58,15 +58,22 @@ def bias_add_last(value: Any, bias: Any) -> Any:
     """*value*, channels last, plus *bias*."""
     if bias.ndim != 1 or value.ndim < 2 or value.shape[-1] != bias.shape[0]:
         checked_bias(value, bias, False)
-    if value.size > _MANY and value.ndim > 2 and len(bias) < _SHORT and value.flags.c_contiguous:
-        return _add_to_lines(value, bias)
-    return value + bias
+    if value.ndim == 2:
+        return value + bias
+    lines, tiled = by_lines(value, bias)
+    return (lines + tiled).reshape(value.shape)
 
 
-def _add_to_lines(value: Any, bias: Any) -> Any:
-    """The sum, for few channels: several pixels at a time make longer inner loops."""
-    pixels = math.gcd(math.prod(value.shape[:-1]), _PIXELS)
-    return (value.reshape(-1, pixels * len(bias)) + np.tile(bias, pixels)).reshape(value.shape)
+def by_lines(value: Any, *vectors: Any) -> tuple[Any, ...]:
+    """*value*, channels last, and *vectors* of a number a channel; of many pixels with few channels several make a row.
+
+    So inner loops are longer.
+    """
+    channels = value.shape[-1]
+    if value.size <= _MANY or channels >= _SHORT or not value.flags.c_contiguous:
+        return (value, *vectors)
+    pixels = math.gcd(value.size // channels, _PIXELS)
+    return (value.reshape(-1, pixels * channels), *(np.tile(vector, pixels) for vector in vectors))
 
 
 def bias_add_first(value: Any, bias: Any) -> Any:

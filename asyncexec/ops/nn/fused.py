@@ -20,7 +20,7 @@ from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.array.windows import Array, is_channels_first, widened
 from asyncexec.ops.math.error_function import erf_function
 from asyncexec.ops.nn.activation import leaky_relu
-from asyncexec.ops.nn.bias import checked_bias
+from asyncexec.ops.nn.bias import by_lines, checked_bias
 from asyncexec.ops.nn.convolution import conv_shape, convolution_kernel, rounded
 from asyncexec.ops.nn.depthwise import depthwise_kernel, depthwise_shape
 from asyncexec.ops.nn.normalization import batch_norm_shape, make_batch_norm
@@ -98,8 +98,11 @@ def make_activation(names: Sequence[bytes], alpha: float) -> Step | None:
 def _add_bias(channels_first: bool) -> Callable[..., Array]:
     def add(product: Array, bias: Array) -> Array:
         checked_bias(product, bias, channels_first)
-        shape = (-1, *(1,) * (product.ndim - 2)) if channels_first else (-1,)
-        product += widened(bias).reshape(shape)
+        if channels_first:
+            product += widened(bias).reshape(-1, *(1,) * (product.ndim - 2))
+        else:
+            lines, tiled = by_lines(product, widened(bias))
+            lines += tiled
         return product
 
     return add

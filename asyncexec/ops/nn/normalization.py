@@ -7,7 +7,7 @@ saved one is not.  In inference the given statistics are passed on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, Dim, TensorShape
-from asyncexec.ops.array.windows import Array, as_channels_first, channels_last, is_channels_first, widened
+from asyncexec.ops.array.windows import Array, as_channels_first, channels_last, is_channels_first, pieces, widened
+from asyncexec.ops.nn.bias import by_lines
+
+_PIECE_BYTES: Final = 2**18  # of what two steps go over one after the other
 
 
 def _channels(c: InferenceContext, x: TensorShape, vectors: range) -> tuple[TensorShape, Dim]:
@@ -65,17 +68,30 @@ def check_vectors(channels: int, **vectors: Array) -> None:
 def normalized(x: Array, scale: Array, offset: Array, mean: Array, variance: Array, epsilon: float) -> Array:
     """*x*, channels-last, shifted and scaled by channel."""
     factor = scale / np.sqrt(variance + np.float32(epsilon))
-    out: Array = x * factor
-    out += offset - mean * factor
-    return out
+    shift = offset - mean * factor
+    if not x.flags.c_contiguous:
+        y: Array = x * factor
+        y += shift
+        return y
+    lines, factors, shifts = by_lines(x.reshape(-1, x.shape[-1]), factor, shift)
+    out = np.empty(lines.shape, np.result_type(x, factor))
+    for rows in pieces(out, _PIECE_BYTES):
+        part = np.multiply(lines[rows], factors, out=out[rows])
+        part += shifts
+    return out.reshape(x.shape)
 
 
-def moments(x: Array) -> tuple[Array, Array]:
-    """Mean and variance of each channel of *x*, channels-last."""
-    rows = x.reshape(-1, x.shape[-1])
-    mean = rows.mean(0)
-    centred = rows - mean
-    return mean, np.einsum("ij,ij->j", centred, centred) / np.float32(max(1, len(rows)))
+def normalized_by_own(x: Array, scale: Array, offset: Array, epsilon: float) -> tuple[Array, Array, Array]:
+    """*x*, channels-last, shifted and scaled by its own mean and variance in each channel; and these two."""
+    channels, count = x.shape[-1], np.float32(x.size // x.shape[-1])
+    lines = by_lines(x.reshape(-1, channels))[0]
+    repeats = lines.shape[-1] // channels
+    mean = lines.sum(0).reshape(repeats, channels).sum(0) / count
+    out = lines - np.tile(mean, repeats)
+    variance = np.einsum("ij,ij->j", out, out).reshape(repeats, channels).sum(0) / count
+    out *= np.tile(scale / np.sqrt(variance + np.float32(epsilon)), repeats)
+    out += np.tile(offset, repeats)
+    return out.reshape(x.shape), mean, variance
 
 
 class BatchNorm:
@@ -108,8 +124,7 @@ class BatchNorm:
         return self._train(x, scale, offset, mean, variance)
 
     def _train(self, x: Array, scale: Array, offset: Array, old_mean: Array, old_variance: Array) -> tuple[Any, ...]:
-        mean, variance = moments(x)
-        y = normalized(x - mean, scale, offset, np.zeros_like(mean), variance, self.epsilon)
+        y, mean, variance = normalized_by_own(x, scale, offset, self.epsilon)
         count = x.size // x.shape[-1]
         running_mean, running_variance = mean, variance * np.float32(count / max(1, count - 1))
         if self.factor != 1:

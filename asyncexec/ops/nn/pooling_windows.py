@@ -7,13 +7,13 @@ window of 3 x 3 costs 3 + 3 passes over the data.  Cells outside of the input co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.ops.array.windows import Array, Axis, check_size, pad_spatial
+from asyncexec.ops.array.windows import Array, Axis, check_size, pad_spatial, pieces
 from asyncexec.ops.nn.depthwise import taps
 
 _PIECE_BYTES: Final = 2**20  # of the images that are taken at a time
@@ -101,18 +101,12 @@ def average_pool_grad(grad: Array, axes: Sequence[Axis]) -> Array:
     shape = (len(grad), *(axis.size for axis in axes), grad.shape[-1])
     check_size(shape, grad.dtype)
     out, counts = np.empty(shape, grad.dtype), cell_counts(axes, grad.dtype)
-    for images in _images(out):
+    for images in pieces(out, _PIECE_BYTES):
         total = grad[images] / counts
         for i, axis in enumerate(axes[:-1]):
             total = _spread(total, axis, i + 1)
         out[images] = _spread(total, axes[-1], len(axes))
     return out
-
-
-def _images(x: Array) -> Iterator[slice]:
-    """So many images of *x* at a time as fit in the cache."""
-    step = max(1, _PIECE_BYTES // max(1, x.nbytes // max(1, len(x))))
-    return (slice(start, start + step) for start in range(0, len(x), step))
 
 
 def _spread(grad: Array, axis: Axis, position: int) -> Array:
@@ -155,7 +149,7 @@ def max_pool_grad(x: Array, grad: Array, axes: Sequence[Axis]) -> Array:
     """The gradient of each window's maximum, given to the first cell that has it."""
     total = np.zeros(x.shape, grad.dtype)
     places = list(taps(axes))
-    for images in _images(x):
+    for images in pieces(x, _PIECE_BYTES):
         part, out = grad[images].view(f"i{grad.itemsize}"), total[images]
         # The last place comes first: so each cell is given the gradients of its windows in their order.
         for (_, to, cells), wins in zip(reversed(places), reversed(_winners(x[images], axes)), strict=True):
