@@ -221,18 +221,20 @@ def _apply(optimizer: _Optimizer, values: Sequence[Any], given: Mapping[str, Any
     if np.size(values[0]) <= _TILE or not all(np.ndim(array) and array.flags.c_contiguous for array in arrays):
         return optimizer.rule(values, given)
     *olds, grad = (array.reshape(-1) for array in arrays)
-    updated: list[Any] = []
+    updated, untouched = [np.empty_like(value) for value in values], set[int]()
     for start in range(0, grad.size, _TILE):
         where = slice(start, start + _TILE)
+        outs = [new.reshape(-1)[where] for new in updated]
         parts = [old[where] for old in olds]
-        new_parts = optimizer.rule(parts, {**given, optimizer.tensor: grad[where]})
-        if not start:
-            pairs = zip(values, parts, new_parts, strict=True)
-            updated = [value if new is part else np.empty(value.shape, new.dtype) for value, part, new in pairs]
-        for new, part, new_part in zip(updated, parts, new_parts, strict=True):
-            if new_part is not part:  # what a rule leaves alone stays as it is
-                new.reshape(-1)[where] = new_part
-    return updated
+        new_parts = optimizer.rule(parts, {**given, optimizer.tensor: grad[where], rules.OUT: outs})
+        for number, (part, out, new_part) in enumerate(zip(parts, outs, new_parts, strict=True)):
+            if new_part is part:  # the rule leaves it alone
+                untouched.add(number)
+            elif new_part is not out:
+                out[:] = new_part
+    return [
+        value if number in untouched else new for number, (value, new) in enumerate(zip(values, updated, strict=True))
+    ]
 
 
 def _register(

@@ -9,25 +9,33 @@ itself it changes in place.  Formulas from ``tensorflow/core/kernels/training_op
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 Values: TypeAlias = Sequence[Any]
 Rule: TypeAlias = Callable[[Values, Mapping[str, Any]], Values]
 
+OUT: Final = "out"  # among what an op is given: arrays for the new values, which a rule may use
 
-def _nearer(mean: Any, value: Any, share: Any) -> Any:
+
+def _outs(given: Mapping[str, Any], count: int) -> Sequence[Any]:
+    """Where the new values may be written: arrays, or None for new ones."""
+    outs: Sequence[Any] = given.get(OUT) or (None,) * count
+    return outs
+
+
+def _nearer(mean: Any, value: Any, share: Any, out: Any = None) -> Any:
     """``mean + (value - mean) * share``."""
-    step = value - mean
+    step = np.subtract(value, mean, out=out)
     step *= share
     step += mean
     return step
 
 
-def _decayed(total: Any, decay: Any, value: Any) -> Any:
+def _decayed(total: Any, decay: Any, value: Any, out: Any = None) -> Any:
     """``total * decay + value``."""
-    decayed = total * decay
+    decayed = np.multiply(total, decay, out=out)
     decayed += value
     return decayed
 
@@ -40,22 +48,20 @@ def _quotient(step: Any, squares: Any, epsilon: Any) -> Any:
     return step
 
 
-def _before(var: Any, step: Any) -> Any:
-    """``var - step``, in *step*."""
-    return np.subtract(var, step, out=step) if isinstance(step, np.ndarray) else var - step
-
-
 def gradient_descent(values: Values, given: Mapping[str, Any]) -> Values:
     """One step against the gradient."""
-    return [_before(values[0], given["delta"] * given["alpha"])]
+    (out,) = _outs(given, 1)
+    return [np.subtract(values[0], np.multiply(given["delta"], given["alpha"], out=out), out=out)]
 
 
 def momentum(values: Values, given: Mapping[str, Any]) -> Values:
     """A step by the decayed sum of the gradients."""
     var, accum = values
     rate, grad, decay = given["lr"], given["grad"], given["momentum"]
-    accum = _decayed(accum, decay, grad)
-    return [_before(var, grad * rate + accum * decay * rate if given["use_nesterov"] else accum * rate), accum]
+    out, accum_out = _outs(given, 2)
+    accum = _decayed(accum, decay, grad, accum_out)
+    step = grad * rate + accum * decay * rate if given["use_nesterov"] else np.multiply(accum, rate, out=out)
+    return [np.subtract(var, step, out=out), accum]
 
 
 def keras_momentum(values: Values, given: Mapping[str, Any]) -> Values:
@@ -78,19 +84,22 @@ def adadelta(values: Values, given: Mapping[str, Any]) -> Values:
 def adagrad(values: Values, given: Mapping[str, Any]) -> Values:
     """The step is divided by the root of the sum of squares."""
     var, accum = values
-    grad = given["grad"]
+    grad, (out, accum_out) = given["grad"], _outs(given, 2)
     if given["update_slots"]:
-        accum = _decayed(grad, grad, accum)
-    return [var - grad * given["lr"] * (1 / np.sqrt(accum)), accum]
+        accum = _decayed(grad, grad, accum, accum_out)
+    step = np.multiply(grad, given["lr"], out=out)
+    step *= 1 / np.sqrt(accum)
+    return [np.subtract(var, step, out=out), accum]
 
 
 def adagrad_v2(values: Values, given: Mapping[str, Any]) -> Values:
     """As ``adagrad``, with epsilon beside the root."""
     var, accum = values
-    grad = given["grad"]
+    grad, (out, accum_out) = given["grad"], _outs(given, 2)
     if given["update_slots"]:
-        accum = _decayed(grad, grad, accum)
-    return [_before(var, _quotient(grad * given["lr"], accum, given["epsilon"])), accum]
+        accum = _decayed(grad, grad, accum, accum_out)
+    step = _quotient(np.multiply(grad, given["lr"], out=out), accum, given["epsilon"])
+    return [np.subtract(var, step, out=out), accum]
 
 
 def adagrad_da(values: Values, given: Mapping[str, Any]) -> Values:
@@ -151,9 +160,11 @@ def adam(values: Values, given: Mapping[str, Any]) -> Values:
     """The decayed mean of the gradients over the root of that of their squares."""
     var, m, v = values
     grad, beta1, beta2 = given["grad"], given["beta1"], given["beta2"]
-    m, v = _nearer(m, grad, 1 - beta1), _nearer(v, np.square(grad), 1 - beta2)
+    out, m_out, v_out = _outs(given, 3)
+    m, v = _nearer(m, grad, 1 - beta1, m_out), _nearer(v, np.square(grad), 1 - beta2, v_out)
     towards = grad * (1 - beta1) + beta1 * m if given["use_nesterov"] else m
-    return [_before(var, _quotient(towards * _adam_rate(given), v, given["epsilon"])), m, v]
+    step = _quotient(np.multiply(towards, _adam_rate(given), out=out), v, given["epsilon"])
+    return [np.subtract(var, step, out=out), m, v]
 
 
 def adam_with_amsgrad(values: Values, given: Mapping[str, Any]) -> Values:
@@ -162,7 +173,7 @@ def adam_with_amsgrad(values: Values, given: Mapping[str, Any]) -> Values:
     grad = given["grad"]
     m, v = _nearer(m, grad, 1 - given["beta1"]), _nearer(v, np.square(grad), 1 - given["beta2"])
     vhat = np.maximum(vhat, v)
-    return [_before(var, _quotient(m * _adam_rate(given), vhat, given["epsilon"])), m, v, vhat]
+    return [var - _quotient(m * _adam_rate(given), vhat, given["epsilon"]), m, v, vhat]
 
 
 def ada_max(values: Values, given: Mapping[str, Any]) -> Values:
@@ -177,10 +188,13 @@ def ada_max(values: Values, given: Mapping[str, Any]) -> Values:
 def rms_prop(values: Values, given: Mapping[str, Any]) -> Values:
     """The gradient over the root of the mean of its squares."""
     var, ms, mom = values
-    grad = given["grad"]
-    ms = _nearer(ms, np.square(grad), 1 - given["rho"])
-    mom = _decayed(mom, given["momentum"], grad * given["lr"] / np.sqrt(ms + given["epsilon"]))
-    return [var - mom, ms, mom]
+    grad, (out, ms_out, mom_out) = given["grad"], _outs(given, 3)
+    ms = _nearer(ms, np.square(grad), 1 - given["rho"], ms_out)
+    root = np.add(ms, given["epsilon"], out=out)
+    step = grad * given["lr"]
+    step /= np.sqrt(root, out=out)
+    mom = _decayed(mom, given["momentum"], step, mom_out)
+    return [np.subtract(var, mom, out=out), ms, mom]
 
 
 def centered_rms_prop(values: Values, given: Mapping[str, Any]) -> Values:
