@@ -37,7 +37,11 @@ def rgb_to_hsv(rgb: Array) -> Array:
 
 def hue_parts(hue: Array) -> Array:
     """How much of red, green and blue is in a hue, each from 0 to 1."""
-    six = hue * hue.dtype.type(6)
+    return sixth_parts(hue * hue.dtype.type(6))
+
+
+def sixth_parts(six: Array) -> Array:
+    """How much of red, green and blue is in a hue from 0 to 6."""
     parts = [abs(six - 3) - 1, 2 - abs(six - 2), 2 - abs(six - 4)]
     clipped: Array = np.clip(np.stack(parts, -1), 0, 1)
     return clipped
@@ -52,10 +56,15 @@ def hsv_to_rgb(hsv: Array) -> Array:
 
 def adjust_hue(rgb: Array, delta: Any) -> Array:
     """*rgb* with its hue turned by *delta* (1 is once around)."""
-    hue = rgb_to_hsv(rgb)[..., 0] + delta
-    hue -= np.floor(hue)
-    low, high = rgb.min(-1, keepdims=True), rgb.max(-1, keepdims=True)
-    turned: Array = low + hue_parts(hue) * (high - low)
+    red, green, blue = rgb[..., 0], rgb[..., 1], rgb[..., 2]
+    low, middle, high = np.split(np.sort(rgb, -1), 3, -1)
+    part = np.where(high > low, (middle - low) / (high - low), rgb.dtype.type(0))[..., 0]
+    upper = np.where(blue < red, 1, np.where(blue > green, 3, 2))
+    sector = np.where(red < green, upper, np.where(blue < green, 0, np.where(blue > red, 4, 5)))
+    hue = np.where(sector % 2, 1 - part, part) + sector.astype(rgb.dtype)
+    hue = np.where(high[..., 0] > low[..., 0], hue, rgb.dtype.type(0))
+    parts = sixth_parts(np.mod(hue + delta * rgb.dtype.type(6), rgb.dtype.type(6)))
+    turned: Array = np.where(parts == 1, high, low + parts * (high - low))
     return turned
 
 

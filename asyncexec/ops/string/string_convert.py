@@ -228,7 +228,7 @@ def _printer(construction: OpKernelConstruction) -> Callable[[Any], bytes]:
     dtype: DType = construction.attr("T")
     layout = _layout(construction, dtype)
     if dtype.name == "string":
-        return lambda text: layout % text if layout != b"%s" else text
+        return lambda text: layout % text if construction.attr("width") > -1 else text
     if dtype.is_bool:
         return lambda flag: b"true" if flag else b"false"
     if dtype.is_complex:
@@ -249,11 +249,13 @@ def _layout(construction: OpKernelConstruction, dtype: DType) -> bytes:
     precision, width, fill = (construction.attr(name) for name in ("precision", "width", "fill"))
     is_scientific, is_shortest = construction.attr("scientific"), construction.attr("shortest")
     is_real = dtype.is_floating or dtype.is_complex
-    if not is_real and (is_scientific or is_shortest):
+    if dtype.name == "string":
+        is_scientific = is_shortest = False
+    elif not is_real and (is_scientific or is_shortest):
         raise InvalidArgumentError(f"scientific and shortest format not supported for datatype {dtype.name}")
     if is_scientific and is_shortest:
         raise InvalidArgumentError("Cannot select both scientific and shortest notation")
-    if not is_real and precision > -1:
+    if not is_real and dtype.name != "string" and precision > -1:
         raise InvalidArgumentError(f"precision not supported for datatype {dtype.name}")
     if fill not in _FILLS:
         raise InvalidArgumentError(f"Fill argument not supported: {fill!r}")

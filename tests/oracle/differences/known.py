@@ -57,10 +57,9 @@ ABORTING: Final = frozenset(
 UNSTEADY: Final = frozenset({"Empty", "InplaceAdd", "InplaceSub", "InplaceUpdate", "ParseSequenceExampleV2", "RFFT"})
 KNOWN: Final[dict[str, dict[Verdict, str]]] = {
     "AdjustContrastv2": {Verdict.VALUES: FAR},
-    "AdjustHue": {Verdict.VALUES: UNEXAMINED},
+    "AdjustHue": {Verdict.VALUES: FAR},
     "AdjustSaturation": {Verdict.VALUES: FAR},
     "ApproxTopK": {Verdict.VALUES: HEAP, Verdict.WE_ACCEPT: LARGEST_ONLY},
-    "AsString": {Verdict.THEY_ACCEPT: UNEXAMINED},
     "AudioSpectrogram": {Verdict.VALUES: FAR},
     "AvgPool": {Verdict.CODE: LAYOUT},
     "AvgPool3D": {Verdict.CODE: LAYOUT, Verdict.VALUES: FAR, Verdict.WE_ACCEPT: HALF},

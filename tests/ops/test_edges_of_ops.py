@@ -1,0 +1,31 @@
+"""Inputs at the edges of what ops take: what TensorFlow gives, or refuses, and what follows from the definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ops.op_case import case, f32
+from tests.ops.op_runner import run_case
+
+
+def test_turned_hue_keeps_the_largest_and_the_least_channel() -> None:
+    (turned,) = run_case(case("AdjustHue", f32(-0.001, -1e4, -1e4).reshape(1, 1, 3), np.float32(1 / 3)))
+    np.testing.assert_array_equal(turned, f32(-1e4, -0.001, -1e4).reshape(1, 1, 3))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "text"),
+    [
+        ({"precision": 2}, b"abcdef"),
+        ({"scientific": True}, b"abcdef"),
+        ({"shortest": True}, b"abcdef"),
+        ({"precision": 2, "width": 8}, b"      ab"),
+        ({"precision": 2, "width": 8, "fill": "-"}, b"ab      "),
+        ({"width": 8, "fill": "0"}, b"  abcdef"),
+    ],
+)
+def test_strings_as_strings_have_a_precision_with_a_width_only(attrs: dict[str, Any], text: bytes) -> None:
+    assert run_case(case("AsString", b"abcdef", **attrs)) == [text]
