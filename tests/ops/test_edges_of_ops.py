@@ -29,3 +29,12 @@ def test_turned_hue_keeps_the_largest_and_the_least_channel() -> None:
 )
 def test_strings_as_strings_have_a_precision_with_a_width_only(attrs: dict[str, Any], text: bytes) -> None:
     assert run_case(case("AsString", b"abcdef", **attrs)) == [text]
+
+
+@pytest.mark.parametrize("is_lower", [False, True])
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_bands_connect_no_rows_but_those_that_they_reach(is_lower: bool, adjoint: bool) -> None:
+    rhs = f32(1, np.nan, 6, np.inf).reshape(4, 1)
+    attrs = {"lower": is_lower, "adjoint": adjoint}
+    (found,) = run_case(case("BandedTriangularSolve", f32(1, 2, 3, 4).reshape(1, 4), rhs, **attrs))
+    np.testing.assert_array_equal(found, f32(1, np.nan, 2, np.inf).reshape(4, 1))

@@ -11,7 +11,7 @@ from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
-from asyncexec.ops.linalg.linalg import DTYPES, broadcast_batch, in_batches, triangular_solver
+from asyncexec.ops.linalg.linalg import DTYPES, broadcast_batch, in_batches
 from asyncexec.ops.linalg.linalg_shapes import banded_solve_shape, tridiagonal_matmul_shape, tridiagonal_solve_shape
 
 register_op(
@@ -110,10 +110,13 @@ def tridiagonal_matmul(_: OpKernelConstruction) -> Kernel:
 @register_kernel("BandedTriangularSolve", kind=KernelKind.EXPENSIVE, dtypes={"T": DTYPES})
 def banded_triangular_solve(construction: OpKernelConstruction) -> Kernel:
     """The solution for a triangular matrix given by its bands [..., K, M]."""
-    is_lower, solve_dense = construction.attr("lower"), triangular_solver(construction)
+    is_lower, transposition = construction.attr("lower"), "C" if construction.attr("adjoint") else "N"
+    find = require("scipy.linalg.lapack", extra="ops").get_lapack_funcs
+    (tbtrs,) = find(("tbtrs",), dtype=construction.np_dtype("T"))
 
     def solve(bands: Any, rhs: Any) -> Any:
-        return solve_dense(_dense(bands, is_lower), rhs)
+        found, _ = tbtrs(_by_columns(bands, is_lower), rhs, uplo="L" if is_lower else "U", trans=transposition)
+        return found
 
     def kernel(matrix: Any, rhs: Any) -> Any:
         _check_bands(matrix, rhs)
@@ -134,14 +137,8 @@ def _check_bands(matrix: Any, rhs: Any) -> None:
         raise InvalidArgumentError(f"The number of bands must be in [1, {matrix.shape[-1]}], not {matrix.shape[-2]}")
 
 
-def _dense(bands: Any, is_lower: bool) -> Any:
-    """The triangular matrix of *bands*: the k-th below the main diagonal starts at column k of its row."""
-    count, size = bands.shape
-    matrix = np.zeros((size, size), bands.dtype)
-    for band in range(count):
-        offset = band if is_lower else count - 1 - band
-        length = size - offset
-        values = bands[band, offset:] if is_lower else bands[band, :length]
-        step = np.arange(length)
-        matrix[(step + offset, step) if is_lower else (step, step + offset)] = values
-    return matrix
+def _by_columns(bands: Any, is_lower: bool) -> Any:
+    """*bands*, each cell of which stands at its row of the matrix, with each at its column (as LAPACK has them)."""
+    count = len(bands)
+    shifts = [-band if is_lower else count - 1 - band for band in range(count)]
+    return np.array([np.roll(band, shift) for band, shift in zip(bands, shifts, strict=True)])

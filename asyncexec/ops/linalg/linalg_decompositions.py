@@ -111,8 +111,11 @@ def self_adjoint_eig(construction: OpKernelConstruction) -> Kernel:
 
 @register_kernel("Eig", kind=_EXPENSIVE, dtypes={"T": DTYPES})
 def eig(construction: OpKernelConstruction) -> Kernel:
-    """Complex eigenvalues and eigenvectors."""
-    return _eig(construction, np.linalg.eig, np.linalg.eigvals, construction.np_dtype("Tout"))
+    """Complex eigenvalues and eigenvectors, in as many bits as the input has."""
+    dtype, found = construction.np_dtype("Tout"), construction.np_dtype("T")
+    if dtype != np.result_type(found, np.complex64):
+        raise InvalidArgumentError(f"Tout of Eig must be the complex type of T, {found}, and not {dtype}")
+    return _eig(construction, np.linalg.eig, np.linalg.eigvals, dtype)
 
 
 def _eig(construction: OpKernelConstruction, both: Any, values_only: Any, dtype: np.dtype[Any]) -> Kernel:
