@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ops.op_case import case, f32
+from asyncexec.framework.errors import InvalidArgumentError
+from tests.ops.op_case import OpCase, case, f32
 from tests.ops.op_runner import run_case
 
 
@@ -38,3 +39,26 @@ def test_bands_connect_no_rows_but_those_that_they_reach(is_lower: bool, adjoint
     attrs = {"lower": is_lower, "adjoint": adjoint}
     (found,) = run_case(case("BandedTriangularSolve", f32(1, 2, 3, 4).reshape(1, 4), rhs, **attrs))
     np.testing.assert_array_equal(found, f32(1, np.nan, 2, np.inf).reshape(4, 1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("op", ["FresnelCos", "FresnelSin"])
+def test_fresnel_integrals_far_out_are_at_their_limits(op: str, dtype: Any) -> None:
+    far = np.finfo(dtype).max
+    (found,) = run_case(case(op, np.array([far, -far, np.inf, -np.inf], dtype)))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, [0.5, -0.5, 0.5, -0.5])
+
+
+def dense_bincount(values: Any, weights: Any, binary: bool) -> OpCase:
+    return case("DenseBincount", np.asarray(values, np.int32), np.int32(3), weights, binary_output=binary)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_weights_of_counts_are_of_the_shape_of_the_values(binary: bool) -> None:
+    values = [[0, 1, 1], [2, 1, 0]]
+    for weights in (np.ones(6, np.float32), np.ones(3, np.float32), np.float32(1)):
+        with pytest.raises(InvalidArgumentError, match="must be the same shape"):
+            run_case(dense_bincount(values, weights, binary))
+    (found,) = run_case(dense_bincount(values, np.ones((2, 3), np.float32), binary))
+    assert found.tolist() == ([[1, 1, 0], [1, 1, 1]] if binary else [[1, 2, 0], [1, 1, 1]])

@@ -23,16 +23,21 @@ from asyncexec.ops.sparse.sparse_tensor import check_bounds, check_sparse
 _WEIGHT_TYPES: Final = "T: {int32, int64, float32, float64}"
 
 
+def _check_weights(values: Any, weights: Any) -> None:
+    if np.size(weights) and np.shape(weights) != np.shape(values):
+        raise InvalidArgumentError(
+            "`weights` must be the same shape as `arr` or a length-0 `Tensor`, in which case it acts as all weights "
+            f"equal to 1. Received {shape_text(weights)}"
+        )
+
+
 def _checked_bins(values: Any, size: Any, weights: Any) -> int:
     if np.ndim(size):
         raise InvalidArgumentError(f"Shape must be rank 0 but is rank {np.ndim(size)}: size has {shape_text(size)}")
     if size < 0:
         raise InvalidArgumentError(f"size ({size}) must be non-negative")
-    if np.size(weights) and np.size(weights) != np.size(values):
-        raise InvalidArgumentError(
-            "`weights` must be the same shape as `arr` or a length-0 `Tensor`, in which case it acts as all weights "
-            f"equal to 1. Received {shape_text(weights)}"
-        )
+    if np.size(weights) != np.size(values):
+        _check_weights(values, weights)
     if np.any(values < 0):
         raise InvalidArgumentError("Input arr must be non-negative!")
     check_size((int(size),), weights.dtype)
@@ -55,6 +60,7 @@ def bincount(values: Any, size: Any, weights: Any) -> Any:
 
 def dense_bincount(values: Any, size: Any, weights: Any) -> Any:
     """Count the *values* of a vector, or of each row of a matrix."""
+    _check_weights(values, weights)
     bins = _checked_bins(values, size, weights)
     if np.ndim(values) > 2:
         raise InvalidArgumentError(f"Shape must be at most rank 2 but is rank {np.ndim(values)}")
@@ -68,6 +74,7 @@ def dense_bincount(values: Any, size: Any, weights: Any) -> Any:
 
 def dense_presence(values: Any, size: Any, weights: Any) -> Any:
     """1 where a number stands among the *values*, else 0."""
+    _check_weights(values, weights)
     counts = dense_bincount(values, size, weights[:0] if np.ndim(weights) else weights)
     return (counts != 0).astype(weights.dtype)
 

@@ -115,16 +115,24 @@ def lgamma_function() -> Kernel:
     return function
 
 
+def _fresnel_part(which: int) -> Kernel:
+    """Fresnel's sine (0) or cosine (1); of numbers whose square overflows, their limits."""
+    fresnel = _special().fresnel
+
+    def kernel(x: Any) -> Any:
+        return fresnel(np.where(np.isinf(x * x), np.copysign(np.inf, x), x))[which]
+
+    return kernel
+
+
 @register_kernel("FresnelCos", dtypes={"T": WIDE_FLOATS})
 def _fresnel_cos(c: OpKernelConstruction) -> Kernel:
-    fresnel = _special().fresnel
-    return lambda x: fresnel(x)[1]
+    return _fresnel_part(1)
 
 
 @register_kernel("FresnelSin", dtypes={"T": WIDE_FLOATS})
 def _fresnel_sin(c: OpKernelConstruction) -> Kernel:
-    fresnel = _special().fresnel
-    return lambda x: fresnel(x)[0]
+    return _fresnel_part(0)
 
 
 for _op in ("Digamma", "Erf", "Erfc", "Expint", "FresnelCos", "FresnelSin"):
