@@ -41,6 +41,24 @@ def test_bands_connect_no_rows_but_those_that_they_reach(is_lower: bool, adjoint
     np.testing.assert_array_equal(found, f32(1, np.nan, 2, np.inf).reshape(4, 1))
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 0, 2, 3), (0, 3, 2, 2, 3), (2, 3, 2, 2, 0)])
+def test_filters_of_no_cell_have_a_gradient_of_none(shape: tuple[int, ...]) -> None:
+    x, dy = np.ones((1, 4, 5, 5, 2), np.float32), np.ones((1, 4, 5, 5, shape[-1]), np.float32)
+    attrs: dict[str, Any] = {"strides": [1] * 5, "padding": "SAME"}
+    (found,) = run_case(case("Conv3DBackpropFilterV2", x, np.array(shape, np.int32), dy, **attrs))
+    assert found.shape == shape
+
+
+def test_gradients_of_dilation_where_no_cell_is_above_the_least_number() -> None:
+    x, filters = np.zeros((1, 2, 2, 1), np.uint8), np.zeros((3, 3, 1), np.uint8)
+    dy = np.arange(1, 5, dtype=np.uint8).reshape(1, 2, 2, 1)
+    attrs: dict[str, Any] = {"strides": [1] * 4, "rates": [1] * 4, "padding": "SAME"}
+    (to_input,) = run_case(case("Dilation2DBackpropInput", x, filters, dy, **attrs))
+    (to_filter,) = run_case(case("Dilation2DBackpropFilter", x, filters, dy, **attrs))
+    assert to_input.ravel().tolist() == [10, 0, 0, 0]
+    assert to_filter.ravel().tolist() == [10, *[0] * 8]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("op", ["FresnelCos", "FresnelSin"])
 def test_fresnel_integrals_far_out_are_at_their_limits(op: str, dtype: Any) -> None:

@@ -111,6 +111,8 @@ def _convolve_by_shifts(x: Array, filters: Array, axes: Sequence[Axis], out: Arr
 
 def convolve_backprop_filter(x: Array, dy: Array, filter_shape: Sequence[int], axes: Sequence[Axis]) -> Array:
     """The gradient of a convolution of *x* with respect to its filters, given that of its output."""
+    if 0 in filter_shape:
+        return np.zeros(filter_shape, x.dtype)
     groups = group_count(x.shape[-1], filter_shape[-2])
     parts = [
         _filter_gradient(np.ascontiguousarray(part), grad, axes)

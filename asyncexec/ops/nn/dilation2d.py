@@ -1,7 +1,8 @@
 """Dilation2D, grey-scale morphology, and its gradients (``tensorflow/core/kernels/dilation_ops.cc``).
 
 An output is the largest ``input + filter`` over the window's cells that lie inside the input; a gradient goes to the
-first cell, in row-major order, that has the largest.
+first cell, in row-major order, that has the largest.  Where none is above the least number of the type, that of the
+input goes to the first cell inside it, that of the filter to the filter's first cell.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ _ATTRS = "T: realnumbertype; strides: list(int) >= 4; rates: list(int) >= 4; pad
 
 
 def dilate(x: Array, filters: Array, axes: Sequence[Axis]) -> tuple[Array, Array]:
-    """The dilation of *x*, and which cell of the window (numbered row by row) each output came from."""
+    """The dilation of *x*, and which cell of the window (numbered row by row) each output came from; -1 where
+    none is above the least number of the type."""
     shape = (x.shape[0], *(axis.out for axis in axes), x.shape[-1])
     check_size(shape, x.dtype)
     out = np.full(shape, lowest(x.dtype), x.dtype)
-    winner = np.zeros(shape, np.int32)
+    winner = np.full(shape, -1, np.int32)
     for number, (place, to, cells) in enumerate(taps(axes)):
         where = (slice(None), *to)
         term = x[(slice(None), *cells)] + filters[place]
@@ -88,13 +90,16 @@ def make_dilation_gradient(op: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(f"out_backprop must be of shape {list(expected)}, not {list(dy.shape)}")
         _, winner = dilate(widened(x), widened(filters), axes)
         total = np.zeros(x.shape if to_input else filters.shape, dtype)
+        if not to_input:
+            np.maximum(winner, 0, out=winner)
         for number, (place, to, cells) in enumerate(taps(axes)):
-            where = (slice(None), *to)
-            grad = np.where(winner[where] == number, dy[where], dtype.type(0))
             if to_input:
-                total[(slice(None), *cells)] += grad
+                where = (slice(None), *to)
+                won = winner[where]
+                won[won < 0] = number
+                total[(slice(None), *cells)] += np.where(won == number, dy[where], dtype.type(0))
             else:
-                total[place] += grad.sum((0, 1, 2), dtype=dtype)
+                total[place] += np.where(winner == number, dy, dtype.type(0)).sum((0, 1, 2), dtype=dtype)
         return total
 
     return kernel
