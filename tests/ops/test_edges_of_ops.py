@@ -80,3 +80,49 @@ def test_weights_of_counts_are_of_the_shape_of_the_values(binary: bool) -> None:
             run_case(dense_bincount(values, weights, binary))
     (found,) = run_case(dense_bincount(values, np.ones((2, 3), np.float32), binary))
     assert found.tolist() == ([[1, 1, 0], [1, 1, 1]] if binary else [[1, 2, 0], [1, 1, 1]])
+
+
+def batch_norm(shape: tuple[int, ...], *statistics: Any, op: str = "FusedBatchNormV3", **attrs: Any) -> OpCase:
+    x, vector = np.ones(shape, np.float32), np.ones(shape[-1], np.float32)
+    if "Grad" in op:
+        return case(op, x, x, vector, vector, vector, f32(0), **attrs)
+    return case(op, x, vector, vector, *(statistics or [np.zeros(0, np.float32)] * 2), **attrs)
+
+
+REFUSED = [
+    ("1-dimensional", batch_norm((1, 2, 2, 3), np.zeros(0, np.float32), np.zeros((1, 0), np.float32))),
+    ("1-dimensional", batch_norm((1, 2, 2, 3), np.float32(0), np.zeros(0, np.float32), op="FusedBatchNormV2")),
+    ("rank 4|4-dimensional", batch_norm((1, 2, 2, 2, 3))),
+    ("rank 4|4-dimensional", batch_norm((1, 2, 2, 2, 3), op="FusedBatchNormGradV3")),
+    ("rank 5|5-dimensional", batch_norm((1, 2, 2, 3), op="FusedBatchNormGradV3", data_format="NDHWC")),
+    (
+        "must be the complex type of T",
+        case("Eig", np.eye(2), Tout="complex64"),
+    ),
+    (
+        "must be of type float64",
+        case(
+            "_FusedConv2D",
+            np.ones((1, 1, 1, 1)),
+            np.ones((1, 1, 1, 1)),
+            f32(1),
+            num_args=1,
+            fused_ops=[b"BiasAdd"],
+            strides=[1] * 4,
+            padding="SAME",
+            TArgs=["float32"],
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "op_case"), REFUSED, ids=lambda part: getattr(part, "op", ""))
+def test_refused(message: str, op_case: OpCase) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        run_case(op_case)
+
+
+def test_batch_normalization_of_volumes() -> None:
+    y, mean, *_ = run_case(batch_norm((1, 2, 2, 2, 3), data_format="NDHWC"))
+    assert y.shape == (1, 2, 2, 2, 3)
+    assert mean.tolist() == [1, 1, 1]

@@ -146,6 +146,9 @@ def make_epilogue(op: OpKernelConstruction) -> Callable[..., Array]:
 
 
 def _fuse(product: Kernel, op: OpKernelConstruction) -> Kernel:
+    others = {dtype.name for dtype in op.attrs.get("TArgs", ())} - {op.attr("T").name}
+    if others:
+        raise InvalidArgumentError(f"the arguments of {op.op} must be of type {op.attr('T').name}, not {others}")
     epilogue = make_epilogue(op)
 
     def kernel(a: Array, b: Array, *args: Array) -> Array:

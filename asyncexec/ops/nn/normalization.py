@@ -6,7 +6,7 @@ saved one is not.  In inference the given statistics are passed on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, Dim, TensorShape
+from asyncexec.framework.types import float32
 from asyncexec.ops.array.windows import Array, as_channels_first, channels_last, is_channels_first, pieces, widened
 from asyncexec.ops.nn.bias import by_lines
 
@@ -37,10 +38,14 @@ def _channels(c: InferenceContext, x: TensorShape, vectors: range) -> tuple[Tens
     return TensorShape(dims), channel[0]
 
 
+def image_rank(attrs: Mapping[str, Any]) -> int:
+    """4, or 5 of a ``data_format`` of volumes."""
+    return len(attrs["data_format"])
+
+
 def batch_norm_shape(c: InferenceContext) -> Sequence[TensorShape]:
     """The output like the input; one number a channel for each statistic; what the third reserve holds is not told."""
-    x = c.input(0)
-    x = x.with_rank_at_least(4).with_rank_at_most(5) if "V3" in c.op_def.name else x.with_rank(4)
+    x = c.with_rank(0, image_rank(c.attrs))
     statistics = range(1, 5) if not c.attr("is_training") else range(1, 3)
     shape, channels = _channels(c, x, statistics)
     vector = TensorShape([channels])
@@ -49,7 +54,7 @@ def batch_norm_shape(c: InferenceContext) -> Sequence[TensorShape]:
 
 def batch_norm_grad_shape(c: InferenceContext) -> Sequence[TensorShape]:
     """The gradient like the input; one number a channel for scale and offset; two empty reserves."""
-    x = c.input(0).merge_with(c.input(1)).with_rank_at_least(4)
+    x = c.with_rank(0, image_rank(c.attrs)).merge_with(c.input(1))
     shape, channels = _channels(c, x, range(2, 5))
     vector = TensorShape([channels])
     return [shape, vector, vector, TensorShape([0]), TensorShape([0])]
@@ -97,7 +102,7 @@ def normalized_by_own(x: Array, scale: Array, offset: Array, epsilon: float) -> 
 class BatchNorm:
     """The kernel of FusedBatchNorm in its versions."""
 
-    __slots__ = ("channels_first", "dtype", "epsilon", "factor", "is_training", "num_outputs", "vector_dtype")
+    __slots__ = ("channels_first", "dtype", "epsilon", "factor", "is_training", "num_outputs", "rank", "vector_dtype")
 
     def __init__(self, op: OpKernelConstruction) -> None:
         self.epsilon: float = op.attr("epsilon")
@@ -107,10 +112,14 @@ class BatchNorm:
         self.dtype: np.dtype[Any] = op.output_dtypes[0].as_numpy_dtype
         self.vector_dtype: np.dtype[Any] = op.output_dtypes[1].as_numpy_dtype
         self.num_outputs: int = op.num_outputs
+        self.rank = image_rank(op.attrs)
 
     def __call__(self, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> tuple[Any, ...]:
-        if x.ndim not in (4, 5):
-            raise InvalidArgumentError(f"input must be 4 or 5-dimensional, not of shape {list(x.shape)}")
+        if x.ndim != self.rank:
+            raise InvalidArgumentError(f"input must be {self.rank}-dimensional, not of shape {list(x.shape)}")
+        for name, vector in (("mean", mean), ("variance", variance)):
+            if vector.ndim != 1:
+                raise InvalidArgumentError(f"{name} must be 1-dimensional, not of shape {list(vector.shape)}")
         x = widened(channels_last(x) if self.channels_first else x)
         scale, offset, mean, variance = map(widened, (scale, offset, mean, variance))
         check_vectors(x.shape[-1], scale=scale, offset=offset)
@@ -145,7 +154,8 @@ class BatchNorm:
         return values if self.num_outputs == 5 else (*values, dtype.type(0))
 
 
-@register_kernel("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+@register_kernel("FusedBatchNorm", "FusedBatchNormV2")
+@register_kernel("FusedBatchNormV3", dtypes={"U": [float32]})
 def make_batch_norm(op: OpKernelConstruction) -> Kernel:
     """The kernel of FusedBatchNorm in its versions."""
     return BatchNorm(op)
@@ -156,12 +166,13 @@ def make_batch_norm_grad(op: OpKernelConstruction) -> Kernel:
     """The kernel of FusedBatchNormGrad in its versions."""
     epsilon = np.float32(op.attr("epsilon"))
     is_training, first = op.attr("is_training"), is_channels_first(op.attrs)
+    rank = image_rank(op.attrs)
     dtype, vector_dtype = op.np_dtype("T"), op.output_dtypes[1].as_numpy_dtype
 
     def kernel(dy: Array, x: Array, scale: Array, mean: Array, variance: Array, _: Any = None) -> tuple[Array, ...]:
-        if dy.shape != x.shape or x.ndim not in (4, 5):
+        if dy.shape != x.shape or x.ndim != rank:
             raise InvalidArgumentError(
-                f"x and y_backprop must have the same shape of rank 4 or 5: {list(x.shape)} vs. {list(dy.shape)}"
+                f"x and y_backprop must have the same shape of rank {rank}: {list(x.shape)} vs. {list(dy.shape)}"
             )
         dy, x = (widened(channels_last(array) if first else array) for array in (dy, x))
         check_vectors(x.shape[-1], scale=scale, reserve_space_1=mean, reserve_space_2=variance)
