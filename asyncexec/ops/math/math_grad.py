@@ -38,6 +38,16 @@ def tanh_grad(y: Any, dy: Any) -> Any:
     return dy * (1 - y * y)
 
 
+def zero_of_zero(function: Kernel) -> Kernel:
+    """*function*, but zero where the gradient is zero, whatever y is."""
+
+    def kernel(y: Any, dy: Any) -> Any:
+        result, is_zero = function(y, dy), np.equal(dy, 0)
+        return np.where(is_zero, result.dtype.type(0), result)[()] if np.any(is_zero) else result
+
+    return kernel
+
+
 def conjugated(function: Kernel) -> Kernel:
     """*function* of the conjugate of y."""
     return lambda y, dy: function(np.conj(y), dy)
@@ -45,10 +55,10 @@ def conjugated(function: Kernel) -> Kernel:
 
 # op -> (function, whether the gradient of complex numbers conjugates y: TensorFlow's Sigmoid and Tanh do not)
 _FUNCTIONS: Final[dict[str, tuple[Kernel, bool]]] = {
-    "SqrtGrad": (sqrt_grad, True),
-    "RsqrtGrad": (rsqrt_grad, True),
-    "InvGrad": (reciprocal_grad, True),
-    "ReciprocalGrad": (reciprocal_grad, True),
+    "SqrtGrad": (zero_of_zero(sqrt_grad), True),
+    "RsqrtGrad": (zero_of_zero(rsqrt_grad), True),
+    "InvGrad": (zero_of_zero(reciprocal_grad), True),
+    "ReciprocalGrad": (zero_of_zero(reciprocal_grad), True),
     "SigmoidGrad": (sigmoid_grad, False),
     "TanhGrad": (tanh_grad, False),
 }

@@ -24,7 +24,6 @@ _HALF_AND_WIDER: Final = frozenset({float16, float32, float64})
 _UNARY: Final = {
     "Erfinv": ("erfinv", WIDE_FLOATS),
     "Ndtri": ("ndtri", WIDE_FLOATS),
-    "Lgamma": ("gammaln", _HALF_AND_WIDER),
     "Dawsn": ("dawsn", WIDE_FLOATS),
     "Spence": ("spence", WIDE_FLOATS),
     "BesselI0": ("i0", _HALF_AND_WIDER),
@@ -109,10 +108,14 @@ def digamma_function() -> Kernel:
     return replacing(_special().psi, lambda x: x == 0, np.nan)
 
 
+@register_kernel("Lgamma", dtypes={"T": _HALF_AND_WIDER})
+def _lgamma(c: OpKernelConstruction) -> Kernel:
+    return _for_dtype(c, lgamma_function())
+
+
 def lgamma_function() -> Kernel:
-    """The logarithm of the gamma function's size."""
-    function: Kernel = _special().gammaln
-    return function
+    """The logarithm of the gamma function's size: infinite at both infinities, as in C."""
+    return replacing(_special().gammaln, np.isneginf, np.inf)
 
 
 def _fresnel_part(which: int) -> Kernel:
@@ -135,22 +138,30 @@ def _fresnel_sin(c: OpKernelConstruction) -> Kernel:
     return _fresnel_part(0)
 
 
-for _op in ("Digamma", "Erf", "Erfc", "Expint", "FresnelCos", "FresnelSin"):
+for _op in ("Digamma", "Erf", "Erfc", "Expint", "FresnelCos", "FresnelSin", "Lgamma"):
     register_op(_op, "x: T -> y: T", FLOAT_ATTR, shape=unchanged)
 
 
-def _positive(function: Kernel) -> Kernel:
-    return replacing(function, lambda a: a <= 0, np.nan)
+def _incomplete_gamma(function: Kernel, of_large: float) -> Kernel:
+    """*function* of a and x, but *of_large* where a is too large for it."""
+
+    def kernel(a: Any, x: Any) -> Any:
+        value = function(a, x)
+        value = np.where(np.isnan(value) & (a > x) & (x > 0), of_large, value)
+        return np.where(a <= 0, np.nan, value).astype(np.result_type(x))[()]
+
+    return kernel
 
 
 @register_kernel("Igamma", dtypes={"T": WIDE_FLOATS})
 def _igamma(c: OpKernelConstruction) -> Kernel:
-    return checked(_positive(_special().gammainc))
+    function = _incomplete_gamma(_special().gammainc, 0)
+    return checked(lambda a, x: np.where(np.equal(x, 0), x.dtype.type(0), function(a, x))[()])
 
 
 @register_kernel("Igammac", dtypes={"T": WIDE_FLOATS})
 def _igammac(c: OpKernelConstruction) -> Kernel:
-    return checked(_positive(_special().gammaincc))
+    return checked(_incomplete_gamma(_special().gammaincc, 1))
 
 
 @register_kernel("Zeta", dtypes={"T": WIDE_FLOATS})
@@ -164,11 +175,12 @@ def _zeta_function() -> Kernel:
 
     def kernel(x: Any, q: Any) -> Any:
         value, below = zeta(x, q), np.less_equal(q, 0)
+        value = np.where(np.isnan(value) & (x > 1) & (q > 1), np.result_type(x).type(0), value)[()]
         if not np.any(below):
             return value
         whole = x == np.floor(x)
         is_pole = below & (q == np.floor(q))
-        poles = np.where(whole & (np.fmod(x, 2) == 0), np.inf, np.nan)
+        poles = np.where(whole & ((np.fmod(x, 2) == 0) | np.isinf(x)), np.inf, np.nan)
         value = np.where(is_pole, poles, np.where(below & ~whole, np.nan, value))
         return np.where(x == 1, np.inf, np.where(x < 1, np.nan, value)).astype(np.result_type(x))[()]
 
