@@ -277,7 +277,7 @@ def strided_update(masks: Masks) -> Kernel:
         output = np.array(x)
         part = _part(output, begin, end, strides, masks)
         try:
-            part[...] = value
+            part[...] = value if part.size else 0
         except ValueError:
             raise InvalidArgumentError(
                 f"a value of {list(value.shape)} does not broadcast to {list(part.shape)}"

@@ -63,7 +63,7 @@ def check_corners(op: OpKernelConstruction) -> tuple[bool, bool]:
     return align, half
 
 
-def checked_sides(images: Array, size: Any) -> tuple[int, int]:
+def checked_sides(images: Array, size: Any, *, may_be_empty: bool = False) -> tuple[int, int]:
     """The sides that *size* spells, for *images* that can be resized to them."""
     if images.ndim != 4:
         raise InvalidArgumentError(f"input must be 4-dimensional, not of shape {list(images.shape)}")
@@ -73,7 +73,7 @@ def checked_sides(images: Array, size: Any) -> tuple[int, int]:
     height, width = int(sides[0]), int(sides[1])
     if height <= 0 or width <= 0:
         raise InvalidArgumentError(f"output dimensions must be positive, not {height} x {width}")
-    if 0 in images.shape[1:]:
+    if 0 in images.shape[1:] and not may_be_empty:
         raise InvalidArgumentError(f"input image must be of non-zero size, not of shape {list(images.shape)}")
     if max(images.shape[1:3]) > MAX_SIDE:
         raise InvalidArgumentError("input sizes must be between 0 and max int32")
@@ -219,10 +219,10 @@ def make_resize_grad(op: OpKernelConstruction) -> Kernel:
 @register_kernel("ResizeNearestNeighborGrad", kind=KernelKind.EXPENSIVE)
 def make_resize_nearest_grad(op: OpKernelConstruction) -> Kernel:
     """The kernel of ResizeNearestNeighborGrad."""
-    align, half = check_corners(op)
+    align, half = op.attr("align_corners"), op.attr("half_pixel_centers")
 
     def kernel(grads: Array, size: Any) -> Array:
-        height, width = checked_sides(grads, size)
+        height, width = checked_sides(grads, size, may_be_empty=True)
         rows = nearest_indices(height, grads.shape[1], align, half)
         columns = nearest_indices(width, grads.shape[2], align, half)
         total = np.zeros((grads.shape[0], height, width, grads.shape[3]), grads.dtype)

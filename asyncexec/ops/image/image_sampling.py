@@ -135,9 +135,18 @@ def apply_matrices(images: Array, rows: Array, columns: Array) -> Array:
     batch, height, width, channels = images.shape
     check_size((batch, len(rows), max(width, len(columns)), channels), np.dtype(F32))
     flat = images.astype(F32, copy=False).reshape(batch, height, width * channels)
-    tall = np.matmul(rows, flat).reshape(batch * len(rows), width, channels)
-    resized: Array = np.matmul(columns, tall).reshape(batch, len(rows), len(columns), channels)
-    return resized
+    tall = _resampled(rows, flat).reshape(batch * len(rows), width, channels)
+    return _resampled(columns, tall).reshape(batch, len(rows), len(columns), channels)
+
+
+def _resampled(matrix: Array, values: Array) -> Array:
+    """The product of *matrix* and each of *values*: what is not finite counts only where its weight is not zero."""
+    product: Array = np.matmul(matrix, values)
+    if not np.isfinite(product).all():
+        for row, weights in enumerate(matrix):
+            used = np.flatnonzero(weights)
+            product[:, row] = np.matmul(weights[used], values[:, used])
+    return product
 
 
 def _lanczos(radius: int) -> Callable[[Array], Array]:

@@ -72,9 +72,9 @@ def _real_transform(construction: OpKernelConstruction, rank: int, is_forward: b
         half = [*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0]
         needed, given = (lengths, half) if is_forward else (half, lengths)
         shape = (*value.shape[:-rank], *given)
-        if 0 in shape:
-            return np.empty(shape, output)
         _check_input(value, needed, rank)
+        if 0 in (*shape, *value.shape):  # numpy leaves what it makes of nothing unwritten
+            return np.zeros(shape, output)
         return transform(value, lengths, axes)
 
     return kernel

@@ -40,6 +40,8 @@ def tridiagonal_solve(construction: OpKernelConstruction) -> Kernel:
 
     ``perturb_singular`` counts on GPUs only.
     """
+    if construction.attr("perturb_singular") and not construction.attr("partial_pivoting"):
+        raise InvalidArgumentError("Setting perturb_singular requires also setting partial_pivoting.")
     solve = _pivoted() if construction.attr("partial_pivoting") else _thomas
 
     def kernel(diagonals: Any, rhs: Any) -> Any:

@@ -106,7 +106,19 @@ def _spoilt(values: Any, is_bad: Any) -> Any:
 @register_kernel("SelfAdjointEigV2", kind=_EXPENSIVE, dtypes={"T": DTYPES})
 def self_adjoint_eig(construction: OpKernelConstruction) -> Kernel:
     """Eigenvalues from the smallest up, and eigenvectors; only the lower triangle is read."""
-    return _eig(construction, np.linalg.eigh, np.linalg.eigvalsh, construction.np_dtype("T"))
+    both, values_only = _of_finite(np.linalg.eigh), _of_finite(np.linalg.eigvalsh)
+    return _eig(construction, both, values_only, construction.np_dtype("T"))
+
+
+def _of_finite(function: Kernel) -> Kernel:
+    """*function* of matrices whose lower triangles are finite; LinAlgError of others."""
+
+    def kernel(matrix: Any) -> Any:
+        if not np.isfinite(np.tril(matrix)).all():
+            raise np.linalg.LinAlgError
+        return function(matrix)
+
+    return kernel
 
 
 @register_kernel("Eig", kind=_EXPENSIVE, dtypes={"T": DTYPES})

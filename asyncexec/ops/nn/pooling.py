@@ -50,6 +50,8 @@ class Pooling:
     __slots__ = ("depth", "ksize", "windows")
 
     def __init__(self, attrs: Mapping[str, Any], rank: int, *, average: bool = False) -> None:
+        if attrs.get("data_format") == b"NCHW_VECT_C":
+            raise InvalidArgumentError("Pooling takes NCHW_VECT_C on GPUs only")
         ksize, strides = list(attrs["ksize"]), list(attrs["strides"])
         channels = 1 if is_channels_first(attrs) else rank + 1
         self._check(ksize, strides, rank)

@@ -43,7 +43,7 @@ def _check_range(low: Any, high: Any) -> None:
     for name, value in (("input_min", low), ("input_max", high)):
         if np.ndim(value):
             raise InvalidArgumentError(f"{name} must be a scalar, not of shape {shape_text(value)}")
-    if low > high:
+    if not low <= high:
         raise InvalidArgumentError(f"Invalid range: input_min {low} > input_max {high}")
 
 
@@ -61,6 +61,8 @@ def _rounding(c: OpKernelConstruction) -> Kernel:
     def round_to_integers(x: Any, low: Any, high: Any, least: Any, greatest: Any) -> Any:
         if axis >= np.ndim(x) and axis != -1:
             raise InvalidArgumentError(f"Axis should be less than the rank of {shape_text(x)}, not {axis}")
+        if np.size(x) == 0 and not range_given:
+            return x
         if range_given:
             _check_range(low, high)
         else:

@@ -59,6 +59,7 @@ register_op(
 def _v2_shape(c: InferenceContext) -> Sequence[TensorShape]:
     serialized, count = c.input(0).with_rank_at_most(1), c.attr("num_sparse")
     ragged = c.attr("ragged_value_types")
+    c.input(1).with_rank_at_most(1)
     if serialized.dims is None:
         return [UNKNOWN_SHAPE] * c.num_outputs
     dense = _dense_shapes(c, serialized.dims)
@@ -205,18 +206,16 @@ def parse_example_v2(c: OpKernelConstruction) -> Kernel:
     def kernel(serialized: Any, names: Any, sparse: Any, dense: Any, ragged: Any, *defaults: Any) -> tuple[Any, ...]:
         if np.ndim(serialized) > 1:
             raise InvalidArgumentError(f"serialized must be a scalar or vector, not {list(np.shape(serialized))}")
-        for keys in (sparse, dense, ragged):
-            if np.ndim(keys) != 1:
-                raise InvalidArgumentError(f"keys must be a vector, got shape: {list(np.shape(keys))}")
+        sparse, dense, ragged = map(flat_strings, (sparse, dense, ragged))  # of any shape, as TensorFlow takes them
         check_count("sparse", sparse, sparse_types)
         check_count("ragged", ragged, value_types)
-        columns = dense_columns(flat_strings(dense), c.attr("Tdense"), c.attr("dense_shapes"), defaults)
+        columns = dense_columns(dense, c.attr("Tdense"), c.attr("dense_shapes"), defaults)
         return parse_batch(
             serialized,
             names,
-            list(zip(flat_strings(sparse), sparse_types, strict=True)),
+            list(zip(sparse, sparse_types, strict=True)),
             columns,
-            list(zip(flat_strings(ragged), value_types, split_types, strict=True)),
+            list(zip(ragged, value_types, split_types, strict=True)),
         )
 
     return kernel

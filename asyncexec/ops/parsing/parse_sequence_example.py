@@ -284,6 +284,9 @@ def _parse(
 @register_kernel("ParseSequenceExample", kind=KernelKind.EXPENSIVE)
 def parse_sequence_example(c: OpKernelConstruction) -> Kernel:
     """Keys are attrs."""
+    for kind in ("context_sparse", "context_dense", "feature_list_sparse", "feature_list_dense"):
+        if c.attr(f"N{kind}") != len(c.attr(f"{kind}_keys")):
+            raise InvalidArgumentError(f"N{kind} is {c.attr(f'N{kind}')}, but there are {c.attr(f'{kind}_keys')}")
     keys = _Keys(
         c.attr("context_sparse_keys"),
         c.attr("context_dense_keys"),
@@ -313,16 +316,14 @@ def parse_sequence_example_v2(c: OpKernelConstruction) -> Kernel:
         if np.ndim(serialized) > 1:
             raise InvalidArgumentError(f"serialized must be a scalar or vector, not {list(np.shape(serialized))}")
         vectors, may_lack, defaults = rest[:6], rest[6], rest[7:]
-        if any(np.ndim(keys) != 1 for keys in (*vectors, may_lack)):
-            raise InvalidArgumentError("keys and feature_list_dense_missing_assumed_empty must be vectors")
         context_sparse, context_dense, context_ragged, *lists = map(flat_strings, vectors)
         list_sparse, list_dense, list_ragged = lists
-        if may_lack.size != len(list_dense):
-            raise InvalidArgumentError(f"{may_lack.size} flags for {len(list_dense)} dense feature lists")
+        if np.size(may_lack) != len(list_dense):
+            raise InvalidArgumentError(f"{np.size(may_lack)} flags for {len(list_dense)} dense feature lists")
         check_count("context_ragged", context_ragged, [each for each, _ in context_types])
         check_count("feature_list_ragged", list_ragged, [each for each, _ in list_types])
         keys = _Keys(context_sparse, context_dense, list_sparse, list_dense, context_ragged, list_ragged)
-        optional = {key for key, is_optional in zip(list_dense, may_lack.tolist(), strict=True) if is_optional}
+        optional = {key for key, is_optional in zip(list_dense, np.ravel(may_lack), strict=True) if is_optional}
         batch = _Batch(serialized, debug_name)
         found, lengths = _parse(c, batch, keys, defaults, optional)
         ragged = [batch.ragged(key, *kinds) for key, kinds in zip(context_ragged, context_types, strict=True)]
@@ -344,7 +345,10 @@ def parse_single_sequence_example(c: OpKernelConstruction) -> Kernel:
         if np.ndim(optional) != 1:
             raise InvalidArgumentError("Expected feature_list_dense_missing_assumed_empty to be a vector")
         names = ("context_sparse", "context_dense", "feature_list_sparse", "feature_list_dense")
-        keys = _Keys(*(list(inputs[slices[f"{name}_keys"]]) for name in names))
+        given = [inputs[slices[f"{name}_keys"]] for name in names]
+        if any(np.ndim(key) for keys in given for key in keys):
+            raise InvalidArgumentError("Expected each key to be a scalar")
+        keys = _Keys(*map(list, given))
         defaults = inputs[slices["context_dense_defaults"]]
         batch = _Batch(serialized, debug_name or np.empty(0, object))
         found, _ = _parse(c, batch, keys, defaults, frozenset(flat_strings(optional)))

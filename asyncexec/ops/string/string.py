@@ -142,11 +142,16 @@ def _cut_bytes(text: bytes, pos: int, length: int) -> bytes:
 
 
 def _cut_characters(text: bytes, pos: int, length: int) -> bytes:
-    """Counts what begins a character of UTF-8; stray bytes stay with the character before them."""
+    """Counts what begins a character of UTF-8; stray bytes stay with the character before them.
+
+    Of a negative length TensorFlow gives nothing, and refuses it where *pos* counts from the end.
+    """
+    if length < 0 and pos < 0:
+        raise InvalidArgumentError(f"pos {pos} out of range for {text!r}: len is {length}")
     starts = [index for index, byte in enumerate(text) if byte & 0xC0 != 0x80]
     start = _start(text, int(pos), len(starts))
     bounds = [*starts, len(text)]
-    stop = len(starts) if length < 0 else min(start + int(length), len(starts))
+    stop = min(start + max(int(length), 0), len(starts))
     return text[bounds[start] : bounds[stop]]
 
 

@@ -116,6 +116,8 @@ def unsorted_segment_join(construction: OpKernelConstruction) -> Kernel:
 
 def _check_segments(value: Any, segment_ids: Any, num_segments: Any) -> int:
     shape, ids_shape = np.shape(value), np.shape(segment_ids)
+    if not ids_shape:
+        raise InvalidArgumentError("segment_ids must not be a scalar")
     if shape[: len(ids_shape)] != ids_shape:
         raise InvalidArgumentError(f"segment_ids of {list(ids_shape)} is no prefix of the inputs, {list(shape)}")
     if np.ndim(num_segments) != 0:
