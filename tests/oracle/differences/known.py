@@ -191,14 +191,6 @@ KNOWN: Final[dict[str, dict[Verdict, str]]] = {
     "UniformQuantizedDotHybrid": {Verdict.VALUES: FAR},
     "UnsortedSegmentMin": {Verdict.VALUES: UNORDERED},
     "UpperBound": {Verdict.VALUES: UNSORTED},
-    "Zeta": {Verdict.VALUES: UNEXAMINED},
-    "_FusedConv2D": {Verdict.CODE: TWO_FAULTS, Verdict.THEY_ACCEPT: OTHER_ARGUMENTS},
     "Zeta": {Verdict.VALUES: FEW_TERMS},
-    "_FusedConv2D": {
-        Verdict.CODE: UNEXAMINED,
-        Verdict.LEAK: UNEXAMINED,
-        Verdict.THEY_ACCEPT: UNEXAMINED,
-        Verdict.VALUES: UNEXAMINED,
-        Verdict.WE_ACCEPT: UNEXAMINED,
-    },
+    "_FusedConv2D": {Verdict.CODE: TWO_FAULTS, Verdict.THEY_ACCEPT: OTHER_ARGUMENTS},
 }
