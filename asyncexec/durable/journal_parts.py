@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from asyncexec.durable.journal_scope import Path
 from asyncexec.durable.record import Codec, Record, from_bytes
-from asyncexec.durable.store import Store, bytes_in
+from asyncexec.durable.store import Store, bytes_in, keys_in
 from asyncexec.framework.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -103,6 +103,7 @@ async def pause_with(store: Store, token: str, codec: Codec) -> Pause:
     run_id, _, rest = token.rpartition(BETWEEN)
     if run_id and len(rest) == DIGEST_LENGTH + NONCE_LENGTH:
         digest = digest_in(token)
+        is_gone = True
         for key in (answer_key(run_id, digest), f"{PAUSES}/{run_id}/{digest}"):
             try:
                 record = await read_record(store, key, codec)
@@ -111,12 +112,16 @@ async def pause_with(store: Store, token: str, codec: Codec) -> Pause:
             except InvalidTypeError:
                 raise
             except InvalidArgumentError:  # no key: the token is made up
+                is_gone = False
                 break
+            is_gone = False
             if record.about.get("token") != token:
                 continue
             if record.about["kind"] == "answer":
                 raise used(token)
             return pause_of(record)
+        if is_gone and f"{RUNS}/{run_id}/run" in await keys_in(store, f"{RUNS}/{run_id}/run"):
+            raise used(token)  # and the run has gone on since
     raise NotFoundError(
         f"no pause waits for the token {token!r}", hint="await session.pauses() tells those that wait, and their tokens"
     )
@@ -125,6 +130,6 @@ async def pause_with(store: Store, token: str, codec: Codec) -> Pause:
 def used(token: str) -> OpError:
     """The error of a token that is used again."""
     return FailedPreconditionError(
-        f"the token {token!r} has been used: its pause has a value",
+        f"the token {token!r} has been used: its pause waits no more",
         hint="session.resume_run(run_id) goes on with the run, or gives its result again",
     )

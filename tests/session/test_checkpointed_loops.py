@@ -293,7 +293,7 @@ async def test_answers_of_earlier_iterations_are_forgotten() -> None:
                 await session.run("total:0", options=NAMED)
             assert await answered(session) == 10 * sum(range(30))
             assert len(await store.list()) <= 4 + 3 * checkpoint
-            with pytest.raises(ax.errors.NotFoundError):
+            with pytest.raises(ax.errors.FailedPreconditionError, match="has been used"):
                 await session.resume(caught.value.token, 0)
 
 
