@@ -77,6 +77,13 @@ class CheckpointLog:
         """Be the owner, before anything is loaded: what another stream stores from now on is not its own."""
         await self._store.put(self._owner_key, self._owner)
 
+    async def _put(self, key: str, parts: Sequence[bytes | memoryview]) -> None:
+        put_parts: Any = getattr(self._store, "put_parts", None)
+        if put_parts is not None:
+            await put_parts(key, parts)
+        else:
+            await self._store.put(key, b"".join(parts))
+
     async def _check_owner(self) -> None:
         """AbortedError if another stream has become the owner."""
         try:
@@ -149,17 +156,19 @@ class CheckpointLog:
         Raises:
             AbortedError: another stream of this name has begun later.
         """
-        await self._check_owner()
-        number, parts = self._number + 1, entry.parts
+        number = self._number + 1
         key = self._keys[self._number % _KEPT]
         put_tensors: Any = getattr(self._store, "put_tensors", None)
+        put_guarded: Any = getattr(self._store, "put_guarded", None)
+        if put_guarded is None or entry.tensors:
+            await self._check_owner()
         if entry.tensors:
             await put_tensors(self._tensors_key(number), entry.tensors)
-        put_parts: Any = getattr(self._store, "put_parts", None)
-        if put_parts is not None:
-            await put_parts(key, parts)
+        if put_guarded is None:
+            await self._put(key, entry.parts)
         else:
-            await self._store.put(key, b"".join(parts))
+            while not await put_guarded(key, b"".join(entry.parts), self._owner_key, self._owner):
+                await self._check_owner()
         self._number = number
         if put_tensors is not None and number > _KEPT:
             await self._store.delete(self._tensors_key(number - _KEPT))

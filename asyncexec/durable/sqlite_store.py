@@ -100,8 +100,18 @@ class SQLiteStore:
 
     async def put(self, key: str, value: bytes) -> None:
         """Store *value* in place of what is there, and commit it with what else the connection has written."""
+        await self._put(key, f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?)", checked_key(key), value)  # noqa: S608
+
+    async def put_guarded(self, key: str, value: bytes, guard: str, expected: bytes) -> bool:
+        """As ``put``, if *expected* is what *guard* has; whether it has been stored."""
+        statement = (
+            f"INSERT OR REPLACE INTO {self._table} SELECT ?, ?"  # noqa: S608
+            f" WHERE EXISTS (SELECT 1 FROM {self._table} WHERE key = ? AND value = ?)"
+        )
+        return await self._put(key, statement, checked_key(key), value, guard, expected)
+
+    async def _put(self, key: str, statement: str, *values: object) -> bool:
         connection = await self._open()
-        pair = checked_key(key), value
         if self._has_lost:
             raise FailedPreconditionError(
                 f"{self!r}: SQLite has rolled back what was written since the last checkpoint",
@@ -110,13 +120,17 @@ class SQLiteStore:
         with self._telling(f"{key!r} cannot be written"):
             had_writes = self.commits_outputs and connection.in_transaction
             try:
-                await connection.execute(f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?)", pair)  # noqa: S608
-                if self.commits_outputs:
+                cursor = await connection.execute(statement, values)
+                is_stored = bool(cursor.rowcount)
+                if self.commits_outputs and is_stored:
                     await connection.commit()
+                elif self.commits_outputs and not had_writes:
+                    await connection.rollback()  # else it would keep others from writing
             except sqlite3.Error:
                 # A full disk, for one, ends the transaction: a later put would commit a position without its results.
                 self._has_lost = had_writes and not connection.in_transaction
                 raise
+        return is_stored
 
     async def put_new(self, key: str, value: bytes) -> bool:
         """As ``put``, unless *key* is there; whether it has been stored."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiosqlite
+import numpy as np
 import pytest
 
 import asyncexec as ax
@@ -149,3 +150,32 @@ async def test_a_stream_goes_on_in_a_store_that_was_emptied() -> None:
         for key in await store.list():
             await store.delete(key)
         assert [float(value) async for value in results] == TOTALS[3:]
+
+
+async def test_sqlite_looks_at_the_owner_as_it_writes(tmp_path: Path) -> None:
+    async with ax.checkpoint.SQLiteStore(tmp_path / "a.db") as store:
+        await store.put("guard", b"mine")
+        assert await store.put_guarded("key", b"1", "guard", b"mine")
+        assert not await store.put_guarded("key", b"2", "guard", b"yours")
+        assert not await store.put_guarded("key", b"2", "none", b"mine")
+        assert await store.get("key") == b"1"
+
+
+async def test_what_is_refused_keeps_nobody_else_from_writing(tmp_path: Path) -> None:
+    async with aiosqlite.connect(tmp_path / "a.db") as connection:
+        store = ax.checkpoint.SQLiteStore(connection)
+        await store.put("guard", b"mine")
+        assert not await store.put_guarded("key", b"2", "guard", b"yours")
+        assert not connection.in_transaction
+        await store.check_begin()
+        assert await store.put_guarded("key", b"1", "guard", b"mine")
+        assert not connection.in_transaction
+
+
+async def test_a_store_that_has_been_emptied_gets_the_next_checkpoint(tmp_path: Path) -> None:
+    async with ax.checkpoint.SQLiteStore(tmp_path / "a.db") as store:
+        log = CheckpointLog(store, "orders", JsonCodec())
+        await log.own()
+        await store.delete("orders/owner")
+        await log.append(log.entry(Record({}, {"x": np.float32(1)})))
+        assert await store.list() == ["orders/0", "orders/owner"]
