@@ -1,6 +1,6 @@
 """The side of TensorFlow: a process that reads ``op number`` lines and answers each with a line of JSON.
 
-Some inputs abort TensorFlow's whole process: ``Oracle`` starts another one then.
+Some inputs abort TensorFlow's whole process, others keep it busy: ``Oracle`` starts another one then.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ PATIENCE_S: Final = 30.0
 
 
 class Oracle:
-    """TensorFlow in another process; ``ask`` and then ``answer``, in turn."""
+    """TensorFlow in another process (``process``); ``ask`` and then ``answer``, in turn."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self._is_asked = False
 
     def start(self) -> None:
-        """Have the process, if there is none."""
-        self._process = self._process or subprocess.Popen(
+        """Have a process that waits for a question: another one, if it has ended or a question was given up."""
+        if self._is_asked or (self.process is not None and self.process.poll() is not None):
+            self.close()
+        self.process = self.process or subprocess.Popen(
             [sys.executable, "-m", __spec__.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -41,27 +44,28 @@ class Oracle:
     def ask(self, op: str, number: int) -> None:
         """Have the case run."""
         self.start()
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{op} {number}\n".encode())
-        self._process.stdin.flush()
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self._is_asked = True
+        self.process.stdin.write(f"{op} {number}\n".encode())
+        self.process.stdin.flush()
 
     def answer(self) -> dict[str, Any] | None:
         """What TensorFlow gave: ``outputs``, or the code of its ``error``; None when its process has ended."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
-        line = self._process.stdout.readline() if readable else b""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], PATIENCE_S)
+        line = self.process.stdout.readline() if readable else b""
         if not line:
             self.close()
-            self.start()
             return None
+        self._is_asked = False
         found: dict[str, Any] = json.loads(line)
         return found
 
     def close(self) -> None:
         """End the process."""
-        process, self._process = self._process, None
+        process, self.process, self._is_asked = self.process, None, False
         if process is not None:
             process.kill()
             process.communicate()
