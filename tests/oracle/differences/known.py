@@ -47,11 +47,17 @@ INTEGER_ROUND: Final = "TensorFlow gives zero for every integer"
 COMPLEX_NAN: Final = "where there is no solution TensorFlow gives NaN, but of complex numbers zero"
 FEW_TERMS: Final = "below zero TensorFlow leaves out the terms that are nearest to it"
 WEIGHTED: Final = "TensorFlow adds up in the type of the image, and weights of zero times infinity too"
+NARROW_BEAM: Final = f"{ROUNDED}; in a narrow beam the two lose other parts of the sums, in a wide one they agree"
+OTHER_LABELS: Final = "of a single class TensorFlow takes any labels, and gives losses below zero"
 UNEXAMINED: Final = "found by the comparison, and not examined as yet"
 # Inputs of these end TensorFlow's process, or it does not come to an end.
 ABORTING: Final = frozenset(
     {
         "AvgPoolGrad",
+        "BlockLSTM",
+        "BlockLSTMGrad",
+        "BlockLSTMGradV2",
+        "BlockLSTMV2",
         "CropAndResizeGradBoxes",
         "CropAndResizeGradImage",
         "FractionalAvgPoolGrad",
@@ -85,6 +91,13 @@ KNOWN: Final[dict[str, dict[Verdict, str]]] = {
     "BesselJ1": {Verdict.VALUES: ROUNDED},
     "BesselY1": {Verdict.VALUES: POLE},
     "Betainc": {Verdict.VALUES: FAR},
+    "BlockLSTM": {Verdict.VALUES: ROUNDED},
+    "BlockLSTMGrad": {Verdict.THEY_ACCEPT: LOOSE_SHAPES, Verdict.VALUES: ROUNDED},
+    "BlockLSTMGradV2": {Verdict.THEY_ACCEPT: LOOSE_SHAPES, Verdict.VALUES: ROUNDED},
+    "BlockLSTMV2": {Verdict.VALUES: ROUNDED},
+    "CTCBeamSearchDecoder": {Verdict.FORM: FAR, Verdict.VALUES: NARROW_BEAM},
+    "CTCGreedyDecoder": {Verdict.FORM: FAR},
+    "CTCLoss": {Verdict.THEY_ACCEPT: OTHER_LABELS, Verdict.VALUES: FAR_OR_ROUNDED},
     "Cholesky": {Verdict.VALUES: UNWRITTEN},
     "CombinedNonMaxSuppression": {Verdict.VALUES: TIES},
     "Conv2D": {Verdict.CODE: TWO_FAULTS},
@@ -98,6 +111,7 @@ KNOWN: Final[dict[str, dict[Verdict, str]]] = {
     "DepthwiseConv2dNative": {Verdict.WE_ACCEPT: DILATED},
     "DepthwiseConv2dNativeBackpropInput": {Verdict.VALUES: FAR},
     "DenseToSparseSetOperation": {Verdict.CODE: TWO_FAULTS, Verdict.FORM: MERGED},
+    "Dequantize": {Verdict.VALUES: FAR},
     "Diag": {Verdict.WE_ACCEPT: HALF},
     "DiagPart": {Verdict.WE_ACCEPT: HALF},
     "Div": {Verdict.VALUES: FAR},
@@ -108,6 +122,8 @@ KNOWN: Final[dict[str, dict[Verdict, str]]] = {
     "Erf": {Verdict.VALUES: FAR},
     "Expint": {Verdict.VALUES: FAR},
     "ExtractGlimpse": {Verdict.VALUES: NOISE},
+    "FakeQuantWithMinMaxVarsGradient": {Verdict.VALUES: FAR},
+    "FakeQuantWithMinMaxVarsPerChannelGradient": {Verdict.VALUES: FAR},
     "FractionalAvgPool": {Verdict.VALUES: FAR},
     "FractionalMaxPoolGrad": {Verdict.THEY_ACCEPT: LOOSE_SHAPES},
     "FresnelCos": {Verdict.VALUES: ROUNDED},
