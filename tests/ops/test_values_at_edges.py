@@ -13,6 +13,8 @@ from tests.ops.op_runner import run_case
 
 INF, NAN = np.inf, np.nan
 HUGE = 1.7e308
+BYTES = np.ones((1, 1), np.uint8)
+COUNTS = {"binary_output": False}
 EMPTY = text()
 IMAGE = np.arange(1, 13, dtype=np.float32).reshape(1, 3, 4, 1)
 
@@ -118,6 +120,16 @@ SEQUENCE_KEYS = {
         ),
         (case("SelfAdjointEigV2", np.array([[1, 0, 0], [0, 1, 0], [0, INF, 1]])), "not successful"),
         (case("MaxPool", IMAGE, ksize=[1] * 4, strides=[1] * 4, padding="SAME", data_format="NCHW_VECT_C"), "GPU"),
+        (case("QuantizedRelu", np.ones(2, np.uint8), f32(-1)[0], f32(NAN)[0], Tinput="quint8"), "finite"),
+        (
+            case("QuantizedMatMul", BYTES, BYTES, *f32(0, 1, 2, 1), T1="quint8", T2="quint8", Toutput="qint32"),
+            "min_b must be less",
+        ),
+        (case("QuantizedConcat", i32(-1)[0], BYTES, BYTES, *f32(0, 0, 1, 1), N=2, T="quint8"), "concat_dim"),
+        (
+            OpCase("SparseCountSparseOutput", [np.array([[0]]), np.array([2**63 - 1]), np.array([1]), f32()], COUNTS),
+            "less than",
+        ),
         (case("ParseSequenceExample", EMPTY, EMPTY, Ncontext_dense=1, **SEQUENCE_KEYS), "Ncontext_dense"),
         (
             OpCase(
@@ -152,3 +164,10 @@ def test_no_values_have_no_range() -> None:
 def test_eigenvalues_read_no_more_than_the_lower_triangle() -> None:
     values, _ = run_case(case("SelfAdjointEigV2", np.array([[2, NAN], [0, 3]])))
     assert values.tolist() == [2, 3]
+
+
+def test_counts_up_to_a_maximum_of_zero_are_none() -> None:
+    indices, counts, shape = run_case(
+        OpCase("DenseCountSparseOutput", [i32([1, 2, 2]), f32()], {**COUNTS, "maxlength": 0})
+    )
+    assert (indices.shape, counts.shape, shape.tolist()) == ((0, 2), (0,), [1, 0])

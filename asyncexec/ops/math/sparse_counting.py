@@ -110,14 +110,17 @@ def count_sparse_output(c: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(f"Weights and values must have the same shape, not {list(weights.shape)}")
         if (values < 0).any():
             raise InvalidArgumentError("Input values must all be non-negative")
-        kept = values < most if most > 0 else np.ones(values.shape, np.bool_)
+        kept = values < most if most >= 0 else np.ones(values.shape, np.bool_)
         cells, place = np.unique(np.stack((batches[kept], values[kept]), axis=1), axis=0, return_inverse=True)
         cells = cells.astype(np.int64)
         counts = np.ones(len(cells), dtype)
         if not is_binary:
             counts[:] = 0
             np.add.at(counts, place.ravel(), weights.ravel()[kept] if np.size(weights) else dtype.type(1))
-        size = most if most > 0 else max(int(cells[:, 1].max(initial=0)) + 1, least)
+        largest = int(cells[:, 1].max(initial=0))
+        if largest == np.iinfo(np.int64).max:
+            raise InvalidArgumentError(f"Input values must be less than {largest}")
+        size = most if most >= 0 else max(largest + 1, least)
         return (cells[:, 1:], counts, np.array([size])) if rows is None else (cells, counts, np.array([rows, size]))
 
     return kernel

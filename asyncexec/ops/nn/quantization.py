@@ -53,7 +53,10 @@ def to_integer(dtype: np.dtype[Any], value: float, low: Any, high: Any) -> int:
     if low == high:
         return lowest
     scale = _exact_scale(dtype, low, high)
-    return int(round_half_away(np.float64(value * scale)) - round_half_away(np.float64(float(low) * scale))) + lowest
+    steps = round_half_away(np.float64(value * scale)) - round_half_away(np.float64(float(low) * scale))
+    if not np.isfinite(steps):
+        raise InvalidArgumentError(f"The integers of a range must be between finite numbers, not {low} and {high}")
+    return int(steps) + lowest
 
 
 def clipped_integer(dtype: np.dtype[Any], value: float, low: Any, high: Any) -> int:

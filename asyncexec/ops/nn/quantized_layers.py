@@ -170,6 +170,8 @@ def _quantized_concat(c: OpKernelConstruction) -> Kernel:
     count, dtype = c.attr("N"), c.np_dtype("T")
 
     def quantized_concat(axis: Any, *inputs: Any) -> tuple[Any, Any, Any]:
+        if np.less(axis, 0).any():
+            raise InvalidArgumentError(f"concat_dim must not be negative, but is {axis}")
         lows = [scalar(value, "input_mins") for value in inputs[count : 2 * count]]
         highs = [scalar(value, "input_maxes") for value in inputs[2 * count :]]
         low, high = min(np.float32(0), *lows), max(highs)

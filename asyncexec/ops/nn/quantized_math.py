@@ -164,6 +164,8 @@ def _quantized_matmul(c: OpKernelConstruction) -> Kernel:
 
     def quantized_matmul(a: Any, b: Any, *given: Any) -> tuple[Any, Any, Any]:
         ranges = [scalar(value, name) for value, name in zip(given, ("min_a", "max_a", "min_b", "max_b"), strict=True)]
+        check_ordered("a", *ranges[:2])
+        check_ordered("b", *ranges[2:])
         for name, value in (("In[0]", a), ("In[1]", b)):
             if np.ndim(value) != 2:
                 raise InvalidArgumentError(f"{name} is not a matrix. Instead it has shape {shape_text(value)}")

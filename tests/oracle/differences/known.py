@@ -42,13 +42,17 @@ UNORDERED: Final = "with NaN, what TensorFlow's comparisons come to hangs on the
 TORN: Final = "TensorFlow skips what ends too early after the last field that it reads"
 ZERO_POWER: Final = "TensorFlow's zero to the power of zero is not a number, where they are complex"
 FREE: Final = "signs, phases and the vectors of what is singular are free; of values that overflow neither is right"
-NOTHING: Final = "TensorFlow refuses to reverse what has no rows"
+NOTHING: Final = "TensorFlow refuses what has no elements"
 INTEGER_ROUND: Final = "TensorFlow gives zero for every integer"
 COMPLEX_NAN: Final = "where there is no solution TensorFlow gives NaN, but of complex numbers zero"
 FEW_TERMS: Final = "below zero TensorFlow leaves out the terms that are nearest to it"
 WEIGHTED: Final = "TensorFlow adds up in the type of the image, and weights of zero times infinity too"
 NARROW_BEAM: Final = f"{ROUNDED}; in a narrow beam the two lose other parts of the sums, in a wide one they agree"
 OTHER_LABELS: Final = "of a single class TensorFlow takes any labels, and gives losses below zero"
+RANGE: Final = "a range that is not finite is refused; TensorFlow gives what its casts come to"
+COLUMNS: Final = "TensorFlow reads columns that broadcast as if they were rows"
+ZERO_OUTSIDE: Final = "of a range without zero, TensorFlow pads with the number nearest to it"
+TOO_LARGE: Final = "a value that no shape has room for is refused; TensorFlow's sizes overflow"
 UNEXAMINED: Final = "found by the comparison, and not examined as yet"
 # Inputs of these end TensorFlow's process, or it does not come to an end.
 ABORTING: Final = frozenset(
@@ -64,7 +68,10 @@ ABORTING: Final = frozenset(
         "FractionalMaxPoolGrad",
         "GatherV2",
         "IRFFT",
+        "LSTMBlockCell",
+        "LSTMBlockCellGrad",
         "MatrixLogarithm",
+        "QuantizedInstanceNorm",
         "_FusedConv2D",
     }
 )
@@ -143,6 +150,7 @@ KNOWN: Final[dict[str, dict[Verdict, str]]] = {
     "LRN": {Verdict.VALUES: NEGATIVE_NORM, Verdict.WE_ACCEPT: HALF},
     "KmeansPlusPlusInitialization": {Verdict.VALUES: ROUNDED},
     "LRNGrad": {Verdict.VALUES: FAR, Verdict.WE_ACCEPT: HALF},
+    "LSTMBlockCell": {Verdict.THEY_ACCEPT: LOOSE_SHAPES, Verdict.VALUES: ROUNDED},
     "LogMatrixDeterminant": {Verdict.VALUES: FAR},
     "LowerBound": {Verdict.VALUES: UNSORTED},
     "Lu": {Verdict.VALUES: FAR, Verdict.WE_ACCEPT: FAR},
@@ -170,11 +178,22 @@ KNOWN: Final[dict[str, dict[Verdict, str]]] = {
     "Polygamma": {Verdict.VALUES: FAR},
     "Pow": {Verdict.VALUES: ZERO_POWER},
     "Qr": {Verdict.VALUES: FREE},
+    "QuantizeAndDequantizeV4": {Verdict.VALUES: FAR},
+    "QuantizeV2": {Verdict.VALUES: FAR},
+    "QuantizedAdd": {Verdict.THEY_ACCEPT: RANGE, Verdict.VALUES: COLUMNS, Verdict.WE_ACCEPT: NOTHING},
     "QuantizedBatchNormWithGlobalNormalization": {Verdict.VALUES: FAR},
+    "QuantizedBiasAdd": {Verdict.THEY_ACCEPT: RANGE},
+    "QuantizedConcat": {Verdict.VALUES: UNORDERED},
+    "QuantizedConv2D": {Verdict.THEY_ACCEPT: RANGE, Verdict.VALUES: ZERO_OUTSIDE},
+    "QuantizedMaxPool": {Verdict.WE_ACCEPT: NOTHING},
+    "QuantizedMul": {Verdict.THEY_ACCEPT: RANGE, Verdict.VALUES: COLUMNS},
+    "QuantizedRelu": {Verdict.THEY_ACCEPT: RANGE},
+    "QuantizedRelu6": {Verdict.THEY_ACCEPT: RANGE},
     "RFFT2D": {Verdict.VALUES: UNWRITTEN},
     "RFFT3D": {Verdict.VALUES: FAR},
     "RGBToHSV": {Verdict.VALUES: UNORDERED},
     "RaggedBincount": {Verdict.THEY_ACCEPT: OTHER_WEIGHTS},
+    "RaggedCountSparseOutput": {Verdict.THEY_ACCEPT: BROKEN_RAGGED},
     "RaggedCross": {Verdict.THEY_ACCEPT: BROKEN_RAGGED},
     "RaggedGather": {Verdict.THEY_ACCEPT: BROKEN_RAGGED},
     "RaggedRange": {Verdict.WE_ACCEPT: HALF},
@@ -192,6 +211,7 @@ KNOWN: Final[dict[str, dict[Verdict, str]]] = {
     "Sign": {Verdict.VALUES: FAR},
     "SparseAdd": {Verdict.FORM: MERGED},
     "SparseBincount": {Verdict.THEY_ACCEPT: OTHER_WEIGHTS},
+    "SparseCountSparseOutput": {Verdict.THEY_ACCEPT: TOO_LARGE},
     "SparseSparseMaximum": {Verdict.FORM: MERGED},
     "Spence": {Verdict.VALUES: FAR},
     "SqrtGrad": {Verdict.VALUES: FAR},
