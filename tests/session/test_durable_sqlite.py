@@ -96,8 +96,15 @@ async def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path) -> None:
         assert await written(connection) == EXPECTED
 
 
-async def test_who_goes_on_after_a_rollback_is_refused(tmp_path: Path) -> None:
-    """In the same stream, the next checkpoint would be one without the results before it."""
+async def allow_no_pages(connection: aiosqlite.Connection) -> None:
+    """Let the database be as large as it is, and no larger."""
+    async with connection.execute("PRAGMA page_count") as rows:
+        ((count,),) = await rows.fetchall()
+    await connection.execute(f"PRAGMA max_page_count={count}")
+
+
+async def test_a_checkpoint_that_finds_no_room_leaves_the_results_uncommitted(tmp_path: Path) -> None:
+    """The stream can go on: the next checkpoint is committed with all the results before it."""
     graph, total = totals()
     async with database(tmp_path) as connection:
         store = ax.checkpoint.SQLiteStore(connection, table="checkpoints")
@@ -105,20 +112,34 @@ async def test_who_goes_on_after_a_rollback_is_refused(tmp_path: Path) -> None:
         async with ax.Session(graph) as session, session.map(total, items, checkpoint=store, every=7) as results:
             for _ in range(7):
                 await connection.execute("INSERT INTO totals VALUES (?, '')", [float(await anext(results))])
-            async with connection.execute("PRAGMA page_count") as rows:
-                ((count,),) = await rows.fetchall()
-            await connection.execute(f"PRAGMA max_page_count={count}")
+            await allow_no_pages(connection)
             large = bytes(100_000)
             entry = results._durable._log.entry
             results._durable._log.entry = lambda record: entry(record)._replace(parts=[large])
             with pytest.raises(ax.errors.ResourceExhaustedError, match="full"):
                 await anext(results)
+            assert connection.in_transaction
             results._durable._log.entry = entry
             await connection.execute("PRAGMA max_page_count=1000000")
-            with pytest.raises(ax.errors.FailedPreconditionError, match="rolled back"):
-                await anext(results)
-        await process(connection)
+            async for result in results:
+                await connection.execute("INSERT INTO totals VALUES (?, '')", [float(result)])
         assert await written(connection) == EXPECTED
+
+
+async def test_who_writes_on_after_a_rollback_is_refused(tmp_path: Path) -> None:
+    """What is put next would be committed without what was written before it."""
+    async with database(tmp_path) as connection:
+        store = ax.checkpoint.SQLiteStore(connection, table="checkpoints")
+        await store.put("a", b"")
+        await connection.execute("INSERT INTO totals VALUES (1.0, '')")
+        await allow_no_pages(connection)
+        with pytest.raises(ax.errors.ResourceExhaustedError, match="full"):
+            await store.put("a", bytes(100_000))
+        await connection.execute("PRAGMA max_page_count=1000000")
+        with pytest.raises(ax.errors.FailedPreconditionError, match="rolled back"):
+            await store.put("a", b"")
+        with pytest.raises(ax.errors.FailedPreconditionError, match="rolled back"):
+            await store.put_guarded("a", b"", "a", b"")
 
 
 async def test_two_streams_have_a_table_each(tmp_path: Path) -> None:
