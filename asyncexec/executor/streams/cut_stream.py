@@ -107,7 +107,8 @@ class CutStream(StreamIntake):
         if cuts is None:
             return False
         if storing is not None:
-            return storing.done() or cuts.holds or cuts.is_first or len(cuts.waiting) > MAX_WAITING
+            self._asks_cuts = storing.done() or cuts.holds or cuts.is_first or len(cuts.waiting) > MAX_WAITING
+            return self._asks_cuts  # if not, again when there is one more cut, or when this one is stored
         self._asks_cuts = bool(cuts.waiting)
         return cuts.is_ready(self.position - self._occupied)
 
@@ -130,7 +131,10 @@ class CutStream(StreamIntake):
             await self._end_storing(waits=True)
 
     async def _store(self, cuts: StreamCuts, cut: Cut) -> None:
-        await cuts.store(cut)
+        try:
+            await cuts.store(cut)
+        finally:
+            self._asks_cuts = True
         self._schedule()  # items that have waited for it
 
     async def _end_storing(self, *, waits: bool) -> None:
@@ -138,7 +142,8 @@ class CutStream(StreamIntake):
         storing = self._storing
         if storing is None or not (waits or storing.done()):
             return
-        await asyncio.wait([storing])
+        if not storing.done():
+            await asyncio.wait([storing])
         if self._storing is storing:  # nobody else has taken note of it
             self._storing = None
             if not storing.cancelled():

@@ -53,7 +53,6 @@ RANGE: Final = "a range that is not finite is refused; TensorFlow gives what its
 COLUMNS: Final = "TensorFlow reads columns that broadcast as if they were rows"
 ZERO_OUTSIDE: Final = "of a range without zero, TensorFlow pads with the number nearest to it"
 TOO_LARGE: Final = "a value that no shape has room for is refused; TensorFlow's sizes overflow"
-UNEXAMINED: Final = "found by the comparison, and not examined as yet"
 # Inputs of these end TensorFlow's process, or it does not come to an end.
 ABORTING: Final = frozenset(
     {
