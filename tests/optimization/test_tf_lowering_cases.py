@@ -275,8 +275,8 @@ def test_what_waits_for_a_call() -> None:
 
 
 def test_what_a_call_waits_for() -> None:
-    outer = function("Outer(i: int32) -> o: int32", node("x2", "XTimesTwo", "i"), ret="o=x2:y:0")
-    graph = load(X2, outer, A, node("before", "NoOp"), node("b", "Outer", "a ^before"))
+    outer = function("CallsXTimesTwo(i: int32) -> o: int32", node("x2", "XTimesTwo", "i"), ret="o=x2:y:0")
+    graph = load(X2, outer, A, node("before", "NoOp"), node("b", "CallsXTimesTwo", "a ^before"))
     after = lowered(graph, "b:0")
     assert "before" in names_before(after, "b/x2/y")
 
@@ -314,8 +314,8 @@ async def test_a_function_that_is_not_there() -> None:
 async def test_a_bad_function_is_no_matter_until_it_is_called() -> None:
     """TensorFlow's Python refuses such a library at once; its runtime, like this, when the function is instantiated."""
     bad = function("Bad(x: T) -> y: T", node("n", "AddV2", "x x", no_T="$T"), ret="y=n:z:0", attrs="T: type")
-    outer = function("Outer(x: int32) -> y: int32", node("bad", "Bad", "x", T=I), ret="y=bad:y:0")
-    parts = (bad, outer, X2, A, node("good", "XTimesTwo", "a"), node("c", "Outer", "a"))
+    outer = function("CallsBad(x: int32) -> y: int32", node("bad", "Bad", "x", T=I), ret="y=bad:y:0")
+    parts = (bad, outer, X2, A, node("good", "XTimesTwo", "a"), node("c", "CallsBad", "a"))
     assert await run(parts, "good:0", a=2) == [4]
     with pytest.raises(ax.errors.NotFoundError, match="missing attr 'T'") as caught:
         await run(parts, "c:0", a=2)
