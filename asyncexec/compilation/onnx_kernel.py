@@ -1,7 +1,7 @@
 """OnnxKernel: the kernel of a cluster, by ONNX Runtime or by our own kernels, whichever is quicker.
 
-The model is loaded on a thread of its own after the first call; until then our own kernels run.  Then calls alternate
-until each way has been timed some times on inputs of about that size, and the quicker one stays.
+The model is loaded on a thread of its own after the first call; until then our own kernels run.  Then both ways are
+timed on inputs of about that size, until it is clear which is quicker, and that one stays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from asyncexec.passes.onnx_clusters import MemberCall, OnnxCluster
 from asyncexec.process.onnx_model import OnnxModel
 from asyncexec.process.onnx_session import OnnxSession, load, tell_of_failure
 
-SAMPLES: Final = 4  # calls that are timed of each way, of which the quickest counts
+SAMPLES: Final = 4  # calls that are timed of each way, of which the quickest counts, where the two are close
+# Times as long that are not close, by the calls of a way that has had fewer of them: a first call is slow.
+_FAR: Final = {1: 4, 2: 2, 3: 2}
 _OWN: Final = 0
 _ONNX: Final = 1
 
@@ -35,20 +37,22 @@ class Trial:
         choice: the quicker one; None until that is known.
     """
 
-    __slots__ = ("_best_ns", "_begun", "_num_samples", "choice")
+    __slots__ = ("_best_ns", "_num_begun", "_num_samples", "choice")
 
     def __init__(self) -> None:
-        self._begun = 0
+        self._num_begun = [0, 0]
         self._num_samples = [0, 0]
         self._best_ns: list[int | None] = [None, None]
         self.choice: int | None = None
 
-    def next(self) -> int:
-        """The way of the next call: one, then the other."""
+    def next(self, *, is_loading: bool = False) -> int:
+        """The way of the next call: that which has had fewer calls; our own while the other *is_loading*."""
         if self.choice is not None:
             return self.choice
-        self._begun += 1
-        return self._begun & 1
+        own, onnx = self._num_begun
+        way = _OWN if is_loading or own < onnx else _ONNX
+        self._num_begun[way] += 1
+        return way
 
     def add(self, way: int, elapsed_ns: int) -> None:
         """Take a call into account."""
@@ -56,7 +60,10 @@ class Trial:
         self._best_ns[way] = elapsed_ns if best is None else min(best, elapsed_ns)
         self._num_samples[way] += 1
         own, onnx = self._best_ns
-        if min(self._num_samples) >= SAMPLES and own is not None and onnx is not None:
+        if own is None or onnx is None:
+            return
+        far = _FAR.get(min(self._num_samples), 1)
+        if max(own, onnx) >= far * min(own, onnx):
             self.choice = _ONNX if onnx < own else _OWN
 
 
@@ -99,7 +106,10 @@ class OnnxKernel:
         clock: tells how long calls take; load: loads a model.
     """
 
-    __slots__ = ("_clock", "_cluster", "_has_failed", "_is_forced", "_is_loading", "_load", "_lock", "_own", "_session")
+    __slots__ = (
+        *("_clock", "_cluster", "_has_failed", "_is_forced", "_is_loading", "_load", "_lock", "_own", "_session"),
+        "_trials",
+    )
 
     def __init__(
         self, cluster: OnnxCluster, own: OwnKernels, *, is_forced: bool, clock: Clock = CLOCK, load: Load = load
@@ -111,21 +121,25 @@ class OnnxKernel:
         self._load = load
         self._lock = threading.Lock()
         self._session: OnnxSession | None = None
+        self._trials: dict[int, Trial] = {}
         self._is_loading = self._has_failed = False
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         call = call_around.get()
         manager = None if call is None else call.manager()
         session = self._loaded()
-        if session is None:
+        if self._has_failed:
             return self._own(inputs, manager)
         if self._is_forced:
-            return self._by_onnx(session, inputs, manager)
+            return self._by(_ONNX, session, inputs, manager)
         trial = self._trial(session, inputs)
         if trial.choice is not None:
-            way = self._by_onnx if trial.choice == _ONNX else self._by_own
-            return way(session, inputs, manager)
-        return self._timed(trial, session, inputs, manager)
+            return self._by(trial.choice, session, inputs, manager)
+        way = trial.next(is_loading=session is None)
+        start_ns = self._clock.now_ns()
+        outputs = self._by(way, session, inputs, manager)
+        trial.add(way, self._clock.now_ns() - start_ns)
+        return outputs
 
     def _loaded(self) -> OnnxSession | None:
         """What is loaded; None while it is not, or where it cannot be."""
@@ -157,27 +171,19 @@ class OnnxKernel:
             self._has_failed = True
             tell_of_failure(self._cluster.name, error)
 
-    def _trial(self, session: OnnxSession, inputs: Sequence[Any]) -> Trial:
+    def _trial(self, session: OnnxSession | None, inputs: Sequence[Any]) -> Trial:
+        """That of inputs of about this size, which all that have the model share once it is loaded."""
         size = sum(np.size(value) for value in inputs).bit_length()
-        found: Trial = session.lasting.setdefault(size, Trial())
+        trial = self._trials.setdefault(size, Trial())
+        found: Trial = trial if session is None else session.lasting.setdefault(size, trial)
         return found
 
-    def _timed(
-        self, trial: Trial, session: OnnxSession, inputs: Sequence[Any], manager: CancellationManager | None
-    ) -> tuple[Any, ...]:
-        way = trial.next()
-        start_ns = self._clock.now_ns()
-        outputs = (self._by_onnx if way == _ONNX else self._by_own)(session, inputs, manager)
-        trial.add(way, self._clock.now_ns() - start_ns)
-        return outputs
-
-    def _by_own(self, _: OnnxSession, inputs: Sequence[Any], manager: CancellationManager | None) -> tuple[Any, ...]:
-        return self._own(inputs, manager)
-
-    def _by_onnx(
-        self, session: OnnxSession, inputs: Sequence[Any], manager: CancellationManager | None
+    def _by(
+        self, way: int, session: OnnxSession | None, inputs: Sequence[Any], manager: CancellationManager | None
     ) -> tuple[Any, ...]:
         """The outputs by ONNX Runtime; by our own kernels where it fails, which tell what is wrong if they do, too."""
+        if way == _OWN or session is None:
+            return self._own(inputs, manager)
         try:
             outputs = session.run(inputs, manager)
         except CancelledError:

@@ -109,10 +109,33 @@ def test_the_quicker_way_stays(quicker: int) -> None:
     while trial.choice is None:
         way = trial.next()
         ways.append(way)
-        slow_start = 1000 if len(ways) <= 2 else 0
-        trial.add(way, slow_start + (10 if way == quicker else 20))
+        slow_start = 20 if len(ways) <= 2 else 0
+        trial.add(way, slow_start + (10 if way == quicker else 15))
     assert trial.choice == trial.next() == quicker
     assert ways.count(0) == ways.count(1) == SAMPLES
+
+
+@pytest.mark.parametrize("quicker", [0, 1])
+@pytest.mark.parametrize(("ratio", "num_calls"), [(5, 1), (3, 2), (1.5, SAMPLES)])
+def test_what_is_clear_needs_fewer_calls(quicker: int, ratio: float, num_calls: int) -> None:
+    trial = Trial()
+    ways = []
+    while trial.choice is None:
+        way = trial.next()
+        ways.append(way)
+        trial.add(way, 1000 if way == quicker else round(1000 * ratio))
+    assert trial.choice == quicker
+    assert ways.count(0) == ways.count(1) == num_calls
+
+
+def test_calls_before_the_model_is_there_count() -> None:
+    trial = Trial()
+    for _ in range(3):
+        assert trial.next(is_loading=True) == 0
+        trial.add(0, 10_000_000)
+    assert trial.next() == 1
+    trial.add(1, 1_000_000)
+    assert trial.choice == 1
 
 
 async def test_python_waits_for_a_model_that_is_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
