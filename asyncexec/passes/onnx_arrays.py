@@ -7,10 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.graph.node import Node
+from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.onnx_emitter import (
-    FROM_NCHW,
-    TO_NCHW,
     Emitter,
     Translation,
     dim_of,
@@ -19,6 +17,7 @@ from asyncexec.passes.onnx_emitter import (
     require,
 )
 from asyncexec.passes.onnx_math import ONNX_TYPES
+from asyncexec.process.onnx_model import FROM_NCHW, TO_NCHW
 
 _NCHW_AXIS: Final = (0, 2, 3, 1)
 _END: Final = 2**62  # of a slice that goes as far as there is something
@@ -28,6 +27,10 @@ _MASKS: Final = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
 
 def _reshape(e: Emitter, node: Node) -> None:
     shape = e.constant(node.inputs[1])
+    copied = _copied_sizes(e, node)
+    if copied is not None:
+        e.give(node, e.op("Reshape", e.take(node.inputs[0]), e.literal(copied, np.int64)))
+        return
     if shape is None:
         require(node.inputs[1].shape.rank == 1, "rank")
         wanted = e.op("Cast", e.take(node.inputs[1]), to=_INT64)
@@ -35,6 +38,37 @@ def _reshape(e: Emitter, node: Node) -> None:
         require(shape.ndim == 1 and not ((shape == 0).any() and (shape == -1).any()), "sizes")
         wanted = e.literal(shape, np.int64)
     e.give(node, e.op("Reshape", e.take(node.inputs[0]), wanted, allowzero=1))
+
+
+def _copied_sizes(e: Emitter, node: Node) -> list[int] | None:
+    """The sizes that *node*, a Reshape, asks for, where some are sizes of what it takes: 0 stands for these in ONNX.
+
+    They are written as Keras does: a Pack of constants and of elements of a Shape.  None where they are not.
+    """
+    pack, sizes = node.inputs[1].op, []
+    if pack.op != "Pack" or any(e.is_fed(tensor) for tensor in (node.inputs[1], *pack.inputs)):
+        return None
+    for axis, tensor in enumerate(pack.inputs):
+        value = e.constant(tensor)
+        if value is not None and value.ndim == 0 and value != 0:
+            sizes.append(int(value))
+        elif _is_size(e, tensor, node.inputs[0], axis):
+            sizes.append(0)
+        else:
+            return None
+    return sizes
+
+
+def _is_size(e: Emitter, tensor: Tensor, whole: Tensor, axis: int) -> bool:
+    """Whether *tensor* is ``Shape(whole)[axis]``."""
+    part = tensor.op
+    if part.op != "StridedSlice" or part.attrs.get("shrink_axis_mask") != 1 or e.is_fed(part.inputs[0]):
+        return False
+    begin, strides, shape = e.constant(part.inputs[1]), e.constant(part.inputs[3]), part.inputs[0].op
+    if begin is None or strides is None or list(begin) != [axis] or list(strides) != [1] or shape.op != "Shape":
+        return False
+    source = shape.inputs[0]
+    return (source.op, source.index) == (whole.op, whole.index)
 
 
 def _squeeze(e: Emitter, node: Node) -> None:

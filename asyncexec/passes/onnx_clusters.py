@@ -28,6 +28,7 @@ from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.shape_inference import unknown
 from asyncexec.graph.graph import properties_of
 from asyncexec.graph.node import Node, NodeProperties, Tensor
+from asyncexec.passes.fold_constants import fold_constants
 from asyncexec.passes.onnx_arrays import ARRAYS
 from asyncexec.passes.onnx_emitter import Emitter, UntranslatableError, constant_of
 from asyncexec.passes.onnx_math import MATH
@@ -107,6 +108,7 @@ class OnnxClusters:
         self._min_work = min_work
 
     def __call__(self, graph: PassGraph) -> Stage[None]:
+        yield from fold_constants(graph)  # translations ask for axes and sizes that are known
         clusters = yield from _Finder(graph).run()
         for members in clusters:
             _Replacement(graph, members).make(self._min_work)

@@ -16,10 +16,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.process.onnx_model import Array, OnnxModel, OnnxNode
+from asyncexec.passes.onnx_fusions import Fuser
+from asyncexec.process.onnx_model import FROM_NCHW, TO_NCHW, Array, Dims, OnnxModel, OnnxNode
 
-TO_NCHW: Final = (0, 3, 1, 2)
-FROM_NCHW: Final = (0, 2, 3, 1)
 _PASSING: Final = frozenset({"Identity", "StopGradient", "PreventGradient"})
 _RANK: Final = 4  # of images
 
@@ -35,15 +34,17 @@ class Emitter:
         is_fed: whether the caller gives the value of a tensor, so that its node tells nothing of it.
 
     Attributes:
+        is_fed: as it was given.
         inputs: the tensors from outside that the model takes.
         work: multiplications of a call, roughly.
     """
 
     def __init__(self, is_fed: Callable[[Tensor], bool]) -> None:
-        self._is_fed = is_fed
+        self.is_fed = is_fed
         self._nodes: list[OnnxNode] = []
         self._constants: dict[str, Array] = {}
         self._values: dict[tuple[Node, int], dict[bool, str]] = {}  # by whether it is NCHW
+        self._dims: dict[str, Dims] = {}
         self._guards: list[str] = []
         self._num_names = 0
         self.inputs: list[Tensor] = []
@@ -53,7 +54,7 @@ class Emitter:
 
     def constant(self, tensor: Tensor) -> Array | None:
         """The value of *tensor* if it is a constant, behind any Identity; else None."""
-        return constant_of(tensor, self._is_fed)
+        return constant_of(tensor, self.is_fed)
 
     def known(self, tensor: Tensor) -> Array:
         """The value of *tensor*; UntranslatableError where it is not a constant."""
@@ -90,15 +91,18 @@ class Emitter:
                 known[nchw] = self.literal(value.transpose(TO_NCHW) if nchw else value)
             elif (not nchw) in known:
                 known[nchw] = self.op("Transpose", known[not nchw], perm=TO_NCHW if nchw else FROM_NCHW)
+                self._note_dims(known[nchw], tensor, nchw=nchw)
             else:
                 known[False] = self._name()
                 self.inputs.append(tensor)
+                self._note_dims(known[False], tensor, nchw=False)
                 return self.take(tensor, nchw=nchw)
         return known[nchw]
 
     def give(self, node: Node, name: str, *, nchw: bool = False, index: int = 0) -> None:
         """Let *name* be an output of *node*."""
         self._values.setdefault((node, index), {})[nchw] = name
+        self._note_dims(name, node.outputs[index], nchw=nchw)
 
     def op(self, op: str, *inputs: str, **attrs: Any) -> str:
         """A node with one output, and the name of that."""
@@ -111,6 +115,11 @@ class Emitter:
         self._nodes.append(OnnxNode(op, tuple(inputs), tuple(names), attrs))
         return names
 
+    def _note_dims(self, name: str, tensor: Tensor, *, nchw: bool) -> None:
+        dims = tensor.shape.dims
+        if dims is not None:
+            self._dims[name] = tuple(dims[axis] for axis in TO_NCHW) if nchw else tuple(dims)
+
     def guard_nan(self, name: str) -> None:
         """Let the outputs of the model hold only where there is no NaN in *name*, of float32."""
         self._guards.append(self.op("ReduceSum", name, keepdims=0))
@@ -119,12 +128,14 @@ class Emitter:
         """The model that gives *outputs*."""
         names = [self.op("Identity", self.take(tensor)) for tensor in outputs]
         inputs = tuple(
-            (self._values[tensor.op, tensor.index][False], tensor.dtype.as_numpy_dtype, tensor.shape.rank)
+            (name := self._values[tensor.op, tensor.index][False], tensor.dtype.as_numpy_dtype, self._dims.get(name))
             for tensor in self.inputs
         )
-        used = {name for node in self._nodes for name in node.inputs}
+        outputs_and_guards = (*names, *self._guards)
+        nodes = Fuser(self._nodes, self._constants, self._dims).nodes(outputs_and_guards)
+        used = {name for node in nodes for name in node.inputs}
         constants: Mapping[str, Array] = {name: array for name, array in self._constants.items() if name in used}
-        return OnnxModel(inputs, (*names, *self._guards), tuple(self._nodes), constants, len(self._guards), self.work)
+        return OnnxModel(inputs, outputs_and_guards, tuple(nodes), constants, len(self._guards), self.work)
 
     def _name(self) -> str:
         self._num_names += 1

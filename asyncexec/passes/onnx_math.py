@@ -9,7 +9,6 @@ import numpy as np
 
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.onnx_emitter import (
-    TO_NCHW,
     Emitter,
     Translation,
     UntranslatableError,
@@ -17,6 +16,7 @@ from asyncexec.passes.onnx_emitter import (
     rank_of,
     require,
 )
+from asyncexec.process.onnx_model import TO_NCHW
 
 _RANK: Final = 4
 _NCHW_AXIS: Final = (0, 2, 3, 1)  # of an axis in NHWC
@@ -89,6 +89,11 @@ def _squared_difference(e: Emitter, node: Node) -> None:
     inputs, nchw = _operands(e, node)
     difference = e.op("Sub", *inputs)
     e.give(node, e.op("Mul", difference, difference), nchw=nchw)
+
+
+def _erfc(e: Emitter, node: Node) -> None:
+    (x,), nchw = _operands(e, node)
+    e.give(node, e.op("Sub", e.literal(1, np.float32), e.op("Erf", x)), nchw=nchw)
 
 
 def _add_n(e: Emitter, node: Node) -> None:
@@ -184,6 +189,7 @@ MATH: Final[Mapping[str, Translation]] = {
     "Rsqrt": _rsqrt,
     "Relu": _elementwise("Relu"),
     "Relu6": _relu6,
+    "Erfc": _erfc,
     "LeakyRelu": _leaky_relu,
     **{op: _elementwise(op) for op in ("Sigmoid", "Tanh", "Elu", "Softplus", "Softsign", "Erf")},
     **{op: _elementwise(op) for op in ("Exp", "Log", "Sqrt", "Neg", "Abs", "Floor", "Ceil")},

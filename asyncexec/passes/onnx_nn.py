@@ -239,7 +239,7 @@ def einsum(e: Emitter, node: Node) -> None:
     own = [label for label in right if label not in summed]
     rest = left[: len(left) - len(summed)]
     if weights is None or left[len(rest) :] != "".join(summed) or output != rest + "".join(own) or not rest:
-        e.give(node, e.op("Einsum", e.take(a), e.take(b), equation=equation))
+        e.give(node, _einsum_of(e, node, left, right, output))
         return
     order = [right.index(label) for label in (*summed, *own)]
     matrix = weights.transpose(order).reshape(inner, -1)
@@ -251,6 +251,30 @@ def einsum(e: Emitter, node: Node) -> None:
         sizes = [weights.shape[right.index(label)] for label in own]
         y = e.op("Reshape", y, e.literal([*[0] * len(rest), *sizes], np.int64))
     e.give(node, y)
+
+
+def _einsum_of(e: Emitter, node: Node, left: str, right: str, output: str) -> str:
+    """A product of matrices between transposes, where each operand has one label of its own, and one is summed."""
+    a, b = node.inputs
+    batch = [label for label in left if label in right and label in output]
+    rows, columns, summed = (
+        [label for label in labels if label not in others]
+        for labels, others in ((left, right), (right, left), (left, output))
+    )
+    if not len(rows) == len(columns) == len(summed) == 1:
+        return e.op("Einsum", e.take(a), e.take(b), equation=f"{left},{right}->{output}")
+    product = [*batch, *rows, *columns]
+    given = (
+        _transposed(e, e.take(a), left, [*batch, *rows, *summed]),
+        _transposed(e, e.take(b), right, [*batch, *summed, *columns]),
+    )
+    return _transposed(e, e.op("MatMul", *given), product, output)
+
+
+def _transposed(e: Emitter, name: str, labels: Sequence[str], wanted: Sequence[str]) -> str:
+    """*name*, whose axes have *labels*, with the axes in the order *wanted*."""
+    perm = [labels.index(label) for label in wanted]
+    return name if perm == sorted(perm) else e.op("Transpose", name, perm=perm)
 
 
 # Resizing.

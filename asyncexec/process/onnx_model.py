@@ -10,6 +10,10 @@ import numpy as np
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
+Dims: TypeAlias = tuple[int | None, ...]
+
+TO_NCHW: Final = (0, 3, 1, 2)
+FROM_NCHW: Final = (0, 2, 3, 1)
 OPSET: Final = 17
 IR_VERSION: Final = 8
 
@@ -28,7 +32,7 @@ class OnnxModel:
     """A graph of ONNX nodes.
 
     Attributes:
-        inputs: the names of its inputs, with their dtypes and ranks; None where the rank is not known.
+        inputs: the names of its inputs, with their dtypes and sizes; None for what is not known of these.
         outputs: the names of its outputs; behind them come the guards.
         nodes: each after its inputs.
         constants: arrays by name, which may be views of others.
@@ -36,7 +40,7 @@ class OnnxModel:
         work: multiplications of a call, roughly, where unknown sizes are 1.
     """
 
-    inputs: tuple[tuple[str, np.dtype[Any], int | None], ...]
+    inputs: tuple[tuple[str, np.dtype[Any], Dims | None], ...]
     outputs: tuple[str, ...]
     nodes: tuple[OnnxNode, ...]
     constants: Mapping[str, Array]
