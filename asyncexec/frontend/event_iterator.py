@@ -211,7 +211,7 @@ class EventIterator(HoldingIterator):
 
     def _restore(self, start: HeldContent) -> Stage[Restored]:
         operator = self._operator
-        restored = read_place((yield from held(start)), len(self._sources))
+        restored = read_place((yield from held(start)), operator.options, len(self._sources))
         for count, row in enumerate(restored.rows):
             operator.restore(row, restored.clock)
             if not count % STRIDE:

@@ -116,7 +116,7 @@ class _Joining(EventOperator):
         lateness: Number,
         max_values: int,
     ) -> None:
-        super().__init__(2, lateness, max_values)
+        super().__init__(2, lateness, max_values, within=within, how=how)
         self._key_of = keys
         self._time_of = times
         self._within = within

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -23,7 +23,12 @@ import numpy as np
 
 from asyncexec.framework.cooperative import PART, Stage
 from asyncexec.framework.dict_keys import as_key
-from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, ResourceExhaustedError
+from asyncexec.framework.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    InvalidTypeError,
+    ResourceExhaustedError,
+)
 from asyncexec.framework.held_content import Content, Held, HeldContent, held, in_chunks, unpacked
 
 Number: TypeAlias = int | float
@@ -100,8 +105,10 @@ class EventOperator(ABC):
         num_sides: what it draws from.
         lateness: how far the watermark stays behind the largest time.
         max_values: how many it holds at most.
+        options: what the items depend on besides the values, as JSON has it.
 
     Attributes:
+        options: these, and the lateness; a place is for an operator with the same ones.
         watermark: None as long as it is not known.
         times: the watermark of each side.
         number: of the last cause.
@@ -110,7 +117,8 @@ class EventOperator(ABC):
         removed: where what leaves the operator is kept.
     """
 
-    def __init__(self, num_sides: int, lateness: Number, max_values: int) -> None:
+    def __init__(self, num_sides: int, lateness: Number, max_values: int, **options: Any) -> None:
+        self.options: dict[str, Any] = {**options, "lateness": lateness}
         self.watermark: Number | None = None
         self.times: list[Number | None] = [None] * num_sides
         self.number: int = -1
@@ -270,6 +278,7 @@ class Place(HeldContent):
             "clock_after": batch.clock_after,
             "given": self._given,
             "cause": None if is_behind else [batch.cause.kind, batch.cause.side],
+            "options": operator.options,
             "sources": [],
         }
         columns = _Columns()
@@ -327,10 +336,11 @@ class Restored(NamedTuple):
     positions: list[Any]
 
 
-def read_place(content: Held, num_sides: int) -> Restored:
-    """What is in the content of a Place.
+def read_place(content: Held, options: Mapping[str, Any], num_sides: int) -> Restored:
+    """What is in the content of a Place of an operator with *options*.
 
     Raises:
+        FailedPreconditionError: it is of other options.
         InvalidArgumentError: it is of something else.
     """
     about, values = content.about, content.values
@@ -358,7 +368,20 @@ def read_place(content: Held, num_sides: int) -> Restored:
         raise _not_a_place(f"{error!r} is wrong") from error
     if len(positions) != num_sides or len(restored.clock) != num_sides + 1:
         raise _not_a_place(f"it has {len(positions)} sources, and there are {num_sides}")
+    _check_options(about.get("options"), options)
     return restored
+
+
+def _check_options(before: Any, now: Mapping[str, Any]) -> None:
+    if not isinstance(before, dict):  # asyncexec has not always stored them
+        return
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if changed:
+        told = (f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in changed)
+        raise FailedPreconditionError(
+            f"the options of windows or a join have changed since the position was stored: {'; '.join(told)}",
+            hint="go on with the options of before; or resume=False begins the stream anew",
+        )
 
 
 def _rows(numbers: list[int], sides: list[int], matched: list[bool], values: list[Any]) -> Iterator[Row]:

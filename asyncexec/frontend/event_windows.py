@@ -78,9 +78,14 @@ class _Windowing(EventOperator):
     """What all kinds of windows have in common."""
 
     def __init__(
-        self, time: Callable[[Any], Any], key: Callable[[Any], Any] | None, lateness: Number, max_values: int
+        self,
+        time: Callable[[Any], Any],
+        key: Callable[[Any], Any] | None,
+        lateness: Number,
+        max_values: int,
+        **options: Any,
     ) -> None:
-        super().__init__(1, lateness, max_values)
+        super().__init__(1, lateness, max_values, **options, has_key=key is not None)
         self._time = time
         self._key = key
         self._held: dict[_Open, None] = {}
@@ -155,7 +160,7 @@ class _Regular(_Windowing):
     """Windows of one size, one every so often."""
 
     def __init__(self, size: Number, every: Number, *args: Any) -> None:
-        super().__init__(*args)
+        super().__init__(*args, size=size, every=every)
         self._size = size
         self._every = every
         self._open: dict[tuple[Any, int], _Open] = {}
@@ -208,7 +213,7 @@ class _Sessions(_Windowing):
     """Windows that end when no value of their key comes for *gap*."""
 
     def __init__(self, gap: Number, *args: Any) -> None:
-        super().__init__(*args)
+        super().__init__(*args, gap=gap)
         self._gap = gap
         self._open: dict[Any, list[_Open]] = {}  # by key, in the order of their starts
 

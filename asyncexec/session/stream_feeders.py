@@ -10,6 +10,7 @@ from typing import Any
 from asyncexec.executor.streams.stream_cuts import NOT_HERE
 from asyncexec.executor.streams.stream_scope import StreamScope
 from asyncexec.framework.cooperative import SLICE_NS
+from asyncexec.framework.errors import OpError
 from asyncexec.frontend.stream_functions import HoldingIterator, close_iterators, drawing, iterate, values_of
 from asyncexec.frontend.stream_positions import PositionedIterator, Seeked, tells_positions, values_from
 from asyncexec.graph.node import Tensor
@@ -184,4 +185,7 @@ def _positioned(source: Tensor, values: Any, durable: DurableStream) -> Position
 
 
 def _tell_source(error: Exception, source: Tensor) -> None:
+    """Note in *error* what has raised it.  One of ours is raised here, as one that names the source."""
     error.add_note(f"raised by what source {source.op.name!r} draws from")
+    if isinstance(error, OpError):
+        raise error.locate(source.op) from error.__cause__

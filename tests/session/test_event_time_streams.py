@@ -226,3 +226,130 @@ async def test_a_join_in_a_stream_goes_on_after_a_crash() -> None:
 def graph_of_pairs(join: ax.Join) -> tuple[ax.Graph, ax.Tensor]:
     with ax.Graph() as graph:
         return graph, ax.identity(ax.source(join, ax.object, [], name="pairs"))
+
+
+WINDOWS: dict[str, Any] = {"size": 10, "key": key_of, "lateness": 9}
+JOIN: dict[str, Any] = {"within": 15, "how": "left", "lateness": 25}
+
+
+def windows_with(**options: Any) -> ax.EventWindows:
+    return ax.event_windows(EVENTS, time=time_of, **options)
+
+
+def join_with(**options: Any) -> ax.Join:
+    return ax.join(EVENTS[::2], EVENTS[1::2], key=key_of, time=time_of, **options)
+
+
+CHANGES: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
+    (windows_with, WINDOWS, {**WINDOWS, "size": 20}, "size was 10 and is 20; every was 10 and is 20"),
+    (windows_with, WINDOWS, {**WINDOWS, "every": 5}, "every was 10 and is 5"),
+    (
+        windows_with,
+        WINDOWS,
+        {"gap": 10, "key": key_of, "lateness": 9},
+        "size was 10 and is None; .*gap was None and is 10",
+    ),
+    (windows_with, {"gap": 6, "lateness": 9}, {"gap": 7, "lateness": 9}, "gap was 6 and is 7"),
+    (windows_with, WINDOWS, {**WINDOWS, "key": None}, "has_key was True and is False"),
+    (windows_with, WINDOWS, {**WINDOWS, "lateness": 0}, "lateness was 9 and is 0"),
+    (join_with, JOIN, {**JOIN, "within": 5}, "within was 15 and is 5"),
+    (join_with, JOIN, {**JOIN, "how": "inner"}, "how was 'left' and is 'inner'"),
+    (join_with, JOIN, {**JOIN, "lateness": 26}, "lateness was 25 and is 26"),
+]
+
+
+async def items_of(values: Any, store: ax.checkpoint.Store, count: int = 1000) -> list[Any]:
+    """So many items of a stream at most, which is left then: its checkpoint is before the last one."""
+    found: list[Any] = []
+    with ax.Graph() as graph:
+        item = ax.identity(ax.source(values, ax.object, [], name="items"))
+    async with ax.Session(graph) as session, session.stream(item, checkpoint=store, every=1, window=1) as stream:
+        async for each in stream:
+            found.append(each)
+            if len(found) == count:
+                break
+    return found
+
+
+@pytest.mark.parametrize(("make", "before", "now", "told"), CHANGES)
+async def test_options_that_have_changed_are_refused(make: Any, before: Any, now: Any, told: str) -> None:
+    store = Ledger()
+    await items_of(make(**before), store, 3)
+    with pytest.raises(ax.errors.FailedPreconditionError, match=rf"have changed since .*: {told}\n") as raised:
+        await items_of(make(**now), store)
+    assert raised.value.node == "items"
+    assert "resume=False begins the stream anew" in str(raised.value)
+
+
+@pytest.mark.parametrize(("make", "options"), [(windows_with, WINDOWS), (windows_with, {"gap": 6}), (join_with, JOIN)])
+async def test_options_that_change_no_item_may_change(make: Any, options: Any) -> None:
+    store, whole = Ledger(), [item async for item in make(**options)]
+    await items_of(make(**options), store, 3)
+    same = {name: float(value) if isinstance(value, int) else value for name, value in options.items()}
+    rest = await items_of(make(**same, max_values=500, late=repr, idle=60), store)
+    assert rest == whole[2:]
+
+
+@pytest.mark.parametrize(("make", "options"), [(windows_with, WINDOWS), (join_with, JOIN)])
+async def test_a_checkpoint_of_before_options_were_stored_is_read(make: Any, options: Any) -> None:
+    store, whole = Ledger(), [item async for item in make(**options)]
+    await items_of(make(**options), store, 3)
+    for key in await store.list():
+        if not key.endswith("owner"):
+            record = from_bytes(await store.get(key), JsonCodec())
+            del record.about["held"]["position 'items'"][0]["options"]
+            await store.put(key, to_bytes(record, JsonCodec()))
+    rest = await items_of(make(**options), store)
+    assert rest == whole[2:]
+
+
+async def test_a_size_that_has_changed_groups_the_values_that_are_left() -> None:
+    """That of ``ax.windows``: a window that has come out is done, and no other value is held."""
+    store, found = Ledger(), []
+    for size, count in ((4, 2), (3, 1000)):
+        with ax.Graph() as graph:
+            batch = ax.source(ax.windows(list(range(13)), size=size), ax.int64, [None], name="batch")
+        async with ax.Session(graph) as session, session.stream(batch, checkpoint=store, every=1, window=1) as stream:
+            async for window in stream:
+                if count == 0:
+                    break
+                found.append(window.tolist())
+                count -= 1
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10], [11, 12]]
+
+
+class Live:
+    """Values that go on to come; a position is their number."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+    def __aiter__(self) -> Any:
+        return self.seek(0)
+
+    async def seek(self, position: int) -> Any:
+        for value in self.values[position:]:
+            yield value
+        if len(self.values) < len(EVENTS):
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda live: ax.event_windows(live, time=time_of, **WINDOWS),
+        lambda live: ax.event_windows(live, time=time_of, key=key_of, gap=6, lateness=9),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 17, 33])
+async def test_a_drain_without_a_flush_changes_no_window(make: Any, count: int) -> None:
+    """Open windows stay open in the checkpoint of a close, and the next stream goes on with them."""
+    store, found = ax.checkpoint.MemoryStore(), []
+    for values in (EVENTS[:count], EVENTS):
+        graph, loaded = graph_of(make(Live(values)))
+        async with ax.Session(graph) as session, session.stream(loaded, checkpoint=store, flush=False) as stream:
+            reading = asyncio.create_task(take(stream, found))
+            await settle(300)
+            await stream.close()
+            await reading
+    assert found == [shown(window) async for window in make(Live(EVENTS))]
