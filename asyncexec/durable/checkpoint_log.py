@@ -1,7 +1,8 @@
 """CheckpointLog: the last two checkpoints of one stream in a store.
 
 They have a key each, which they take in turn, and a number that grows.  So a checkpoint that is torn, damaged or of a
-newer version leaves the one before it, which is read instead, with a warning.
+newer version leaves the one before it, which is read instead, with a warning.  Where the store commits results with
+each checkpoint, that is refused: the results behind the one before are there, and would come twice.
 
 A third key names the owner: the stream that has begun last.  A stream that finds another owner there stores nothing
 more, so of two that run at once the older one ends.  A stream that has crashed keeps nobody from beginning.
@@ -101,25 +102,30 @@ class CheckpointLog:
         """The last checkpoint that can be read; None where there is none.
 
         Raises:
-            DataLossError, FailedPreconditionError: there are some, and none can be read.
+            DataLossError, FailedPreconditionError: there are some, and none can be read; or the last one cannot, and
+                the store has committed results with it.
         """
         found: list[Loaded] = []
-        failures: list[OpError] = []
+        failures: list[_Failure] = []
         for key in self._keys:
             try:
-                found.append(await self._read(key, await bytes_in(self._store, key)))
+                content = await bytes_in(self._store, key)
             except NotFoundError:
                 continue
+            try:
+                found.append(await self._read(key, content))
             except (DataLossError, FailedPreconditionError) as error:
-                failures.append(type(error)(f"checkpoint {key!r}: {error.message}", hint=error.hint))
+                failures.append(_Failure(key, error, _number_in(content)))
         if not found:
             if failures:
-                raise failures[-1]
+                raise _none_is_readable(failures)
             return None
         last = max(found, key=lambda each: each.number)
         self._number = last.number
         for failure in failures:
-            warnings.warn(f"{failure.message}; {last.key!r} is used instead", CheckpointWarning, stacklevel=2)
+            if getattr(self._store, "commits_outputs", False) and not failure.is_before(last):
+                raise _cannot_go_back(failure, last)
+            warnings.warn(f"{failure.told}; {last.key!r} is used instead", CheckpointWarning, stacklevel=2)
         return last
 
     def begin_anew(self) -> None:
@@ -177,6 +183,51 @@ class CheckpointLog:
                 if other != key:
                     await self._store.delete(other)
             self._is_new = False
+
+
+class _Failure(NamedTuple):
+    """A checkpoint that cannot be read: its key, why, and its number if that is known."""
+
+    key: str
+    error: OpError
+    number: int | None
+
+    @property
+    def told(self) -> str:
+        return f"checkpoint {self.key!r}: {self.error.message}"
+
+    def is_before(self, last: Loaded) -> bool:
+        return self.number is not None and self.number < last.number
+
+
+def _number_in(content: bytes) -> int | None:
+    try:
+        number = told_in(content).get("log")
+    except (DataLossError, FailedPreconditionError):
+        return None
+    return number if type(number) is int else None
+
+
+def _none_is_readable(failures: Sequence[_Failure]) -> OpError:
+    # Where one is of a newer version, that version can go on.
+    error = next((each.error for each in failures if isinstance(each.error, FailedPreconditionError)), None)
+    hint = "put a copy of the store in its place, or go on at a snapshot by restore=" if error is None else error.hint
+    told = "; ".join(failure.told for failure in failures)
+    return type(error or failures[0].error)(
+        f"no checkpoint can be read: {told}", hint=f"{hint}; or resume=False begins anew"
+    )
+
+
+def _cannot_go_back(failure: _Failure, last: Loaded) -> OpError:
+    """The error of a last checkpoint that cannot be read, where results were committed with it."""
+    others = (
+        f"delete the results behind the first {last.record.about.get('number')} items and the key {failure.key!r} of"
+        " the store, and the stream goes on there; or resume=False begins anew"
+    )
+    return type(failure.error)(
+        f"{failure.told}; the results behind {last.key!r} were committed with it, and would come twice",
+        hint=f"{failure.error.hint}; or {others}" if failure.error.hint else others,
+    )
 
 
 async def read_record(content: bytes, codec: Codec, apart: Mapping[str, Any] | None = None) -> Record:

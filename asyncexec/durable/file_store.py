@@ -180,8 +180,8 @@ class FileStore:
         if error.errno in _FULL:
             return ResourceExhaustedError(message, hint="make room on the disk")
         if error.errno in _DENIED:
-            return PermissionDeniedError(message)
-        return UnavailableError(message)
+            return PermissionDeniedError(message, hint="let the process read and write the folder and its files")
+        return UnavailableError(message, hint="see that it is a folder and that the disk is in order, or use another")
 
     def __repr__(self) -> str:
         return f"<ax.checkpoint.FileStore {str(self._folder)!r}>"

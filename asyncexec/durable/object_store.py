@@ -84,8 +84,10 @@ class ObjectStore:
 
     def _told(self, error: Exception, what: str) -> OpError:
         denied = (self._exceptions.PermissionDeniedError, self._exceptions.UnauthenticatedError)
-        kind = PermissionDeniedError if isinstance(error, denied) else UnavailableError
-        return kind(f"{self!r}: {what}: {error}")
+        message = f"{self!r}: {what}: {error}"
+        if isinstance(error, denied):
+            return PermissionDeniedError(message, hint="give the store credentials that may read and write the bucket")
+        return UnavailableError(message, hint="try again when the service answers; see that the bucket is there")
 
     def __repr__(self) -> str:
         return f"<ax.checkpoint.ObjectStore {type(self._store).__name__}>"

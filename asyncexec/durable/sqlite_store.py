@@ -31,18 +31,25 @@ if TYPE_CHECKING:
     from aiosqlite import Connection
 
 _TABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MAY_WRITE: Final = "let the process read and write the file and its folder"
+_DAMAGED: Final = "put a copy of the file in its place, or use another file"
 # Codes of SQLite -> error and hint.
-_ERRORS: Final[dict[int, tuple[type[OpError], str | None]]] = {
+_ERRORS: Final[dict[int, tuple[type[OpError], str]]] = {
     sqlite3.SQLITE_BUSY: (UnavailableError, "another process writes to it; let it commit, or use another file"),
     sqlite3.SQLITE_LOCKED: (UnavailableError, "another connection writes to it; let it commit, or use another file"),
     sqlite3.SQLITE_FULL: (ResourceExhaustedError, "make room on the disk"),
     sqlite3.SQLITE_TOOBIG: (ResourceExhaustedError, "ax.checkpoint.FileStore has no limit of size"),
-    sqlite3.SQLITE_READONLY: (PermissionDeniedError, None),
-    sqlite3.SQLITE_PERM: (PermissionDeniedError, None),
+    sqlite3.SQLITE_READONLY: (PermissionDeniedError, _MAY_WRITE),
+    sqlite3.SQLITE_PERM: (PermissionDeniedError, _MAY_WRITE),
     sqlite3.SQLITE_CANTOPEN: (PermissionDeniedError, "its folder must be there, and may be written to"),
-    sqlite3.SQLITE_CORRUPT: (DataLossError, None),
+    sqlite3.SQLITE_CORRUPT: (DataLossError, _DAMAGED),
     sqlite3.SQLITE_NOTADB: (DataLossError, "the file is no database of SQLite"),
+    sqlite3.SQLITE_IOERR: (UnavailableError, "see that the disk is in order, or use another one"),
 }
+_OTHER: Final = (
+    UnavailableError,
+    "see that the database and the table are as asyncexec makes them; table= names another",
+)
 
 
 class SQLiteStore:
@@ -60,8 +67,8 @@ class SQLiteStore:
 
     Raises:
         DataLossError: the file is no database, or is damaged.
-        FailedPreconditionError: the connection commits each statement by itself, has uncommitted writes when a stream
-            begins, has lost some since, or is closed.
+        FailedPreconditionError: the connection has ``isolation_level=None`` or ``autocommit=``, has uncommitted writes
+            when a stream begins, has lost some since, or is closed.
         InvalidArgumentError: *table* is no name of a table, a key is no key, or *database* is no path.
         MissingExtraError: aiosqlite is not installed.
         NotFoundError: ``get`` of a key that is not there.
@@ -211,18 +218,30 @@ class SQLiteStore:
         self._connection = connection
 
     async def _make_table(self, connection: Any) -> None:
-        if self.commits_outputs and connection.isolation_level is None:
-            raise FailedPreconditionError(
-                f"{self!r}: the connection commits each statement by itself, so a checkpoint and your results would"
-                " not be one transaction",
-                hint="connect without isolation_level=None",
-            )
-        if not self.commits_outputs:
+        if self.commits_outputs:
+            await self._check_transactions(connection)
+        else:
             await connection.execute("PRAGMA journal_mode=WAL")
             await connection.execute("PRAGMA synchronous=FULL")
         await connection.execute(
             f"CREATE TABLE IF NOT EXISTS {self._table} (key TEXT PRIMARY KEY, value BLOB NOT NULL)"
         )
+
+    async def _check_transactions(self, connection: Any) -> None:
+        """FailedPreconditionError unless transactions of the user's connection begin with the first write."""
+        # Python 3.12 has the attribute, for the thread of the connection alone.
+        autocommit = await connection._execute(getattr, connection._conn, "autocommit", None)
+        if autocommit is True or connection.isolation_level is None:
+            raise FailedPreconditionError(
+                f"{self!r}: the connection commits each statement by itself, so a checkpoint and your results would"
+                " not be one transaction",
+                hint="connect without isolation_level=None, and without autocommit=",
+            )
+        if autocommit is False:
+            raise FailedPreconditionError(
+                f"{self!r}: the connection is always in a transaction, so it does not tell uncommitted writes",
+                hint="connect without autocommit=: a transaction begins with the first write, and put commits it",
+            )
 
     @contextmanager
     def _telling(self, what: str) -> Iterator[None]:
@@ -236,7 +255,7 @@ class SQLiteStore:
 
     def _told(self, error: Exception, what: str) -> OpError:
         code = getattr(error, "sqlite_errorcode", None)
-        kind, hint = _ERRORS.get((code or 0) & 0xFF, (UnavailableError, None))
+        kind, hint = _ERRORS.get((code or 0) & 0xFF, _OTHER)
         if isinstance(error, (OverflowError, sqlite3.DataError)):
             kind, hint = _ERRORS[sqlite3.SQLITE_TOOBIG]
         elif isinstance(error, ValueError) or (isinstance(error, sqlite3.ProgrammingError) and code is None):

@@ -16,7 +16,7 @@ import asyncexec as ax
 from asyncexec.durable.checkpoint_log import CheckpointLog, name_of
 from asyncexec.durable.journal_codec import JournalCodec
 from asyncexec.durable.record import Codec, JsonCodec, Record, from_bytes, to_bytes
-from asyncexec.durable.store import checked_key
+from asyncexec.durable.store import Store, checked_key
 
 JSON = JsonCodec()
 BAD = (ax.errors.DataLossError, ax.errors.FailedPreconditionError)
@@ -179,6 +179,79 @@ async def test_the_one_before_is_used(spoil: Any) -> None:
     for key in (first, last):
         await store.put(key, spoil(await store.get(key)))
     with pytest.raises(BAD, match="checkpoint"):
+        await log.load()
+
+
+class Ledger(ax.checkpoint.MemoryStore):
+    """A store that commits results with what is put."""
+
+    commits_outputs = True
+
+
+async def filled(store: Store) -> CheckpointLog:
+    """A log with checkpoints behind 10 and 20 items, in turn at the keys 0 and 1."""
+    log = CheckpointLog(store, "orders", JSON)
+    for number in (10, 20):
+        await log.append(log.entry(Record({"number": number}, {})))
+    return log
+
+
+@pytest.mark.parametrize("spoil", [lambda content: content[:-1], lambda _: b"a text", newer])
+async def test_results_that_were_committed_with_the_last_one_do_not_come_twice(spoil: Any) -> None:
+    store = Ledger()
+    await filled(store)
+    await store.put("orders/1", spoil(await store.get("orders/1")))
+    log = CheckpointLog(store, "orders", JSON)
+    told = r"'orders/1'.*results behind 'orders/0' were committed with it.*\n.*"
+    hint = "delete the results behind the first 10 items and the key 'orders/1'.*resume=False"
+    with pytest.raises(BAD, match=told + hint):
+        await log.load()
+    await store.delete("orders/1")  # as the error says
+    loaded = await log.load()
+    assert loaded is not None
+    assert loaded.record.about["number"] == 10
+
+
+async def test_beginning_anew_replaces_a_checkpoint_that_was_refused() -> None:
+    store = Ledger()
+    await filled(store)
+    await store.put("orders/1", b"a text")
+    log = CheckpointLog(store, "orders", JSON)
+    with pytest.raises(BAD):
+        await log.load()
+    await log.own()
+    log.begin_anew()
+    await log.append(log.entry(Record({"number": 0}, {})))
+    assert await store.list() == ["orders/1", "orders/owner"]  # the one before stays until this one is there
+    loaded = await CheckpointLog(store, "orders", JSON).load()
+    assert loaded is not None
+    assert loaded.record.about["number"] == 0
+
+
+async def test_an_older_checkpoint_that_is_damaged_is_passed_over() -> None:
+    """Its number can be read; its values cannot."""
+    store = Ledger()
+    log = CheckpointLog(store, "orders", JSON)
+    for number in (10, 20):
+        await log.append(log.entry(Record({"number": number}, {"total": np.float64(number)})))
+    content = await store.get("orders/0")
+    await store.put("orders/0", content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.warns(ax.checkpoint.CheckpointWarning, match="'orders/0'.*'orders/1' is used instead"):
+        loaded = await CheckpointLog(store, "orders", JSON).load()
+    assert loaded is not None
+    assert loaded.record.about["number"] == 20
+
+
+async def test_where_none_can_be_read_both_are_named_and_what_to_do() -> None:
+    store = ax.checkpoint.MemoryStore()
+    log = await filled(store)
+    await store.put("orders/0", b"a text")
+    await store.put("orders/1", newer(await store.get("orders/1")))
+    with pytest.raises(ax.errors.FailedPreconditionError, match=r"'orders/0': .*'orders/1': .*\n.*a newer asyncexec"):
+        await log.load()
+    await store.put("orders/1", b"")
+    told = r"no checkpoint can be read: .*'orders/0': .*'orders/1': .*\n.*a copy of the store.*resume=False"
+    with pytest.raises(ax.errors.DataLossError, match=told):
         await log.load()
 
 

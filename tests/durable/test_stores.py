@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -198,10 +200,85 @@ async def test_uncommitted_writes_of_others_are_told_when_a_stream_begins(tmp_pa
         await store.check_begin()
 
 
-async def test_a_connection_that_commits_by_itself_is_refused(tmp_path: Path) -> None:
-    async with aiosqlite.connect(tmp_path / "orders.db", isolation_level=None) as connection:
-        with pytest.raises(ax.errors.FailedPreconditionError, match="one transaction"):
-            await ax.checkpoint.SQLiteStore(connection).put("a", b"")
+def with_autocommit(value: bool) -> dict[str, Any]:
+    """Options of ``connect``, of which Python 3.12 has the argument."""
+    if sys.version_info >= (3, 12):
+        return {"autocommit": value}
+    return {"factory": type("Connection", (sqlite3.Connection,), {"autocommit": value})}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"isolation_level": None}, "commits each statement by itself"),
+        (with_autocommit(True), "commits each statement by itself"),
+        (with_autocommit(False), "is always in a transaction"),
+    ],
+)
+async def test_a_connection_whose_transactions_are_others_is_refused(
+    options: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    async with aiosqlite.connect(tmp_path / "orders.db", **options) as connection:
+        store = ax.checkpoint.SQLiteStore(connection)
+        for act in (store.check_begin(), store.put("a", b"")):
+            with pytest.raises(ax.errors.FailedPreconditionError, match=rf"{told}[\s\S]*without autocommit="):
+                await act
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "hint"),
+    [
+        (sqlite3.SQLITE_READONLY, ax.errors.PermissionDeniedError, "read and write the file and its folder"),
+        (sqlite3.SQLITE_PERM, ax.errors.PermissionDeniedError, "read and write the file and its folder"),
+        (sqlite3.SQLITE_CORRUPT, ax.errors.DataLossError, "a copy of the file"),
+        (sqlite3.SQLITE_IOERR_WRITE, ax.errors.UnavailableError, "the disk is in order"),
+        (sqlite3.SQLITE_MISUSE, ax.errors.UnavailableError, "table= names another"),
+    ],
+)
+async def test_what_sqlite_says_is_told_with_what_to_do(
+    code: int, error: type[ax.errors.OpError], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = sqlite3.OperationalError("no")
+    failure.sqlite_errorcode = code
+
+    def fail(*_: Any) -> Any:
+        raise failure
+
+    async with aiosqlite.connect(tmp_path / "orders.db") as connection:
+        store = ax.checkpoint.SQLiteStore(connection)
+        monkeypatch.setattr(connection, "executemany", fail)
+        with pytest.raises(error) as raised:
+            await store.put("a", b"")
+        assert hint in str(raised.value.hint)
+
+
+async def test_a_database_that_may_not_be_written_is_told(tmp_path: Path) -> None:
+    async with ax.checkpoint.SQLiteStore(tmp_path / "orders.db") as store:
+        await store.put("a", b"")
+        await store._connection.execute("PRAGMA query_only=ON")
+        with pytest.raises(ax.errors.PermissionDeniedError, match=r"readonly[\s\S]*hint: let the process"):
+            await store.put("a", b"")
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "hint"),
+    [
+        (errno.EACCES, ax.errors.PermissionDeniedError, "let the process read and write the folder"),
+        (errno.EROFS, ax.errors.PermissionDeniedError, "let the process read and write the folder"),
+        (errno.EIO, ax.errors.UnavailableError, "the disk is in order"),
+    ],
+)
+async def test_what_a_disk_says_is_told_with_what_to_do(
+    number: int, error: type[ax.errors.OpError], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    store = ax.checkpoint.FileStore(tmp_path)
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(error) as raised:
+        await store.put("a", b"")
+    assert hint in str(raised.value.hint)
 
 
 async def test_a_closed_connection_is_told(tmp_path: Path) -> None:

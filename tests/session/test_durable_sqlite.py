@@ -168,3 +168,23 @@ async def test_a_store_of_its_own_connection_serves_several_streams(tmp_path: Pa
             got = await asyncio.gather(*(run(number, store) for number in range(2)))
             assert got == [expected] * 2
         assert len(await store.list()) == 6
+
+
+async def test_a_damaged_checkpoint_brings_no_result_twice(tmp_path: Path) -> None:
+    async with database(tmp_path) as connection:
+        await process(connection, most=20)
+        await connection.rollback()
+        newest = "(SELECT key FROM checkpoints WHERE key NOT LIKE '%owner' ORDER BY rowid DESC LIMIT 1)"
+        await connection.execute(f"UPDATE checkpoints SET value = substr(value, 1, 100) WHERE key = {newest}")
+        await connection.commit()
+        before = await written(connection)
+        with pytest.raises(ax.errors.DataLossError, match="behind the first 7 items"):
+            await process(connection)
+        assert await written(connection) == before == EXPECTED[:14]
+        await connection.rollback()
+        # As the error says.
+        await connection.execute("DELETE FROM totals WHERE value > ?", [EXPECTED[6]])
+        await connection.execute("DELETE FROM checkpoints WHERE length(value) = 100")
+        await connection.commit()
+        await process(connection)
+        assert await written(connection) == EXPECTED
