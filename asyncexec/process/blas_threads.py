@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any, Final, Protocol
 
 from asyncexec.framework.extras import is_installed, require
-from asyncexec.process.cores import num_idle_cores
+from asyncexec.process.cores import CoreBudget, core_budget
 
 # Multiplications from which on several threads are worth their start: some milliseconds on one.
 _LONG: Final = 5e7
@@ -39,11 +39,11 @@ class BlasLibrary(Protocol):
 
 
 class BlasThreads:
-    """The number of threads of *library* while kernels run; *num_idle* tells how many cores are idle."""
+    """The number of threads of *library* while kernels run, within *budget*."""
 
-    def __init__(self, library: BlasLibrary, num_idle: Callable[[], int] = num_idle_cores) -> None:
+    def __init__(self, library: BlasLibrary, budget: CoreBudget = core_budget) -> None:
         self._library = library
-        self._num_idle = num_idle
+        self._budget = budget
         self._lock = threading.Lock()
         self._num_running = 0
         self._host_count: int | None = None  # what the host application has, while it is not so
@@ -60,11 +60,9 @@ class BlasThreads:
             self._end(loop)
 
     def _begin(self, work: float, loop: asyncio.AbstractEventLoop | None) -> None:
+        wanted = self._budget.begin(is_large=loop is None and work >= _LONG)
         with self._lock:
-            alone = not self._num_running
             self._num_running += 1
-        wanted = self._num_idle() if alone and loop is None and work >= _LONG else 1
-        with self._lock:
             if self._host_count is None:
                 self._host_count = self._count = self._library.get_num_threads()
             wanted = min(wanted, self._host_count)  # which may have been limited
@@ -74,6 +72,7 @@ class BlasThreads:
 
     def _end(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """In an event loop the next kernel is likely to follow soon, so what the host has is set once a turn."""
+        self._budget.end()
         with self._lock:
             self._num_running -= 1
             if loop is not None:

@@ -1,8 +1,11 @@
-"""The cores that this process may use, and how many of them are idle just now."""
+"""The cores that this process may use, how many of them are idle just now, and which calls may take several."""
 
 from __future__ import annotations
 
 import os
+import threading
+import time
+from collections.abc import Callable
 from typing import Final
 
 _LOAD: Final = "/proc/loadavg"
@@ -20,6 +23,14 @@ def num_idle_cores() -> int:
 
     It reads a file of the kernel, which takes some 20 microseconds: not for the event loop's thread.
     """
+    cores, found = num_cores(), _num_idle_now()
+    if found < cores:
+        time.sleep(0)  # the thread that has handed the work over here may be about to sleep
+        found = max(found, _num_idle_now())
+    return found
+
+
+def _num_idle_now() -> int:
     cores = num_cores()
     try:
         with open(_LOAD, encoding="ascii") as file:
@@ -27,3 +38,30 @@ def num_idle_cores() -> int:
     except (OSError, ValueError, IndexError):
         return cores
     return max(1, min(cores, (os.cpu_count() or cores) - runnable + 1))
+
+
+class CoreBudget:
+    """Shares the cores among calls of libraries: a large one that runs alone may take those that are idle.
+
+    All sessions of the process share one, whatever library they call.  *num_idle* tells how many cores are idle.
+    """
+
+    def __init__(self, num_idle: Callable[[], int] = num_idle_cores) -> None:
+        self._num_idle = num_idle
+        self._lock = threading.Lock()
+        self._num_calls = 0
+
+    def begin(self, *, is_large: bool) -> int:
+        """How many threads a call may take; end() is to follow it."""
+        with self._lock:
+            is_alone = not self._num_calls
+            self._num_calls += 1
+        return self._num_idle() if is_large and is_alone else 1
+
+    def end(self) -> None:
+        """A call has ended."""
+        with self._lock:
+            self._num_calls -= 1
+
+
+core_budget: Final = CoreBudget()

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -21,13 +21,16 @@ import numpy as np
 from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.extras import is_installed, require
-from asyncexec.process.cores import num_cores
-from asyncexec.process.onnx_model import IR_VERSION, OPSET, Dims, OnnxModel
+from asyncexec.process.cores import CoreBudget, core_budget, num_cores
+from asyncexec.process.onnx_model import IR_VERSION, OPSET, Array, Dims, OnnxModel
 
 EXTRA: Final = "ort"
 LARGEST: Final = 1_900_000_000  # bytes: a message of protobuf has at most two gigabytes
 _SEVERITY_FATAL: Final = 4  # errors are raised, so that they need no line of their own
 _LONG: Final = 2e6  # multiplications from which on several threads are worth their start
+_LARGE: Final = 4096  # bytes of a constant from which on it is given beside the model
+# Of the cores, so many are to be idle for a call of a thread on each: the call waits for the slowest at every node.
+_IDLE_SHARE: Final = 0.75
 _LOGGER: Final = logging.getLogger("asyncexec")
 
 
@@ -45,24 +48,37 @@ def _onnx_runtime() -> Any:
 
 
 class OnnxSession:
-    """A model that is loaded.
+    """A model that is loaded: once for calls of one thread, and a large one once more for calls of all cores.
+
+    ONNX Runtime has no other way to tell a call how many threads it may take.  The two share the constants that it does
+    not lay out anew.
+
+    Args:
+        data: the model; arrays: its large constants, by name.
+        num_guards: as OnnxModel has it.
+        is_large: whether calls are worth several threads.
+        budget: tells which calls may take them.
 
     Attributes:
         lasting: what others keep beside it, as long as it is loaded.
     """
 
-    __slots__ = ("__weakref__", "_input_names", "_num_guards", "_runtime", "_session", "lasting")
+    __slots__ = ("__weakref__", "_arrays", "_budget", "_input_names", "_narrow", "_num_guards", "_wide", "lasting")
 
-    def __init__(self, data: bytes, num_guards: int, num_threads: int) -> None:
-        self._runtime: Any = _onnx_runtime()
-        options = self._runtime.SessionOptions()
-        options.intra_op_num_threads = num_threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = _SEVERITY_FATAL
-        # Threads that sleep between two kernels of a call take 0.05 to 0.1 ms to wake; between calls none may spin.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        self._session = self._runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        self._input_names = [each.name for each in self._session.get_inputs()]
+    def __init__(
+        self,
+        data: bytes,
+        arrays: Mapping[str, Array],
+        num_guards: int,
+        *,
+        is_large: bool,
+        budget: CoreBudget = core_budget,
+    ) -> None:
+        self._arrays = arrays  # ONNX Runtime takes their memory, and does not keep them
+        self._budget = budget
+        self._narrow = _opened(data, arrays, 1)
+        self._wide = _opened(data, arrays, num_cores()) if is_large and num_cores() > 1 else None
+        self._input_names = [each.name for each in self._narrow.get_inputs()]
         self._num_guards = num_guards
         self.lasting: dict[Any, Any] = {}
 
@@ -73,7 +89,7 @@ class OnnxSession:
             CancelledError: *manager* was cancelled.
             Exception: whatever ONNX Runtime raises.
         """
-        options = self._runtime.RunOptions()
+        options = _onnx_runtime().RunOptions()
         options.log_severity_level = _SEVERITY_FATAL
         feeds = {name: np.asarray(value) for name, value in zip(self._input_names, inputs, strict=True)}
         outputs = self._run(feeds, options, manager)
@@ -84,8 +100,7 @@ class OnnxSession:
 
     def _run(self, feeds: dict[str, Any], options: Any, manager: CancellationManager | None) -> list[Any]:
         if manager is None:
-            found: list[Any] = self._session.run(None, feeds, options)
-            return found
+            return self._within_budget(feeds, options)
 
         def end() -> None:
             options.terminate = True
@@ -94,17 +109,40 @@ class OnnxSession:
         if not manager.register_callback(token, end):
             raise CancelledError("nobody waits for the call any more")
         try:
-            found = self._session.run(None, feeds, options)
+            return self._within_budget(feeds, options)
         except Exception:
             if options.terminate:
                 raise CancelledError("nobody waits for the call any more") from None
             raise
         finally:
             manager.deregister_callback(token)
-        return found
+
+    def _within_budget(self, feeds: dict[str, Any], options: Any) -> list[Any]:
+        num_threads = self._budget.begin(is_large=self._wide is not None)
+        try:
+            takes_all = self._wide is not None and num_threads >= _IDLE_SHARE * num_cores()
+            found: list[Any] = (self._wide if takes_all else self._narrow).run(None, feeds, options)
+            return found
+        finally:
+            self._budget.end()
 
 
-_sessions: Final[WeakValueDictionary[tuple[bytes, int], OnnxSession]] = WeakValueDictionary()
+def _opened(data: bytes, arrays: Mapping[str, Array], num_threads: int) -> Any:
+    """The model as ONNX Runtime has it, for calls of *num_threads*."""
+    runtime = _onnx_runtime()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _SEVERITY_FATAL
+    # Threads that sleep between two kernels of a call take 0.05 to 0.1 ms to wake; between calls none may spin.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    if arrays:
+        values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
+        options.add_external_initializers(list(arrays), values)
+    return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+_sessions: Final[WeakValueDictionary[bytes, OnnxSession]] = WeakValueDictionary()
 _loading: Final = threading.Lock()  # one after the other: what takes the GIL would not be quicker side by side
 
 
@@ -115,18 +153,21 @@ def load(model: OnnxModel) -> OnnxSession:
         MissingExtraError: onnxruntime or onnx is not installed: ``pip install "asyncexec[ort]"``.
         Exception: whatever ONNX Runtime raises where it does not take the model.
     """
-    num_threads = num_cores() if model.work >= _LONG else 1
     with _loading:
-        data = encoded(model)
-        key = (hashlib.blake2b(data, digest_size=32).digest(), num_threads)
+        data, arrays = encoded(model)
+        digest = hashlib.blake2b(data, digest_size=32)
+        for array in arrays.values():
+            digest.update(array)
+        key = digest.digest()
         session = _sessions.get(key)
         if session is None:
-            session = _sessions[key] = OnnxSession(data, model.num_guards, num_threads)
+            is_large = model.work >= _LONG
+            session = _sessions[key] = OnnxSession(data, arrays, model.num_guards, is_large=is_large)
         return session
 
 
-def encoded(model: OnnxModel) -> bytes:
-    """*model* as the bytes of a file.
+def encoded(model: OnnxModel) -> tuple[bytes, dict[str, Array]]:
+    """*model* as the bytes of a file, and the large constants, which are not in it: to write them holds the GIL long.
 
     Raises:
         MissingExtraError: onnx is not installed.
@@ -146,14 +187,26 @@ def encoded(model: OnnxModel) -> bytes:
         for node in model.nodes
     ]
     outputs = [helper.make_empty_tensor_value_info(names[name]) for name in model.outputs]
-    constants = [
-        numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), names[name])
-        for name, array in model.constants.items()
-    ]
+    constants, arrays = [], {}
+    for name, array in model.constants.items():
+        if array.nbytes < _LARGE:
+            constants.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), names[name]))
+            continue
+        arrays[names[name]] = np.require(array, requirements=("C", "A"))
+        constants.append(_outside(names[name], array))
     graph = helper.make_graph(nodes, "cluster", inputs, outputs, constants)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
     data: bytes = made.SerializeToString()
-    return data
+    return data, arrays
+
+
+def _outside(name: str, array: Array) -> Any:
+    """What stands in a model for a constant that is given beside it."""
+    proto = require("onnx", extra=EXTRA).TensorProto
+    data_type = require("onnx.helper", extra=EXTRA).np_dtype_to_tensor_dtype(array.dtype)
+    found = proto(name=name, dims=array.shape, data_type=data_type, data_location=proto.EXTERNAL)
+    found.external_data.add(key="location", value=name)
+    return found
 
 
 def _sizes(name: str, dims: Dims | None) -> list[int | str] | None:

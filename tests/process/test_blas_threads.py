@@ -12,7 +12,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.process.blas_threads import BlasThreads, limit_blas_threads
-from asyncexec.process.cores import num_cores, num_idle_cores
+from asyncexec.process.cores import CoreBudget, num_cores, num_idle_cores
 
 threadpoolctl = pytest.importorskip("threadpoolctl")
 
@@ -36,7 +36,7 @@ class Library:
 
 def make(host: int = 4, idle: int = 3) -> tuple[Library, BlasThreads, Callable[[], int]]:
     library = Library(host)
-    return library, BlasThreads(library, lambda: idle), library.get_num_threads
+    return library, BlasThreads(library, CoreBudget(lambda: idle)), library.get_num_threads
 
 
 def num_threads() -> set[int]:
@@ -117,7 +117,7 @@ async def test_products_of_a_graph_take_one_thread_unless_the_host_is_to_decide(
     setting: Any, expected: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = Library(2)
-    monkeypatch.setattr("asyncexec.compilation.bind_kernel.blas_threads", lambda: BlasThreads(library, lambda: 1))
+    monkeypatch.setattr("asyncexec.compilation.bind_kernel.blas_threads", lambda: BlasThreads(library, CoreBudget(lambda: 1)))
     seen: set[int] = set()
     product = np.matmul
 
@@ -139,3 +139,12 @@ async def test_products_of_a_graph_take_one_thread_unless_the_host_is_to_decide(
 
 def test_some_core_is_there() -> None:
     assert 1 <= num_idle_cores() <= num_cores()
+
+
+def test_a_product_beside_a_call_of_another_library_gets_one_thread() -> None:
+    library, budget = Library(4), CoreBudget(lambda: 3)
+    threads = BlasThreads(library, budget)
+    assert budget.begin(is_large=True) == 3
+    assert threads.call(library.get_num_threads, (), LONG) == 1
+    budget.end()
+    assert threads.call(library.get_num_threads, (), LONG) == 3

@@ -1,0 +1,98 @@
+"""Models that ONNX Runtime has loaded: what they share, and how many threads a call takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from asyncexec.process import onnx_session
+from asyncexec.process.cores import CoreBudget
+from asyncexec.process.onnx_model import OnnxModel, OnnxNode
+from asyncexec.process.onnx_session import OnnxSession, encoded, load
+
+pytestmark = pytest.mark.ort
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+W = np.random.default_rng(0).normal(size=(40, 50)).astype(np.float32)
+X = np.ones((3, 40), np.float32)
+
+
+def product(w: Any, work: float = 0.0) -> OnnxModel:
+    """The model of ``x @ w``."""
+    nodes = (OnnxNode("MatMul", ("x", "w"), ("y",), {}),)
+    return OnnxModel((("x", np.dtype(np.float32), (None, 40)),), ("y",), nodes, {"w": w}, 0, work)
+
+
+@pytest.mark.parametrize("work", [0.0, 1e9])
+def test_large_constants_of_any_strides_are_given_beside_the_model(work: float) -> None:
+    stored = np.asfortranarray(W)
+    stored.flags.writeable = False
+    data, arrays = encoded(product(stored))
+    assert len(data) < W.nbytes == sum(array.nbytes for array in arrays.values())
+    (found,) = load(product(stored, work)).run([X]) or ()
+    np.testing.assert_allclose(found, X @ W, rtol=1e-5, atol=1e-5)
+
+
+def test_equal_models_are_loaded_once_and_others_are_not_taken_for_them() -> None:
+    first, same, other = load(product(W)), load(product(W.copy())), load(product(W + 1))
+    assert first is same
+    assert first is not other
+
+
+class Opened:
+    """What answers how many threads it has, after a call within it, if there is one."""
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+        self.within: Any = None
+
+    def get_inputs(self) -> list[Any]:
+        return []
+
+    def run(self, *_: Any) -> list[Any]:
+        within, self.within = self.within, None
+        return [self.num_threads] if within is None else [self.num_threads, *within()]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
+    """What is opened, on a machine of four cores."""
+    found: list[Opened] = []
+
+    def make(data: bytes, arrays: Any, num_threads: int) -> Opened:
+        found.append(Opened(num_threads))
+        return found[-1]
+
+    monkeypatch.setattr(onnx_session, "_opened", make)
+    monkeypatch.setattr(onnx_session, "num_cores", lambda: 4)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("is_large", "num_idle", "expected"), [(True, 4, 4), (True, 3, 4), (True, 2, 1), (True, 1, 1), (False, 4, 1)]
+)
+def test_a_large_call_takes_all_cores_where_most_are_idle(
+    is_large: bool, num_idle: int, expected: int, opened: list[Opened]
+) -> None:
+    session = OnnxSession(b"", {}, 0, is_large=is_large, budget=CoreBudget(lambda: num_idle))
+    assert session.run([]) == [expected]
+
+
+def test_of_calls_side_by_side_one_takes_several_threads(opened: list[Opened]) -> None:
+    budget = CoreBudget(lambda: 4)
+    one, other = (OnnxSession(b"", {}, 0, is_large=True, budget=budget) for _ in range(2))
+    opened[1].within = lambda: other.run([]) or ()  # while the first call runs, on all cores
+    assert one.run([]) == [4, 1]
+    assert other.run([]) == [4]
+
+
+def test_a_call_that_fails_leaves_the_cores_to_the_next(opened: list[Opened]) -> None:
+    session = OnnxSession(b"", {}, 0, is_large=True, budget=CoreBudget(lambda: 4))
+    for each in opened:
+        each.within = lambda: [1 / 0]
+    with pytest.raises(ZeroDivisionError):
+        session.run([])
+    assert session.run([]) == [4]
