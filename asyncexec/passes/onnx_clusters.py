@@ -3,7 +3,8 @@
 Theory
 ------
 A *candidate* is a node that has a translation.  Along an edge from another node to a candidate the *level* grows by
-one, if the other comes after a candidate, or after something that waits or has state; nowhere does it shrink.  The
+one, if the other comes after a candidate, or after something that waits or has state; nowhere does it shrink.  Another
+node is also a candidate that is translated to another version of ONNX's operator set, as a model has one version.  The
 *conditions* of a node are the outputs of Switches, Merges and the like that it depends on without another such node
 between: it runs if and only if all of them are live, and in the frame that they are in.  The candidates of one level
 and the same conditions can be one node: a path between two of them that leaves the set would reach a higher level, or
@@ -33,12 +34,12 @@ from asyncexec.passes.onnx_arrays import ARRAYS
 from asyncexec.passes.onnx_emitter import Emitter, UntranslatableError, constant_of
 from asyncexec.passes.onnx_math import MATH
 from asyncexec.passes.onnx_nn import HEAVY, NN
+from asyncexec.passes.onnx_nodes import HEAVY_ONNX, ONNX_NODES, opset_of
 from asyncexec.passes.pass_graph import PassGraph
 from asyncexec.process.onnx_model import OnnxModel
-from asyncexec.process.onnx_session import LARGEST
 
-TRANSLATIONS: Final = {**MATH, **ARRAYS, **NN}
-HEAVY_OPS: Final = frozenset(HEAVY)
+TRANSLATIONS: Final = {**MATH, **ARRAYS, **NN, **ONNX_NODES}
+HEAVY_OPS: Final = frozenset({**HEAVY, **HEAVY_ONNX})
 _DTYPES: Final = frozenset({"float32", "int32", "int64", "bool"})
 _WIDEST: Final = 512  # inputs or outputs, which the executor delivers one by one
 
@@ -164,10 +165,12 @@ class _Finder:
             levels[node] = max(level, 0) if waits else level
             return
         part_of[node] = [node]
-        level = max((levels[source] + (source not in part_of) for source in before), default=0)
+        opset = opset_of(node)
+        alike = {source for source in before if source in part_of and opset_of(source) == opset}
+        level = max((levels[source] + (source not in alike) for source in before), default=0)
         levels[node] = level = max(level, 0)
         for source in before:
-            if source in part_of and levels[source] == level and self._conditions[source] == conditions:
+            if source in alike and levels[source] == level and self._conditions[source] == conditions:
                 self._join(part_of[source], part_of[node])
 
     def _conditions_of(self, sources: Iterable[Tensor], controls: Iterable[Node]) -> frozenset[Key]:
@@ -230,9 +233,9 @@ class _Replacement:
             for tensor in node.inputs:
                 if tensor.op not in self._inside and emitter.constant(tensor) is None:
                     emitter.take(tensor)
-        model = emitter.model(outputs)
+        model = emitter.model(outputs, opset_of(self._members[0]))
         inputs = emitter.inputs
-        if model.num_bytes > LARGEST or max(len(inputs), len(outputs)) > _WIDEST:
+        if max(len(inputs), len(outputs)) > _WIDEST:
             return
         heavy = [node for node in self._members if node.op in HEAVY_OPS]
         name = f"{heavy[-1].name}/onnx"

@@ -17,7 +17,7 @@ import numpy as np
 
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.onnx_fusions import Fuser
-from asyncexec.process.onnx_model import FROM_NCHW, TO_NCHW, Array, Dims, OnnxModel, OnnxNode
+from asyncexec.process.onnx_model import FROM_NCHW, OPSET, TO_NCHW, Array, Dims, OnnxModel, OnnxNode
 
 _PASSING: Final = frozenset({"Identity", "StopGradient", "PreventGradient"})
 _RANK: Final = 4  # of images
@@ -124,18 +124,19 @@ class Emitter:
         """Let the outputs of the model hold only where there is no NaN in *name*, of float32."""
         self._guards.append(self.op("ReduceSum", name, keepdims=0))
 
-    def model(self, outputs: Sequence[Tensor]) -> OnnxModel:
-        """The model that gives *outputs*."""
+    def model(self, outputs: Sequence[Tensor], opset: int = OPSET) -> OnnxModel:
+        """The model that gives *outputs*, of nodes of that *opset*."""
         names = [self.op("Identity", self.take(tensor)) for tensor in outputs]
         inputs = tuple(
             (name := self._values[tensor.op, tensor.index][False], tensor.dtype.as_numpy_dtype, self._dims.get(name))
             for tensor in self.inputs
         )
         outputs_and_guards = (*names, *self._guards)
-        nodes = Fuser(self._nodes, self._constants, self._dims).nodes(outputs_and_guards)
+        fuser = Fuser(self._nodes, self._constants, self._dims, is_on=opset == OPSET)
+        nodes = fuser.nodes(outputs_and_guards)
         used = {name for node in nodes for name in node.inputs}
         constants: Mapping[str, Array] = {name: array for name, array in self._constants.items() if name in used}
-        return OnnxModel(inputs, outputs_and_guards, tuple(nodes), constants, len(self._guards), self.work)
+        return OnnxModel(inputs, outputs_and_guards, tuple(nodes), constants, len(self._guards), self.work, opset)
 
     def _name(self) -> str:
         self._num_names += 1

@@ -42,9 +42,13 @@ class Fuser:
         nodes: each after its inputs.
         constants: by name; what is made here is added.
         dims: the shapes of other values by name, as far as they are known.
+        is_on: whether nodes are fused, which are of OPSET then; else only those that nothing needs are left out.
     """
 
-    def __init__(self, nodes: Iterable[OnnxNode], constants: dict[str, Array], dims: Mapping[str, Dims]) -> None:
+    def __init__(
+        self, nodes: Iterable[OnnxNode], constants: dict[str, Array], dims: Mapping[str, Dims], *, is_on: bool = True
+    ) -> None:
+        self._is_on = is_on
         self._nodes = list(nodes)
         self._constants = constants
         self._dims = dims
@@ -57,7 +61,7 @@ class Fuser:
         self._num_uses.update(name for node in self._nodes for name in node.inputs)
         made: list[OnnxNode] = []
         for node in self._nodes:
-            fused = self._fused(node) or [node]
+            fused = (self._is_on and self._fused(node)) or [node]
             made += fused
             for each in fused:
                 self._maker.update(dict.fromkeys(each.outputs, each))
@@ -75,7 +79,7 @@ class Fuser:
             return self._batch_norm(node) or self._layer_norm(node)
         if node.op == "Mul":
             return self._gelu(node)
-        if node.op == "Transpose" and tuple(node.attrs["perm"]) == TO_NCHW:
+        if node.op == "Transpose" and tuple(node.attrs.get("perm", ())) == TO_NCHW:
             return self._turned(node)
         return None
 
@@ -136,10 +140,10 @@ class Fuser:
     def _row_mean(self, name: str) -> str | None:
         """What *name* is the mean of, along the last axis, which is kept."""
         made = self._made(name, "ReduceMean")
-        if made is None or not made.attrs["keepdims"]:
+        if made is None or not made.attrs.get("keepdims"):
             return None
         last = len(self._dims.get(made.inputs[0], ())) - 1
-        return made.inputs[0] if list(made.attrs["axes"]) == [last] else None
+        return made.inputs[0] if list(made.attrs.get("axes", ())) == [last] else None
 
     def _offset(self, name: str, mean: str, factor: str) -> Array | None:
         """The beta of *name*, if that is ``beta - mean * factor``."""

@@ -20,8 +20,8 @@ from asyncexec.process.onnx_model import TO_NCHW
 
 _RANK: Final = 4
 _NCHW_AXIS: Final = (0, 2, 3, 1)  # of an axis in NHWC
-_ORDERED: Final = frozenset({"float32", "int32", "int64"})
-_CASTS: Final = frozenset(
+ORDERED: Final = frozenset({"float32", "int32", "int64"})
+CASTS: Final = frozenset(
     {
         *(("int32", "float32"), ("int64", "float32"), ("bool", "float32"), ("float32", "float32")),
         *(("int32", "int64"), ("int64", "int32"), ("bool", "int32"), ("bool", "int64"), ("float32", "bool")),
@@ -104,26 +104,26 @@ def _add_n(e: Emitter, node: Node) -> None:
 
 
 def _not_equal(e: Emitter, node: Node) -> None:
-    require(node.inputs[0].dtype.name in _ORDERED and node.attrs.get("incompatible_shape_error", True), "dtype")
+    require(node.inputs[0].dtype.name in ORDERED and node.attrs.get("incompatible_shape_error", True), "dtype")
     inputs, nchw = _operands(e, node)
     e.give(node, e.op("Not", e.op("Equal", *inputs)), nchw=nchw)
 
 
 def _equal(e: Emitter, node: Node) -> None:
-    require(node.inputs[0].dtype.name in _ORDERED and node.attrs.get("incompatible_shape_error", True), "dtype")
+    require(node.inputs[0].dtype.name in ORDERED and node.attrs.get("incompatible_shape_error", True), "dtype")
     inputs, nchw = _operands(e, node)
     e.give(node, e.op("Equal", *inputs), nchw=nchw)
 
 
 def _select(e: Emitter, node: Node) -> None:
-    require(node.inputs[1].dtype.name in _ORDERED, "dtype")
+    require(node.inputs[1].dtype.name in ORDERED, "dtype")
     inputs, nchw = _operands(e, node)
     e.give(node, e.op("Where", *inputs), nchw=nchw)
 
 
 def _cast(e: Emitter, node: Node) -> None:
     source, target = node.inputs[0].dtype.name, node.outputs[0].dtype.name
-    require((source, target) in _CASTS, "dtype")
+    require((source, target) in CASTS, "dtype")
     (x,), nchw = _operands(e, node)
     e.give(node, e.op("Cast", x, to=ONNX_TYPES[target]), nchw=nchw)
 
@@ -177,10 +177,10 @@ _BOOL: Final = frozenset({"bool"})
 MATH: Final[Mapping[str, Translation]] = {
     **dict.fromkeys(("Identity", "StopGradient", "PreventGradient"), _identity),
     "IdentityN": _identity_n,
-    **dict.fromkeys(("Add", "AddV2"), _elementwise("Add", _ORDERED)),
+    **dict.fromkeys(("Add", "AddV2"), _elementwise("Add", ORDERED)),
     "AddN": _add_n,
-    "Sub": _elementwise("Sub", _ORDERED),
-    "Mul": _elementwise("Mul", _ORDERED),
+    "Sub": _elementwise("Sub", ORDERED),
+    "Mul": _elementwise("Mul", ORDERED),
     **dict.fromkeys(("RealDiv", "Div"), _elementwise("Div")),
     "Maximum": _elementwise("Max"),
     "Minimum": _elementwise("Min"),
@@ -194,9 +194,9 @@ MATH: Final[Mapping[str, Translation]] = {
     **{op: _elementwise(op) for op in ("Sigmoid", "Tanh", "Elu", "Softplus", "Softsign", "Erf")},
     **{op: _elementwise(op) for op in ("Exp", "Log", "Sqrt", "Neg", "Abs", "Floor", "Ceil")},
     **dict.fromkeys(("Reciprocal", "Inv"), _elementwise("Reciprocal")),
-    **{op: _elementwise(op, _ORDERED) for op in ("Greater", "Less")},
-    "GreaterEqual": _elementwise("GreaterOrEqual", _ORDERED),
-    "LessEqual": _elementwise("LessOrEqual", _ORDERED),
+    **{op: _elementwise(op, ORDERED) for op in ("Greater", "Less")},
+    "GreaterEqual": _elementwise("GreaterOrEqual", ORDERED),
+    "LessEqual": _elementwise("LessOrEqual", ORDERED),
     "Equal": _equal,
     "NotEqual": _not_equal,
     "LogicalAnd": _elementwise("And", _BOOL),
@@ -207,7 +207,7 @@ MATH: Final[Mapping[str, Translation]] = {
     "Softmax": _softmax("Softmax"),
     "LogSoftmax": _softmax("LogSoftmax"),
     "Mean": _reduction("ReduceMean", _FLOAT),
-    "Sum": _reduction("ReduceSum", _ORDERED),
+    "Sum": _reduction("ReduceSum", ORDERED),
     "Max": _reduction("ReduceMax", _FLOAT, hides_nan=True),
     "Min": _reduction("ReduceMin", _FLOAT, hides_nan=True),
     "Prod": _reduction("ReduceProd", frozenset({"int32", "int64"})),

@@ -38,6 +38,7 @@ class OnnxModel:
         constants: arrays by name, which may be views of others.
         num_guards: outputs, each a number.  Where one of them is NaN the other outputs do not hold.
         work: multiplications of a call, roughly, where unknown sizes are 1.
+        opset: the version of the operator set that the nodes are of.
     """
 
     inputs: tuple[tuple[str, np.dtype[Any], Dims | None], ...]
@@ -46,8 +47,4 @@ class OnnxModel:
     constants: Mapping[str, Array]
     num_guards: int
     work: float
-
-    @property
-    def num_bytes(self) -> int:
-        """The size of its constants."""
-        return sum(array.nbytes for array in self.constants.values())
+    opset: int = OPSET

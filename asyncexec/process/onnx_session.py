@@ -22,10 +22,9 @@ from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.process.cores import CoreBudget, core_budget, num_cores
-from asyncexec.process.onnx_model import IR_VERSION, OPSET, Array, Dims, OnnxModel
+from asyncexec.process.onnx_model import IR_VERSION, Array, Dims, OnnxModel
 
 EXTRA: Final = "ort"
-LARGEST: Final = 1_900_000_000  # bytes: a message of protobuf has at most two gigabytes
 _SEVERITY_FATAL: Final = 4  # errors are raised, so that they need no line of their own
 _LONG: Final = 2e6  # multiplications from which on several threads are worth their start
 _LARGE: Final = 4096  # bytes of a constant from which on it is given beside the model
@@ -195,7 +194,7 @@ def encoded(model: OnnxModel) -> tuple[bytes, dict[str, Array]]:
         arrays[names[name]] = np.require(array, requirements=("C", "A"))
         constants.append(_outside(names[name], array))
     graph = helper.make_graph(nodes, "cluster", inputs, outputs, constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", model.opset)], ir_version=IR_VERSION)
     data: bytes = made.SerializeToString()
     return data, arrays
 

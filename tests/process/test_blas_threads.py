@@ -117,7 +117,9 @@ async def test_products_of_a_graph_take_one_thread_unless_the_host_is_to_decide(
     setting: Any, expected: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = Library(2)
-    monkeypatch.setattr("asyncexec.compilation.bind_kernel.blas_threads", lambda: BlasThreads(library, CoreBudget(lambda: 1)))
+    monkeypatch.setattr(
+        "asyncexec.compilation.bind_kernel.blas_threads", lambda: BlasThreads(library, CoreBudget(lambda: 1))
+    )
     seen: set[int] = set()
     product = np.matmul
 
