@@ -422,9 +422,10 @@ async def limiter_that_is_not_there() -> None:
 
 @mistake
 async def graph_of_a_stranger_that_calls_an_op_of_yours() -> None:
-    """PermissionDeniedError: op 'delete' reaches outside of the graph (files, foreign code) and is off
+    """PermissionDeniedError: what is run needs an op that reaches outside of the graph (files, foreign code), which is off in an imported graph: delete ('delete')
     [[{{node delete}} = delete]]
-    hint: if you trust this graph: import_graph_def(..., allowed_ops=['delete'])
+    made at ax.import_graph_def(graph.as_graph_def())
+    hint: if you trust this graph: import_graph_def(..., allowed_ops=['delete']), or load_model with these
     """
 
     @ax.op
@@ -433,8 +434,10 @@ async def graph_of_a_stranger_that_calls_an_op_of_yours() -> None:
 
     with ax.Graph() as graph:
         delete(ax.constant("/"))
-    with ax.Graph():
+    with ax.Graph() as imported:
         ax.import_graph_def(graph.as_graph_def())
+    async with ax.Session(imported) as session:
+        await session.run("delete:0")
 
 
 @mistake

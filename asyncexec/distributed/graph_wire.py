@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -23,7 +23,7 @@ from asyncexec.framework.attr_value import encode_attr_value
 from asyncexec.framework.collective import OPS_PREFIX as COLLECTIVE_OPS
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import InvalidArgumentError, OpError, PermissionDeniedError
-from asyncexec.framework.graph_def import AttrValue, FunctionDefLibrary, GraphDef, NodeDef
+from asyncexec.framework.graph_def import AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NodeDef
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
@@ -36,6 +36,7 @@ from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_import import import_stage
 from asyncexec.graph.graph_to_def import CURRENT_VERSIONS, NodeEncoder
 from asyncexec.graph.node import Node
+from asyncexec.graph.refused_ops import check_allowed
 from asyncexec.partition.partitioned_graph import PartitionedGraph, reachable_functions
 from asyncexec.pruning.prune import ClientGraph
 
@@ -56,6 +57,7 @@ class WireGraph:
         user_ops: by the op type that stands in the GraphDefs, the user's op, as text.
         constants: large ones, by device and name of the node.
         outside: op types that reach outside the graph.
+        in_functions: by function, the op types in it that may.
         nodes: the nodes themselves, by name: errors tell the lines that made them.
         has_collectives: whether steps need a CollectiveExecutor.
     """
@@ -64,6 +66,7 @@ class WireGraph:
     user_ops: dict[str, str] = field(default_factory=dict)
     constants: dict[ConstantKey, Any] = field(default_factory=dict)
     outside: set[str] = field(default_factory=set)
+    in_functions: dict[str, list[str]] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     has_collectives: bool = False
 
@@ -95,6 +98,8 @@ class _Encoding:
                 yield
             owner = nodes[0].graph if nodes else None
             functions = reachable_functions(made, owner.functions if owner is not None else {})
+            if owner is not None:
+                self._wire.in_functions.update(_allowed_in(functions, owner.allowed_ops))
             self._wire.partitions[device] = GraphDef.model_construct(
                 node=tuple(made),
                 library=FunctionDefLibrary.model_construct(function=tuple(functions)),
@@ -165,6 +170,16 @@ class _Encoding:
         return name
 
 
+def _allowed_in(functions: Iterable[FunctionDef], allowed: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
+    """The ops of each of *functions* that are among those *allowed* in it."""
+    named = {function.signature.name: function for function in functions}
+    return {
+        name: sorted(allowed[name].intersection(node.op for node in function.node_def))
+        for name, function in named.items()
+        if name in allowed
+    }
+
+
 def _with(node: NodeDef, **fields: Any) -> NodeDef:
     return NodeDef.from_fields({**node.__dict__, **fields})
 
@@ -186,6 +201,7 @@ def pack_register(session: int, graph_id: int, wire: WireGraph) -> bytes:
             "partitions": {device: graph_def.to_json() for device, graph_def in wire.partitions.items()},
             "user_ops": wire.user_ops,
             "outside": sorted(wire.outside),
+            "in_functions": wire.in_functions,
             "constants": list(wire.constants),
             "collectives": wire.has_collectives,
         }
@@ -200,6 +216,7 @@ class Registration(NamedTuple):
     partitions: Mapping[str, str]
     user_ops: dict[str, str]
     outside: set[str]
+    in_functions: dict[str, list[str]]
     constants: Sequence[ConstantKey]
     has_collectives: bool
 
@@ -209,7 +226,12 @@ class Registration(NamedTuple):
         Raises:
             InvalidArgumentError: a partition is no GraphDef.
         """
-        found = WireGraph(user_ops=self.user_ops, outside=self.outside, constants=dict(constants))
+        found = WireGraph(
+            user_ops=self.user_ops,
+            outside=self.outside,
+            in_functions=self.in_functions,
+            constants=dict(constants),
+        )
         for device, text in self.partitions.items():
             try:
                 found.partitions[device] = GraphDef.model_validate_json(text)
@@ -229,6 +251,7 @@ def unpack_register(body: bytes) -> Registration:
             {str(device): str(text) for device, text in told["partitions"].items()},
             {str(name): str(text) for name, text in told["user_ops"].items()},
             set(map(str, told["outside"])),
+            {str(name): list(map(str, ops)) for name, ops in told["in_functions"].items()},
             [(str(device), str(name)) for device, name in told["constants"]],
             bool(told["collectives"]),
         )
@@ -280,7 +303,11 @@ def decode_partitions(wire: WireGraph, policy: WorkerPolicy, library: Graph) -> 
         graph = Graph()
         made = graph_def.model_construct(node=tuple(nodes), library=graph_def.library, versions=graph_def.versions)
         yield from import_stage(graph, made, allowed_ops=allowed, is_partition=True)
+        yield from check_allowed(graph.operations)
         library.functions.update(graph.functions)
+        for name in graph.functions:
+            wanted = frozenset(wire.in_functions.get(name, ()))
+            library.allow_in_functions([name], wanted if policy.objects else wanted.intersection(policy.allowed_ops))
         every = tuple(graph.operations)
         found[device] = PartitionedGraph(device, ClientGraph(every, (), (), every), (), ())
     return found

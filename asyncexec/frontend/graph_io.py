@@ -66,7 +66,8 @@ def import_graph_def(
         input_map: replacements for inputs of its nodes: a tensor for ``"name:slot"``, an operation for ``"^name"``.
         control_dependencies: tensors and operations that run before all of its nodes.
         return_elements: names in the GraphDef, ``"name:slot"`` of tensors and ``"name"`` of operations.
-        allowed_ops: op types that may reach outside the graph (files, user-defined ops).
+        allowed_ops: op types that may reach outside the graph (files, user-defined ops).  What runs others is refused
+            with PermissionDeniedError.
         allowed_folders: folders in which ops of this graph may read and write files.  Ops that *allowed_ops* does not
             name touch no other files then; links are followed first.
 
@@ -75,7 +76,6 @@ def import_graph_def(
 
     Raises:
         NotFoundError: an op type is unknown.
-        PermissionDeniedError: an op type reaches outside the graph, and is not among *allowed_ops*.
         InvalidArgumentError: anything else is wrong; the error names the node.  The graph is then unchanged.
     """
     graph = current_graph()

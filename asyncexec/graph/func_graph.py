@@ -40,7 +40,7 @@ class FuncGraph(Graph):
         self.functions: dict[str, FunctionDef] = outer.functions
         self.traced: TracedFunctions = outer.traced
         self.versions: VersionDef = outer.versions
-        self.allowed_ops: frozenset[str] = outer.allowed_ops
+        self.allowed_ops: dict[str, frozenset[str]] = outer.allowed_ops
         self.args: list[Node] = []
         self.captures: dict[Tensor, Tensor] = {}
         self.control_captures: dict[Node, None] = {}

@@ -58,9 +58,9 @@ class Graph(GraphContext):
         # The function library: what was imported, and what was traced here.
         self.functions: dict[str, FunctionDef] = {}
         self.traced: TracedFunctions = TracedFunctions()
-        # What all that was imported asks for of a reader, and is allowed to reach outside of the graph.
-        self.versions: VersionDef = CURRENT_VERSIONS
-        self.allowed_ops: frozenset[str] = frozenset()
+        self.versions: VersionDef = CURRENT_VERSIONS  # what all that was imported asks for of a reader
+        # Of functions that were imported, by name: the ops in them that may reach outside of the graph.
+        self.allowed_ops: dict[str, frozenset[str]] = {}
         self.files: FileAccess = FileAccess()
         # What the frontend keeps of a graph beside its nodes, such as its "variables", in the order they were made.
         self.collections: dict[str, list[Any]] = {}
@@ -162,6 +162,11 @@ class Graph(GraphContext):
             return
         self._nodes += nodes.values()
         self._by_name.update(nodes)
+
+    def allow_in_functions(self, names: Iterable[str], ops: frozenset[str]) -> None:
+        """Let *ops* in the bodies of the functions *names* reach outside of the graph."""
+        if ops:
+            self.allowed_ops.update({name: self.allowed_ops.get(name, frozenset()) | ops for name in names})
 
     def unique_name(self, name: str, *, mark_as_used: bool = True) -> str:
         """*name* under the current name scope, with ``_1``, ``_2``, ... if it is taken.

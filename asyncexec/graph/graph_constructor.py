@@ -32,8 +32,8 @@ from asyncexec.graph.import_checks import (
     COLOCATION_PREFIX,
     check_colocation,
     check_names,
-    check_op_is_allowed,
     check_versions,
+    checked_registration,
     colocated_with,
     completed_attrs,
     merged_versions,
@@ -123,7 +123,6 @@ class GraphConstructor:
 
         Raises:
             NotFoundError: an op type is not registered.
-            PermissionDeniedError: an op that is off was not allowed by name.
             ResourceExhaustedError: all tensors together take too much more than their protos.
             UnimplementedError: an op was removed before the version of the GraphDef.
             InvalidArgumentError: anything else; the graph is as it was.
@@ -144,7 +143,7 @@ class GraphConstructor:
         graph.commit_all(self._by_name, self._first_id)
         graph.functions.update(self._library)
         graph.versions = merged_versions(graph.versions, self._versions)
-        graph.allowed_ops |= self._allowed_ops
+        graph.allow_in_functions(self._library, self._allowed_ops)
         if not self._prefix and not self._new_names:
             return self._by_name
         return {name: node for name, node in zip(self._index, self._built, strict=True) if node is not None}
@@ -358,9 +357,7 @@ class GraphConstructor:
         function = self._library.get(op) or self._graph.functions.get(op)
         if function is not None:
             return function_registration(function)
-        registration = op_registry.lookup(op)
-        check_op_is_allowed(registration, self._allowed_ops, self._versions.producer)
-        return registration
+        return checked_registration(op_registry.lookup(op), self._allowed_ops, self._versions.producer)
 
     def _resolve_inputs(self, node_def: NodeDef) -> tuple[list[Any], tuple[Node, ...], bool] | None:
         """Data inputs (None where a back edge will come), control inputs, whether there are back edges."""

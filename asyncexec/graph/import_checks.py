@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from asyncexec.framework.errors import InvalidArgumentError, PermissionDeniedError, UnimplementedError
+from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.graph_def import GraphDebugInfo, VersionDef
 from asyncexec.framework.op_def import OpDef
 from asyncexec.framework.op_registry import OpRegistration
@@ -17,7 +17,7 @@ from asyncexec.framework.tensor_id import first_invalid_node_name, is_valid_node
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE
 from asyncexec.graph.names import nearest
 from asyncexec.graph.node import Node, SourceLine
-from asyncexec.ops.io.file_ops import FILE_OPS
+from asyncexec.graph.refused_ops import refused
 
 CONSUMER_VERSION: Final = 2407  # the GraphDef version understood here: that of TensorFlow 2.21
 MIN_PRODUCER_VERSION: Final = 0
@@ -119,24 +119,18 @@ def check_names(names: Collection[str], prefix: str, *, is_partition: bool = Fal
         raise InvalidArgumentError(f"Imported node name prefix {prefix[:100]!r} would lead to invalid node names")
 
 
-def check_op_is_allowed(registration: OpRegistration, allowed_ops: Collection[str], producer: int) -> None:
-    """Raise when a graph of that *producer* version, imported with *allowed_ops*, may not have this op.
+def checked_registration(registration: OpRegistration, allowed_ops: Collection[str], producer: int) -> OpRegistration:
+    """That of nodes of this op in a graph of that *producer* version, imported with *allowed_ops*.
+
+    They are refused when they are to run if the op reaches outside of the graph and is not allowed by name.
 
     Raises:
         InvalidArgumentError: only the runtime itself makes such nodes.
-        PermissionDeniedError: it reaches outside of the graph and is not allowed by name.
         UnimplementedError: it was removed before that version.
     """
     op = registration.op_def.name
     if op in RUNTIME_OPS and op not in allowed_ops:
         raise InvalidArgumentError(f"op {op!r} is the runtime's own and cannot be in a graph that is imported", op=op)
-    if registration.op_def.touches_outside and op not in allowed_ops:
-        raise PermissionDeniedError(
-            f"op {op!r} reaches outside of the graph (files, foreign code) and is off",
-            op=op,
-            hint=f"if you trust this graph: import_graph_def(..., allowed_ops=[{op!r}])"
-            + ("; or allowed_folders=[...], with those of its files" if op in FILE_OPS else ""),
-        )
     removed = _REMOVED.get(op)
     if removed is not None and producer >= removed[0]:
         raise UnimplementedError(
@@ -144,6 +138,7 @@ def check_op_is_allowed(registration: OpRegistration, allowed_ops: Collection[st
             f"Use {removed[1]}.",
             op=op,
         )
+    return refused(registration) if registration.op_def.touches_outside and op not in allowed_ops else registration
 
 
 def completed_attrs(op_def: OpDef, given: Mapping[str, Any], producer: int) -> dict[str, Any]:

@@ -239,11 +239,11 @@ def load_model(
         path: a file or a folder.
         config: of the model's own session.
         hooks: of the model's own session.
-        allowed_ops: op types that may reach outside the graph, wherever that is.
+        allowed_ops: op types that may reach outside the graph, wherever that is.  What runs others is refused.
 
     Raises:
         NotFoundError: the file is not there, or lacks others; an op type is unknown.  All that is missing is named.
-        PermissionDeniedError: an op reaches outside of the model, and is not among *allowed_ops*.
+        PermissionDeniedError: a file that it wants is outside of its folder.
         DataLossError: a file is cut short, or damaged.
         InvalidArgumentError: anything else is wrong with the file.
     """

@@ -96,7 +96,7 @@ class FunctionBodies:
             yield from self._stage(function, inputs)
 
     def _stage(self, function: NameAttrList, inputs: Sequence[Tensor] | None) -> Stage[FunctionBody]:
-        key = _key(function)
+        key = _key(function), self._graph.allowed_ops.get(function.name)
         body = self._bodies.get(key)
         if body is None:
             body = self._bodies[key] = yield from self._make(function, inputs)
@@ -121,7 +121,7 @@ class FunctionBodies:
         self._charge(op_def.name, len(wanted) + len(function.node_def))
         written = FunctionGraph(function, op_def, attrs, self._op_def)
         yield
-        by_name = yield from self._construct(written.graph_def())
+        by_name = yield from self._construct(op_def.name, written.graph_def())
         args = tuple(by_name[name] for name in written.args)
         dtypes = op_def.output_dtypes(written.attrs)
         returns = tuple(_tensor(by_name, name) for name in written.returns())
@@ -153,13 +153,12 @@ class FunctionBodies:
         function = self._graph.functions.get(op)
         return (op_registry.lookup(op) if function is None else function_registration(function)).op_def
 
-    def _construct(self, graph_def: GraphDef) -> Stage[Mapping[str, Node]]:
+    def _construct(self, name: str, graph_def: GraphDef) -> Stage[Mapping[str, Node]]:
         graph = Graph()
         graph.functions = self._graph.functions
         versioned = GraphDef.from_fields(graph_def.__dict__ | {"versions": self._graph.versions})
-        constructor = GraphConstructor(
-            graph, versioned, allowed_ops=self._graph.allowed_ops, byte_budget=self._byte_budget
-        )
+        allowed = self._graph.allowed_ops.get(name, ())
+        constructor = GraphConstructor(graph, versioned, allowed_ops=allowed, byte_budget=self._byte_budget)
         return (yield from constructor.stage())
 
 

@@ -33,6 +33,7 @@ from asyncexec.framework.step_stats import PassStats
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_to_def import NodeEncoder
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.graph.refused_ops import check_allowed
 from asyncexec.optimization.lower_functional_ops import LowerFunctionalOps
 from asyncexec.partition.partition import partition
 from asyncexec.partition.partitioned_graph import PartitionedGraph
@@ -144,6 +145,7 @@ class Pipeline:
         With *keeps_graphs* the statistics of each step have the graph after it.
 
         Raises:
+            PermissionDeniedError: it has ops of an imported graph that reach outside of it, and are not allowed.
             OpError: the graph cannot be placed, lowered or partitioned; or a pass broke it, which the message names:
                 InvalidArgumentError for a user's, InternalError for one of ours.
         """
@@ -206,6 +208,7 @@ class _Run:
         if self._is_edited and not self._verifies_each:
             yield from verify(graph, self._like)
 
+        yield from check_allowed(graph.nodes)
         partitions = yield from partition(graph, device_of, options.partition_options)
         yield from self._note_partitions(len(graph.nodes), partitions)
 

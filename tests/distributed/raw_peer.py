@@ -178,6 +178,7 @@ def registration(*nodes: Mapping[str, Any], session: int = 7, graph: int = 1, **
         "partitions": {CPU: graph_def(*nodes)},
         "user_ops": {},
         "outside": [],
+        "in_functions": {},
         "constants": [],
         "collectives": False,
     }

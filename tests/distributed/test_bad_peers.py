@@ -222,7 +222,7 @@ FLOAT = {"type": "DT_FLOAT"}
             "cycle",
         ),
         ([node("a", "Neg", "missing", T=FLOAT)], {Code.INVALID_ARGUMENT}, "missing"),
-        ([node("a", "ReadFile", "c"), CONST], {Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT}, "ReadFile"),
+        ([node("a", "ReadFile", "c"), CONST], {Code.INVALID_ARGUMENT}, "expected string"),
         ([CONST, CONST], {Code.INVALID_ARGUMENT}, "'c'"),
         ([CONST, send_node("c", to="nowhere")], {Code.UNAVAILABLE, Code.INVALID_ARGUMENT}, "nowhere"),
         ([CONST, send_node("c", to="/job:ghost/task:0/cpu:0")], {Code.UNAVAILABLE}, "/job:ghost"),
@@ -260,6 +260,7 @@ async def test_hostile_graphs(nodes: list[Any], code: set[Code], tells: str) -> 
         ({"partitions": {}}, {Code.OK}, ""),
         ({"user_ops": {"f.0": "AAAA"}}, {Code.PERMISSION_DENIED}, "f"),
         ({"outside": ["ReadFile", "c"], "partitions": {CPU: "{}"}}, {Code.OK}, ""),
+        ({"in_functions": {"f": ["ReadFile"]}, "partitions": {CPU: "{}"}}, {Code.OK}, ""),
     ],
 )
 async def test_hostile_registrations(changes: dict[str, Any], code: set[Code], tells: str) -> None:

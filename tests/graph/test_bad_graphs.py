@@ -12,7 +12,6 @@ from asyncexec.framework.errors import (
     InvalidArgumentError,
     NotFoundError,
     OpError,
-    PermissionDeniedError,
     ResourceExhaustedError,
 )
 from asyncexec.framework.graph_def import (
@@ -102,26 +101,6 @@ def test_text(text: str, node: str, said: str) -> None:
     error = refusal(parse_graph_text(text), NotFoundError if "NoSuchOp" in text else InvalidArgumentError)
     assert said in error.message
     assert error.node == node
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x: Const['/etc/passwd']\na: ReadFile(x)",
-        "x: Const['/tmp/x']\na: WriteFile(x, x)",
-        "x: Const['/*']\na: MatchingFiles(x)",
-        "x: TestParams\na: PyFunc[token='pyfunc_0', Tout=[float32]](x)",
-        "x: TestParams\na: EagerPyFunc[token='pyfunc_0', Tout=[float32]](x)",
-    ],
-)
-def test_ops_that_reach_outside_are_off(text: str) -> None:
-    error = refusal(parse_graph_text(text), PermissionDeniedError)
-    assert error.node == "a"
-    assert error.hint is not None
-    assert f"allowed_ops=[{error.op!r}]" in error.hint
-    assert error.op is not None
-    graph = load_def(parse_graph_text(text), allowed_ops=[error.op])
-    assert graph.allowed_ops == {error.op}
 
 
 def const(**fields: object) -> GraphDef:

@@ -60,4 +60,4 @@ def inputs(node: Node) -> list[str]:
 
 def everything(graph: Graph) -> tuple[str, object, object, object]:
     """All that an import can change."""
-    return graph_text(graph), dict(graph.functions), graph.versions, graph.allowed_ops
+    return graph_text(graph), dict(graph.functions), graph.versions, dict(graph.allowed_ops)

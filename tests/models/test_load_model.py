@@ -218,6 +218,21 @@ async def test_a_model_writes_no_files(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+async def test_a_model_whose_start_runs_foreign_code_does_not_start(tmp_path: Path) -> None:
+    path = saved_model(tmp_path, ("call", "PyFunc"))
+    message = proto_messages(packed=False).saved_model.FromString((path / "saved_model.pb").read_bytes())
+    attr = message.meta_graphs[0].graph_def.node[0].attr
+    attr["token"].s = b"pyfunc_0"
+    for name in ("Tin", "Tout"):
+        attr[name].list.SetInParent()
+    message.meta_graphs[0].collection_def["saved_model_main_op"].node_list.value.append("call")
+    (path / "saved_model.pb").write_bytes(message.SerializeToString())
+    assert "call" in (await ax.load_model(path)).graph
+    with pytest.raises(PermissionDeniedError, match=r"PyFunc \('call'\)"):
+        async with ax.load_model(path):
+            pass
+
+
 DEFAULTS = """
     saved_model_schema_version: 1
     meta_graphs {

@@ -93,10 +93,11 @@ async def test_ops_touch_only_what_is_in_their_folders(tmp_path: Path) -> None:
     (inside / "folder").symlink_to(outside)
     graph_def = graph_of(reading)
     with ax.Graph() as graph:
-        with pytest.raises(PermissionDeniedError, match="allowed_folders"):
-            ax.import_graph_def(graph_def)
+        ax.import_graph_def(graph_def, "refused")
         ax.import_graph_def(graph_def, allowed_folders=[inside])
     async with ax.Session(graph) as session:
+        with pytest.raises(PermissionDeniedError, match="allowed_folders"):
+            await session.run("refused/read:0", {"refused/name:0": str(inside / "file")})
         assert await session.run("read:0", {"name:0": str(inside / "file")}) == b"inside"
         await session.run("write", {"target:0": str(inside / "new")})
         found = await session.run("match:0", {"pattern:0": str(inside / "f*e")})

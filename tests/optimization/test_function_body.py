@@ -159,12 +159,6 @@ BAD: dict[str, tuple[FunctionDef, dict[str, Any], type[OpError], str]] = {
         NotFoundError,
         "NoSuchOp",
     ),
-    "op that is off": (
-        function("F(x: string) -> y: string", node("n", "ReadFile", "x"), ret="y=n:contents:0"),
-        {},
-        ax.errors.PermissionDeniedError,
-        "ReadFile",
-    ),
     "a cycle": (
         function(
             "F(x: float32) -> y: float32",

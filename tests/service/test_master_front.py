@@ -15,7 +15,6 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.errors import Code
-from asyncexec.framework.graph_def import GraphDef, NodeDef
 from asyncexec.framework.op_registry import registry
 from asyncexec.framework.tensor_proto import ByteBudget
 from asyncexec.importers.graph_formats import format_graph_def
@@ -433,9 +432,10 @@ async def test_files_are_refused_unless_they_are_allowed(tmp_path: Path) -> None
         ax.raw_ops.ReadFile(filename=str(path).encode(), name="read")
 
     async with serving() as client:
-        code, text = await client.refused("CreateSession", graph_def=graph_of(read))
-        assert code is grpc.StatusCode.PERMISSION_DENIED
-        assert "the service does not let its clients use this op" in text
+        session = await client.create(read)
+        code, text = await session.refused(["read:0"])
+        assert code is Code.PERMISSION_DENIED
+        assert "the service does not let its clients do that" in text
     async with serving(allows_files=True) as client:
         assert await (await client.create(read)).run(["read:0"]) == [b"secret"]
 
@@ -451,9 +451,10 @@ async def test_python_code_of_the_process_is_refused() -> None:
         return x
 
     async with serving(allows_files=True) as client:
-        node = NodeDef(name="n", op=code_of_the_server.name)
-        graph_def = format_graph_def(GraphDef(node=(node,)), "pb")
-        assert (await client.refused("CreateSession", graph_def=graph_def))[0] is grpc.StatusCode.PERMISSION_DENIED
+        session = await client.create(lambda: code_of_the_server(ax.constant(1)))
+        code, text = await session.refused([f"{code_of_the_server.name}:0"])
+        assert code is Code.PERMISSION_DENIED
+        assert code_of_the_server.name in text
 
 
 async def test_a_limit_of_sessions() -> None:

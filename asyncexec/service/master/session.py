@@ -161,11 +161,7 @@ class MasterSession:
     async def add(self, graph_def: bytes) -> None:
         """Add the nodes and functions of a serialized GraphDef."""
         parsed = await off_loop(len(graph_def), lambda: parse_graph_def(graph_def, "pb", source="the graph"))
-        try:
-            await self._session.extend(parsed, allowed_ops=self._allowed_ops)
-        except PermissionDeniedError as error:
-            hint = "the service does not let its clients use this op"
-            raise PermissionDeniedError(error.message, node=error.node, op=error.op, hint=hint) from None
+        await self._session.extend(parsed, allowed_ops=self._allowed_ops)
 
     async def extend(self, graph_def: bytes, version: int) -> int:
         """``add`` to the graph of that *version*; the version that it has then."""
@@ -188,9 +184,10 @@ class MasterSession:
             )
             if run_options.trace or run_options.output_partition_graphs:
                 metadata = RunMetadata()
-        values = await self._session.run(
-            signature.fetches, values_by_name, targets=signature.targets, options=run_options, metadata=metadata
-        )
+        with _refused_to_clients():
+            values = await self._session.run(
+                signature.fetches, values_by_name, targets=signature.targets, options=run_options, metadata=metadata
+            )
         tensors = await self._written(signature.fetches, values)
         return Answer(tensors, b"" if metadata is None else await _metadata_bytes(metadata, self._session.graph))
 
@@ -209,7 +206,8 @@ class MasterSession:
         handle, partial_run = secrets.token_hex(16), _OpenPartialRun(block, signature)
         self._partial_runs[handle] = partial_run
         try:
-            await partial_run.begin()
+            with _refused_to_clients():
+                await partial_run.begin()
         except BaseException:
             await self._end_partial_run(handle)
             raise
@@ -264,6 +262,18 @@ class MasterSession:
         for handle in list(self._partial_runs):
             await self._end_partial_run(handle)
         await self._session.close()
+
+
+@contextmanager
+def _refused_to_clients() -> Iterator[None]:
+    """What the program that imports a graph may allow its ops, a client cannot: it is told so."""
+    try:
+        yield
+    except PermissionDeniedError as error:
+        if error.hint is None:
+            raise
+        hint = "the service does not let its clients do that"
+        raise PermissionDeniedError(error.message, node=error.node, op=error.op, hint=hint) from None
 
 
 def _session_config(config: Any) -> SessionConfig:
