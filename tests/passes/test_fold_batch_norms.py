@@ -59,11 +59,33 @@ async def ops_of(graph: ax.Graph, fetches: Any, feeds: Any, **config: Any) -> li
     return sorted(node.op for node in nodes if node.op not in ("Const", "Placeholder"))
 
 
+def by_hand(x: Any, *shape: int) -> Any:
+    """Batch normalization as several nodes, its constants of that *shape*."""
+    inverse = ax.raw_ops.Rsqrt(constant(*shape, seed=7, least=0.1)) * constant(*shape, seed=8)
+    return x * inverse + (constant(*shape, seed=9) - constant(*shape, seed=10) * inverse)
+
+
+def residual(x: Any, other: Any) -> Any:
+    return ax.raw_ops.Relu(other + by_hand(convolved(x), 1, 1, 1, 5))
+
+
+def swish(x: Any) -> Any:
+    y = normalized(convolved(x))
+    return y * ax.raw_ops.Sigmoid(y)
+
+
 VARIANTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "plain": (lambda x: normalized(convolved(x)), "_FusedConv2D"),
     "bias": (lambda x: normalized(ax.raw_ops.BiasAdd(convolved(x), constant(5, seed=9))), "_FusedConv2D"),
     "relu": (lambda x: ax.raw_ops.Relu(normalized(convolved(x))), "_FusedConv2D"),
     "relu6": (lambda x: ax.raw_ops.Relu6(normalized(convolved(x), epsilon=0.5)), "_FusedConv2D"),
+    "nodes": (lambda x: ax.raw_ops.Relu(by_hand(convolved(x), 1, 1, 1, 5)), "_FusedConv2D"),
+    "vectors": (lambda x: by_hand(convolved(x), 5) - constant(5), "_FusedConv2D"),
+    "one number": (lambda x: ax.raw_ops.Relu6(by_hand(convolved(x)) + constant(1)), "_FusedConv2D"),
+    "bias alone": (lambda x: ax.raw_ops.BiasAdd(convolved(x), constant(5, seed=9)), "_FusedConv2D"),
+    "sum": (lambda x: residual(x, ax.constant(np.ones((2, 7, 8, 5), np.float32))), "_FusedConv2D"),
+    "swish": (swish, "_FusedConv2D"),
+    "sigmoid": (lambda x: ax.raw_ops.Sigmoid(normalized(convolved(x))), "_FusedConv2D"),
     "strided": (lambda x: normalized(convolved(x, strides=[1, 2, 2, 1], padding="VALID")), "_FusedConv2D"),
     "explicit": (
         lambda x: normalized(convolved(x, padding="EXPLICIT", explicit_paddings=[0, 0, 1, 2, 0, 1, 0, 0])),
@@ -93,6 +115,29 @@ async def test_channels_may_come_first() -> None:
         layout = {"data_format": "NCHW"}
         y = ax.raw_ops.Neg(normalized(ax.raw_ops.BiasAdd(convolved(x, **layout), constant(5), **layout), **layout))
     assert await ops_of(graph, [y], {x: X.transpose(0, 3, 1, 2)}) == ["Neg", "_FusedConv2D"]
+
+
+async def test_channels_of_nodes_may_come_first() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, C, 7, 8])
+        y = ax.raw_ops.Neg(ax.raw_ops.Relu(by_hand(convolved(x, data_format="NCHW"), 5, 1, 1)))
+    assert await ops_of(graph, [y], {x: X.transpose(0, 3, 1, 2)}) == ["Neg", "_FusedConv2D"]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+async def test_a_residual_connection_goes_along(batch: int) -> None:
+    with ax.Graph() as graph:
+        x, other = ax.placeholder(ax.float32, [None, 7, 8, C]), ax.placeholder(ax.float32, [None, 7, 8, 5])
+        y = ax.raw_ops.Neg(residual(x, other))
+    fed = np.random.default_rng(3).normal(size=(2, 7, 8, 5)).astype(np.float32)
+    assert await ops_of(graph, [y], {x: X[:batch], other: fed}) == ["Neg", "_FusedConv2D"]
+
+
+async def test_both_sides_of_a_sum_may_be_convolutions() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 7, 8, C])
+        y = ax.raw_ops.Neg(residual(x, by_hand(convolved(x, name="other"), 1, 1, 1, 5)))
+    assert await ops_of(graph, [y], {x: X}) == ["Neg", "_FusedConv2D", "_FusedConv2D"]
 
 
 async def test_filters_may_come_through_identities() -> None:
@@ -149,6 +194,23 @@ def fed_convolution(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
     return normalized(product), [], {product: np.ones((2, 7, 8, 5), np.float32)}
 
 
+def filters_for_rows(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    return convolved(x) * constant(7, 1, 1) + constant(8, 1), [], {}
+
+
+def broadcast_sum(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    return convolved(x) + ax.placeholder(ax.float32, [5]), [], {"Placeholder_1:0": np.ones(5, np.float32)}
+
+
+def subtracted(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    return constant(5) - convolved(x), [], {}
+
+
+def fetched_product(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    y = convolved(x) * constant(5)
+    return y + constant(5), [y], {}
+
+
 def waiting(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
     product = convolved(x)
     with ax.control_dependencies([ax.raw_ops.Neg(x)]):
@@ -164,6 +226,10 @@ def waiting(x: Any) -> tuple[Any, Any, dict[Any, Any]]:
         training,
         taken_statistics,
         fed_convolution,
+        filters_for_rows,
+        broadcast_sum,
+        subtracted,
+        fetched_product,
         waiting,
     ],
 )

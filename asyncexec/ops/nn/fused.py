@@ -1,7 +1,8 @@
 """The fused ops that optimized and frozen graphs contain (``tensorflow/core/kernels/conv_ops_fused_impl.h``).
 
-``fused_ops`` names what follows the convolution or the product: a bias or a batch normalization, then at most one
-activation.  The steps work in place on the product, which nobody else has seen.
+``fused_ops`` names what follows the convolution or the product: a bias or a batch normalization, then a sum with
+another tensor (``Add``), if any, then at most one activation, of which ``Swish`` is our own.  The steps work in place
+on the product, which nobody else has seen.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, is_channels_first, widened
+from asyncexec.ops.array.windows import Array, is_channels_first, pieces, widened
 from asyncexec.ops.math.error_function import erf_function
 from asyncexec.ops.nn.activation import leaky_relu
 from asyncexec.ops.nn.bias import by_lines, checked_bias
@@ -26,6 +27,7 @@ from asyncexec.ops.nn.depthwise import depthwise_kernel, depthwise_shape
 from asyncexec.ops.nn.normalization import batch_norm_shape, make_batch_norm
 
 Step = Callable[[Array], Array]
+_PIECE_BYTES: Final = 2**18  # of what the steps go over one after the other
 
 
 def _relu(x: Array) -> Array:
@@ -42,10 +44,20 @@ def _elu(x: Array) -> Array:
     return np.where(x < 0, np.expm1(x), x)
 
 
+def _exponential(x: Array) -> Array:
+    """``1 + exp(-x)``."""
+    e = np.negative(x)
+    np.exp(e, out=e)
+    e += x.dtype.type(1)
+    return e
+
+
 def _sigmoid(x: Array) -> Array:
-    one = x.dtype.type(1)
-    y: Array = one / (one + np.exp(-x))
-    return y
+    return np.divide(x.dtype.type(1), _exponential(x), out=x)
+
+
+def _swish(x: Array) -> Array:
+    return np.divide(x, _exponential(x), out=x)
 
 
 def _gelu_approximate(x: Array) -> Array:
@@ -75,6 +87,7 @@ ACTIVATIONS: Final[dict[bytes, Step]] = {
     b"Elu": _elu,
     b"Tanh": np.tanh,
     b"Sigmoid": _sigmoid,
+    b"Swish": _swish,
     b"GeluApproximate": _gelu_approximate,
 }
 
@@ -95,61 +108,64 @@ def make_activation(names: Sequence[bytes], alpha: float) -> Step | None:
     )
 
 
-def _add_bias(channels_first: bool) -> Callable[..., Array]:
-    def add(product: Array, bias: Array) -> Array:
-        checked_bias(product, bias, channels_first)
-        if channels_first:
-            product += widened(bias).reshape(-1, *(1,) * (product.ndim - 2))
-        else:
-            lines, tiled = by_lines(product, widened(bias))
-            lines += tiled
+class _Epilogue:
+    """What ``fused_ops`` does to a product, given the extra arguments: a piece at a time that stays in the cache."""
+
+    def __init__(self, op: OpKernelConstruction) -> None:
+        names = list(op.attr("fused_ops"))
+        if not names:
+            raise InvalidArgumentError("a fused op must have at least one fused op")
+        self._first = is_channels_first(op.attrs)
+        head = names.pop(0)
+        if head not in (b"BiasAdd", b"FusedBatchNorm"):
+            raise UnimplementedError(f"Fusion is not implemented: [{head.decode('utf-8', 'replace')}]")
+        self._epsilon = np.float32(op.attr("epsilon")) if head == b"FusedBatchNorm" else None
+        self._adds = names[:1] == [b"Add"]
+        self._activation = make_activation(names[self._adds :], op.attr("leakyrelu_alpha"))
+        count = (1 if self._epsilon is None else 4) + self._adds
+        if op.attr("num_args") != count:
+            raise InvalidArgumentError(
+                f"Fused {head.decode('utf-8', 'replace')} must have {count} extra arguments, not {op.attr('num_args')}"
+            )
+
+    def __call__(self, product: Array, *args: Array) -> Array:
+        added = widened(args[-1]) if self._adds else None
+        vectors = list(map(widened, args[: len(args) - self._adds]))
+        for vector in vectors:
+            checked_bias(product, vector, self._first)
+        if self._epsilon is not None:
+            scale, offset, mean, variance = vectors
+            factor = scale / np.sqrt(variance + self._epsilon)
+            vectors = [factor, offset - mean * factor]
+        if added is not None and added.shape != product.shape:
+            shape = np.broadcast_shapes(product.shape, added.shape)
+            product, added = np.broadcast_to(product, shape).copy(), np.broadcast_to(added, shape)
+        if self._first or not product.size:
+            self._run(product, added, *(vector.reshape(-1, *(1,) * (product.ndim - 2)) for vector in vectors))
+            return product
+        lines, *vectors = by_lines(product.reshape(-1, product.shape[-1]), *vectors)
+        others = None if added is None else np.ascontiguousarray(added).reshape(lines.shape)
+        for rows in pieces(lines, _PIECE_BYTES):
+            self._run(lines[rows], None if others is None else others[rows], *vectors)
         return product
 
-    return add
-
-
-def _normalize(channels_first: bool, epsilon: np.float32) -> Callable[..., Array]:
-    def normalize(product: Array, *parameters: Array) -> Array:
-        scale, offset, mean, variance = map(widened, parameters)
-        for vector in (scale, offset, mean, variance):
-            checked_bias(product, vector, channels_first)
-        factor = scale / np.sqrt(variance + epsilon)
-        shape = (-1, *(1,) * (product.ndim - 2)) if channels_first else (-1,)
-        product *= factor.reshape(shape)
-        product += (offset - mean * factor).reshape(shape)
-        return product
-
-    return normalize
-
-
-def make_epilogue(op: OpKernelConstruction) -> Callable[..., Array]:
-    """What ``fused_ops`` does to the product, given the extra arguments."""
-    names = list(op.attr("fused_ops"))
-    if not names:
-        raise InvalidArgumentError("a fused op must have at least one fused op")
-    first = is_channels_first(op.attrs)
-    head = names.pop(0)
-    if head == b"BiasAdd":
-        count, step = 1, _add_bias(first)
-    elif head == b"FusedBatchNorm":
-        count, step = 4, _normalize(first, np.float32(op.attr("epsilon")))
-    else:
-        raise UnimplementedError(f"Fusion is not implemented: [{head.decode('utf-8', 'replace')}]")
-    if op.attr("num_args") != count:
-        raise InvalidArgumentError(
-            f"Fused {head.decode('utf-8', 'replace')} must have {count} extra arguments, not {op.attr('num_args')}"
-        )
-    activation = make_activation(names, op.attr("leakyrelu_alpha"))
-    if activation is None:
-        return step
-    return lambda product, *args: activation(step(product, *args))
+    def _run(self, piece: Array, added: Array | None, *vectors: Array) -> None:
+        if len(vectors) > 1:
+            piece *= vectors[0]
+        piece += vectors[-1]
+        if added is not None:
+            piece += added
+        if self._activation is not None:
+            result = self._activation(piece)
+            if result is not piece:
+                piece[...] = result
 
 
 def _fuse(product: Kernel, op: OpKernelConstruction) -> Kernel:
     others = {dtype.name for dtype in op.attrs.get("TArgs", ())} - {op.attr("T").name}
     if others:
         raise InvalidArgumentError(f"the arguments of {op.op} must be of type {op.attr('T').name}, not {others}")
-    epilogue = make_epilogue(op)
+    epilogue = _Epilogue(op)
 
     def kernel(a: Array, b: Array, *args: Array) -> Array:
         return epilogue(product(a, b), *args)
