@@ -39,6 +39,8 @@ from benchmarks import (
     hooks,
     memory,
     mixed_load,
+    model_memory,
+    model_ticker,
     models,
     native,
     regions,
@@ -76,6 +78,7 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     *regions.BENCHMARKS,
     *elementwise.BENCHMARKS,
     *models.BENCHMARKS,
+    *model_ticker.BENCHMARKS,
     *batching.BENCHMARKS,
     *fastapi_service.BENCHMARKS,
     *service.BENCHMARKS,
@@ -90,6 +93,7 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     *mixed_load.BENCHMARKS,
     *first_runs.BENCHMARKS,
     *memory.BENCHMARKS,
+    *model_memory.BENCHMARKS,
     *cluster_scale.BENCHMARKS,
 )
 

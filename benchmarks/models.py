@@ -1,7 +1,8 @@
 """Rows of models: networks of usual sizes, beside TensorFlow and ONNX Runtime at their defaults.
 
 TensorFlow runs the same frozen graph, ONNX Runtime the same network as torch exports it.  Their files are built once,
-by model_files.py, and kept in ``build/models``.
+by model_files.py, and kept in ``build/models``.  Where ONNX Runtime is installed, we take part a second time, as where
+it is not.
 """
 
 from __future__ import annotations
@@ -13,21 +14,25 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import numpy as np
 
 import asyncexec as ax
 from asyncexec.framework.errors import FailedPreconditionError
 from asyncexec.framework.extras import is_installed
+from asyncexec.session import library_passes
 from benchmarks import tensorflow_session
 from benchmarks.measure import Contestant, Settings, Times, alternate, calling, ratios
 from benchmarks.report import OURS, TENSORFLOW, Benchmark, Row, Target
 
 ONNX: Final = "ONNX Runtime"
+OWN_KERNELS: Final = f"{OURS}, own kernels"
 FOLDER: Final = Path(__file__).parents[1] / "build" / "models"
 BATCHES: Final = (1, 16)
 IN_FLIGHT: Final = 16
@@ -39,6 +44,7 @@ MOST_OF_TENSORFLOW: Final = {
     "transformers": (1.5, "bert vit_tiny"),
     "loops": (1.0, "bilstm gru greedy training"),
 }
+MODELS: Final = tuple(name for _, names in MOST_OF_TENSORFLOW.values() for name in names.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +94,15 @@ def measure(name: str, batch: int, in_flight: int, settings: Settings) -> Row:
     files = files_of(name, batch)
     times = asyncio.run(_race(files, in_flight, settings))
     times = {key: each.scaled(MS_PER_S) for key, each in times.items()}
-    others = {key: each for key, each in times.items() if key != OURS}
+    others = {key: each for key, each in times.items() if key not in (OURS, OWN_KERNELS)}
     found = ratios(times[OURS], others.values())
     limit = 1.0 if in_flight > 1 else MOST
-    targets = [Target(f"at most {limit:g} of the better one", None if found is None else found[0], limit)]
+    targets = []
+    if is_installed("onnxruntime"):
+        targets.append(Target(f"at most {limit:g} of the better one", None if found is None else found[0], limit))
     notes = [f"{key} {each.median:.3g} ms" for key, each in others.items() if key != TENSORFLOW]
-    own = times.get(f"{OURS}, own kernels")
-    if own is not None:
+    if in_flight == 1:
+        own = times.get(OWN_KERNELS, times[OURS])
         share = next(most for most, names in MOST_OF_TENSORFLOW.values() if name in names.split())
         against = ratios(own, [times[TENSORFLOW]] if TENSORFLOW in times else [])
         targets.append(
@@ -109,12 +117,12 @@ def _named(name: str, batch: int, in_flight: int) -> str:
 
 async def _race(files: Files, in_flight: int, settings: Settings) -> dict[str, Times]:
     with ThreadPoolExecutor(in_flight) as pool:
-        contestants = [await _ours(OURS, files, in_flight, ax.SessionConfig())]
+        contestants = [await _ours(OURS, files, in_flight)]
         if in_flight == 1 and is_installed("onnxruntime"):
-            contestants.append(await _ours(f"{OURS}, own kernels", files, 1, ax.SessionConfig(jit="off")))
+            contestants.append(await _ours(OWN_KERNELS, files, in_flight, is_alone=True))
         blocking: dict[str, Callable[[], Any]] = {}
         if tensorflow_session.takes_part(settings):
-            blocking[TENSORFLOW] = _tensorflow(files)
+            blocking[TENSORFLOW] = open_tensorflow(files)
         if files.onnx is not None and is_installed("onnxruntime"):
             blocking[ONNX] = _onnx(files)
         for key, run in blocking.items():
@@ -122,10 +130,17 @@ async def _race(files: Files, in_flight: int, settings: Settings) -> dict[str, T
         return await alternate(contestants, settings)
 
 
-async def _ours(name: str, files: Files, in_flight: int, config: ax.SessionConfig) -> Contestant:
-    session = ax.Session(ax.load_model(files.graph, allowed_ops=("VarHandleOp",)).graph, config)
+async def open_ours(files: Files, *, is_alone: bool = False) -> ax.Session:
+    """A session of the model; one that *is_alone* does as it would if ONNX Runtime were not installed."""
+    with mock.patch.object(library_passes, "has_onnx_runtime", return_value=False) if is_alone else nullcontext():
+        session = ax.Session(ax.load_model(files.graph, allowed_ops=("VarHandleOp",)).graph)
     if files.initializer is not None:
         await session.run([], targets=[files.initializer])
+    return session
+
+
+async def _ours(name: str, files: Files, in_flight: int, *, is_alone: bool = False) -> Contestant:
+    session = await open_ours(files, is_alone=is_alone)
     feeds = {files.takes: files.given}
 
     async def run() -> None:
@@ -137,7 +152,8 @@ async def _ours(name: str, files: Files, in_flight: int, config: ax.SessionConfi
     return await calling(name, run if in_flight == 1 else run_all)
 
 
-def _tensorflow(files: Files) -> Callable[[], Any]:
+def open_tensorflow(files: Files) -> Callable[[], Any]:
+    """What runs the model in TensorFlow."""
     session = tensorflow_session.open_session(tensorflow_session.read(files.graph.read_bytes()))
     if files.initializer is not None:
         session.run(files.initializer)
@@ -165,7 +181,6 @@ async def _threaded(name: str, run: Callable[[], Any], in_flight: int, pool: Thr
 
 BENCHMARKS: Final = tuple(
     Benchmark(_named(name, batch, in_flight), partial(measure, name, batch, in_flight), is_long=True)
-    for _, names in MOST_OF_TENSORFLOW.values()
-    for name in names.split()
+    for name in MODELS
     for batch, in_flight in ((1, 1), (16, 1), (1, IN_FLIGHT))
 )

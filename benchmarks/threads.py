@@ -2,8 +2,9 @@
 
 One more row is of a call on a worker thread while a stream keeps the event loop busy.
 
-Each contestant is a session, or several at once, of the same graphs.  For a fixed number of threads the application has
-set it for the whole process, and sessions leave it so (``blas_threads="host"``).
+Each contestant is a session, or several at once, of the same graphs: small ones, and two models of models.py.  For a
+fixed number of threads the application has set it for the whole process, and sessions leave it so
+(``blas_threads="host"``).
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from asyncexec.framework.extras import require
 from asyncexec.process.cores import num_cores
 from asyncexec.process.gil_switches import usual_switches
 from benchmarks.measure import Settings, Times, alternate, calling, ratios
+from benchmarks.models import files_of
 from benchmarks.report import FLOOR, OURS, Benchmark, Row, Target
 
 MOST: Final = 1.3
@@ -35,7 +37,15 @@ BUSY: Final = "while True: pass"
 BUSY_LOOP: Final = "threads_busy_loop_call"
 
 
-def recurrent() -> tuple[ax.Graph, ax.Tensor]:
+class Task(NamedTuple):
+    """A graph, and what is run of it."""
+
+    graph: ax.Graph
+    fetch: Any
+    feeds: Mapping[str, Any] = {}
+
+
+def recurrent() -> Task:
     """A recurrent layer: a loop with a product of middle size, which runs in the event loop."""
     rng = np.random.default_rng(0)
     weights = (rng.standard_normal((UNITS, 4 * UNITS)) / np.sqrt(UNITS)).astype(np.float32)
@@ -47,20 +57,26 @@ def recurrent() -> tuple[ax.Graph, ax.Tensor]:
             lambda i, x: [i + 1, ax.tanh((x @ w)[:, :UNITS])],
             [ax.constant(0), ax.constant(start)],
         )
-    return graph, state
+    return Task(graph, state)
 
 
-def dense() -> tuple[ax.Graph, ax.Tensor]:
+def dense() -> Task:
     """Layers with large products, which run on worker threads."""
     rng = np.random.default_rng(0)
     with ax.Graph() as graph:
         x = ax.constant(rng.standard_normal((SIZE, SIZE)).astype(np.float32))
         for _ in range(DEPTH):
             x = ax.tanh(x @ ax.constant((rng.standard_normal((SIZE, SIZE)) / np.sqrt(SIZE)).astype(np.float32)))
-    return graph, x
+    return Task(graph, x)
 
 
-def measure(name: str, make: Any, num_sessions: int, has_neighbour: bool, settings: Settings) -> Row:
+def model(name: str, batch: int) -> Task:
+    """A model of usual size."""
+    files = files_of(name, batch)
+    return Task(ax.load_model(files.graph).graph, files.gives, {files.takes: files.given})
+
+
+def measure(name: str, make: Callable[[], Task], num_sessions: int, has_neighbour: bool, settings: Settings) -> Row:
     """The default, against the best fixed number of threads."""
     with _neighbour() if has_neighbour else _nobody():
         times = ax.run(partial(_race, make, num_sessions, settings))
@@ -70,7 +86,7 @@ def measure(name: str, make: Any, num_sessions: int, has_neighbour: bool, settin
     return Row(name, "ms", times, (target,))
 
 
-async def _race(make: Any, num_sessions: int, settings: Settings) -> dict[str, Times]:
+async def _race(make: Callable[[], Task], num_sessions: int, settings: Settings) -> dict[str, Times]:
     limits = require("threadpoolctl", extra="ops").threadpool_limits
     counts = sorted({1, num_cores()})
     contestants = [await calling(OURS, await _runner(make, num_sessions, "auto"))]
@@ -85,13 +101,13 @@ async def _race(make: Any, num_sessions: int, settings: Settings) -> dict[str, T
     return await alternate(contestants, settings)
 
 
-async def _runner(make: Any, num_sessions: int, blas_threads: Any) -> Any:
-    graph, fetch = make()
+async def _runner(make: Callable[[], Task], num_sessions: int, blas_threads: Any) -> Any:
+    graph, fetch, feeds = make()
     config = ax.SessionConfig(blas_threads=blas_threads)
     sessions = [ax.Session(graph, config) for _ in range(num_sessions)]  # as long as the process
 
     async def run() -> None:
-        await asyncio.gather(*(session.run(fetch) for session in sessions))
+        await asyncio.gather(*(session.run(fetch, feeds) for session in sessions))
 
     return run
 
@@ -153,11 +169,16 @@ def _nobody() -> Iterator[None]:
     yield
 
 
-_GRAPHS: Final = {"recurrent": recurrent, "dense": dense}
+_GRAPHS: Final[Mapping[str, Callable[[], Task]]] = {
+    "recurrent": recurrent,
+    "dense": dense,
+    "bilstm": partial(model, "bilstm", BATCH),
+    "inceptionv3": partial(model, "inceptionv3", 1),
+}
 BENCHMARKS: Final = (
     Benchmark(BUSY_LOOP, measure_busy_loop),
     *(
-        Benchmark(name, partial(measure, name, make, num_sessions, has_neighbour))
+        Benchmark(name, partial(measure, name, make, num_sessions, has_neighbour), is_long=isinstance(make, partial))
         for kind, make in _GRAPHS.items()
         for num_sessions in (1, 2, 4)
         for has_neighbour in (False, True)

@@ -1,0 +1,63 @@
+"""Rows of models and the event loop: how late a 1 ms ticker is while a model loads, runs first and runs on.
+
+A model loads on a thread, as docs/event_loop.md says.  Its first run is that of a fresh session; ONNX Runtime, where it
+is installed, loads its parts behind that, and is measured behind the runs that follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import asyncexec as ax
+from benchmarks.event_loop import MAX_LAG_MS, lags
+from benchmarks.measure import Settings, Times
+from benchmarks.models import MODELS, Files, files_of
+from benchmarks.report import FLOOR, OURS, Benchmark, Row, Target
+
+REPEATS: Final = 5
+RUNS: Final = 30
+PHASES: Final = ("load", "first run", "runs")
+
+
+def measure(name: str, settings: Settings) -> Row:
+    """The lag at the 99th percentile, by phase; the row tells the longest of them."""
+    files = files_of(name, 1)
+    busy, alone = asyncio.run(_lags(files, settings.rounds(REPEATS)))
+    highest = {phase: found.percentile(99) for phase, found in busy.items()}
+    notes = [
+        f"{phase}: 50th {found.median:.2f}, 99th {highest[phase]:.2f}, most {max(found.values):.2f} ms over"
+        f" {len(found.values)} ticks"
+        for phase, found in busy.items()
+    ]
+    targets = [Target(f"{phase}: at most {MAX_LAG_MS:g} ms", highest[phase], MAX_LAG_MS) for phase in PHASES]
+    times = {OURS: Times((max(highest.values()),)), FLOOR: Times((alone.percentile(99),))}
+    return Row(f"ticker_model_{name}", "ms lag, 99th", times, tuple(targets), tuple(notes))
+
+
+async def _lags(files: Files, repeats: int) -> tuple[dict[str, Times], Times]:
+    alone = await lags(partial(asyncio.sleep, 0.5))
+    found: dict[str, list[float]] = {phase: [] for phase in PHASES}
+    for _ in range(repeats):
+        loaded: list[ax.Model] = []
+
+        async def load(loaded: list[ax.Model] = loaded) -> None:
+            loaded.append(await asyncio.to_thread(ax.load_model, files.graph, allowed_ops=("VarHandleOp",)))
+
+        found["load"] += await lags(load)
+        async with ax.Session(loaded.pop().graph) as session:
+            if files.initializer is not None:
+                await session.run([], targets=[files.initializer])
+            run = partial(session.run, files.gives, {files.takes: files.given})
+
+            async def run_on(run: partial[object] = run) -> None:
+                for _ in range(RUNS):
+                    await run()
+
+            found["first run"] += await lags(run)
+            found["runs"] += await lags(run_on)
+    return {phase: Times(tuple(values)) for phase, values in found.items()}, Times(tuple(alone))
+
+
+BENCHMARKS: Final = tuple(Benchmark(f"ticker_model_{name}", partial(measure, name), is_long=True) for name in MODELS)
