@@ -11,7 +11,6 @@ or the frames around it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
@@ -20,12 +19,13 @@ import numpy as np
 from asyncexec.compilation.graph_view import NOTHING, Action, NodeItem, Role, Route, RouteKind
 from asyncexec.executor.engine.frame import FrameState, IterationState, Suspended
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
+from asyncexec.executor.engine.ready_queue import ReadyQueue
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.kernel import DEAD, switch
 
 # (node, iteration, whether it is dead); the iteration knows its frame
 TaggedNode: TypeAlias = tuple[Any, IterationState, bool]
-TaggedQueue: TypeAlias = deque[TaggedNode]
+TaggedQueue: TypeAlias = ReadyQueue[TaggedNode]
 
 # A bit of a pending count that tells that one of the inputs that came is dead.
 _DEAD_BIT: Final = 1 << 40

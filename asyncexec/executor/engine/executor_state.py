@@ -14,7 +14,6 @@ from abc import abstractmethod
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextvars import Context
 from functools import partial
-from random import Random
 from typing import Any, Final, Protocol
 
 from asyncexec.compilation.graph_view import GraphView, NodeItem
@@ -31,7 +30,8 @@ from asyncexec.executor.diagnostics.kernel_stats import (
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import IterationState, TaskGroup
-from asyncexec.executor.engine.propagator import Entry, Propagator
+from asyncexec.executor.engine.propagator import Propagator
+from asyncexec.executor.engine.ready_queue import Entry, ReadyQueue
 from asyncexec.executor.engine.step_scope import Launched, StepScope
 from asyncexec.executor.engine.transfer_scope import CATCHABLE, TransferScope
 from asyncexec.executor.engine.undo_log import Record, UndoLog
@@ -71,7 +71,6 @@ class ExecutorState(TransferScope[Entry]):
         "_num_tasks",
         "_places",
         "_pool",
-        "_random",
         "_stats",
         "_tasks",
         "context",
@@ -85,16 +84,15 @@ class ExecutorState(TransferScope[Entry]):
         slice_ns: int,
         feeds: Sequence[Any] | None,
         collector: StepStatsCollector | None,
-        order: Random | None,
+        ready: ReadyQueue[Entry],
     ) -> None:
-        super().__init__(slice_ns, plan.stats.holds, collector)
+        super().__init__(slice_ns, plan.stats.holds, collector, ready)
         self.scope: StepScope | None = None  # the whole step, where this is a part of it
         self.context: Context | None = None
         self._stats = plan.stats
         self._chains = plan.chains
         self._places = plan.stats.places
         self._pool = pool
-        self._random = order
         self._propagator = self._make_propagator(plan.view)
         self._tasks: TaskGroup = {}  # of async nodes; where there are frames, each has a group of its own
         self._num_tasks = 0  # in all groups
@@ -185,11 +183,6 @@ class ExecutorState(TransferScope[Entry]):
     @abstractmethod
     def _make_propagator(self, view: GraphView) -> Propagator[Entry]:
         """What decides what runs next."""
-
-    def _take_any(self) -> Entry:
-        assert self._random is not None
-        self.ready.rotate(-self._random.randrange(len(self.ready)))
-        return self.ready.popleft()
 
     def _launch(self, entry: Entry, item: NodeItem, now: int) -> None:
         inputs = self._propagator.take_inputs(entry)
@@ -362,7 +355,7 @@ class ExecutorState(TransferScope[Entry]):
         note_outcomes(calls, outcomes, scheduled, self._stats, self._collector, where)
         last = min(len(calls), len(outcomes)) - 1
         if last and self._failure is None:
-            entry = pass_along(entry, calls[:last], self._propagator, self.ready)
+            entry = pass_along(entry, calls[:last], self._propagator)
         self._note_large(outcomes[last].result)
         self._finish(entry, calls[last].item, outcomes[last].result, outcomes[last].error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from contextvars import Context
 from random import Random
@@ -11,6 +12,7 @@ from asyncexec.compilation.graph_view import GraphView
 from asyncexec.executor.diagnostics.kernel_stats import ASYNC, KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.engine.ready_queue import RandomReadyQueue
 from asyncexec.executor.engine.simple_executor_state import SimpleExecutorState
 from asyncexec.executor.engine.tagged_executor_state import TaggedExecutorState
 from asyncexec.executor.workers.offload import WorkerPool
@@ -75,13 +77,13 @@ class GeneralExecutor:
         Where *feeds* is None, they come one by one through ``deliver_feed``.  *args* is what all parts are
         given.  Async kernels run in *context*, where one is given.  *journaled* is a step of a run with a journal.
         """
-        order = None if self._schedule_seed is None else Random(self._schedule_seed)
+        ready: Any = deque() if self._schedule_seed is None else RandomReadyQueue(Random(self._schedule_seed))
         kind = TaggedExecutorState if self.view.has_control_flow else SimpleExecutorState
         pool = self._pool if args is None or args.runner is None else args.runner
         if journaled is not None:
-            state = self._start_journaled(journaled, (pool, self._slice_ns, feeds, collector, order))
+            state = self._start_journaled(journaled, (pool, self._slice_ns, feeds, collector, ready))
         else:
-            state = kind(self, pool, self._slice_ns, feeds, collector, order)
+            state = kind(self, pool, self._slice_ns, feeds, collector, ready)
         if args is not None:
             state.rendezvous, state.context = args.rendezvous, context
         if not self.has_run:

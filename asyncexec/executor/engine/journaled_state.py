@@ -22,7 +22,7 @@ from asyncexec.executor.engine.executor_state import ExecutorState, explained
 from asyncexec.executor.engine.frame import IterationState
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
-from asyncexec.executor.engine.propagator import Entry
+from asyncexec.executor.engine.ready_queue import Entry
 from asyncexec.executor.engine.simple_executor_state import SimpleExecutorState
 from asyncexec.executor.engine.tagged_executor_state import TaggedExecutorState
 from asyncexec.executor.workers.worker_calls import WorkerCalls

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import NodeItem
-
-# What stands for a node in the ready queue: the item alone, or with its iteration where there are frames.
-Entry = TypeVar("Entry")
+from asyncexec.executor.engine.ready_queue import Entry, ReadyQueue
 
 
 class Propagator(Protocol[Entry]):
@@ -19,10 +16,10 @@ class Propagator(Protocol[Entry]):
     There are two, as in TensorFlow: frames and dead values double what a node costs.
     """
 
-    def activate_roots(self, feeds: Sequence[Any] | None, ready: deque[Entry]) -> None:
+    def activate_roots(self, feeds: Sequence[Any] | None, ready: ReadyQueue[Entry]) -> None:
         """Add to *ready* what can run at once, with the values of *feeds* delivered; None if they come later."""
 
-    def deliver_feed(self, index: int, value: Any, ready: deque[Entry]) -> None:
+    def deliver_feed(self, index: int, value: Any, ready: ReadyQueue[Entry]) -> None:
         """Deliver the value of one feed, which was not there when the step began."""
 
     def take_inputs(self, entry: Entry, /) -> list[Any]:
@@ -32,10 +29,10 @@ class Propagator(Protocol[Entry]):
     def take_ahead(self, entry: Entry, item: NodeItem, num_awaited: int, /) -> list[Any] | None:
         """What *item* takes where *entry* is, if no more than *num_awaited* of its inputs are missing; else None."""
 
-    def propagate_outputs(self, entry: Entry, outputs: Any, ready: deque[Entry], /) -> None:
+    def propagate_outputs(self, entry: Entry, outputs: Any, ready: ReadyQueue[Entry], /) -> None:
         """Deliver what the kernel of a live node gave along its out-edges; add to *ready* what can run now."""
 
-    def propagate_sent(self, entry: Entry, ready: deque[Entry], /) -> None:
+    def propagate_sent(self, entry: Entry, ready: ReadyQueue[Entry], /) -> None:
         """Go on after a Send, live or dead, which gives nothing."""
 
     def root_entry(self, item: NodeItem) -> Entry:

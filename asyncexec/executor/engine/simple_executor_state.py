@@ -33,7 +33,7 @@ class SimpleExecutorState(ExecutorState[NodeItem]):
         now_ns, expensive_ns = self.holds.clock.now_ns, self._stats.expensive_ns
         propagator = self._propagator
         slots, pending, items = propagator.inputs, propagator.pending, propagator.items
-        take_next = ready.popleft if self._random is None else self._take_any
+        take_next = ready.popleft
         while ready:
             item = take_next()
             if places[item.id]:

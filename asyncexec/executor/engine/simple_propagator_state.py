@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
+from asyncexec.executor.engine.ready_queue import ReadyQueue
 from asyncexec.executor.engine.slots import take_inputs
-
-ReadyQueue: TypeAlias = deque[NodeItem]
 
 
 class SimplePropagatorState:
@@ -31,7 +29,7 @@ class SimplePropagatorState:
         self.inputs[:] = root.initial_inputs
         self.pending[:] = root.initial_pending
 
-    def activate_roots(self, feeds: Sequence[Any] | None, ready: ReadyQueue) -> None:
+    def activate_roots(self, feeds: Sequence[Any] | None, ready: ReadyQueue[NodeItem]) -> None:
         view = self._view
         ready.extend(view.roots)
         if feeds is None:
@@ -47,7 +45,7 @@ class SimplePropagatorState:
             if controls:
                 self._release(controls, ready)
 
-    def deliver_feed(self, index: int, value: Any, ready: ReadyQueue) -> None:
+    def deliver_feed(self, index: int, value: Any, ready: ReadyQueue[NodeItem]) -> None:
         self._deliver(value, self._view.feed_edges[index], ready)
         self._release(self._view.feed_controls[index], ready)
 
@@ -57,7 +55,7 @@ class SimplePropagatorState:
     def take_ahead(self, _: NodeItem, item: NodeItem, num_awaited: int) -> list[Any] | None:
         return take_inputs(self.inputs, item) if self.pending[item.id] == num_awaited else None
 
-    def propagate_outputs(self, item: NodeItem, outputs: Any, ready: ReadyQueue) -> None:
+    def propagate_outputs(self, item: NodeItem, outputs: Any, ready: ReadyQueue[NodeItem]) -> None:
         inputs, pending = self.inputs, self.pending
         if item.returns_tuple:
             if type(outputs) is not tuple or len(outputs) != len(item.output_edges):
@@ -79,11 +77,11 @@ class SimplePropagatorState:
         if item.control_edges:
             self._release(item.control_edges, ready)
 
-    def propagate_sent(self, item: NodeItem, ready: ReadyQueue) -> None:
+    def propagate_sent(self, item: NodeItem, ready: ReadyQueue[NodeItem]) -> None:
         if item.control_edges:
             self._release(item.control_edges, ready)
 
-    def _deliver(self, value: Any, edges: Sequence[tuple[int, int]], ready: ReadyQueue) -> None:
+    def _deliver(self, value: Any, edges: Sequence[tuple[int, int]], ready: ReadyQueue[NodeItem]) -> None:
         inputs, pending = self.inputs, self.pending
         for slot, consumer in edges:
             inputs[slot] = value
@@ -92,7 +90,7 @@ class SimplePropagatorState:
             if not count:
                 ready.append(self.items[consumer])
 
-    def _release(self, consumers: Sequence[int], ready: ReadyQueue) -> None:
+    def _release(self, consumers: Sequence[int], ready: ReadyQueue[NodeItem]) -> None:
         pending = self.pending
         for consumer in consumers:
             count = pending[consumer] - 1

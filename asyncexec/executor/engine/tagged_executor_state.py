@@ -13,6 +13,7 @@ from asyncexec.executor.engine.executor_state import ON_THE_SPOT, ExecutorState,
 from asyncexec.executor.engine.frame import IterationState, TaskGroup
 from asyncexec.executor.engine.one_by_one import OneByOnePropagatorState
 from asyncexec.executor.engine.propagator_state import PropagatorState
+from asyncexec.executor.engine.ready_queue import RandomReadyQueue
 from asyncexec.executor.engine.slots import take_inputs
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.framework.errors import OpError
@@ -27,7 +28,7 @@ class TaggedExecutorState(ExecutorState[TaggedNode]):
     _propagator: PropagatorState
 
     def _make_propagator(self, view: GraphView) -> PropagatorState:
-        one_by_one = self._collector is not None or self._random is not None
+        one_by_one = self._collector is not None or isinstance(self.ready, RandomReadyQueue)
         return OneByOnePropagatorState(view) if one_by_one else PropagatorState(view)
 
     def run_ready(self, now: int, end: int) -> int:
@@ -36,7 +37,7 @@ class TaggedExecutorState(ExecutorState[TaggedNode]):
         now_ns, expensive_ns = self.holds.clock.now_ns, self._stats.expensive_ns
         propagator = self._propagator
         propagate_outputs = propagator.propagate_outputs
-        take_next = ready.popleft if self._random is None else self._take_any
+        take_next = ready.popleft
         while ready:
             tagged = take_next()
             item, iteration, is_dead = tagged

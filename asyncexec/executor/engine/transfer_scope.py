@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections import deque
 from typing import Any, Final, Generic, TypeAlias
 
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.engine.propagator import Entry, Propagator
+from asyncexec.executor.engine.propagator import Propagator
+from asyncexec.executor.engine.ready_queue import Entry, ReadyQueue
 from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.kernel import DEAD
@@ -32,12 +32,14 @@ class TransferScope(StepScope, Generic[Entry]):
 
     _propagator: Propagator[Entry]
 
-    def __init__(self, slice_ns: int, holds: LoopHolds, collector: StepStatsCollector | None) -> None:
+    def __init__(
+        self, slice_ns: int, holds: LoopHolds, collector: StepStatsCollector | None, ready: ReadyQueue[Entry]
+    ) -> None:
         super().__init__(slice_ns, holds)
         self.rendezvous: RendezvousInterface | None = None
         self.standing: dict[str, Standing] = {}  # of the whole step: Recvs that Sends may hand values to, by key
         # What the propagator says is ready: it alone knows what its entries are, apart from the item in each.
-        self.ready: deque[Entry] = deque()
+        self.ready: ReadyQueue[Entry] = ready
         self._collector = collector
         self._recvs: dict[Entry, NodeItem] = {}  # that wait in the rendezvous, by entry
 

@@ -22,7 +22,8 @@ from asyncexec.executor.diagnostics.kernel_stats import SIZED, WIDE, WORKER, Ker
 from asyncexec.executor.diagnostics.output_sizes import Sizes, sizes_of
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
-from asyncexec.executor.engine.propagator import Entry, Propagator
+from asyncexec.executor.engine.propagator import Propagator
+from asyncexec.executor.engine.ready_queue import Entry
 from asyncexec.executor.workers.job import HANDED_ON, Call, Outcome
 from asyncexec.framework.kernel import DEAD
 
@@ -171,11 +172,12 @@ def note_outcomes(
         scheduled = outcome.end_ns
 
 
-def pass_along(entry: Entry, calls: Sequence[NodeCall], propagator: Propagator[Entry], ready: deque[Entry]) -> Entry:
+def pass_along(entry: Entry, calls: Sequence[NodeCall], propagator: Propagator[Entry]) -> Entry:
     """The entry behind *calls*, which have handed on what they gave; *entry* is that of the first."""
+    made_ready: deque[Entry] = deque()
     for call in calls:
         item = call.item
         unseen = (None,) * len(item.output_edges) if item.returns_tuple else None
-        propagator.propagate_outputs(entry, unseen, ready)
-        entry = ready.pop()
+        propagator.propagate_outputs(entry, unseen, made_ready)
+        entry = made_ready.pop()
     return entry
