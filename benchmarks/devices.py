@@ -6,54 +6,31 @@ The floor of the first is two tasks that hand the value to each other by asyncio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-import asyncexec as ax
-from benchmarks import graphs, tensorflow_session
-from benchmarks.measure import Settings, Times, alternate, calling, ratios
-from benchmarks.report import FLOOR, OURS, TENSORFLOW, Benchmark, Row, Target, at_most_of_tensorflow
-from benchmarks.runs import US_PER_S, scaled
+from benchmarks import graphs
+from benchmarks.measure import Settings
+from benchmarks.report import Benchmark, Row, at_most_of_floor, at_most_of_tensorflow
+from benchmarks.runs import US_PER_S, race, scaled
 
 NUM_ADDS: Final = 100
 DEVICE_COUNT: Final = {"CPU": 2}
-SHARE_OF_TENSORFLOW: Final = 0.5
+SHARE_OF_TENSORFLOW: Final = 1 / 25
 
 
 def measure_crossings(settings: Settings) -> Row:
     """100 adds, each on the other device than the one before."""
-    times = scaled(ax.run(partial(_race, "two_device_100", hand_over, settings)), US_PER_S / NUM_ADDS)
-    found = ratios(times[OURS], [times[FLOOR]])
-    targets = (
-        Target("at most the queue's time", None if found is None else found[0], 1),
-        at_most_of_tensorflow(times, SHARE_OF_TENSORFLOW),
-    )
-    return Row("two_device_100", "µs an add", times, targets)
+    times = race(graphs.from_file("two_device_100"), hand_over, settings, DEVICE_COUNT)
+    targets = (at_most_of_tensorflow(times, SHARE_OF_TENSORFLOW), at_most_of_floor(times, 1, "the queue's time"))
+    return Row("two_device_100", "µs an add", scaled(times, US_PER_S / NUM_ADDS), targets)
 
 
 def measure_one_device(settings: Settings) -> Row:
     """The same adds on one device."""
-    times = scaled(ax.run(partial(_race, "one_device_100", add_up, settings)), US_PER_S / NUM_ADDS)
-    return Row("one_device_100", "µs an add", times)
-
-
-async def _race(name: str, floor: Callable[[], Any], settings: Settings) -> dict[str, Times]:
-    timed = graphs.from_file(name)
-    async with ax.Session(timed.imported(), ax.SessionConfig(device_count=DEVICE_COUNT)) as session:
-
-        async def run() -> Any:
-            return await session.run(timed.fetches, timed.feeds)
-
-        contestants = [await calling(OURS, run), await calling(FLOOR, floor)]
-        if not tensorflow_session.takes_part(settings):
-            return await alternate(contestants, settings)
-        graph_def = tensorflow_session.read(timed.wire)
-        with tensorflow_session.open_session(graph_def, device_count=DEVICE_COUNT) as other:
-            run_other = tensorflow_session.runner(other, timed.fetches, timed.feeds)
-            return await alternate([*contestants, await calling(TENSORFLOW, run_other)], settings)
+    times = race(graphs.from_file("one_device_100"), add_up, settings, DEVICE_COUNT)
+    return Row("one_device_100", "µs an add", scaled(times, US_PER_S / NUM_ADDS))
 
 
 async def hand_over() -> Any:

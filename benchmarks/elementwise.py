@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
 
@@ -11,17 +11,8 @@ import numpy as np
 import asyncexec as ax
 from benchmarks import tensorflow_session
 from benchmarks.graphs import TimedGraph
-from benchmarks.measure import Settings, Times, alternate, calling, ratios
-from benchmarks.report import (
-    FLOOR,
-    OURS,
-    TENSORFLOW,
-    TENSORFLOW_PLAIN,
-    Benchmark,
-    Row,
-    Target,
-    at_most_of_tensorflow,
-)
+from benchmarks.measure import Settings, Times, alternate, calling
+from benchmarks.report import FLOOR, OURS, Benchmark, Row, at_most_of_floor, at_most_of_tensorflow
 from benchmarks.runs import scaled
 
 SIZE: Final = 4_000_000
@@ -29,7 +20,7 @@ ROUNDS: Final = 5  # of four ops each
 WARM_UP: Final = 20  # runs, by which the kernels are measured and the plan is compiled
 MS_PER_S: Final = 1000
 SHARE_OF_NUMPY: Final = 0.3
-SHARE_OF_TENSORFLOW: Final = 0.4
+SHARE_OF_TENSORFLOW: Final = 1 / 2.5
 SCALE: Final = np.float32(1.0001)
 SHIFT: Final = np.float32(0.5)
 
@@ -55,16 +46,15 @@ def by_numpy(x: Any) -> Any:
 def measure(settings: Settings) -> Row:
     """A run of the graph; the floor is numpy op by op, and TensorFlow runs with its optimizer and without."""
     times = scaled(ax.run(partial(_race, make(), settings)), MS_PER_S)
-    found = ratios(times[OURS], [times[FLOOR]])
-    targets: Sequence[Target] = (
-        Target(f"at most {SHARE_OF_NUMPY:g} of numpy's", None if found is None else found[0], SHARE_OF_NUMPY),
+    targets = (
         at_most_of_tensorflow(times, SHARE_OF_TENSORFLOW),
+        at_most_of_floor(times, SHARE_OF_NUMPY, "numpy's op by op"),
     )
-    return Row("elementwise", "ms", times, tuple(targets))
+    return Row("elementwise", "ms", times, targets)
 
 
 async def _race(timed: TimedGraph, settings: Settings) -> dict[str, Times]:
-    async with ax.Session(timed.imported()) as session:
+    async with ax.Session(timed.imported()) as session, AsyncExitStack() as stack:
 
         async def run() -> Any:
             return await session.run(timed.fetches, timed.feeds)
@@ -72,16 +62,8 @@ async def _race(timed: TimedGraph, settings: Settings) -> dict[str, Times]:
         for _ in range(WARM_UP):
             await run()
         contestants = [await calling(OURS, run), await calling(FLOOR, partial(by_numpy, timed.feeds["x:0"]))]
-        if not tensorflow_session.takes_part(settings):
-            return await alternate(contestants, settings)
-        graph_def = tensorflow_session.read(timed.wire)
-        with (
-            tensorflow_session.open_session(graph_def) as optimizing,
-            tensorflow_session.open_session(graph_def, is_optimizing=False) as plain,
-        ):
-            for name, other in ((TENSORFLOW, optimizing), (TENSORFLOW_PLAIN, plain)):
-                contestants.append(await calling(name, tensorflow_session.runner(other, timed.fetches, timed.feeds)))
-            return await alternate(contestants, settings)
+        contestants += await tensorflow_session.contestants(stack, timed, settings)
+        return await alternate(contestants, settings)
 
 
 BENCHMARKS: Final = (Benchmark("elementwise", measure),)

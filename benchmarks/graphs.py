@@ -6,7 +6,7 @@ Nothing in them can be folded to a constant: everything depends on a feed.
 from __future__ import annotations
 
 import json
-import operator
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,33 +100,40 @@ def _fed(nodes: list[NodeDef], last: str) -> TimedGraph:
 
 
 def floor_of(timed: TimedGraph) -> Callable[[], Any]:
-    """What the graph computes, as a plain loop over its adds: a list of values, and three indices an add."""
-    names = [node.name for node in timed.graph_def.node]
-    positions = {name: position for position, name in enumerate(names)}
-    start: list[Any] = [None] * len(names)
-    steps: list[tuple[Callable[..., Any], int, list[int]]] = []
-    for position, node in enumerate(timed.graph_def.node):
-        inputs = [positions[parse_tensor_name(text).name] for text in node.input]
-        if node.op == "Const":
-            start[position] = decode_attr_value(node.attr["value"])
-        elif node.op == "Placeholder":
-            start[position] = timed.feeds[f"{node.name}:0"]
+    """What the graph computes, as straight-line Python: a statement for each add, and as few local variables as do."""
+    names = [parse_tensor_name(text).name for node in timed.graph_def.node for text in node.input]
+    fetches = [parse_tensor_name(text).name for text in _as_list(timed.fetches)]
+    num_uses = Counter([*names, *fetches])
+    variables: dict[str, str] = {}
+    start: dict[str, Any] = {}
+    unused: list[str] = []
+    lines: list[str] = []
+    for index, node in enumerate(timed.graph_def.node):
+        name = f"v{index}"
+        if node.op in ("Const", "Placeholder"):
+            is_fed = node.op == "Placeholder"
+            start[name] = timed.feeds[f"{node.name}:0"] if is_fed else decode_attr_value(node.attr["value"])
         else:
-            steps.append((_FLOOR_OPS[node.op], position, inputs))
-    wanted = [timed.fetches] if isinstance(timed.fetches, str) else timed.fetches
-    fetched = [positions[parse_tensor_name(text).name] for text in wanted]
-    adds = [(position, inputs[0], inputs[1]) for op, position, inputs in steps if op is operator.add]
-    sums = [(position, inputs) for op, position, inputs in steps if op is sum]
-
-    def floor() -> list[Any]:
-        values = start.copy()
-        for position, left, right in adds:
-            values[position] = values[left] + values[right]
-        for position, inputs in sums:
-            values[position] = sum([values[i] for i in inputs])
-        return [values[i] for i in fetched]
-
+            inputs = [parse_tensor_name(text).name for text in node.input]
+            operands = [variables[text] for text in inputs]
+            num_uses.subtract(inputs)
+            unused += [variables[text] for text in set(inputs) if not num_uses[text]]
+            name = unused.pop() if unused else name
+            lines.append(f" {name} = {_FLOOR_OPS[node.op](operands)}")
+        variables[node.name] = name
+    parameters = ", ".join(f"{name}=start[{name!r}]" for name in start)
+    lines = [f"def floor({parameters}):", *lines, f" return [{', '.join(variables[text] for text in fetches)}]"]
+    found: dict[str, Any] = {"start": start}
+    exec(compile("\n".join(lines), "<floor>", "exec"), found)
+    floor: Callable[[], Any] = found["floor"]
     return floor
 
 
-_FLOOR_OPS: Final[Mapping[str, Callable[..., Any]]] = {"AddV2": operator.add, "AddN": sum}
+def _as_list(fetches: Any) -> list[str]:
+    return [fetches] if isinstance(fetches, str) else list(fetches)
+
+
+_FLOOR_OPS: Final[Mapping[str, Callable[[list[str]], str]]] = {
+    "AddV2": " + ".join,
+    "AddN": lambda operands: f"sum([{', '.join(operands)}])",
+}

@@ -64,7 +64,13 @@ def at_most_of_tensorflow(row_times: Mapping[str, Times], share: float) -> Targe
     """The target of taking at most *share* of TensorFlow's time, in medians and in bests."""
     row = Row("", "", row_times)
     found = ratios(row.times[OURS], row.tensorflows())
-    return Target(f"at most {share:g} of TensorFlow's", None if found is None else max(found), share)
+    return Target(f"at most {share:.3g} of TensorFlow's", None if found is None else max(found), share)
+
+
+def at_most_of_floor(times: Mapping[str, Times], share: float, whose: str = "hand-written Python's") -> Target:
+    """The target of taking at most *share* of the floor's time, in medians."""
+    found = ratios(times[OURS], [times[FLOOR]])
+    return Target(f"at most {share:.3g} of {whose}", None if found is None else found[0], share)
 
 
 def summary(row: Row) -> tuple[str, ...]:

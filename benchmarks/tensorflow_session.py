@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import cache
 from typing import Any
 
 from asyncexec.framework.extras import is_installed
-from benchmarks.measure import Settings
+from benchmarks.graphs import TimedGraph
+from benchmarks.measure import Contestant, Settings, calling
+from benchmarks.report import TENSORFLOW, TENSORFLOW_PLAIN
 
 
 def takes_part(settings: Settings) -> bool:
     """Whether TensorFlow is measured: it is installed, and nobody said no."""
     return settings.use_tensorflow and is_installed("tensorflow")
+
+
+async def contestants(
+    stack: AsyncExitStack, timed: TimedGraph, settings: Settings, device_count: Mapping[str, int] | None = None
+) -> list[Contestant]:
+    """Runs of *timed* with TensorFlow's optimizer and without, warm; *stack* closes their sessions."""
+    found: list[Contestant] = []
+    if takes_part(settings):
+        graph_def = read(timed.wire)
+        for name, is_optimizing in ((TENSORFLOW, True), (TENSORFLOW_PLAIN, False)):
+            session = open_session(graph_def, is_optimizing=is_optimizing, device_count=device_count)
+            run = runner(stack.enter_context(session), timed.fetches, timed.feeds)
+            found.append(await calling(name, run))
+    return found
 
 
 @cache

@@ -34,7 +34,9 @@ def test_a_quick_run_prints_a_row_each_and_writes_json(tmp_path: Path) -> None:
     assert content["machine"]["cores"] >= 1
     latency, chain_of_10 = content["rows"]
     assert (latency["name"], latency["unit"], chain_of_10["unit"]) == ("run_latency", "µs", "µs a node")
-    assert latency["targets"] == [{"text": "at most 0.1 of TensorFlow's", "measured": None, "limit": 0.1, "met": None}]
+    assert latency["targets"] == [
+        {"text": "at most 0.02 of TensorFlow's", "measured": None, "limit": 0.02, "met": None}
+    ]
     assert set(chain_of_10["times"]) == {OURS, FLOOR}
     assert all(0 < times["best"] <= times["median"] for times in chain_of_10["times"].values())
 
