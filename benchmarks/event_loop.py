@@ -47,28 +47,30 @@ async def lags(work: Callable[[], Awaitable[object]]) -> list[float]:
 
 def measure_runs(loop: str, settings: Settings) -> Row:
     """The lag during runs of a signature that has run before."""
-    return _row(f"ticker_run_{loop}", MAX_LAG_MS, loop, partial(_lags_of_runs, settings.rounds(REPEATS)))
+    return lags_row(f"ticker_run_{loop}", MAX_LAG_MS, loop, partial(_lags_of_runs, settings.rounds(REPEATS)))
 
 
 def measure_extend(loop: str, settings: Settings) -> Row:
     """The lag while sessions are extended by the whole graph."""
     repeats = settings.rounds(FIRST_REPEATS)
-    return _row(f"ticker_extend_{loop}", MAX_FIRST_LAG_MS, loop, partial(_lags_of_extend, repeats))
+    return lags_row(f"ticker_extend_{loop}", MAX_FIRST_LAG_MS, loop, partial(_lags_of_extend, repeats))
 
 
 def measure_traced_runs(loop: str, settings: Settings) -> Row:
     """The lag during runs that are traced, with what is made of the trace."""
     repeats = settings.rounds(FIRST_REPEATS)
-    return _row(f"ticker_traced_run_{loop}", MAX_FIRST_LAG_MS, loop, partial(_lags_of_traced_runs, repeats))
+    return lags_row(f"ticker_traced_run_{loop}", MAX_FIRST_LAG_MS, loop, partial(_lags_of_traced_runs, repeats))
 
 
 def measure_first_runs(loop: str, settings: Settings) -> Row:
     """The lag during first runs, each in a fresh session, with pruning and compiling; the import is over by then."""
     repeats = settings.rounds(FIRST_REPEATS)
-    return _row(f"ticker_first_run_{loop}", MAX_FIRST_LAG_MS, loop, partial(_lags_of_first_runs, repeats))
+    return lags_row(f"ticker_first_run_{loop}", MAX_FIRST_LAG_MS, loop, partial(_lags_of_first_runs, repeats))
 
 
-def _row(name: str, limit: float, loop: str, measure: Callable[[], Awaitable[list[float]]]) -> Row:
+def lags_row(name: str, limit: float, loop: str, measure: Callable[[], Awaitable[list[float]]]) -> Row:
+    """The lags that *measure* gives in an event loop of the kind *loop*, beside those of a ticker that is alone."""
+
     async def main() -> tuple[list[float], list[float], float]:
         alone = await lags(partial(asyncio.sleep, 0.5))
         begun = monotonic_ns()
