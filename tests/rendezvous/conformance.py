@@ -55,11 +55,11 @@ TENSORFLOW_CASES: Final = {
         "TransferDummyDeviceContext": "test_the_senders_arguments_come_with_the_value",
     },
     "rpc_rendezvous_mgr_test.cc": {
-        "LocalSendRecv": "tests.rendezvous.test_rendezvous_mgr:test_who_asks_for_a_step_gets_its_rendezvous",
-        "LocalAbort": "tests.rendezvous.test_rendezvous_mgr:test_cleanup_wakes_who_waits",
+        "LocalSendRecv": "tests.distributed.test_cluster:test_many_steps_at_once",
+        "LocalAbort": "tests.distributed.test_cluster:test_a_cancelled_step_ends_on_all_workers",
         "LocalCancel": "test_cancelled_while_it_waits",
         "CancelAfterReceived": "test_a_value_that_came_before_the_cancel_wins",
-        "CleanupAll": "tests.rendezvous.test_rendezvous_mgr:test_cleanup_all_forgets_every_step",
+        "CleanupAll": "tests.distributed.test_cluster:test_nothing_is_left_of_the_values_of_a_step",
         "TransferDummyDeviceContext": "test_the_senders_arguments_come_with_the_value",
     },
     "buf_rendezvous_test.cc": {
