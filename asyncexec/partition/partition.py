@@ -21,7 +21,6 @@ from asyncexec.graph.control_flow_info import ENTERS, MERGES, NEXT_ITERATIONS, S
 from asyncexec.graph.node import Node, NodeProperties, Tensor
 from asyncexec.partition.control_loop import FLOW_OPS, ControlLoops, colocate_control_flow
 from asyncexec.partition.partitioned_graph import PartitionDraft, PartitionedGraph
-from asyncexec.partition.recv_schedule import delay_recvs
 from asyncexec.partition.send_recv import (
     RECVS,
     SENDS,
@@ -94,7 +93,7 @@ class _Partitioner:
         if options.own_memory:
             yield from self._bridge_memory()
         incarnations = self._check_channels()
-        if len(self._drafts) == 1 and not (incarnations or options.has_device_memory or options.start_time):
+        if len(self._drafts) == 1 and not (incarnations or options.has_device_memory):
             return self._whole(next(iter(self._drafts)))
         if self._graph.nodes:
             yield from self._split(incarnations)
@@ -222,8 +221,6 @@ class _Partitioner:
             nodes = yield from self._loops.add(self._crossings)
         self._has_live_root = all(map(self._is_in_loop, filter(_may_be_dead, (*self._flow_nodes, *self._channels))))
         yield from self._fill(nodes, incarnations)
-        if self._options.start_time is not None:
-            yield from self._delay_recvs(self._options.start_time)
 
     def _is_in_loop(self, node: Node) -> bool:
         return self._info is not None and self._info.frame_of(node) is not self._info.root
@@ -333,7 +330,7 @@ class _Partitioner:
             elif self._is_made_again(control, draft):
                 controls.append(self._again(control, draft))
             else:
-                received = self._transfers.find_control(control, node, draft)
+                received = self._transfers.find_control(control, draft)
                 controls.append(received or self._transfers.add_control(self._crossing(control, node, draft)))
         return tuple(controls)
 
@@ -394,23 +391,6 @@ class _Partitioner:
         others = (*(tensor.op for tensor in node.inputs if tensor.op is not reference.op), *node.control_inputs)
         here = (other for other in others if self._draft_of.get(other) is origin and other is not reference.op)
         return tuple(dict.fromkeys(self._copies.get(other, other) for other in here))
-
-    def _delay_recvs(self, asked: Callable[[Node], int]) -> Stage[None]:
-        made = self._transfers.start_times
-        originals = {copy: node for node, copy in self._copies.items()}
-        originals |= {copy: node for (node, _), copy in self._remade.items()}
-
-        def start_time(node: Node) -> int:
-            return made[node] if node in made else asked(originals.get(node, node))
-
-        for draft in self._drafts.values():
-            frames = yield from ControlFlowInfo.stage(draft.nodes if self._loops else (), frozenset(self._feeds))
-            in_loops = {
-                node
-                for node in (draft.nodes if self._loops else ())
-                if frames.frame_of(node) is not frames.root or frames.output_frame(node) is not frames.root
-            }
-            draft.nodes = yield from delay_recvs(draft.nodes, start_time, in_loops, draft.device)
 
     def _finish(self) -> dict[str, PartitionedGraph]:
         fetches: dict[PartitionDraft, dict[int, Tensor]] = {}

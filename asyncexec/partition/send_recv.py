@@ -44,7 +44,6 @@ class PartitionOptions:
             the device has its own; to be False for devices whose memory is that of the host.  None: no device has
             memory of its own.
         own_memory: the devices that have memory of their own.
-        start_time: when a node is to start; Recvs wait for their time where this is given.
     """
 
     devices: tuple[str, ...] = ()
@@ -52,12 +51,11 @@ class PartitionOptions:
     output_on_host: Callable[[Node, int, str], bool] | None = None
     input_on_host: Callable[[Node, int, str], bool] | None = None
     own_memory: frozenset[str] = frozenset()
-    start_time: Callable[[Node], int] | None = None
 
     @property
     def has_one_memory(self) -> bool:
         """Whether there is nowhere to send anything to, and nothing else to do either."""
-        return len(self.devices) == 1 and not self.has_device_memory and self.start_time is None
+        return len(self.devices) == 1 and not self.has_device_memory
 
     @property
     def client(self) -> str:
@@ -115,11 +113,7 @@ class Crossing:
 
 
 class Transfers:
-    """Makes the Sends and Recvs of one client graph.
-
-    Attributes:
-        start_times: of the nodes made here, where there is such a thing.
-    """
+    """Makes the Sends and Recvs of one client graph."""
 
     def __init__(self, options: PartitionOptions) -> None:
         self._options = options
@@ -127,22 +121,15 @@ class Transfers:
         self._controls: dict[tuple[Node, PartitionDraft], Node] = {}
         self._num_edges = 0
         self._num_names = 0
-        self.start_times: dict[Node, int] = {}
 
     def find_data(self, tensor: Tensor, consumer: Node, slot: int, destination: PartitionDraft) -> Tensor | None:
         """What *consumer* takes in place of *tensor*, if that crosses already."""
         to_host = self._options.is_input_on_host(consumer, slot, destination.device)
-        recv = self._data.get((tensor.op, tensor.index, destination, to_host))
-        if recv is not None:
-            self._hasten(recv.op, consumer)
-        return recv
+        return self._data.get((tensor.op, tensor.index, destination, to_host))
 
-    def find_control(self, source: Node, consumer: Node, destination: PartitionDraft) -> Node | None:
-        """What *consumer* waits for in place of *source*, if that crosses already."""
-        received = self._controls.get((source, destination))
-        if received is not None:
-            self._hasten(received.inputs[0].op, consumer)
-        return received
+    def find_control(self, source: Node, destination: PartitionDraft) -> Node | None:
+        """What nodes of *destination* wait for in place of *source*, if that crosses already."""
+        return self._controls.get((source, destination))
 
     def add_data(self, crossing: Crossing, tensor: Tensor, slot: int) -> Tensor:
         """What the consumer takes in place of *tensor*; InvalidArgumentError when it wants a reference."""
@@ -167,10 +154,8 @@ class Transfers:
         """What the consumer waits for in place of the source."""
         source, float32 = crossing.source, as_dtype("float32")
         dummy = self._make(source, crossing.origin, empty_const(), (), (crossing.sent,), (_EMPTY_SHAPE,), "/ctrl")
-        self._note_time(dummy, source)
         recv = self._pair(crossing, dummy.outputs[0], float32, from_host=False, to_host=False)
         received = self._make(source, crossing.destination, identity(float32), (recv,), (), (_EMPTY_SHAPE,))
-        self._note_time(received, crossing.consumer)
         self._controls[source, crossing.destination] = received
         return received
 
@@ -211,7 +196,6 @@ class Transfers:
         self._num_edges += 1
         send_properties = _properties("_HostSend" if from_host else "_Send", {"T": dtype, **channel}, (dtype,), ())
         send = self._make(source, origin, send_properties, (sent,), crossing.after, ())
-        self._note_time(send, source)
         recv_op = "_HostRecv" if to_host else "_Recv"
         if crossing.never_dead:
             channel[NEVER_DEAD] = True
@@ -221,17 +205,7 @@ class Transfers:
         controls = () if waits_for is None else (waits_for,)
         shapes = (sent.op.output_shapes[sent.index],)
         recv = self._make(source, destination, recv_properties, (), controls, shapes)
-        self._note_time(recv, crossing.consumer)
         return recv.outputs[0]
-
-    def _note_time(self, node: Node, like: Node) -> None:
-        if self._options.start_time is not None:
-            self.start_times[node] = self._options.start_time(like)
-
-    def _hasten(self, recv: Node, consumer: Node) -> None:
-        """A Recv starts in time for the first of its consumers."""
-        if self._options.start_time is not None:
-            self.start_times[recv] = min(self.start_times[recv], self._options.start_time(consumer))
 
 
 def with_incarnation(node: Node, options: PartitionOptions) -> NodeProperties | None:

@@ -277,9 +277,3 @@ def test_loops_of_tensorflow_over_three_devices(case: OracleCase) -> None:
             assert sum(len(part.fetch_indices) for part in parts.values()) == len(whole.fetches)
             nodes: list[Node] = [node for part in parts.values() for node in part.graph.nodes]
             assert {node.name for node in whole.nodes} <= {node.name for node in nodes}
-
-
-def test_start_times_leave_loops_alone() -> None:
-    parts = split(NESTED, start_time=lambda node: node.id * 1000)
-    controls = [control.op for node in parts["B"].graph.nodes for control in node.control_inputs]
-    assert set(controls) == {"Merge", "Const"}  # pivots; the only node outside of loops, before the triggers

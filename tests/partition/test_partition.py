@@ -15,7 +15,7 @@ PartitionIncompleteGraph       test_an_incomplete_graph_is_refused
 Functions                      test_each_partition_has_the_functions_that_it_reaches
 SetIncarnation                 test_sends_and_recvs_of_the_users_get_the_incarnation
 GraphDebugInfo                 test_copies_know_the_line_that_made_them (a line, where TensorFlow keeps a whole stack)
-TopologicalSort... (three)     test_recv_schedule.py
+TopologicalSort... (three)     none: a Recv has no start time, it takes what has come when it runs
 GraphWithoutAssignedDevices    test_a_node_without_a_device_is_refused
 TwoDevices                     test_feeds_and_fetches_stay_where_their_nodes_are
 UpdateArgsAndRets              test_arguments_are_numbered_anew_in_each_partition
