@@ -20,7 +20,7 @@ from asyncexec.graph.node import Node
 from asyncexec.session.run_record import Opaque, RunRecord
 
 _MOMENT_S: Final = 1e-9
-_PATIENCE_S: Final = 1.0  # of the virtual clock, after the end of the recorded run
+_GRACE_S: Final = 1.0  # of the virtual clock, after the end of the recorded run
 
 
 class Replayer(StepStatsCollector):
@@ -116,7 +116,7 @@ class Replayer(StepStatsCollector):
     async def _wait_for_end(self, node: Node, where: Where) -> None:
         """*node* had not ended in the recorded run, or had not begun: it waits until that is over, and then fails."""
         shown = _shown(node.name, where)
-        await asyncio.sleep(max(0.0, self._run.outcome.time_s - self.elapsed_s) + _PATIENCE_S)
+        await asyncio.sleep(max(0.0, self._run.outcome.time_s - self.elapsed_s) + _GRACE_S)
         if (node.name, where) in self._open:
             self._differ(f"{shown} is waited for; in the recorded run it had not ended")
             raise FailedPreconditionError("this node had not ended in the recorded run", node=node)

@@ -79,7 +79,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     def _end_executor_call(self, _: asyncio.Future[Any]) -> None:
         self._executor_calls -= 1
 
-    def _patience_s(self, timeout_s: float | None) -> float | None:
+    def _select_timeout_s(self, timeout_s: float | None) -> float | None:
         """Real seconds to wait for outside events when the next timer is *timeout_s* away; None is for ever."""
         if timeout_s is None or (timeout_s > 0 and self._is_awaiting_threads()):
             return None
@@ -102,7 +102,7 @@ class _JumpingSelector(selectors.BaseSelector):
         self._selector = selectors.DefaultSelector()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        events = self._selector.select(self._loop._patience_s(timeout))
+        events = self._selector.select(self._loop._select_timeout_s(timeout))
         if not events and timeout:
             self._loop._jump(timeout)
         return events
