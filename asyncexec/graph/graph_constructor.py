@@ -195,8 +195,9 @@ class GraphConstructor:
     def _index_nodes(self) -> Stage[None]:
         node_defs, prefix, index = self._node_defs, self._prefix, self._index
         for start in range(0, len(node_defs) or 1, _NAMES_AT_ONCE):
-            names = [node_def.name for node_def in node_defs[start : start + _NAMES_AT_ONCE]]
-            check_names(names, prefix, is_partition=self._is_partition)
+            part = node_defs[start : start + _NAMES_AT_ONCE]
+            check_names(part, prefix, is_partition=self._is_partition)
+            names = [node_def.name for node_def in part]
             index.update(zip(names, range(start, start + len(names)), strict=True))
             yield
         if len(index) < len(node_defs):

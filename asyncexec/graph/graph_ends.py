@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from asyncexec.graph.node import Node
 
-PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
+# What has no value unless it is fed; a partition of TensorFlow's has _Args in place of what is fed.
+MUST_BE_FED: Final = frozenset({"Placeholder", "PlaceholderV2", "_Arg", "_DeviceArg"})
+PLACEHOLDERS: Final = MUST_BE_FED | {"PlaceholderWithDefault"}
+# What stands, in such a partition, behind what is fetched.
+RETVALS: Final = frozenset({"_Retval", "_DeviceRetval"})
 
 
 def output_nodes(nodes: Iterable[Node]) -> list[Node]:

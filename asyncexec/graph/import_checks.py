@@ -6,11 +6,11 @@ After ``tensorflow/core/framework/versions.cc``, ``op_def_util.cc`` (``CheckOpDe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
-from asyncexec.framework.graph_def import GraphDebugInfo, VersionDef
+from asyncexec.framework.graph_def import GraphDebugInfo, NodeDef, VersionDef
 from asyncexec.framework.op_def import OpDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.tensor_id import first_invalid_node_name, is_valid_node_name
@@ -25,9 +25,9 @@ COLOCATION_PREFIX: Final = "loc:@"
 _SCALAR_PLACEHOLDERS: Final = 22  # the first producer version whose Placeholders of shape [] are scalars
 
 # What the runtime itself adds to a graph; in a user's graph it would reach into the step that runs it.
-RUNTIME_OPS: Final = frozenset(
-    "_Arg _DeviceArg _Retval _DeviceRetval _Send _Recv _HostSend _HostRecv _FusedSend _FusedRecv".split()
-)
+RUNTIME_OPS: Final = frozenset("_Send _Recv _HostSend _HostRecv _FusedSend _FusedRecv".split())
+# Where partitions of TensorFlow's begin and end: they are what is fed and fetched.  No function has them in its body.
+BOUNDARY_OPS: Final = frozenset("_Arg _DeviceArg _Retval _DeviceRetval".split())
 # Ops that a graph of that version or a later one cannot have.
 _REMOVED: Final = {
     "AdjustContrast": (2, "AdjustContrastv2"),
@@ -104,12 +104,17 @@ def merged_versions(ours: VersionDef, theirs: VersionDef) -> VersionDef:
     )
 
 
-def check_names(names: Collection[str], prefix: str, *, is_partition: bool = False) -> None:
-    """InvalidArgumentError unless nodes may be called *names*, below *prefix*.
+def check_names(node_defs: Sequence[NodeDef], prefix: str, *, is_partition: bool = False) -> None:
+    """InvalidArgumentError unless *node_defs* may have their names, below *prefix*.
 
     Nodes that stages have made, as there are in a partition, may have names that users' nodes cannot have.
     """
+    names = [node_def.name for node_def in node_defs]
     bad = first_invalid_node_name([name.lstrip("_") for name in names] if is_partition else names)
+    if bad is not None and bad.startswith("_"):
+        bad = first_invalid_node_name(
+            [each.name.lstrip("_") if each.op in BOUNDARY_OPS or is_partition else each.name for each in node_defs]
+        )
     if bad is not None:
         raise InvalidArgumentError(
             f"Node {bad[:100]!r}: the node name is invalid",

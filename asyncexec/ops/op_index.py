@@ -120,7 +120,7 @@ OPS: Final = {
     "flow.stream_windows": "StreamTime StreamTimeWindow StreamWindow",
     "flow.structure": (
         "Abort Const Identity IdentityN NoOp Placeholder PlaceholderV2 PlaceholderWithDefault PreventGradient "
-        "RefIdentity StopGradient _Arg _HostRecv _HostSend _Recv _Retval _Send"
+        "RefIdentity StopGradient _Arg _DeviceArg _DeviceRetval _HostRecv _HostSend _Recv _Retval _Send"
     ),
     "image.bounding_boxes": "DrawBoundingBoxes DrawBoundingBoxesV2",
     "image.crop_gradients": "CropAndResizeGradBoxes CropAndResizeGradImage ScaleAndTranslateGrad",

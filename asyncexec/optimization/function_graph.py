@@ -14,6 +14,7 @@ from asyncexec.framework.attr_value import decode_attr_value, encode_attr_value
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from asyncexec.framework.graph_def import AttrValue, FunctionDef, GraphDef, NameAttrList, NodeDef, make_attr
 from asyncexec.framework.op_def import REQUIRED, OpDef, arg_slices
+from asyncexec.graph.import_checks import BOUNDARY_OPS
 
 OpDefOf: TypeAlias = Callable[[str], OpDef]
 
@@ -99,6 +100,12 @@ class FunctionGraph:
         return NodeDef.from_fields(node_def.__dict__ | {"attr": attr})
 
     def _check_attrs(self, node_def: NodeDef) -> None:
+        if node_def.op in BOUNDARY_OPS:
+            raise InvalidArgumentError(
+                f"op {node_def.op!r} cannot be in the body of a function, whose signature tells its arguments",
+                node=node_def.name,
+                op=node_def.op,
+            )
         try:
             op_def = self._op_def_of(node_def.op)
         except NotFoundError as error:

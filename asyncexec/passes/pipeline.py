@@ -31,6 +31,7 @@ from asyncexec.framework.graph_def import GraphDef
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.step_stats import PassStats
 from asyncexec.graph.graph import Graph
+from asyncexec.graph.graph_ends import MUST_BE_FED
 from asyncexec.graph.graph_to_def import NodeEncoder
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.graph.refused_ops import check_allowed
@@ -359,12 +360,9 @@ def _named_error(error: BrokenGraphError, name: str, *, is_ours: bool) -> Intern
     return InvalidArgumentError(message, node=error.node, hint="nothing of what the pass did is kept")
 
 
-_PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2"})
-
-
 def _graph_def(graph: ClientGraph, placement: Placement | None) -> Stage[GraphDef]:
     encoder, here = NodeEncoder(), set(graph.nodes)
-    fed = [tensor.op for tensor in graph.feeds if tensor.op not in here and tensor.op.op in _PLACEHOLDERS]
+    fed = [tensor.op for tensor in graph.feeds if tensor.op not in here and tensor.op.op in MUST_BE_FED]
     found = []
     for count, node in enumerate((*fed, *graph.nodes)):
         device = node.device if placement is None else placement.device_of(node).name

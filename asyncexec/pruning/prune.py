@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
+from asyncexec.graph.graph_ends import MUST_BE_FED
 from asyncexec.graph.node import Node, Tensor
 
 _SORT_AT_MOST: Final = 4096  # takes a millisecond or two at once
-_PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class _Search:
     def cut(self, feeds: Sequence[Tensor]) -> None:
         """Go no further where one of *feeds* is taken."""
         self._fed.update([(tensor.op, tensor.index) for tensor in feeds])
-        self._fed_placeholders.update([tensor.op for tensor in feeds if tensor.op.op in _PLACEHOLDERS])
+        self._fed_placeholders.update([tensor.op for tensor in feeds if tensor.op.op in MUST_BE_FED])
 
     def visit(self, nodes: Sequence[Node]) -> None:
         """*nodes* have to run."""

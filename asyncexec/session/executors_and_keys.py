@@ -13,6 +13,7 @@ from asyncexec.executor.plans.tier import Tier
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, OpError
 from asyncexec.graph.graph import Graph
+from asyncexec.graph.graph_ends import MUST_BE_FED
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.process.gc_pause import paused_gc
 from asyncexec.pruning.prune import ClientGraph, path_to
@@ -267,7 +268,7 @@ def explained(error: OpError, prepared: ExecutorsAndKeys) -> OpError:
     stand_in = prepared.graph.stand_ins.get(error.node or "")
     if stand_in is not None:
         return error.located(stand_in.name, stand_in.op, stand_in.user_line)
-    if error.op in ("Placeholder", "PlaceholderV2") and error.hint is None:
+    if error.op in MUST_BE_FED and error.hint is None:
         node = next((node for node in prepared.client_graph.nodes if node.name == error.node), None)
         if node is not None:
             path = [step.name for step in path_to(node, prepared.client_graph)]

@@ -16,6 +16,7 @@ from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once, run_in_s
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, NotFoundError
 from asyncexec.frontend.create_op import TensorSource
 from asyncexec.graph.graph import Graph
+from asyncexec.graph.graph_ends import RETVALS
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.ops.state.session_state import SESSION_HANDLES, kept
 
@@ -119,6 +120,8 @@ class FetchMapper(NestMapper):
 
     def _map_leaf(self, fetch: Tensor | Node | str | TensorSource) -> Part:
         found = element(self._graph, fetch, "fetch")
+        if isinstance(found, Node) and found.op in RETVALS:
+            found = found.inputs[0]
         if isinstance(found, Node):
             self.targets.append(found)
             return lambda _: None

@@ -87,8 +87,6 @@ LOOP = "x: TestParams\nenter: Enter[frame_name='w'](x)\nm: Merge(enter, n)\nn: N
         ("x: Placeholder[float32, [2, 3]]\na: MatMul(x, x)", "a", "Dimensions must be equal, but are 3 and 2"),
         ("a: TestParams[_class=['loc:@nowhere']]", "a", "unknown node 'nowhere'"),
         ("a: TestParams @ /foo:bar", "a", "Malformed device specification '/foo:bar'"),
-        ("a: _Arg[T=float32, index=0]", "a", "runtime's own"),
-        ("x: TestParams\na: _Retval[T=float32, index=0](x)", "a", "runtime's own"),
         (
             "a: _Recv[tensor_type=float32, tensor_name='t', send_device='', send_device_incarnation=1, recv_device='']",
             "a",

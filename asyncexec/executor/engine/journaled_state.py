@@ -44,6 +44,10 @@ _WITHOUT_EFFECT: Final = frozenset(
         "InitializeTableV2",
         "StatelessRandomGetAlg",
         "VariableShape",
+        "_Arg",
+        "_DeviceArg",
+        "_DeviceRetval",
+        "_Retval",
     }
 )
 

@@ -1,7 +1,8 @@
 """Ops that give, pass or take a value as it is: constants, placeholders, identities, arguments, sends.
 
-Rules from ``tensorflow/core/ops/array_ops.cc``, ``no_op.cc``, ``function_ops.cc`` and ``sendrecv_ops.cc``.  ``_Arg``,
-``_Retval``, ``_Send``, ``_Recv`` and their host forms have no kernels: what they do depends on the step that runs them.
+Rules from ``tensorflow/core/ops/array_ops.cc``, ``no_op.cc``, ``function_ops.cc`` and ``sendrecv_ops.cc``.  ``_Send``,
+``_Recv`` and their host forms have no kernels: what they do depends on the step that runs them.  An ``_Arg`` of a graph
+is fed, as a placeholder is; those of a function that is called are in ``calling.py``.
 """
 
 from __future__ import annotations
@@ -80,8 +81,10 @@ register_op("StopGradient", "input: T -> output: T", "T: type", shape=unchanged)
 register_op("PreventGradient", "input: T -> output: T", "T: type; message: string = ''", shape=unchanged)
 register_op("NoOp", "->", shape=no_outputs)
 register_op("Abort", "->", "error_msg: string = ''; exit_without_error: bool = False", shape=no_outputs)
-register_op("_Arg", "-> output: T", "T: type; index: int >= 0", shape=_arg_shape, is_stateful=True)
-register_op("_Retval", "input: T ->", "T: type; index: int >= 0", shape=no_outputs, is_stateful=True)
+for _op in ("_Arg", "_DeviceArg"):
+    register_op(_op, "-> output: T", "T: type; index: int >= 0", shape=_arg_shape, is_stateful=True)
+for _op in ("_Retval", "_DeviceRetval"):
+    register_op(_op, "input: T ->", "T: type; index: int >= 0", shape=no_outputs, is_stateful=True)
 
 _CHANNEL = (
     "tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string; "
@@ -121,6 +124,24 @@ def _placeholder(construction: OpKernelConstruction) -> Kernel:
         raise InvalidArgumentError(message)
 
     return ask_for_feed
+
+
+@register_kernel("_Arg", "_DeviceArg")
+def _arg(construction: OpKernelConstruction) -> Kernel:
+    message = (
+        f"You must feed a value for argument {construction.attr('index')}, '{construction.name}', "
+        f"with dtype {construction.attr('T').name}"
+    )
+
+    def ask_for_feed() -> NoReturn:
+        raise InvalidArgumentError(message)
+
+    return ask_for_feed
+
+
+@register_kernel("_Retval", "_DeviceRetval")
+def _retval(construction: OpKernelConstruction) -> Kernel:
+    return lambda _: ()
 
 
 @register_kernel("Abort")
