@@ -44,18 +44,38 @@ def run_at_once(stage: Stage[T]) -> T:
             return result
 
 
+class Slices:
+    """Slices of *slice_ns* nanoseconds by *clock*, from now on; after each of them the loop gets a turn."""
+
+    __slots__ = ("_end_ns", "_now_ns", "_slice_ns")
+
+    def __init__(self, clock: Clock = CLOCK, slice_ns: int = SLICE_NS) -> None:
+        self._now_ns = clock.now_ns
+        self._slice_ns = slice_ns
+        self._end_ns = self._now_ns() + slice_ns
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the slice is over."""
+        return self._now_ns() > self._end_ns
+
+    async def begin_next(self) -> None:
+        """Let the loop have a turn."""
+        await asyncio.sleep(0)
+        self._end_ns = self._now_ns() + self._slice_ns
+
+
 async def run_in_slices(stage: Stage[T], clock: Clock = CLOCK, slice_ns: int = SLICE_NS) -> T:
     """The result of *stage*; the loop gets a turn whenever *slice_ns* nanoseconds have passed by *clock*."""
-    end = clock.now_ns() + slice_ns
+    slices = Slices(clock, slice_ns)
     while True:
         try:
             next(stage)
         except StopIteration as stop:
             result: T = stop.value
             return result
-        if clock.now_ns() > end:
-            await asyncio.sleep(0)
-            end = clock.now_ns() + slice_ns
+        if slices.is_over:
+            await slices.begin_next()
 
 
 async def outlast(is_over: Callable[[], bool], wait: Callable[[], Awaitable[object]]) -> None:

@@ -15,8 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaita
 from contextlib import AsyncExitStack
 from typing import Any, Self, TypeAlias
 
-from asyncexec.framework.clock import monotonic_ns
-from asyncexec.framework.cooperative import SLICE_NS, STRIDE, Stage, outlast, run_in_slices
+from asyncexec.framework.cooperative import STRIDE, Slices, Stage, outlast, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.held_content import HeldContent, held
 from asyncexec.framework.ownership import detach
@@ -152,7 +151,7 @@ class EventIterator(HoldingIterator):
                     yield item
                     if self._is_closed():
                         return
-            end_ns = monotonic_ns() + SLICE_NS
+            slices = Slices()
             while not self._operator.is_at_end:
                 cause = await self._draws.next()
                 if self._is_closed():
@@ -161,12 +160,14 @@ class EventIterator(HoldingIterator):
                     yield item
                     if self._is_closed():
                         return
-                    end_ns = await _rest(end_ns)
+                    if slices.is_over:
+                        await slices.begin_next()
                 if self._draws.late:
                     late = self._late(self._draws.late.pop())
                     if inspect.isawaitable(late):
                         await late
-                end_ns = await _rest(end_ns)
+                if slices.is_over:
+                    await slices.begin_next()  # a source that never waits holds nobody up
 
     def _happened(self, cause: Cause) -> Iterator[Any]:
         """The items that come out because of *cause*."""
@@ -236,14 +237,6 @@ class EventIterator(HoldingIterator):
             if count >= restored.given:
                 yield item
         operator.begin_again()
-
-
-async def _rest(end_ns: int) -> int:
-    """Let others have the event loop, once it is *end_ns*; when to do so next."""
-    if monotonic_ns() <= end_ns:
-        return end_ns
-    await asyncio.sleep(0)  # a source that never waits holds nobody up
-    return monotonic_ns() + SLICE_NS
 
 
 class _Draws:

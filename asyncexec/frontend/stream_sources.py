@@ -12,8 +12,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 
-from asyncexec.framework.clock import monotonic_ns
-from asyncexec.framework.cooperative import SLICE_NS, outlast
+from asyncexec.framework.cooperative import Slices, outlast
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.ownership import detach
 from asyncexec.frontend.stream_functions import HoldingIterator, Values, check_values, drawing
@@ -127,7 +126,7 @@ class _Gathering(Generic[T]):
             self._close_window()
 
     async def _draw_all(self, iterator: Any) -> None:
-        end = monotonic_ns() + SLICE_NS
+        slices = Slices()
         count = 0
         async for value in iterator:
             count += 1
@@ -140,9 +139,8 @@ class _Gathering(Generic[T]):
                     return
                 (value,), self._late = self._late, []
             self._add(value)
-            if monotonic_ns() > end:
-                await asyncio.sleep(0)  # a source that never waits holds nobody up
-                end = monotonic_ns() + SLICE_NS
+            if slices.is_over:
+                await slices.begin_next()  # a source that never waits holds nobody up
 
     def _add(self, value: T) -> None:
         self._window_position = self._drawn_position

@@ -9,7 +9,7 @@ from typing import Any
 
 from asyncexec.executor.streams.stream_cuts import NOT_HERE
 from asyncexec.executor.streams.stream_scope import StreamScope
-from asyncexec.framework.cooperative import SLICE_NS
+from asyncexec.framework.cooperative import Slices
 from asyncexec.framework.errors import OpError
 from asyncexec.frontend.stream_functions import HoldingIterator, close_iterators, drawing, iterate, values_of
 from asyncexec.frontend.stream_positions import PositionedIterator, Seeked, tells_positions, values_from
@@ -56,8 +56,7 @@ async def send_all(
 ) -> None:
     """Send *items*; what goes wrong with them comes out behind the results of those before."""
     scope.note_source_task(asyncio.current_task())
-    now_ns = host.holds.clock.now_ns
-    end = now_ns() + SLICE_NS
+    slices = Slices(host.holds.clock)
     try:
         async with drawing(items) as iterator:
             if isinstance(iterator, HoldingIterator):
@@ -68,9 +67,8 @@ async def send_all(
                 if scope.cuts is not None:
                     scope.note(getattr(iterator, "position", None))
                 await _send_converted(host, scope, snapshot(feeds))
-                if now_ns() > end:
-                    await asyncio.sleep(0)  # a source that never waits holds nobody up
-                    end = now_ns() + SLICE_NS
+                if slices.is_over:
+                    await slices.begin_next()  # a source that never waits holds nobody up
                 await scope.wait_for_room()  # before the next is drawn
                 if scope.is_closed:
                     break

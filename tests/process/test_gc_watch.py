@@ -11,6 +11,7 @@ import asyncexec as ax
 from asyncexec.framework.clock import monotonic_ns
 from asyncexec.framework.interpreter import IS_FREE_THREADED
 from asyncexec.process.gc_watch import collected_ns, watch_collections
+from tests.fake_time import FakeTime
 from tests.running import import_all_names, raw_op
 
 
@@ -60,3 +61,18 @@ async def test_collection_in_a_kernel_is_not_its_fault(*, is_inline: bool) -> No
         statistics = session.statistics()
     assert statistics.longest_node_ms * 1e6 < collected_ns(begun)
     assert many
+
+
+async def test_collections_are_not_taken_off_by_another_clock() -> None:
+    time = FakeTime()
+
+    def kernel() -> Any:
+        gc.collect()
+        time.now_ns += 3_000_000
+        return 1.0
+
+    with ax.Graph() as graph:
+        y = raw_op("CollectsToo", kernel, dtype=ax.float32, is_expensive=False)(name="collects")
+    async with ax.Session(graph, clock=time.clock) as session:
+        await session.run(y)
+        assert session.statistics().longest_node_ms == 3

@@ -57,7 +57,8 @@ class LoopHolds:
         """*node* has held the loop for so long, just now; of a region its own plan tells that."""
         if node.properties.registration is REGION:
             return
-        elapsed_ns -= collected_ns(monotonic_ns() - elapsed_ns)
+        if self.clock.now_ns is monotonic_ns:  # by which collections are timed
+            elapsed_ns -= collected_ns(monotonic_ns() - elapsed_ns)
         if elapsed_ns > self.longest_node_ns or (self._is_one_of and 2 * elapsed_ns > self.longest_node_ns):
             self.longest_node, self.longest_node_ns, self._is_one_of = node.name, elapsed_ns, False
         if self._slow_ns is not None and elapsed_ns > self._slow_ns and node.name not in self._warned:

@@ -24,6 +24,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.extras import require
 from asyncexec.regions.native_code import AGAIN, REFUSED, NativeText, write_native
 from asyncexec.regions.native_emitter import LLVM_NAMES, NotNativeError, ScalarType
@@ -31,7 +32,7 @@ from asyncexec.regions.native_parts import NativePart, types_of
 from asyncexec.regions.schedule import Repeat
 
 HOT_WORK: Final = 1 << 18  # calls of kernels in a part before it is compiled: some 20 milliseconds
-_STRETCH_S: Final = 0.001  # of Python code on the thread: after each, a busy loop keeps the GIL for five milliseconds
+_STRETCH_NS: Final = NS_PER_MS  # of Python on the thread: after each, a busy loop keeps the GIL for five milliseconds
 _PAUSE_S: Final = 0.0001  # for another thread to wake up
 _MAX_TRIES: Final = 3  # to find it called with scalars
 
@@ -190,12 +191,12 @@ class Pauses:
     """Lets go of the GIL now and then, when it is called: the interpreter would wait five milliseconds."""
 
     def __init__(self) -> None:
-        self._end = 0.0
+        self._end_ns = 0
 
     def __call__(self, *event: object) -> None:
-        if time.perf_counter() > self._end:
+        if monotonic_ns() > self._end_ns:
             time.sleep(_PAUSE_S)
-            self._end = time.perf_counter() + _STRETCH_S
+            self._end_ns = monotonic_ns() + _STRETCH_NS
 
 
 class _Kept:
