@@ -22,12 +22,12 @@ from asyncexec.distributed.lost_state import LostState, Restore
 from asyncexec.distributed.messages import (
     CONSTANTS_STEP,
     SESSION_BITS,
+    Abort,
     Done,
     Forget,
-    Halt,
     Kind,
+    pack_abort,
     pack_forget,
-    pack_halt,
     pack_json,
     step_in_session,
 )
@@ -263,13 +263,13 @@ class ClientSession:
         if not self._cluster.is_open:
             raise FailedPreconditionError("the cluster of this session is closed")
 
-    def halt(self, part: RemotePart, *, is_left: bool) -> None:
+    def abort(self, part: RemotePart, *, is_cancelled: bool) -> None:
         """A step has failed: its part on a worker is to end."""
         link = self._cluster.link(part.worker)
         if link is None or link.connection is None or not part.has_begun:
             asyncio.get_running_loop().call_soon(part.end, None)
         else:
-            link.connection.send(Kind.HALT, pack_halt(Halt(part.step_id, is_left)))
+            link.connection.send(Kind.ABORT, pack_abort(Abort(part.step_id, is_cancelled)))
 
     def forget(self, part: RemotePart) -> None:
         """A step has ended everywhere."""

@@ -30,7 +30,7 @@ class Kind(IntEnum):
     DEREGISTER = 6
     RUN = 7  # a step begins
     DONE = 8  # the worker's part of it has ended
-    HALT = 9  # the step has failed elsewhere
+    ABORT = 9  # the step has failed elsewhere
     FORGET = 10  # the step has ended everywhere
     OPENED = 11  # the answer to OPEN: values of the session's steps may come
     REFUSED = 12  # a worker does not take a session, or, without one, what the connection has brought
@@ -51,11 +51,11 @@ class Run(NamedTuple):
     flags: RunFlags
 
 
-class Halt(NamedTuple):
-    """HALT: the step has failed; *is_left* where nobody waits for its results."""
+class Abort(NamedTuple):
+    """ABORT: the step has failed; *is_cancelled* where nobody waits for its results."""
 
     step_id: int
-    is_left: bool
+    is_cancelled: bool
 
 
 class Forget(NamedTuple):
@@ -84,7 +84,7 @@ class Done:
 
 
 _RUN: Final = struct.Struct("<QIB")
-_HALT: Final = struct.Struct("<Q?")
+_ABORT: Final = struct.Struct("<Q?")
 _FORGET: Final = struct.Struct("<QQ")
 _DONE: Final = struct.Struct("<QQQ")
 
@@ -108,12 +108,12 @@ def unpack_run(body: bytes) -> Run:
     return Run(step_id, graph_id, RunFlags(flags))
 
 
-def pack_halt(halt: Halt) -> bytes:
-    return _HALT.pack(*halt)
+def pack_abort(abort: Abort) -> bytes:
+    return _ABORT.pack(*abort)
 
 
-def unpack_halt(body: bytes) -> Halt:
-    return Halt(*_unpack(_HALT, body))
+def unpack_abort(body: bytes) -> Abort:
+    return Abort(*_unpack(_ABORT, body))
 
 
 def pack_forget(forget: Forget) -> bytes:

@@ -94,20 +94,20 @@ class RemotePart:
         self._find = find
         self._start_ns = CLOCK.now_ns()
 
-    def halt(self, error: BaseException, *, is_left: bool) -> None:
+    def abort(self, error: BaseException) -> None:
         """Tell the worker that the step has failed."""
-        self._session.halt(self, is_left=is_left)
+        self._session.abort(self, is_cancelled=False)
+
+    def cancel(self, error: BaseException) -> None:
+        """The same, and that nobody waits for its results."""
+        self._session.abort(self, is_cancelled=True)
 
     @property
     def has_ended(self) -> bool:
         """Whether the step has been told that this part of it has ended."""
         return self._on_end is None
 
-    def abandon(self) -> None:
-        """Expect nothing more."""
-        self._on_end = None
-
-    def close(self) -> None:
+    def release(self) -> None:
         """Let the worker forget the step."""
         leader = None if self._args is None else _leader_of(self._args)
         if leader is not None:

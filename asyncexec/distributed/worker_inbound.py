@@ -19,8 +19,8 @@ from asyncexec.distributed.messages import (
     step_in_session,
     told_number,
     told_object,
+    unpack_abort,
     unpack_forget,
-    unpack_halt,
     unpack_json,
     unpack_run,
 )
@@ -169,11 +169,11 @@ def _run(worker: Worker, connection: Connection, body: bytes) -> None:
         connection.send(Kind.DONE, pack_done(Done(run.step_id, encode_error(error, objects=False))))
 
 
-def _halt(worker: Worker, connection: Connection, body: bytes) -> None:
-    halt = unpack_halt(body)
-    session = _of_client(worker, connection, session_of(halt.step_id))
+def _abort(worker: Worker, connection: Connection, body: bytes) -> None:
+    told = unpack_abort(body)
+    session = _of_client(worker, connection, session_of(told.step_id))
     if session is not None:
-        session.halt(halt)
+        session.abort(told)
 
 
 def _forget(worker: Worker, connection: Connection, body: bytes) -> None:
@@ -198,6 +198,6 @@ _HANDLERS: Final[dict[int, Callable[[Worker, Connection, bytes], None]]] = {
     Kind.REGISTER: _register,
     Kind.DEREGISTER: _deregister,
     Kind.RUN: _run,
-    Kind.HALT: _halt,
+    Kind.ABORT: _abort,
     Kind.FORGET: _forget,
 }

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from asyncexec.distributed.collective_executor import ClusterCollectiveExecutor
 from asyncexec.distributed.graph_wire import ConstantKey, Registration, WorkerPolicy, decode_partitions
-from asyncexec.distributed.messages import Done, Forget, Halt, Kind, Run, RunFlags, pack_done
+from asyncexec.distributed.messages import Abort, Done, Forget, Kind, Run, RunFlags, pack_done
 from asyncexec.distributed.step_rendezvous import Channel, StepRendezvous
 from asyncexec.distributed.traced_steps import pack_stats
 from asyncexec.distributed.transport.connection import Connection
@@ -270,11 +270,11 @@ class WorkerSession:
         if step is not None and not step.fail(error):
             self._tell(step_id, error)
 
-    def halt(self, halt: Halt) -> None:
+    def abort(self, told: Abort) -> None:
         """End this worker's part of a step that has failed elsewhere."""
-        step = self._steps.get(halt.step_id)
+        step = self._steps.get(told.step_id)
         if step is not None:
-            step.halt(_halted(), is_left=halt.is_left)
+            (step.cancel if told.is_cancelled else step.abort)(_aborted())
 
     def forget(self, forget: Forget) -> None:
         """Drop what is left of a step that has ended everywhere, and of all before the oldest that has not."""
@@ -303,7 +303,7 @@ class WorkerSession:
         """End all steps with *error*, and let go of everything."""
         steps, self._steps = self._steps, {}
         for step in steps.values():
-            step.halt(error, is_left=True)
+            step.cancel(error)
             step.rendezvous.start_abort(error)
         for executor in self._compiling:
             executor.cancel()
@@ -344,8 +344,8 @@ class WorkerSession:
             self._early_bytes -= self._early.pop(step_id)
         elif not step.has_ended:
             self._late.add(step)
-            step.halt(_halted(), is_left=True)
-        step.forget()
+            step.cancel(_aborted())
+        step.release()
 
     async def _compile(self, registration: Registration, found: _Registered) -> PartitionedExecutor:
         await found.all_are_there.wait()
@@ -401,7 +401,7 @@ class WorkerSession:
             self._tell(run.step_id, error, pack_stats(stats, collector.epoch_offset_ns))
 
 
-def _halted() -> OpError:
+def _aborted() -> OpError:
     return make_derived(CancelledError("the step has ended elsewhere"))
 
 

@@ -50,12 +50,17 @@ class WorkerStep:
         else:
             executor.add_done_callback(partial(self._start, args))
 
-    def halt(self, error: OpError, *, is_left: bool = False) -> None:
+    def cancel(self, error: OpError) -> None:
+        """``abort``, and nobody waits for the results of the step."""
+        self.rendezvous.drop()
+        if self._scope is not None:
+            self._scope.cancel(copy_of(error))
+        self.abort(error)
+
+    def abort(self, error: OpError) -> None:
         """End the worker's part with *error*: the step has failed elsewhere."""
         self.rendezvous.drop()
         if self._scope is not None:
-            if is_left:
-                self._scope.leave()
             self._scope.abort(copy_of(error))
         elif self._on_end is not None:  # it waits for its executor
             self.rendezvous.start_abort(error)
@@ -64,7 +69,7 @@ class WorkerStep:
     def fail(self, error: OpError) -> bool:
         """End the step for lack of what it needs; False if the worker's part has ended before."""
         is_in_time = not self.has_ended
-        self.halt(error)
+        self.abort(error)
         self.rendezvous.start_abort(error)
         return is_in_time
 
@@ -72,7 +77,7 @@ class WorkerStep:
         """Expect nothing from *worker* any more; False if that ends the step, but its part here has ended before."""
         return not self.rendezvous.lose(worker, error) or self.fail(error)
 
-    def forget(self) -> None:
+    def release(self) -> None:
         """Drop what has come since the step ended everywhere."""
         self.rendezvous.drop()
         self.rendezvous.start_abort(CancelledError("the step has ended"))
@@ -84,7 +89,7 @@ class WorkerStep:
 
     def _start(self, args: ExecutorArgs, executor: AnyExecutor) -> None:
         if self._on_end is None:
-            return  # it was halted while it waited
+            return  # it was aborted while it waited
         try:  # most parts end at once, or wait for what comes: the first need no task
             ready = executor.result() if isinstance(executor, asyncio.Future) else executor
             scope = self._scope = ready.start_with(args)

@@ -230,7 +230,7 @@ class PartialRun:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         assert self._driver is not None  # __aenter__ has been called
         if self._loop.is_closed():
-            self.scope.drop()
+            self.scope.release()
             if error is None:
                 self._check_loop()
             return
@@ -254,8 +254,7 @@ class PartialRun:
         finally:
             if not driver.done():
                 self._is_failure_seen = True  # it is ours
-                self.scope.leave()
-                self.scope.abort(CancelledError("the partial run has been left"))
+                self.scope.cancel(CancelledError("the partial run has been left"))
             await outlast(driver.done, lambda: asyncio.wait([driver]))
 
     async def _drive(self) -> None:
@@ -294,9 +293,7 @@ class PartialRun:
         While feeds are missing it may wait for what they are to bring.
         """
         scope = self.scope
-        if scope.is_waiting and not scope.has_ready:
-            scope._check_progress()
-        return scope._failure is not None
+        return scope._failure is not None or (scope.is_waiting and not scope.has_ready and scope.is_stuck())
 
     def _serve(self, waiter: _Waiter, values: Sequence[Any], *, can_come: bool) -> None:
         chosen = [values[position] for position in waiter.positions]

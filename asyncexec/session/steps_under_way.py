@@ -34,7 +34,7 @@ class StepsUnderWay:
         steps, self._steps, self._idle = self._steps, set(), None
         self._streams.clear()
         for step in steps:
-            step.drop()
+            step.release()
 
     async def run(self, step: StepScope, *, has_begun: bool = True) -> None:
         """Run *step* to its end; *has_begun* says whether ``run_inline`` has been called."""
@@ -87,7 +87,7 @@ class StepsUnderWay:
         if any(stream.has_task(task) for stream in self._streams):
             return True
         scopes = [step for step in self._steps if isinstance(step, StepScope)]
-        return any(task in group.values() for step in scopes for group in step._task_groups())
+        return any(task in group.values() for step in scopes for group in step.task_groups())
 
     async def wait_until_none(self) -> None:
         """Returns when all have ended that there are now, and any that came meanwhile."""

@@ -15,6 +15,7 @@ from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollect
 from asyncexec.executor.streams.stream_options import DeadLetters, StreamOptions, StreamPlan
 from asyncexec.executor.streams.stream_scope import StreamScope
 from asyncexec.framework.errors import (
+    CancelledError,
     FailedPreconditionError,
     InvalidArgumentError,
     InvalidTypeError,
@@ -175,7 +176,7 @@ class _Handle:
         FailedPreconditionError in another event loop than the stream was opened in, unless that is closed.
         """
         if self._scope is not None:
-            await self._scope.end()
+            await self._scope.aclose()
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
@@ -190,7 +191,7 @@ class _Handle:
         # An ``async for`` that is left early just drops its iterator, maybe on another thread.
         scope, loop = getattr(self, "_scope", None), getattr(self, "_loop", None)
         if scope is not None and loop is not None and not scope.has_ended and not loop.is_closed():
-            loop.call_soon_threadsafe(scope.abandon, "the stream was dropped")
+            loop.call_soon_threadsafe(scope.cancel, CancelledError("the stream was dropped"))
 
 
 class Stream(_Handle, Generic[V_co]):

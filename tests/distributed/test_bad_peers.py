@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from asyncexec.distributed.messages import (
+    Abort,
     Forget,
-    Halt,
     Kind,
     Run,
     RunFlags,
+    pack_abort,
     pack_forget,
-    pack_halt,
     pack_json,
     pack_run,
 )
@@ -66,7 +66,7 @@ KEY = f"{HOST};0000000000000001;{CPU};edge;0:0"
         (Kind.DEREGISTER, b'{"session": 7}', "'graph'"),
         (Kind.RUN, b"", "0 bytes where 13"),
         (Kind.RUN, bytes(12), "12 bytes where 13"),
-        (Kind.HALT, b"x", "1 bytes"),
+        (Kind.ABORT, b"x", "1 bytes"),
         (Kind.FORGET, b"x", "1 bytes"),
         (Kind.STATUS, b"", "kind 1"),
         (Kind.DONE, bytes(8), "kind 8"),
@@ -101,7 +101,7 @@ async def test_a_session_of_another_connection() -> None:
             other.connection.send(Kind.REGISTER, registration(CONST))
             other.connection.send_tensor(step(5), KEY, np.float32(1))
             other.connection.send_tensor(step(0), f"1;{CPU};c", np.float32(1))
-            other.connection.send(Kind.HALT, pack_halt(Halt(step(1), False)))
+            other.connection.send(Kind.ABORT, pack_abort(Abort(step(1), False)))
             other.connection.send(Kind.FORGET, pack_forget(Forget(step(1), step(100))))
             other.connection.send(Kind.DEREGISTER, pack_json({"session": 7, "graph": 1}))
             other.connection.send(Kind.CLOSE, pack_json({"session": 7}))
@@ -156,7 +156,7 @@ async def test_runs_of_what_there_is_not() -> None:
         done = await client.done()
         assert done.error is not None
         assert (done.error["code"], "no graph 5" in done.error["message"]) == (Code.ABORTED, True)
-        client.connection.send(Kind.HALT, pack_halt(Halt(step(9), True)))
+        client.connection.send(Kind.ABORT, pack_abort(Abort(step(9), True)))
         client.connection.send(Kind.FORGET, pack_forget(Forget(step(9), step(3))))
         client.connection.send(Kind.DEREGISTER, pack_json({"session": 7, "graph": 12}))
         await run_const(client)
@@ -291,14 +291,14 @@ async def test_functions_that_cannot_be_imported(told: str) -> None:
 
 
 async def test_constants_that_never_come() -> None:
-    """The graph waits; its step can be halted, the graph deregistered, and the session closed."""
+    """The graph waits; its step can be aborted, the graph deregistered, and the session closed."""
     async with lone_worker() as (worker, address), peer(address) as client:
         await client.open()
         told = registration(CONST, send_node("c"), constants=[[CPU, "c"]])
         client.connection.send(Kind.REGISTER, told)
         for number in (1, 2, 3):
             client.connection.send(Kind.RUN, pack_run(Run(step(number), 1, RunFlags.NONE)))
-        client.connection.send(Kind.HALT, pack_halt(Halt(step(1), False)))
+        client.connection.send(Kind.ABORT, pack_abort(Abort(step(1), False)))
         done = await client.done()
         assert (done.step_id, done.error is not None) == (step(1), True)
         client.connection.send_tensor(step(0), f"2;{CPU};c", np.ones(9, np.float32))  # of no graph

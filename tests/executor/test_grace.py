@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.engine.ending import leave_behind
+from asyncexec.executor.engine.ending import abandon_task
 from asyncexec.executor.engine.grace_period import Grace
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_calls import WorkerCalls
@@ -341,7 +341,7 @@ async def test_what_a_task_that_was_left_behind_raises_is_nobodys() -> None:
 
     loop, said = asyncio.get_running_loop(), list[Any]()
     loop.set_exception_handler(lambda _, context: said.append(context))
-    leave_behind(loop.create_task(fail()))
+    abandon_task(loop.create_task(fail()))
     await settle()
     gc.collect()
     assert said == []

@@ -192,27 +192,27 @@ async def seconds_waited(grace_period: GracePeriod, grace: Grace) -> float:
 
 
 @pytest.mark.virtual_clock
-@pytest.mark.parametrize(("is_left", "expected"), [(False, 5), (True, 1)])
-async def test_patience_with_who_fails_and_with_who_is_left(is_left: bool, expected: float) -> None:
-    grace_period = GracePeriod(asyncio.get_running_loop(), is_left=is_left)
+@pytest.mark.parametrize(("is_cancelled", "expected"), [(False, 5), (True, 1)])
+async def test_grace_of_a_failure_and_of_a_cancellation(is_cancelled: bool, expected: float) -> None:
+    grace_period = GracePeriod(asyncio.get_running_loop(), is_cancelled=is_cancelled)
     assert await seconds_waited(grace_period, GRACE) == pytest.approx(expected)
     assert grace_period.limit_s(GRACE) == expected
 
 
 @pytest.mark.virtual_clock
 @pytest.mark.parametrize(("after", "expected"), [(2, 3), (4.5, 5)])
-async def test_patience_with_who_is_left_meanwhile(after: float, expected: float) -> None:
+async def test_grace_of_who_is_cancelled_meanwhile(after: float, expected: float) -> None:
     """There is never more time than there was."""
     loop = asyncio.get_running_loop()
     grace_period = GracePeriod(loop)
-    loop.call_later(after, grace_period.leave)
+    loop.call_later(after, grace_period.cancel)
     assert await seconds_waited(grace_period, GRACE) == pytest.approx(expected)
 
 
 @pytest.mark.virtual_clock
 async def test_patience_without_end() -> None:
     loop = asyncio.get_running_loop()
-    grace_period, future = GracePeriod(loop, is_left=True), loop.create_future()
+    grace_period, future = GracePeriod(loop, is_cancelled=True), loop.create_future()
     assert grace_period.left_s(Grace(cancel_s=None)) is None
     waiting = await started(grace_period.wait(future, Grace(cancel_s=None)))
     await asyncio.sleep(1_000_000)
@@ -229,6 +229,6 @@ async def test_patience_of_the_step_that_has_cancelled_the_task() -> None:
         return GracePeriod.here()
 
     covered, other = asyncio.ensure_future(find()), asyncio.ensure_future(find())
-    grace_period.cover([covered])  # type: ignore[list-item]
+    grace_period.cover(covered)  # type: ignore[list-item]
     assert await covered is grace_period
-    assert (await other).left_at_s == asyncio.get_running_loop().time()
+    assert (await other).cancelled_at_s == asyncio.get_running_loop().time()

@@ -87,7 +87,7 @@ class ClientEnd:
         """The values of the fetches; NOTHING where none has come, or a dead one."""
         return self._values
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Wait for nothing more, and let go of the step."""
         self._scope = None
         for waiter in list(self._waiters.values()):

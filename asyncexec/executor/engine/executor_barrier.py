@@ -2,7 +2,7 @@
 
 All partitions run in one event loop, and one scope drives them in turns: what one sends is there for the other in the
 same turn, without a task and without waking anybody.  The first failure ends all of them, and aborts the rendezvous
-once; what fails because of the abort is not reported.  Partitions of other processes are started and halted with the
+once; what fails because of the abort is not reported.  Partitions of other processes are started and aborted with the
 others, and tell when they have ended (partition_runner.py).
 """
 
@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import TaskGroup
 from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor, PartOfStep
-from asyncexec.executor.engine.grace_period import Grace
+from asyncexec.executor.engine.grace_period import Grace, GracePeriod
 from asyncexec.executor.engine.partition_runner import PartitionRunner, RunningPartitions
 from asyncexec.executor.engine.standing_recvs import find_standing
 from asyncexec.executor.engine.step_scope import Launched, StepScope
@@ -231,7 +230,9 @@ class ExecutorBarrier(StepScope):
 
     def _start_runner(self, runner: PartitionRunner) -> None:
         def on_end(error: BaseException | None) -> None:
-            self._running.discard(running)
+            if running not in self._running:
+                return  # it comes too late
+            self._running.remove(running)
             if error is None:
                 self.wake()
             else:
@@ -288,9 +289,9 @@ class ExecutorBarrier(StepScope):
                 break
         return now
 
-    def _stop(self, error: BaseException) -> None:
+    def _abort(self, error: BaseException) -> None:
         for state in self._states:
-            state.halt(error)
+            state._abort(error)
         # Channels keep what they are aborted with: it must not hold the step, which holds them.
         reason = without_frames(error) if isinstance(error, OpError) else CancelledError("the step has ended")
         args = self._args
@@ -300,9 +301,17 @@ class ExecutorBarrier(StepScope):
         if args.cancellation_manager is not None:
             _cancel(args.cancellation_manager)
         for running in list(self._running):
-            running.halt(error, is_left=not isinstance(error, OpError))
+            if self._grace_period is None:
+                running.abort(error)
+            else:
+                running.cancel(error)
 
-    def _check_progress(self) -> None:
+    def is_stuck(self) -> bool:
+        self._check_collectives()
+        return self._failure is not None
+
+    def _check_collectives(self) -> None:
+        """Abort the step if it waits for members of collectives that it alone could bring."""
         collectives = self._collectives
         if collectives is None or self._running or self._args.rendezvous.has_in_flight:
             return
@@ -333,56 +342,49 @@ class ExecutorBarrier(StepScope):
         else:
             super().abort(error)
 
-    def _check_complete(self) -> None:
-        derived, self._derived = self._derived, None
-        if derived is not None:
-            self.abort(derived)
-        if self._failure is not None or any(state.is_parked for state in self._states):
-            return
+    def _missing(self) -> BaseException | None:
+        if self._derived is not None or any(state.is_parked for state in self._states):
+            return self._derived
         waiting = [name for state in self._states for name in state.waiting_recvs()]
         waiting += [recv.node.name for recv, _ in self._standing.values()]
         if waiting:
             names = list(dict.fromkeys(waiting))
-            self.abort(
-                InternalError(
-                    f"{', '.join(names[:5])} of {len(waiting)} waiting Recvs will get no value: nothing else runs",
-                    hint="each Recv needs a Send that runs, and each Merge of a loop a value in every iteration",
-                )
+            return InternalError(
+                f"{', '.join(names[:5])} of {len(waiting)} waiting Recvs will get no value: nothing else runs",
+                hint="each Recv needs a Send that runs, and each Merge of a loop a value in every iteration",
             )
-        elif self._plan.debug and (unreceived := self._unreceived()):
-            self.abort(InternalError(f"sent, but never received: {', '.join(unreceived[:5])}"))
+        if self._plan.debug and (unreceived := self._unreceived()):
+            return InternalError(f"sent, but never received: {', '.join(unreceived[:5])}")
+        return None
 
     def _unreceived(self) -> list[str]:
         keys = self._args.rendezvous.unreceived()
         return keys if self.client is None else [key for key in keys if not self.client.may_ignore(key)]
 
-    def take_failure(self) -> BaseException | None:
-        failure = super().take_failure()
+    def release(self) -> BaseException | None:
+        failure = super().release()
         self._derived = None
         for state in self._states:  # the step has ended: what holds each other would keep tensors alive
             state.scope = None
-            state.take_failure()
+            state.release()
         for running in self._started:
-            running.close()
+            running.release()
         self._started.clear()
         self._standing.clear()
         if self._collectives is not None:
             self._collectives.on_wait(None)
         if self.client is not None:
-            self.client.close()
+            self.client.release()
         return failure
 
-    def _cancel_launched(self) -> None:
+    def _cancel_launched(self, grace_period: GracePeriod) -> None:
         for state in self._states:
-            state._cancel_launched()
+            state._cancel_launched(grace_period)
 
-    def _drop_launched(self) -> None:
+    def _abandon_launched(self) -> None:
         for state in self._states:
-            state.drop()
-        self._abandon_running()
-
-    def _endings(self) -> Iterable[Ending]:
-        return [ending for state in self._states for ending in state._endings()]
+            state._abandon_launched()
+        self._running.clear()
 
     def _launched(self) -> Iterator[Launched]:
         return iter(())
@@ -396,8 +398,8 @@ class ExecutorBarrier(StepScope):
         for running in self._running:
             yield running.under_way()
 
-    def _task_groups(self) -> Iterable[TaskGroup]:
-        return [group for state in self._states for group in state._task_groups()]
+    def task_groups(self) -> Iterable[TaskGroup]:
+        return [group for state in self._states for group in state.task_groups()]
 
     async def _wait_for_launched(self) -> None:
         for state in self._states:
@@ -412,12 +414,7 @@ class ExecutorBarrier(StepScope):
         await self._wait(grace_period.left_s(self._plan.grace))
         if self._running and grace_period.left_s(self._plan.grace) == 0:
             warn_of_kernel(f"{', '.join(each.under_way().node for each in self._running)} did not end the step in time")
-            self._abandon_running()
-
-    def _abandon_running(self) -> None:
-        for running in self._running:
-            running.abandon()
-        self._running.clear()
+            self._running.clear()
 
 
 def _cancel(manager: CancellationManager) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextvars import Context
 from functools import partial
 from typing import Any, Final, Protocol
@@ -30,6 +30,7 @@ from asyncexec.executor.diagnostics.kernel_stats import (
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import IterationState, TaskGroup
+from asyncexec.executor.engine.grace_period import GracePeriod
 from asyncexec.executor.engine.propagator import Propagator
 from asyncexec.executor.engine.ready_queue import Entry, ReadyQueue
 from asyncexec.executor.engine.step_scope import Launched, StepScope
@@ -157,25 +158,15 @@ class ExecutorState(TransferScope[Entry]):
         else:
             self.scope.wake()
 
-    def _stop(self, error: BaseException) -> None:
+    def _abort(self, error: BaseException) -> None:
+        self._failure = error  # which is that of the whole step, too
         self.ready.clear()
 
-    def _check_complete(self) -> None:
-        """A step that runs alone is done when nothing is left to do."""
-
-    def _check_progress(self) -> None:
-        """What a step that runs alone waits for comes from elsewhere."""
-
-    def take_failure(self) -> BaseException | None:
-        failure = super().take_failure()
+    def release(self) -> BaseException | None:
+        failure = super().release()
         if failure is not None:
             self._propagator.reset()  # a task that is left behind holds on to this
         return failure
-
-    def halt(self, error: BaseException) -> None:
-        """Run nothing more: the step that this is a part of has failed with *error*."""
-        self._failure = error
-        self._stop(error)
 
     def fetched(self) -> list[Any]:
         return self._propagator.fetched()
@@ -374,7 +365,7 @@ class ExecutorState(TransferScope[Entry]):
         self.wake()
 
     def _launched(self) -> Iterator[Launched]:
-        for group in self._task_groups():
+        for group in self.task_groups():
             for entry, task in list(group.items()):
                 coroutine = task.get_coro()
                 for frame in frames_of(coroutine):
@@ -392,21 +383,18 @@ class ExecutorState(TransferScope[Entry]):
         iteration = self._iteration_of(entry)
         return () if iteration is None else iteration.location
 
-    def _cancel_launched(self) -> None:
-        self._ending = Ending(self._pool, self._loop)
-        self._ending.cancel(self._task_groups())
+    def _cancel_launched(self, grace_period: GracePeriod) -> None:
+        self._ending = Ending(self._pool, self._loop, grace_period)
+        self._ending.cancel(self.task_groups())
         for entry in [entry for entry, job in self._jobs.items() if self._pool.cancel(job)]:
             del self._jobs[entry]
 
-    def _drop_launched(self) -> None:
+    def _abandon_launched(self) -> None:
         self.ready.clear()
-        for group in self._task_groups():
+        for group in self.task_groups():
             group.clear()
         self._num_tasks = 0
         self._jobs.clear()
-
-    def _endings(self) -> Iterable[Ending]:
-        return () if self._ending is None else (self._ending,)
 
     async def _wait_for_launched(self) -> None:
         assert self._ending is not None  # _cancel_launched has been called
@@ -419,9 +407,9 @@ class ExecutorState(TransferScope[Entry]):
             self._jobs.clear()
 
     async def _wait_for_tasks(self, ending: Ending) -> None:
-        if await ending.wait_for_tasks(self._task_groups()) is None:
+        if await ending.wait_for_tasks(self.task_groups()) is None:
             return
-        for group in self._task_groups():  # of a task that was cancelled before it began, nothing has been heard
+        for group in self.task_groups():  # of a task that was cancelled before it began, nothing has been heard
             group.clear()
         self._num_tasks = 0
 

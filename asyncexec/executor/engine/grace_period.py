@@ -11,7 +11,6 @@ the step that has cancelled the task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -36,58 +35,57 @@ _of_tasks: Final[WeakKeyDictionary[asyncio.Task[Any], GracePeriod]] = WeakKeyDic
 
 
 class GracePeriod:
-    """That of one step, from when it ends; *is_left* where that is because its caller does not wait for results."""
+    """That of one step, from when it ends; *is_cancelled* where that is because nobody waits for its results."""
 
-    __slots__ = ("_loop", "_waits", "left_at_s", "start_s")
+    __slots__ = ("_loop", "_waits", "cancelled_at_s", "start_s")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, is_left: bool = False) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, is_cancelled: bool = False) -> None:
         self._loop = loop
         self._waits: set[asyncio.Future[None]] = set()
-        self.start_s: float | None = None if is_left else loop.time()
-        self.left_at_s = loop.time() if is_left else None
+        self.start_s: float | None = None if is_cancelled else loop.time()
+        self.cancelled_at_s = loop.time() if is_cancelled else None
 
     @classmethod
     def here(cls) -> GracePeriod:
         """That of the step which has cancelled the current task; somebody else's cancellation is a caller's."""
         task = asyncio.current_task()
         found = None if task is None else _of_tasks.get(task)
-        return found or cls(asyncio.get_running_loop(), is_left=True)
+        return found or cls(asyncio.get_running_loop(), is_cancelled=True)
 
-    def cover(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Let this be the grace period of calls that *tasks* make."""
-        for task in tasks:
-            _of_tasks[task] = self
+    def cover(self, task: asyncio.Task[None]) -> None:
+        """Let this be the grace period of calls that *task* makes."""
+        _of_tasks[task] = self
 
-    def leave(self) -> None:
+    def cancel(self) -> None:
         """From now on nobody waits for results."""
-        if self.left_at_s is None:
-            self.left_at_s = self._loop.time()
+        if self.cancelled_at_s is None:
+            self.cancelled_at_s = self._loop.time()
             for wait in self._waits:
                 if not wait.done():
                     wait.set_result(None)
 
     def limit_s(self, grace: Grace) -> float | None:
         """How many seconds calls are given in all."""
-        return grace.worker_s if self.left_at_s is None else grace.cancel_s
+        return grace.worker_s if self.cancelled_at_s is None else grace.cancel_s
 
     def left_s(self, grace: Grace) -> float | None:
         """How many seconds are left."""
-        limits = ((self.start_s, grace.worker_s), (self.left_at_s, grace.cancel_s))
+        limits = ((self.start_s, grace.worker_s), (self.cancelled_at_s, grace.cancel_s))
         ends = [since + seconds for since, seconds in limits if since is not None and seconds is not None]
         return max(0.0, min(ends) - self._loop.time()) if ends else None
 
     async def wait(self, future: asyncio.Future[Any], grace: Grace) -> None:
-        """Wait for *future* as long as there is grace_period, whoever cancels meanwhile."""
+        """Wait for *future* as long as there is grace, whoever cancels meanwhile."""
         await outlast(lambda: future.done() or self.left_s(grace) == 0, lambda: self._wait(future, grace))
 
     async def _wait(self, future: asyncio.Future[Any], grace: Grace) -> None:
-        left: asyncio.Future[None] = self._loop.create_future()
-        self._waits.add(left)
+        cancelled: asyncio.Future[None] = self._loop.create_future()
+        self._waits.add(cancelled)
         try:
             await asyncio.wait(
-                {future, left} if self.left_at_s is None else {future},
+                {future, cancelled} if self.cancelled_at_s is None else {future},
                 timeout=self.left_s(grace),
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
-            self._waits.discard(left)
+            self._waits.discard(cancelled)

@@ -2,7 +2,7 @@
 
 After ``WorkerInterface`` and ``MasterSession::ReffedClientGraph`` in ``tensorflow/core/distributed_runtime``.  What
 goes into such partitions, and comes out of them, travels by the rendezvous of the step, feeds and fetches too.  So all
-that is left is to begin, to halt, and to be told of the end.
+that is left is to begin, to abort and to release (see step_scope.py), and to be told of the end.
 """
 
 from __future__ import annotations
@@ -20,19 +20,16 @@ OnEnd: TypeAlias = Callable[[BaseException | None], None]
 class RunningPartitions(Protocol):
     """What a PartitionRunner runs of one step."""
 
-    def halt(self, error: BaseException, *, is_left: bool) -> None:
-        """End them: the step has failed with *error*; *is_left* where nobody waits for its results any more.
-
-        ``OnEnd`` is called when they have ended.
-        """
+    def abort(self, error: BaseException) -> None:
+        """End them: the step has failed with *error*.  ``OnEnd`` is called when they have ended."""
         ...
 
-    def abandon(self) -> None:
-        """Expect nothing more of them; ``OnEnd`` is not called any more."""
+    def cancel(self, error: BaseException) -> None:
+        """The same, and nobody waits for its results."""
         ...
 
-    def close(self) -> None:
-        """The whole step has ended: forget what it has left where they ran."""
+    def release(self) -> None:
+        """The whole step has ended: forget what it has left where they ran.  ``OnEnd`` is not called any more."""
         ...
 
     def under_way(self) -> NodeUnderWay:

@@ -69,11 +69,13 @@ class SimpleExecutorState(ExecutorState[NodeItem]):
                 return now
         return now
 
-    def end(self) -> BaseException | None:
+    def release(self) -> BaseException | None:
+        if self._failure is not None or self._loop.is_closed():
+            return super().release()
         self._waiter = None
         return None  # nobody else takes part in it, so nothing is missing
 
-    def rest(self) -> bool:
+    def reset(self) -> bool:
         self._places = self._stats.places
         self._propagator.reset()
         return True
@@ -85,7 +87,7 @@ class SimpleExecutorState(ExecutorState[NodeItem]):
     def _tasks_of(self, entry: NodeItem) -> TaskGroup:
         return self._tasks
 
-    def _task_groups(self) -> Iterable[TaskGroup]:
+    def task_groups(self) -> Iterable[TaskGroup]:
         return (self._tasks,)
 
     def _iteration_of(self, entry: NodeItem) -> None:

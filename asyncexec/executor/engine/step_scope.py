@@ -1,4 +1,24 @@
-"""StepScope: one step as a structured scope.  What it started ends in it, whoever fails or cancels."""
+"""StepScope: one step as a structured scope.  What it started ends in it, whoever fails or cancels.
+
+Steps, their parts on this device or on a worker, and streams are ended by five verbs, which mean the same everywhere:
+
+========= =================================== ===================================================================
+verb      who calls it                        what it does
+========= =================================== ===================================================================
+close     whoever feeds a stream              nothing more goes in; what is in there comes out
+abort     a node that fails, another part of  nothing more begins, and the error is the failure, unless there is
+          the step, a session that closes     one; what was launched is still there
+cancel    a caller that is cancelled or       as abort; and nobody waits for results, only for the end, so what
+          late, or leaves                     cannot be interrupted has less time
+drain     who drives it, before its release   waits until nothing is in flight; after abort or cancel, what was
+                                              launched is cancelled, and left behind when its grace period is over
+release   who drives it, at last; whoever     gives the failure, and lets go of everything; what a cancelled step
+          finds its loop closed               has changed in queues is undone
+========= =================================== ===================================================================
+
+A step takes no ``close``: its feeds are counted.  ``run_inline()`` and ``run()`` do all that a step needs; other
+drivers, such as a stream, call the verbs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +31,6 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import TaskGroup
 from asyncexec.executor.engine.grace_period import GracePeriod
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
@@ -110,24 +129,40 @@ class StepScope(ABC):
         """The values of the fetches; NOTHING where none has arrived."""
 
     @abstractmethod
-    def _stop(self, error: BaseException) -> None:
-        """Run nothing more: the step has failed with *error*."""
+    def be_careful(self) -> None:
+        """Call no kernel inline with large inputs that was never timed with such."""
 
     @abstractmethod
-    def _cancel_launched(self) -> None:
-        """Cancel what is awaited, and what no worker thread has begun."""
+    def _abort(self, error: BaseException) -> None:
+        """Let nothing more begin: the step has failed with *error*."""
 
     @abstractmethod
-    def _drop_launched(self) -> None:
-        """Wait for nothing that was launched: the loop is closed."""
+    def _cancel_launched(self, grace_period: GracePeriod) -> None:
+        """Cancel what is awaited, and what no worker thread has begun; the rest has *grace_period* to end."""
 
     @abstractmethod
     async def _wait_for_launched(self) -> None:
-        """Wait for some of what was launched, after a failure."""
+        """Wait for some of what was launched, once it has been cancelled."""
+
+    @abstractmethod
+    def _abandon_launched(self) -> None:
+        """Expect nothing of what was launched: the loop is closed."""
 
     @abstractmethod
     def _launched(self) -> Iterator[Launched]:
         """What is awaited, with its node, since when, where that is known, and its iterations."""
+
+    @abstractmethod
+    def task_groups(self) -> Iterable[TaskGroup]:
+        """What is awaited."""
+
+    def _missing(self) -> BaseException | None:
+        """Why the step is not complete, although nothing can happen in it any more."""
+        return None
+
+    def is_stuck(self) -> bool:
+        """Whether the step waits for what only itself could bring about; it is aborted then."""
+        return self._failure is not None
 
     def under_way(self) -> Iterator[NodeUnderWay]:
         """The nodes that have begun and not ended; of one that runs a step itself, the nodes of that."""
@@ -146,61 +181,30 @@ class StepScope(ABC):
                 since_s = None if start_ns is None else (self.holds.clock.now_ns() - start_ns) / NS_PER_S
                 yield NodeUnderWay(item.node.name, item.node.op, tuple(waits_for), since_s, iteration)
 
-    @abstractmethod
-    def _task_groups(self) -> Iterable[TaskGroup]:
-        """What is awaited."""
-
-    @abstractmethod
-    def _check_complete(self) -> None:
-        """Abort the step if nothing can happen any more in it, and yet it is not done."""
-
-    @abstractmethod
-    def _check_progress(self) -> None:
-        """Abort the step if it waits for what only itself could bring about."""
-
-    @abstractmethod
-    def _endings(self) -> Iterable[Ending]:
-        """What decides how long the step waits for what was launched."""
-
-    def _drain(self) -> None:
+    def _run_slice(self) -> None:
         """Run ready nodes until there are none, the slice is spent, or one fails."""
         start = self.holds.clock.now_ns()
         elapsed = call_among_kernels(self.run_ready, start, start + self._slice_ns) - start
         if elapsed > self.holds.longest_slice_ns:
             self.holds.longest_slice_ns = elapsed
 
-    @abstractmethod
-    def be_careful(self) -> None:
-        """Call no kernel inline with large inputs that was never timed with such."""
-
-    def end(self) -> BaseException | None:
-        """What a step has failed with in which nothing is left to do, if it has."""
-        self._check_complete()
-        return self.take_failure()
-
-    def rest(self) -> bool:
+    def reset(self) -> bool:
         """Let go of all values, after the step has ended well; whether it may be used again."""
         return False
 
     def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
-        """Be the next step of the same maker, after ``rest``: that is cheaper than to make another."""
-        raise InternalError("this step does not rest, and so is not begun again")
-
-    def is_stuck(self) -> bool:
-        """Whether the step waits for what only itself could bring about; it is aborted then."""
-        self._check_progress()
-        return self._failure is not None
+        """Be the next step of the same maker, after ``reset``: that is cheaper than to make another."""
+        raise InternalError("this step is not reset, and so is not begun again")
 
     def run_inline(self) -> bool:
         """Run what is ready until a slice is spent; whether the step has ended.  Raises the step's failure."""
         try:
-            self._drain()
+            self._run_slice()
         except BaseException as raised:
             # A KeyboardInterrupt, say: if something is in flight, run() ends it and raises this.
             self.abort(raised)
         if self.is_waiting or (self._failure is None and self.has_ready):
             return False
-        self._check_complete()
         self._raise_failure()
         return True
 
@@ -214,14 +218,14 @@ class StepScope(ABC):
             try:
                 await (self._run_while_nothing_fails() if look is None else self._run_while_open(look))
             except asyncio.CancelledError:
-                self.leave()
+                self.cancel(asyncio.CancelledError())  # results that still come in are dropped
                 raise
             finally:
                 if self.is_waiting:
-                    await self._end_launched()
+                    await self.drain()
         except BaseException as raised:  # the caller's cancellation comes before what a kernel raised
             if self._failure is None:
-                self._stop(raised)  # cancelled where nothing had been launched
+                self._abort(raised)
             self._failure = raised
         self._raise_failure()
 
@@ -229,46 +233,27 @@ class StepScope(ABC):
         while self._failure is None:
             if self.has_ready:
                 await asyncio.sleep(0)
-            elif self.is_waiting:
-                self._check_progress()
-                if self._failure is None:
-                    await self._wait()
-            else:
-                self._check_complete()
+            elif not self.is_waiting:
                 return
-            self._drain()
+            elif not self.is_stuck():
+                await self._wait()
+            self._run_slice()
 
     async def _run_while_open(self, look: Callable[[], bool]) -> None:
-        self._drain()
+        self._run_slice()
         while self._failure is None and look():
             await (asyncio.sleep(0) if self.has_ready else self._wait())
-            self._drain()
+            self._run_slice()
         await self._run_while_nothing_fails()
 
     def _raise_failure(self) -> None:
         # An error whose traceback holds this state must not be held by it in turn: the cycle would keep tensors alive.
-        failure = self.take_failure()
+        failure = self.release()
         if failure is not None:
             try:
                 raise failure
             finally:
                 del failure
-
-    def take_failure(self) -> BaseException | None:
-        """What the step has failed with, once it has ended; nothing in it holds another part of it any more.
-
-        Where it was cancelled, what it has changed is undone.
-        """
-        failure, self._failure = self._failure, None
-        later, self._later = self._later, None
-        self._waiter = None
-        if failure is not None:
-            with contextlib.suppress(Exception):  # of an exception that takes no notes
-                for note in (later or ())[:MAX_NOTES]:
-                    failure.add_note(note)
-        if failure is not None and is_cancellation(failure):
-            self.undo()
-        return failure
 
     def undo(self) -> None:
         """Undo what it has changed in queues: nobody gets its results."""
@@ -284,8 +269,62 @@ class StepScope(ABC):
         """End the step with *error*, unless it has failed already."""
         if self._failure is None:
             self._failure = error
-            self._stop(error)
+            self._abort(error)
         self.wake()
+
+    def cancel(self, error: BaseException) -> None:
+        """``abort``, and nobody waits for results, only for the end: what cannot be interrupted has less time."""
+        if self._grace_period is None:
+            self._grace_period = GracePeriod(self._loop, is_cancelled=True)
+        else:
+            self._grace_period.cancel()
+        self.abort(error)
+
+    async def drain(self) -> None:
+        """Cancel what is awaited, and wait for it and for the worker threads, whoever else cancels meanwhile."""
+        if self._loop.is_closed():  # the coroutine was closed, too: there is no waiting
+            self._abandon()
+            return
+        if self._failure is None:
+            self.abort(asyncio.CancelledError())  # results that still come in are dropped
+        self._grace_period = self._grace_period or GracePeriod(self._loop)
+        self._cancel_launched(self._grace_period)
+        span = observed_span()
+        with contextlib.nullcontext() if span is None else span.cancellation():
+            await outlast(lambda: not self.is_waiting, self._wait_or_cancel)
+
+    async def _wait_or_cancel(self) -> None:
+        try:
+            await self._wait_for_launched()
+        except asyncio.CancelledError:
+            self.cancel(asyncio.CancelledError())
+            raise
+
+    def release(self) -> BaseException | None:
+        """What the step has failed with, once it has ended; nothing in it holds another part of it any more.
+
+        Where it was cancelled, what it has changed is undone.
+        """
+        if self._loop.is_closed():
+            self._abandon()
+        elif self._failure is None and (error := self._missing()) is not None:
+            self.abort(error)
+        failure, self._failure = self._failure, None
+        later, self._later = self._later, None
+        self._waiter = None
+        if failure is not None:
+            with contextlib.suppress(Exception):  # of an exception that takes no notes
+                for note in (later or ())[:MAX_NOTES]:
+                    failure.add_note(note)
+            if is_cancellation(failure):
+                self.undo()
+        return failure
+
+    def _abandon(self) -> None:
+        """Expect nothing any more, as the loop is closed; whatever has not failed is cancelled."""
+        self._failure = self._failure or CancelledError("the event loop of the step was closed")
+        self._abandon_launched()
+        self.undo()
 
     def note_later(self, item: NodeItem, error: BaseException) -> None:
         """Let the step's failure tell of *error*, which *item* has raised since, unless it comes of that failure."""
@@ -301,21 +340,6 @@ class StepScope(ABC):
             self.wake()
         else:
             self.abort(error)
-
-    def drop(self) -> None:
-        """Let go of everything: the loop is closed, and nothing that is awaited comes back."""
-        self._failure = self._failure or CancelledError("the event loop of the step was closed")
-        self._waiter = None
-        self._drop_launched()
-        self.undo()
-
-    def leave(self) -> None:
-        """Take note that nobody waits for results, only for the end: what cannot be interrupted has less time."""
-        if self._grace_period is None:
-            self._grace_period = GracePeriod(self._loop, is_left=True)
-        else:
-            self._grace_period.leave()
-            self.wake()
 
     def wake(self) -> None:
         """Let the step see what has come back."""
@@ -333,27 +357,3 @@ class StepScope(ABC):
             self._waiter = None
             if timer is not None:
                 timer.cancel()
-
-    async def _end_launched(self) -> None:
-        """Cancel what is awaited, and wait for it and for the worker threads, whoever else cancels meanwhile."""
-        if self._loop.is_closed():  # the coroutine was closed, too: there is no waiting
-            self.drop()
-            return
-        if self._failure is None:
-            self.abort(asyncio.CancelledError())  # results that still come in are dropped
-        self._cancel_launched()
-        grace_period = self._grace_period = self._grace_period or GracePeriod(self._loop)
-        for ending in self._endings():
-            ending.grace_period = grace_period
-        for group in self._task_groups():
-            grace_period.cover(group.values())
-        span = observed_span()
-        with contextlib.nullcontext() if span is None else span.cancellation():
-            await outlast(lambda: not self.is_waiting, self._wait_or_leave)
-
-    async def _wait_or_leave(self) -> None:
-        try:
-            await self._wait_for_launched()
-        except asyncio.CancelledError:
-            self.leave()
-            raise

@@ -68,8 +68,8 @@ class TaggedExecutorState(ExecutorState[TaggedNode]):
                 return now
         return now
 
-    def take_failure(self) -> BaseException | None:
-        failure = super().take_failure()
+    def release(self) -> BaseException | None:
+        failure = super().release()
         self._propagator.close()
         return failure
 
@@ -79,7 +79,7 @@ class TaggedExecutorState(ExecutorState[TaggedNode]):
     def _tasks_of(self, entry: TaggedNode) -> TaskGroup:
         return entry[1].frame.task_group()
 
-    def _task_groups(self) -> Iterable[TaskGroup]:
+    def task_groups(self) -> Iterable[TaskGroup]:
         return list(self._propagator.task_groups())
 
     def _fail(self, entry: TaggedNode, item: NodeItem, raised: BaseException) -> None:

@@ -20,6 +20,7 @@ from asyncexec.executor.diagnostics.kernel_stats import KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import TaskGroup
+from asyncexec.executor.engine.grace_period import GracePeriod
 from asyncexec.executor.engine.step_scope import Launched, StepScope, Waiter
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.workers.offload import WorkerPool
@@ -101,7 +102,7 @@ class CompiledState(StepScope):
             self._generator = self._plan.begin(feeds)
         self.wake()
 
-    def rest(self) -> bool:
+    def reset(self) -> bool:
         self._values = []
         return True
 
@@ -239,24 +240,24 @@ class CompiledState(StepScope):
         except StopIteration as stop:
             return stop.value
 
-    def _stop(self, error: BaseException) -> None:
+    def _abort(self, error: BaseException) -> None:
         generator, self._generator = self._generator, None
         if generator is not None and not generator.gi_running:  # type: ignore[attr-defined]  # it may be a kernel in it that ends the step
             generator.close()
 
     def be_careful(self) -> None: ...
 
-    def _cancel_launched(self) -> None:
-        self._ending = Ending(self._plan.pool, self._loop)
-        self._ending.cancel(self._task_groups())
+    def _cancel_launched(self, grace_period: GracePeriod) -> None:
+        self._ending = Ending(self._plan.pool, self._loop, grace_period)
+        self._ending.cancel(self.task_groups())
 
-    def _drop_launched(self) -> None:
-        self._stop(asyncio.CancelledError())
+    def _abandon_launched(self) -> None:
+        self._abort(asyncio.CancelledError())
         self._task = None
 
     async def _wait_for_launched(self) -> None:
         assert self._ending is not None  # _cancel_launched has been called
-        if await self._ending.wait_for_tasks(self._task_groups()) is not None:
+        if await self._ending.wait_for_tasks(self.task_groups()) is not None:
             self._task = None
 
     def _launched(self) -> Iterator[Launched]:
@@ -264,16 +265,9 @@ class CompiledState(StepScope):
             loops = () if self._generator is None else self._plan.rounds_of(self._generator)
             yield self._awaited.item, None, self._task.get_coro(), loops
 
-    def _task_groups(self) -> Iterable[TaskGroup]:
+    def task_groups(self) -> Iterable[TaskGroup]:
         task, node = self._task, self._awaited
         return () if task is None else ({None if node is None else node.item: task},)
-
-    def _check_complete(self) -> None: ...
-
-    def _check_progress(self) -> None: ...
-
-    def _endings(self) -> Iterable[Ending]:
-        return () if self._ending is None else (self._ending,)
 
 
 def _as_coroutine(awaitable: Any) -> Any:

@@ -85,10 +85,10 @@ class CutStream(StreamIntake):
         if self._cut_timer is not None:
             self._cut_timer.cancel()
 
-    def _stop_storing(self) -> None:
+    def _cancel_storing(self) -> None:
         """Store nothing more: nobody waits for it."""
         if self.cuts is not None:
-            self.cuts.drop()
+            self.cuts.cancel()
         if self._storing is not None:
             self._storing.cancel()
 

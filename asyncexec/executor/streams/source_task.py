@@ -1,7 +1,7 @@
 """SourceTask: the task in which a stream draws from its sources.
 
 It is cancelled when the stream ends, and has the time of an async kernel (``Grace.async_s``) to clean up.  A source
-that is still there has swallowed its cancellation: it is cancelled a few times more, then left behind, and named in a
+that is still there has swallowed its cancellation: it is cancelled a few times more, then abandoned, and named in a
 warning.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from asyncexec.executor.engine.ending import REPEAT_S, REPEATS, leave_behind
+from asyncexec.executor.engine.ending import REPEAT_S, REPEATS, abandon_task
 from asyncexec.framework.kernel_warning import warn_of_kernel
 
 
@@ -21,27 +21,27 @@ class SourceTask:
         task: what it is.
         name: of what it draws from, for messages.
         grace_s: seconds that it has to end; None is for ever.
-        on_leave: called with the task when it is left behind.
+        on_abandon: called with the task when it is abandoned.
     """
 
-    __slots__ = ("_grace_s", "_name", "_on_leave", "_repeats", "_task", "_timer")
+    __slots__ = ("_grace_s", "_name", "_on_abandon", "_repeats", "_task", "_timer")
 
     def __init__(
         self,
         task: asyncio.Task[None],
         name: str,
         grace_s: float | None,
-        on_leave: Callable[[asyncio.Task[None]], None],
+        on_abandon: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._task = task
         self._name = name
         self._grace_s = grace_s
-        self._on_leave = on_leave
+        self._on_abandon = on_abandon
         self._repeats = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def stop(self) -> None:
-        """Cancel the task; if that does not end it, it is left behind some time later."""
+    def cancel(self) -> None:
+        """Cancel the task; if that does not end it, it is abandoned some time later."""
         self._task.cancel()
         if self._grace_s is not None and not self._task.done():
             self._timer = self._task.get_loop().call_later(self._grace_s, self._insist)
@@ -49,7 +49,7 @@ class SourceTask:
 
     def _insist(self) -> None:
         if self._repeats == REPEATS:
-            self._leave()
+            self._abandon()
             return
         self._repeats += 1
         self._task.cancel()
@@ -59,11 +59,11 @@ class SourceTask:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _leave(self) -> None:
+    def _abandon(self) -> None:
         self._task.remove_done_callback(self._stop_timer)
-        leave_behind(self._task)
+        abandon_task(self._task)
         warn_of_kernel(
             f"{self._name} swallows its cancellation: it was cancelled {REPEATS + 1} times and has not ended within"
             f" {self._grace_s:g} s; the stream has ended without it"
         )
-        self._on_leave(self._task)
+        self._on_abandon(self._task)

@@ -126,7 +126,7 @@ class StreamCuts:
         if 0 <= self._last_number < number and self.position is not NOT_HERE:
             self._add(number, cells, now_s)
 
-    def drop(self) -> None:
+    def cancel(self) -> None:
         """Store no more of them."""
         self.waiting.clear()
 

@@ -66,7 +66,7 @@ class StreamDriver(ABC):
 
     @abstractmethod
     def abort(self, error: BaseException) -> None:
-        """Cancel and drop everything; who takes results gets *error*."""
+        """Let nothing more begin, and cancel what is in flight; who takes results gets *error*."""
 
     @abstractmethod
     def _fill_inbox(self, end: int) -> bool:
@@ -78,7 +78,7 @@ class StreamDriver(ABC):
 
     @abstractmethod
     def _end_well(self, item: StreamItem) -> None:
-        """Take the value of *item*, whose step is at rest and may be used again."""
+        """Take the value of *item*, whose step is reset and may be used again."""
 
     @abstractmethod
     def _may_go_on(self) -> bool:
@@ -113,7 +113,7 @@ class StreamDriver(ABC):
         self._endings.add(task)
         task.add_done_callback(self._on_ending_done)
 
-    def _leave_ending(self, task: asyncio.Task[None]) -> None:
+    def _abandon_ending(self, task: asyncio.Task[None]) -> None:
         """Wait no more for *task*."""
         task.remove_done_callback(self._on_ending_done)
         self._endings.discard(task)
@@ -340,7 +340,7 @@ class StreamDriver(ABC):
         values = step.fetched()
         if item.written:
             item.hand_on(plan.states, values)
-        error = step.end()
+        error = step.release()
         if error is None:
             try:
                 item.value = plan.result(values)
@@ -353,7 +353,7 @@ class StreamDriver(ABC):
             self._keep_undo_log(item, step)
         if item.maker is plan.executor:
             self._num_measured += 1
-        if not step.rest():
+        if not step.reset():
             item.step = None
         self._end_well(item)
 
@@ -402,7 +402,7 @@ class StreamDriver(ABC):
             item.step = None  # nobody is to look at it any more
             self._end_in_task(item, step)
         else:
-            self._end_item(item, step.take_failure())
+            self._end_item(item, step.release())
 
     def _end_in_task(self, item: StreamItem, step: StepScope) -> None:
         self._ending_steps.add(step)
@@ -413,10 +413,10 @@ class StreamDriver(ABC):
         running.set(item.span)  # whoever has ended the item
         error = step._failure
         try:
-            await step._end_launched()
+            await step.drain()
         finally:
             self._ending_steps.discard(step)
-            step.take_failure()
+            step.release()
             self._give_back_place(item)
             if item in self._in_flight:
                 self._end_item(item, error)
@@ -424,11 +424,11 @@ class StreamDriver(ABC):
                 item.end_span(error)
             del error, step
 
-    def _let_go_of_items(self) -> None:
+    def _release_items(self) -> None:
         """Be no part of a cycle, whoever keeps the results that have not been taken."""
         del self._schedule_drive
         for item in self._results:
-            item.let_go()
+            item.release()
 
     def _on_ending_done(self, task: asyncio.Task[None]) -> None:
         self._endings.discard(task)

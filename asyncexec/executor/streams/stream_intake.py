@@ -234,7 +234,7 @@ class StreamIntake(SpreadDriver):
         """Take note of *task*, which sends and closes, once: an eager one does so itself, before it draws anything."""
         if task is not None and not task.done() and task not in self._endings:
             self._keep(task)
-            self._source_task = SourceTask(task, self._feeder_name, self._options.source_grace_s, self._leave_ending)
+            self._source_task = SourceTask(task, self._feeder_name, self._options.source_grace_s, self._abandon_ending)
 
     async def _open(self, feeds: Any) -> None:
         self._check_open()

@@ -95,7 +95,7 @@ class StreamItem(FailureKeeper):
         number: its place among the items, from 0.
         began_ns: when it began, by the clock of its stream.
         has_place: whether it is counted among the steps under way, where these are limited.
-        step: while it is under way, and, at rest, from then on until it is used again; maker: what has made it.
+        step: while it is under way, and, reset, from then on until it is used again; maker: what has made it.
         is_queued: whether the scope is going to look at it.
         num_awaited: states that it waits for.
         read, written: the cells before and behind it, one for each state.
@@ -209,7 +209,7 @@ class StreamItem(FailureKeeper):
         if type(span) is Span:
             span.spans.end(span, error)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Hold on to nothing but the outcome."""
         self.step = self.maker = self.failure = self.lost = self.errand = None
         self._schedule = _look_at_nothing

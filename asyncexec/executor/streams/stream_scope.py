@@ -70,36 +70,36 @@ class StreamScope(CutStream):
         # The task of the source makes a close that has waited, but somebody else has asked for it.
         if self._held is not None and (has_waited or not is_from_inside) and self._send_held(error):
             if not is_from_inside:
-                self._stop_source_task()
+                self._cancel_source_task()
             return
         self._is_closed = True
         self._source = None
         if error is not None:
             self._failure = of_source(error)
         if not is_from_inside:
-            self._stop_source_task()  # who closes the stream from in there goes on
+            self._cancel_source_task()  # who closes the stream from in there goes on
         self._senders.wake_all()
         self._settle_end()
 
-    def _stop_source_task(self) -> None:
+    def _cancel_source_task(self) -> None:
         task, self._source_task = self._source_task, None  # once: it may take its time to clean up
         if task is not None:
-            task.stop()
+            task.cancel()
 
     def has_task(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether *task* is what the stream draws from its sources in."""
         return task in self._endings
 
     def abort(self, error: BaseException) -> None:
-        """Cancel and drop everything; who takes results gets *error*."""
+        """Let nothing more begin, and cancel what is in flight; who takes results gets *error*."""
         if self._failure is None:
             self._failure = error
         self._results.clear()
-        self._stop_storing()
+        self._cancel_storing()
         self._undo(list(self._undo_logs))
         self._cut(list(self._in_flight))
 
-    def drop(self) -> None:
+    def release(self) -> None:
         """Let go of everything: the loop is closed, and nothing that is awaited comes back."""
         if self.has_ended:
             return
@@ -109,11 +109,11 @@ class StreamScope(CutStream):
         self._failure = self._failure or CancelledError("the event loop of the stream was closed")
         for step in [*self._ending_steps, *(item.step for item in self._in_flight)]:
             if step is not None:
-                step.drop()
-        self._let_go_of_items()
+                step.release()
+        self._release_items()
         self._undo(list(self._undo_logs))
         for item in self._in_flight:
-            item.let_go()
+            item.release()
             item.end_span(self._failure)
         for line in (self._inbox, self._active, self._results, self._spare, self._again):
             line.clear()
@@ -132,25 +132,24 @@ class StreamScope(CutStream):
     def _is_waited_for(self) -> bool:
         return self._is_inside() or self.has_task(asyncio.current_task())
 
-    async def end(self) -> None:
-        """Cancel and drop everything, and wait for it, whoever cancels meanwhile; see ``drain``."""
+    async def aclose(self) -> None:
+        """``cancel``, and wait for what was in flight, whoever cancels meanwhile; no part of the stream waits."""
         if self._loop.is_closed():
-            self.drop()
+            self.release()
             return
         self.check_loop()
-        self.abandon("the stream has ended")
+        self.cancel(CancelledError("the stream has ended"))
         if not self._is_waited_for():
             await self._outlast_endings()
 
-    def abandon(self, reason: str) -> None:
-        """Cancel and drop everything; nobody waits for results."""
-        self.abort(CancelledError(reason))
-        self._leave()
+    def cancel(self, error: BaseException) -> None:
+        """``abort``, and nobody waits for results: what cannot be interrupted has less time."""
+        self.abort(error)
+        self._cancel_endings()
 
-    def _leave(self) -> None:
-        """Take note that nobody waits for results any more."""
+    def _cancel_endings(self) -> None:
         for step in self._ending_steps:
-            step.leave()
+            step.cancel(asyncio.CancelledError())
 
     async def _outlast_endings(self) -> None:
         if self._endings:
@@ -160,7 +159,7 @@ class StreamScope(CutStream):
         try:
             await self._drainers.wait()
         except asyncio.CancelledError:
-            self._leave()
+            self._cancel_endings()
             raise
 
     @property
@@ -359,7 +358,7 @@ class StreamScope(CutStream):
             self._record(item, error, self._plan)
         if item.read:
             self._pass_on(item)
-        item.let_go()
+        item.release()
         item.is_done = True
         item.end_span(error)
         del self._in_flight[item]
@@ -404,7 +403,7 @@ class StreamScope(CutStream):
         """Take no more items, and end those that are *dropped*."""
         self._is_closed = self._is_cut_off = True
         self._source = None
-        self._stop_source_task()
+        self._cancel_source_task()
         self._inbox.clear()
         self._close_gate()
         for item in dropped:
@@ -412,7 +411,7 @@ class StreamScope(CutStream):
             if item in self._again:
                 self._again.remove(item)
             step = item.step
-            item.let_go()
+            item.release()
             if step is None:
                 item.end_span(CancelledError("the stream has ended"))
                 continue
@@ -427,7 +426,7 @@ class StreamScope(CutStream):
         if step.is_waiting:
             self._end_in_task(item, step)
         else:
-            item.end_span(step.take_failure())
+            item.end_span(step.release())
             self._give_back_place(item)
 
     def _settle_end(self) -> None:
@@ -442,5 +441,5 @@ class StreamScope(CutStream):
             self._end_cuts()
             on_end, self._on_end = self._on_end, None
             if on_end is not None:
-                self._let_go_of_items()
+                self._release_items()
                 on_end(self)
