@@ -37,9 +37,15 @@ def digest_of(path: Path) -> str:
     return hashlib.sha256(json.dumps(path).encode()).hexdigest()[:DIGEST_LENGTH]
 
 
-def answer_key(run_id: str, digest: str) -> str:
-    """The key of the value of a pause."""
-    return f"{RUNS}/{run_id}/answer-{digest}"
+def answer_key(run_id: str, digest: str, number: int = 0) -> str:
+    """The key of the value of a pause, or of a later one, whose op has failed with those before."""
+    return f"{RUNS}/{run_id}/answer-{digest}{f'-{number}' if number else ''}"
+
+
+def num_failed(record: Record) -> int:
+    """How many values the pause that *record* is of has had, with which its op has failed."""
+    number = record.about.get("failed", 0)
+    return number if type(number) is int else 0
 
 
 def has_ended(parts: Collection[str]) -> bool:
@@ -67,8 +73,8 @@ async def read_record(store: Store, key: str, codec: Codec) -> Record:
         raise type(error)(f"{key!r} of the journal: {error.message}", hint=error.hint) from error
 
 
-def record_of(pause: Pause, path: Path) -> Record:
-    """*pause*, which is at *path*, as it is stored."""
+def record_of(pause: Pause, path: Path, failed: int = 0) -> Record:
+    """*pause*, which is at *path*, as it is stored; its op has *failed* with so many values."""
     about = {
         "kind": "pause",
         "token": pause.token,
@@ -78,6 +84,7 @@ def record_of(pause: Pause, path: Path) -> Record:
         "node": pause.node,
         "iteration": pause.iteration,
         "paused_at": pause.paused_at.isoformat(),
+        "failed": failed,
     }
     return Record(about, {f"the payload of the pause {pause.name!r}": pause.payload})
 
@@ -93,6 +100,15 @@ def pause_of(record: Record) -> Pause:
         raise DataLossError(f"it is no pause of a run: {error!r} is wrong") from error
 
 
+async def is_answered(store: Store, run_id: str, digest: str, record: Record) -> bool:
+    """Whether the pause that *record* is of has the value that it waits for: a process has ended between the two."""
+    try:
+        await store.get(answer_key(run_id, digest, num_failed(record)))
+    except NotFoundError:
+        return False
+    return True
+
+
 async def pause_with(store: Store, token: str, codec: Codec) -> Pause:
     """The pause that waits for the value of *token*.
 
@@ -104,7 +120,7 @@ async def pause_with(store: Store, token: str, codec: Codec) -> Pause:
     if run_id and len(rest) == DIGEST_LENGTH + NONCE_LENGTH:
         digest = digest_in(token)
         is_gone = True
-        for key in (answer_key(run_id, digest), f"{PAUSES}/{run_id}/{digest}"):
+        for key in (f"{PAUSES}/{run_id}/{digest}", answer_key(run_id, digest)):
             try:
                 record = await read_record(store, key, codec)
             except NotFoundError:
@@ -117,7 +133,7 @@ async def pause_with(store: Store, token: str, codec: Codec) -> Pause:
             is_gone = False
             if record.about.get("token") != token:
                 continue
-            if record.about["kind"] == "answer":
+            if record.about["kind"] == "answer" or await is_answered(store, run_id, digest, record):
                 raise used(token)
             return pause_of(record)
         if is_gone and f"{RUNS}/{run_id}/run" in await keys_in(store, f"{RUNS}/{run_id}/run"):

@@ -68,9 +68,10 @@ class CallScope:
         loops: the loops around it, with the iterations.
         is_async: whether it may be paused.
         asked: what it waits for from outside; whatever it does then, it gives nothing.
+        answered: what it has asked for and got.
     """
 
-    __slots__ = ("_counts", "asked", "is_async", "loops", "path", "step")
+    __slots__ = ("_counts", "answered", "asked", "is_async", "loops", "path", "step")
 
     def __init__(self, step: JournaledStep, path: Path, loops: Sequence[str], *, is_async: bool) -> None:
         self.step: JournaledStep = step
@@ -78,6 +79,7 @@ class CallScope:
         self.loops: Sequence[str] = loops
         self.is_async: bool = is_async
         self.asked: list[Asked] = []
+        self.answered: list[Asked] = []
         self._counts: Counter[str] = Counter()
 
     @property
@@ -138,9 +140,11 @@ async def pause_here(name: str, payload: Any) -> Any:
     """See ``ax.pause``."""
     scope = _scope("ax.pause")
     journal, path = scope.step.journal, scope.pause_path(name)
+    asked = journal.ask(path, name, payload, scope.node, ", ".join(scope.loops))
     if journal.has_answer(path):
+        scope.answered.append(asked)
         return journal.take_answer(path)
-    scope.asked.append(journal.ask(path, name, payload, scope.node, ", ".join(scope.loops)))
+    scope.asked.append(asked)
     raise Parked
 
 

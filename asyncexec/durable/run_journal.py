@@ -4,10 +4,11 @@
 ``runs/<run>/run``                    what the run is begun with: fetches, feeds, targets, the graph's fingerprint
 ``runs/<run>/<path>``                 the outputs of a node that has run
 ``runs/<run>/answer-<path>``          the value that a pause was given
+``runs/<run>/answer-<path>-<n>``      a later one, as its op has failed with *n* values before
 ``runs/<run>/paused-<n>``             with so many answers, a step has ended with pauses
 ``runs/<run>/<path>``, of a loop      its variables at the beginning of an iteration
 ``runs/<run>/done``                   the run has given its result
-``pauses/<run>/<path>``               a pause that waits for its value
+``pauses/<run>/<path>``               a pause that waits for its value, or for another one, as its op has failed
 ====================================  ================================================================================
 
 A path is shortened to a digest.  Outputs are stored before other nodes see them: what is in the store never rests on
@@ -35,6 +36,7 @@ from asyncexec.durable.journal_parts import (
     digest_in,
     digest_of,
     made,
+    num_failed,
     pause_of,
     read_record,
     record_of,
@@ -88,11 +90,14 @@ class RunJournal:
         self._waiting: dict[str, Record] | None = None if is_stored else {}  # to be stored when the run pauses
         self._results: dict[str, Sequence[Any]] = {}  # by key; taken once
         self._answers: dict[str, Any] = {}
+        self._num_answers: dict[str, int] = {}  # that the pause of a digest has had
+        self._tokens: dict[str, str] = {}  # of answers, by digest
         self._pauses: dict[str, Pause] = {}
         self._boundaries: dict[Path, tuple[int, Sequence[Any]]] = {}
         self._first: dict[Path, int] = {}  # iterations that loops go on at
         self._paths: dict[str, Path] = {}  # of results, boundaries and answers, by key
         self._pause_paths: dict[str, Path] = {}  # by digest
+        self._num_failed: dict[str, int] = {}  # values with which the op of a pause has failed, by digest
         self._marks: set[str] = set()  # keys that tell how many answers there were when a step ended with pauses
 
     async def load(self) -> None:
@@ -119,6 +124,7 @@ class RunJournal:
             digest = key.rpartition("/")[2]
             self._pauses[digest] = pause_of(record)
             self._pause_paths[digest] = tuple(record.about.get("path", ()))
+            self._num_failed[digest] = num_failed(record)
 
     async def _read(self, key: str) -> Record:
         return await read_record(self._store, key, self._codec)
@@ -134,6 +140,10 @@ class RunJournal:
             elif kind == "answer":
                 self._answers[key] = record.values["value"]
                 self._paths[key] = tuple(about.get("path", ()))
+                token = str(about["token"])
+                digest = digest_in(token)
+                self._tokens[digest] = token
+                self._num_answers[digest] = max(self._num_answers.get(digest, 0), about.get("number", 0) + 1)
             elif kind == "paused":
                 self._marks.add(key)
             elif kind == "boundary":
@@ -235,13 +245,17 @@ class RunJournal:
         else:
             self._waiting.pop(key, None)
 
+    def _last_answer(self, path: Path) -> str:
+        digest = digest_of(path)
+        return answer_key(self.run_id, digest, max(self._num_answers.get(digest, 0) - 1, 0))
+
     def has_answer(self, path: Path) -> bool:
         """Whether the pause at *path* has been given its value."""
-        return answer_key(self.run_id, digest_of(path)) in self._answers
+        return self._last_answer(path) in self._answers
 
     def take_answer(self, path: Path) -> Any:
         """That value."""
-        return self._answers[answer_key(self.run_id, digest_of(path))]
+        return self._answers[self._last_answer(path)]
 
     def ask(self, path: Path, name: str, payload: Any, node: str, iteration: str) -> Asked:
         """Ask for the value of a pause."""
@@ -270,6 +284,24 @@ class RunJournal:
         await self._withdraw(self._pauses.keys() - {digest_of(each.path) for each in asked})
         return pauses
 
+    async def give_back(self, answered: Sequence[Asked], error: BaseException) -> None:
+        """Let the pauses *answered* be given other values: their op has failed with *error*.
+
+        Their values stay until then: the run may go on with them if something else has made the op fail.
+        """
+        try:
+            check_begin: Any = getattr(self._store, "check_begin", None)
+            if answered and check_begin is not None:
+                await check_begin()  # what the op has written is not to be committed
+            for asked in answered:
+                digest = digest_of(asked.path)
+                where = asked.node, asked.iteration, datetime.now(UTC)
+                pause = Pause(self._tokens[digest], self.run_id, asked.name, asked.payload, *where)
+                record = record_of(pause, asked.path, self._num_answers[digest])
+                await self._put(f"{PAUSES}/{self.run_id}/{digest}", record)
+        except Exception as failure:
+            error.add_note(f"its pauses cannot be given other values: {failure}")
+
     async def _withdraw(self, digests: Iterable[str]) -> None:
         """Forget pauses that no op waits for any more, such as one that has its result from a cache now."""
         for digest in digests:
@@ -283,9 +315,12 @@ class RunJournal:
             InvalidArgumentError: the value has no form in which it can be stored.
         """
         digest = digest_in(token)
-        key = answer_key(self.run_id, digest)
         path = self._pause_paths.get(digest, ())
-        record = Record({"kind": "answer", "token": token, "path": path}, {"value": value})
+        if digest not in self._pauses or self._key(path[:-1]) in self._results:
+            raise used(token)  # somebody has gone on with the run
+        number = self._num_failed[digest]
+        key = answer_key(self.run_id, digest, number)
+        record = Record({"kind": "answer", "token": token, "path": path, "number": number}, {"value": value})
         try:
             is_first = await self._store_record(key, record, is_new=True)
         except InvalidArgumentError as error:

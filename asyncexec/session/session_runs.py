@@ -17,8 +17,8 @@ from asyncexec.durable.journal_codec import JournalCodec
 from asyncexec.durable.journal_parts import (
     PAUSES,
     RUNS,
-    answer_key,
     has_ended,
+    is_answered,
     pause_of,
     pause_with,
     read_record,
@@ -149,7 +149,7 @@ class SessionRuns:
 
         ``await ax.pause(...)`` returns the value: None, a number, a string, or lists and dicts of these, or an array.
         The session may be another than that of the run, in another process, if its graph and its journal are the same.
-        A token is good for one value.
+        A token is good for one value.  If the op that has paused fails with it, the token is good for another one.
 
         Args:
             token: of ``PausedError`` or ``pauses()``.
@@ -189,6 +189,7 @@ class SessionRuns:
     async def pauses(self) -> list[Pause]:
         """The pauses that wait for their values, of all runs in the journal; the oldest first.
 
+        So are those whose op has failed with its value: they may be given another one.
         Of a pause that cannot be read, a ``CheckpointWarning`` tells.
 
         Raises:
@@ -198,15 +199,14 @@ class SessionRuns:
         found: list[Pause] = []
         for key, run_id, part in await _parts_in(journals.store, PAUSES):
             try:
-                pause = pause_of(await read_record(journals.store, key, journals.codec))
+                record = await read_record(journals.store, key, journals.codec)
+                pause = pause_of(record)
             except NotFoundError:
                 continue
             except (DataLossError, FailedPreconditionError) as error:
                 warnings.warn(f"a pause cannot be read: {error.message}", CheckpointWarning, stacklevel=2)
                 continue
-            try:
-                await journals.store.get(answer_key(run_id, part))  # its process has ended between the two
-            except NotFoundError:
+            if not await is_answered(journals.store, run_id, part, record):
                 found.append(pause)
         return sorted(found, key=lambda pause: pause.paused_at)
 

@@ -113,12 +113,13 @@ class _Journaled(ExecutorState[Entry]):
         call_here.set(scope)
         try:
             outputs = await (_awaited(item, inputs) if is_async else self._called(item, inputs))
-        except (Exception, Parked, BaseExceptionGroup):
+            if item.returns_tuple and not scope.asked:
+                outputs = tuple(checked_outputs(item, outputs))
+        except (Exception, Parked, BaseExceptionGroup) as error:
             self._check_asked(scope)
+            await step.journal.give_back(scope.answered, error)
             raise
         self._check_asked(scope)
-        if item.returns_tuple:
-            outputs = tuple(checked_outputs(item, outputs))
         if item.id in self._journaled:
             await step.journal.put(path, item.node.op, outputs if item.returns_tuple else (outputs,))
         return outputs
