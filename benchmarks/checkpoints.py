@@ -101,29 +101,36 @@ async def race_large(folder: Path, settings: Settings) -> dict[str, Times]:
     return await alternate([await calling(OURS, ours), await calling(FLOOR, plain)], settings)
 
 
-def measure_resume(settings: Settings) -> Row:
-    """Seconds from the call of a map to its first result, 10,000,000 items behind its beginning."""
+def measure_resume(settings: Settings, *, is_stored: bool) -> Row:
+    """Seconds from the call of a map to its first result, 10,000,000 items behind its beginning.
 
-    async def race() -> dict[str, Times]:
+    It goes on at a snapshot, or at a checkpoint in SQLite, as after a restart.
+    """
+
+    async def race(folder: Path) -> dict[str, Times]:
         graph, total = totals()
-        store = ax.checkpoint.MemoryStore()
-        async with ax.Session(graph) as session:
-            async with session.stream(total, restore=None, checkpoint=store, every=1) as stream:
+        items = Items(2 * NUM_PASSED)
+        async with ax.Session(graph) as session, ax.checkpoint.SQLiteStore(folder / "checkpoints.db") as store:
+            async with session.stream(total, checkpoint=ax.checkpoint.MemoryStore(), every=1) as stream:
                 stream._scope.begin_at(NUM_PASSED)  # as after so many items
                 await stream.send({"x:0": 1.0})
                 await anext(stream)
                 snapshot = await stream.snapshot()
+            async with session.map(total, items, checkpoint=store, restore=snapshot) as results:
+                await anext(results)
+            options: dict[str, Any] = {"checkpoint": store} if is_stored else {"restore": snapshot}
 
             async def ours() -> None:
-                async with session.map(total, Items(NUM_PASSED + 2), restore=snapshot) as results:
+                async with session.map(total, items, **options) as results:
                     await anext(results)
 
             return await alternate([await calling(OURS, ours)], settings)
 
-    with asyncio.Runner(loop_factory=loop_factory("uvloop")) as runner:
-        times = runner.run(race())
+    with TemporaryDirectory() as folder, asyncio.Runner(loop_factory=loop_factory("uvloop")) as runner:
+        times = runner.run(race(Path(folder)))
     target = Target("under 1 s", times[OURS].median, 1.0)
-    return Row("checkpoint_resume", "ms", {OURS: times[OURS].scaled(1000)}, (target,))
+    name = "checkpoint_resume_sqlite" if is_stored else "checkpoint_resume"
+    return Row(name, "ms", {OURS: times[OURS].scaled(1000)}, (target,))
 
 
 BENCHMARKS: Final = (
@@ -135,5 +142,6 @@ BENCHMARKS: Final = (
         ),
     ),
     Benchmark("checkpoint_64mb", partial(row_of, "checkpoint_64mb", "under 1.5 of write + fsync", 1.5, race_large)),
-    Benchmark("checkpoint_resume", measure_resume),
+    Benchmark("checkpoint_resume", partial(measure_resume, is_stored=False)),
+    Benchmark("checkpoint_resume_sqlite", partial(measure_resume, is_stored=True)),
 )

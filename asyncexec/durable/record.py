@@ -68,8 +68,11 @@ class JsonCodec:
         """The bytes of *value*; TypeError or ValueError when it would not come back as it is."""
         content = json.dumps(value, allow_nan=True).encode()
         found = json.loads(content)
-        if found != value and not _is_same(found, value):
-            raise TypeError("JSON does not give it back as it is, such as a tuple or a dict whose keys are no strings")
+        if not _is_same(found, value):
+            raise TypeError(
+                "JSON does not give it back as it is, such as a tuple, an enum, a number of numpy, a defaultdict, or a"
+                " dict whose keys are no strings"
+            )
         return content
 
     def decode(self, content: bytes) -> Any:
@@ -78,20 +81,17 @@ class JsonCodec:
 
 
 def _is_same(found: Any, value: Any) -> bool:
-    """Whether *found* is as *value*, where NaN is as NaN."""
-    if isinstance(found, list):
-        return (
-            isinstance(value, list)
-            and len(found) == len(value)
-            and all(_is_same(*pair) for pair in zip(found, value, strict=True))
+    """Whether *found* is as *value*, of the same types throughout, where NaN is as NaN."""
+    kind = type(value)
+    if type(found) is not kind:
+        return False
+    if kind is list:
+        return len(found) == len(value) and all(map(_is_same, found, value))
+    if kind is dict:
+        return found.keys() == value.keys() and all(
+            type(name) is str and _is_same(found[name], each) for name, each in value.items()
         )
-    if isinstance(found, dict):
-        return (
-            isinstance(value, dict)
-            and found.keys() == value.keys()
-            and all(_is_same(each, value[name]) for name, each in found.items())
-        )
-    return bool(found == value or (found != found and value != value))
+    return bool(found == value or found != found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from operator import index
 from typing import Any, Self, TypeVar
 
 from asyncexec.durable.checkpoint_log import (
@@ -75,14 +76,20 @@ class CheckpointOptions:
         """The options of a call, checked; None where it asks for no checkpoints."""
         if checkpoint is None and restore is None:
             return None
-        if type(every) not in (int, float) or not (every >= 1 or (type(every) is float and every > 0)):
-            raise InvalidArgumentError(f"every is a number of items from 1 on, or of seconds as a float, not {every!r}")
-        if not math.isfinite(every):
-            raise InvalidArgumentError(f"every is a number of items or of seconds, not {every!r}")
         if restore is not None and not isinstance(restore, bytes):
             raise InvalidTypeError(f"restore takes the bytes that stream.snapshot() gave, not {type(restore).__name__}")
         store = None if checkpoint is None else checked_store(checkpoint)
-        return cls(store, every, resume, restore, exactly_once, codec or JsonCodec())
+        return cls(store, _checked_every(every), resume, restore, exactly_once, codec or JsonCodec())
+
+
+def _checked_every(every: Any) -> int | float:
+    """*every*: a number of items from 1 on, of any type of integers, or a float, of seconds."""
+    number: Any = None
+    with suppress(TypeError):
+        number = float(every) if isinstance(every, float) else index(every)
+    if number is None or isinstance(every, bool) or not 0 < number < math.inf:
+        raise InvalidArgumentError(f"every is a number of items from 1 on, or of seconds as a float, not {every!r}")
+    return number  # type: ignore[no-any-return]
 
 
 class DurableStream:

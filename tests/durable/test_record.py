@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 import warnings
+from collections import OrderedDict, defaultdict
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import hypothesis.extra.numpy as hnp
@@ -102,6 +104,14 @@ class Point:
     x = 1
 
 
+class Color(IntEnum):
+    RED = 1
+
+
+class Name(StrEnum):
+    ANN = "ann"
+
+
 WITHOUT_A_FORM: list[Any] = [
     Point(),
     (1, 2),
@@ -113,6 +123,12 @@ WITHOUT_A_FORM: list[Any] = [
     np.zeros(2, [("a", "<i4")]),
     np.ma.array([1, 2], mask=[False, True]),
     np.datetime64(1, "s"),
+    [Color.RED],
+    {"counts": defaultdict(int, a=1)},
+    OrderedDict(a=1),
+    [np.float64(1.5)],
+    [np.str_("a")],
+    {Name.ANN: 1},
 ]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncexec as ax
-from asyncexec.durable.record import JsonCodec, Record, from_bytes, to_bytes
+from asyncexec.durable.record import JsonCodec, Record, from_bytes, to_bytes, told_in
 
 
 class Ledger(ax.checkpoint.MemoryStore):
@@ -484,7 +484,21 @@ async def test_a_sequence_that_is_shorter_than_it_was_is_told() -> None:
         await run_all(graph, fetches, [{"x:0": 1.0}] * 3, store)
 
 
-@pytest.mark.parametrize("every", [0, -1, True, "5", 0.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("every", [np.int64(2), np.uint8(2)])
+async def test_every_may_be_of_any_type_of_integers(every: Any) -> None:
+    graph, _, fetches = totals_graph()
+    store = ax.checkpoint.MemoryStore()
+    store.commits_outputs = True  # type: ignore[attr-defined]  # so that items wait until a checkpoint is stored
+    items = [{"x:0": 1.0}] * 5
+    async with ax.Session(graph) as session, session.map(fetches, items, checkpoint=store, every=every) as results:
+        assert len([result async for result in results]) == 5
+    numbers = [told_in(await store.get(key))["number"] for key in await store.list() if not key.endswith("owner")]
+    assert sorted(numbers) == [4, 5]
+
+
+@pytest.mark.parametrize(
+    "every", [0, -1, True, "5", 0.0, float("nan"), float("inf"), np.int64(0), np.float32(2), 2 + 0j]
+)
 async def test_every_is_a_number(every: Any) -> None:
     graph, _, fetches = totals_graph()
     async with ax.Session(graph) as session:
