@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.durable.record import JsonCodec
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OutOfRangeError
 from asyncexec.framework.held_content import HeldContent
 from asyncexec.frontend.stream_functions import HoldingIterator, close_iterators, iterate
@@ -95,7 +95,8 @@ def _check_position(position: Any, values: Any) -> None:
     if isinstance(position, HeldContent):  # that of windows or a join, which *values* pass on
         return
     try:
-        JsonCodec().encode(position)
+        if json.loads(json.dumps(position)) != position:  # it may be of other types: a defaultdict is a dict for seek
+            raise ValueError("JSON does not give it back")
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"the position {position!r} of {type(values).__name__} cannot be stored: {error}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -264,6 +265,37 @@ async def test_a_position_that_cannot_be_stored_is_told_at_the_first_value() -> 
     async with ax.Session(graph) as session:
         with pytest.raises(ax.errors.InvalidArgumentError, match=r"position \(1, 2\) of LogIterator cannot be stored"):
             await session.stream(x, checkpoint=ax.checkpoint.MemoryStore()).run()
+
+
+async def test_a_position_of_a_subclass_of_dict_is_a_dict_for_seek() -> None:
+    found: list[Any] = []
+
+    class Log:
+        def __aiter__(self) -> Any:
+            return LogIterator()
+
+        def seek(self, position: Any) -> Any:
+            found.append(position)
+            return LogIterator()
+
+    class LogIterator(AsyncIterator[float]):
+        def __init__(self) -> None:
+            self.position: Any = defaultdict(int, partition=3)
+
+        async def __anext__(self) -> float:
+            if self.position["partition"] == 5:
+                raise StopAsyncIteration
+            self.position["partition"] += 1
+            return 1.0
+
+    store = ax.checkpoint.MemoryStore()
+    for _ in range(2):
+        with ax.Graph() as graph:
+            x = ax.source(Log(), ax.float64, [], name="x")
+        async with ax.Session(graph) as session:
+            assert await session.stream(x, checkpoint=store).run() == 2
+    assert found == [{"partition": 5}]
+    assert type(found[0]) is dict
 
 
 async def test_another_schedule_seed_is_told() -> None:

@@ -150,7 +150,64 @@ async def totals_of_a_map(disk: Disk) -> None:
                 await asyncio.sleep(0)
 
 
-PROGRAMS: list[Program] = [windows_into_a_sink, totals_of_a_map]
+class Events:
+    """Lists of a key, a time and a number, in no strict order of time; a position is their number."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self.seek(0)
+
+    async def seek(self, position: int) -> AsyncIterator[Any]:
+        for number in range(position, self._count):
+            await asyncio.sleep(0)
+            yield [number % 3, (number // 4) * 5 + number * 7 % 9, number]
+
+
+async def totals_by_key(disk: Disk, source: Any, read: Any) -> None:
+    """A total for each key of what *read* makes of the items of *source*; a total is forgotten in time."""
+
+    @ax.op(ordered=True)
+    async def write(key: int, time: float, total: float) -> None:
+        await asyncio.sleep(0)
+        disk.written.append((int(key), float(time), float(total)))
+
+    with ax.Graph() as graph:
+        key, time, value = read(ax.source(source, ax.object, [], name="items"))
+        total = ax.keyed_state(ax.constant(0.0, ax.float64), key=key, time=time, expiry=6.0)
+        write(key, time, total.update(total.value + check(value)), name="written")
+    async with ax.Session(graph) as session:
+        await session.stream("written", window=3, checkpoint=disk, every=2).run()
+
+
+async def sessions_of_keys(disk: Disk) -> None:
+    """Event windows by key, and states by key."""
+
+    @ax.op(shapes=[[], [], []])
+    def read(window: object) -> tuple[int, float, float]:
+        key, _, end, values = window  # type: ignore[misc,attr-defined]
+        return key, float(end), float(sum(number for _, _, number in values)) + 0.5
+
+    windows = ax.event_windows(Events(14), time=lambda event: event[1], key=lambda event: event[0], gap=3, lateness=6)
+    await totals_by_key(disk, windows, read)
+
+
+async def pairs_of_keys(disk: Disk) -> None:
+    """A join, and states by key."""
+
+    @ax.op(shapes=[[], [], []])
+    def read(pair: object) -> tuple[int, float, float]:
+        key, left, right = pair  # type: ignore[misc,attr-defined]
+        return key, float(left[1]), float(left[2] + (right[2] if right else 0)) + 0.5
+
+    join = ax.join(
+        Events(9), Events(7), time=lambda event: event[1], key=lambda event: event[0], within=4, lateness=6, how="left"
+    )
+    await totals_by_key(disk, join, read)
+
+
+PROGRAMS: list[Program] = [windows_into_a_sink, totals_of_a_map, sessions_of_keys, pairs_of_keys]
 
 
 async def uninterrupted(program: Program) -> tuple[list[Any], int]:
