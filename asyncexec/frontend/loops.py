@@ -107,8 +107,10 @@ def while_loop(
             the same.  By default a variable keeps its first shape.
         parallel_iterations: the number of iterations that may be under way at once.
         maximum_iterations: the largest number of iterations, an integer scalar.
-        checkpoint: in runs with a journal, the variables are stored whenever so many iterations have ended, and a run
-            that is begun again goes on from there.  One iteration is under way at a time then, in all runs.
+        checkpoint: the variables are stored whenever so many iterations have ended: 1 is after each.  The store is the
+            journal of the session, ``ax.Session(graph, journal=store)``.  A run with a ``run_id``, or one that has
+            paused, goes on there after a crash; *cond* and *body* of earlier iterations are not computed again.  One
+            iteration is under way at a time then, in sessions without a journal, too.  The page *Pauses* tells more.
         name: the name scope of the nodes, and the name of the loop in messages.
 
     Returns:
