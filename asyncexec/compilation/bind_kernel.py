@@ -37,7 +37,8 @@ from asyncexec.framework.spans import Spans
 from asyncexec.framework.types import DType
 from asyncexec.graph.node import Node, NodeProperties
 from asyncexec.partition.send_recv import RECVS, SENDS, rendezvous_key
-from asyncexec.passes.onnx_clusters import ClusterRegistration, OnnxCluster
+from asyncexec.passes.onnx_cluster import OnnxCluster
+from asyncexec.passes.onnx_clusters import ClusterRegistration
 from asyncexec.process.blas_threads import blas_threads
 from asyncexec.pruning.feed_errors import fed_reference
 

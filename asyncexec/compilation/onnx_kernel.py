@@ -6,28 +6,25 @@ timed on inputs of about that size, until it is clear which is quicker, and that
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.compilation.onnx_loader import Load, OnnxLoader
 from asyncexec.framework.cancellation import CancellationManager, call_around
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.foreign_errors import as_op_error
 from asyncexec.framework.kernel import Kernel, as_values
-from asyncexec.passes.onnx_clusters import MemberCall, OnnxCluster
-from asyncexec.process.onnx_model import OnnxModel
-from asyncexec.process.onnx_session import OnnxSession, load, tell_of_failure
+from asyncexec.passes.onnx_cluster import MemberCall, OnnxCluster
+from asyncexec.process.onnx_session import OnnxSession, load
 
 SAMPLES: Final = 4  # calls that are timed of each way, of which the quickest counts, where the two are close
 # Times as long that are not close, by the calls of a way that has had fewer of them: a first call is slow.
 _FAR: Final = {1: 4, 2: 2, 3: 2}
 _OWN: Final = 0
 _ONNX: Final = 1
-
-Load = Callable[[OnnxModel], OnnxSession]
 
 
 class Trial:
@@ -106,29 +103,23 @@ class OnnxKernel:
         clock: tells how long calls take; load: loads a model.
     """
 
-    __slots__ = (
-        *("_clock", "_cluster", "_has_failed", "_is_forced", "_is_loading", "_load", "_lock", "_own", "_session"),
-        "_trials",
-    )
+    __slots__ = ("_clock", "_is_forced", "_loader", "_num_given", "_own", "_trials")
 
     def __init__(
         self, cluster: OnnxCluster, own: OwnKernels, *, is_forced: bool, clock: Clock = CLOCK, load: Load = load
     ) -> None:
-        self._cluster = cluster
         self._own = own
         self._is_forced = is_forced
         self._clock = clock
-        self._load = load
-        self._lock = threading.Lock()
-        self._session: OnnxSession | None = None
+        self._loader = OnnxLoader(cluster, load, waits=is_forced)
+        self._num_given = len(cluster.translation.inputs)  # the others are values of variables
         self._trials: dict[int, Trial] = {}
-        self._is_loading = self._has_failed = False
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         call = call_around.get()
         manager = None if call is None else call.manager()
-        session = self._loaded()
-        if self._has_failed:
+        session = self._loader.session(inputs[self._num_given :])
+        if self._loader.has_failed:
             return self._own(inputs, manager)
         if self._is_forced:
             return self._by(_ONNX, session, inputs, manager)
@@ -141,39 +132,9 @@ class OnnxKernel:
         trial.add(way, self._clock.now_ns() - start_ns)
         return outputs
 
-    def _loaded(self) -> OnnxSession | None:
-        """What is loaded; None while it is not, or where it cannot be."""
-        if self._has_failed:
-            return None
-        if self._session is not None:
-            return self._session
-        if self._is_forced:
-            with self._lock:
-                if self._session is None:
-                    self._load_now()
-            return self._session
-        with self._lock:
-            if self._is_loading:
-                return None
-            self._is_loading = True
-        # No daemon: Python waits for it at the end, which would abort in the midst of ONNX Runtime's own code.
-        threading.Thread(target=self._load_now, name="asyncexec-onnx", daemon=False).start()
-        return None
-
-    def _load_now(self) -> None:
-        try:
-            self._session = self._load(self._cluster.model)
-        except Exception as error:
-            self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        if not self._has_failed:
-            self._has_failed = True
-            tell_of_failure(self._cluster.name, error)
-
     def _trial(self, session: OnnxSession | None, inputs: Sequence[Any]) -> Trial:
         """That of inputs of about this size, which all that have the model share once it is loaded."""
-        size = sum(np.size(value) for value in inputs).bit_length()
+        size = sum(np.size(value) for value in inputs[: self._num_given]).bit_length()
         trial = self._trials.setdefault(size, Trial())
         found: Trial = trial if session is None else session.lasting.setdefault(size, trial)
         return found
@@ -185,11 +146,11 @@ class OnnxKernel:
         if way == _OWN or session is None:
             return self._own(inputs, manager)
         try:
-            outputs = session.run(inputs, manager)
+            outputs = session.run(inputs[: self._num_given], manager)
         except CancelledError:
             raise
         except Exception as error:
             given = self._own(inputs, manager)
-            self._give_up(error)
+            self._loader.give_up(error)
             return given
         return self._own(inputs, manager) if outputs is None else as_values(outputs)

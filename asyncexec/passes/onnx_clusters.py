@@ -18,9 +18,9 @@ its node, which becomes an Identity.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
@@ -30,18 +30,16 @@ from asyncexec.framework.shape_inference import unknown
 from asyncexec.graph.graph import properties_of
 from asyncexec.graph.node import Node, NodeProperties, Tensor
 from asyncexec.passes.fold_constants import fold_constants
-from asyncexec.passes.onnx_arrays import ARRAYS
-from asyncexec.passes.onnx_emitter import Emitter, UntranslatableError, constant_of
-from asyncexec.passes.onnx_math import MATH
-from asyncexec.passes.onnx_nn import HEAVY, NN
-from asyncexec.passes.onnx_nodes import HEAVY_ONNX, ONNX_NODES, opset_of
+from asyncexec.passes.onnx_cluster import OnnxCluster, Translation, cluster_of, copies
+from asyncexec.passes.onnx_emitter import Emitter, Key, UntranslatableError, constant_of
+from asyncexec.passes.onnx_nodes import opset_of
+from asyncexec.passes.onnx_translations import HEAVY_OPS, TRANSLATIONS
+from asyncexec.passes.onnx_variables import stand_in
 from asyncexec.passes.pass_graph import PassGraph
-from asyncexec.process.onnx_model import OnnxModel
+from asyncexec.process.onnx_model import Array
 
-TRANSLATIONS: Final = {**MATH, **ARRAYS, **NN, **ONNX_NODES}
-HEAVY_OPS: Final = frozenset({**HEAVY, **HEAVY_ONNX})
 _DTYPES: Final = frozenset({"float32", "int32", "int64", "bool"})
-_WIDEST: Final = 512  # inputs or outputs, which the executor delivers one by one
+_MOST_INPUTS, _MOST_OUTPUTS = 4096, 512  # the executor delivers outputs one by one
 
 OP_NAME: Final = "_OnnxCluster"
 _OP_DEF: Final = OpDef(
@@ -51,42 +49,6 @@ _OP_DEF: Final = OpDef(
     {"Tin": AttrDef("Tin", "list(type)"), "Tout": AttrDef("Tout", "list(type)")},
     is_stateful=True,  # no pass merges or folds it
 )
-
-Key = tuple[Node, int]  # a tensor
-
-
-class MemberCall(NamedTuple):
-    """The call of a member's own kernel, between slots.
-
-    Attributes:
-        node: the member as it was.
-        takes: the slots of its inputs; gives: the first slot of its outputs.
-        releases: slots that nothing takes anything from afterwards.
-    """
-
-    node: Node
-    takes: tuple[int, ...]
-    gives: int
-    releases: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OnnxCluster:
-    """What a node stands for.
-
-    Attributes:
-        name: of the node.
-        model: what it does, for ONNX Runtime.
-        calls: the same by our own kernels.
-        slots: the values before the first call, of which the first are the inputs.
-        outputs: the slots of the outputs.
-    """
-
-    name: str
-    model: OnnxModel
-    calls: tuple[MemberCall, ...]
-    slots: tuple[Any, ...]
-    outputs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +72,10 @@ class OnnxClusters:
 
     def __call__(self, graph: PassGraph) -> Stage[None]:
         yield from fold_constants(graph)  # translations ask for axes and sizes that are known
-        clusters = yield from _Finder(graph).run()
+        finder = _Finder(graph)
+        clusters = yield from finder.run()
         for members in clusters:
-            _Replacement(graph, members).make(self._min_work)
+            _Replacement(graph, members, finder.variables).make(self._min_work)
             yield
 
     def applies(self, nodes: Sequence[Node]) -> Stage[bool]:
@@ -137,6 +100,7 @@ class _Finder:
         self._levels: dict[Node, int] = {}
         self._conditions: dict[Node, frozenset[Key]] = {}
         self._part_of: dict[Node, list[Node]] = {}  # of candidates, with those that they have an edge in common with
+        self.variables: dict[Key, Array] = {}  # by the tensors that have their values: what stands for these
 
     def run(self) -> Stage[list[list[Node]]]:
         """The members of each cluster, as a stage."""
@@ -158,6 +122,10 @@ class _Finder:
         before = [*(tensor.op for tensor in sources), *(other for other in node.control_inputs if other in levels)]
         conditions = self._conditions_of(sources, node.control_inputs)
         self._conditions[node] = conditions
+        for tensor in node.outputs[:1]:
+            found = stand_in(self._graph, tensor)
+            if found is not None:
+                self.variables[tensor.op, tensor.index] = found
         if not self._is_candidate(node):
             level = max((levels[source] for source in before), default=-1)
             facts = graph.facts.of(node)
@@ -197,10 +165,10 @@ class _Finder:
             return False
         if node.op.startswith("FusedBatchNorm") and any(graph.consumers(tensor) for tensor in node.outputs[1:]):
             return False
-        if constant_of(node.outputs[0], graph.is_fed) is not None:
+        if constant_of(node.outputs[0], graph.is_fed, self.variables) is not None:
             return False
         try:
-            translation(Emitter(graph.is_fed), node)
+            translation(Emitter(graph.is_fed, self.variables), node)
         except UntranslatableError:
             return False
         return True
@@ -215,33 +183,29 @@ class _Finder:
 class _Replacement:
     """One cluster, and the node in its place."""
 
-    def __init__(self, graph: PassGraph, members: Sequence[Node]) -> None:
+    def __init__(self, graph: PassGraph, members: Sequence[Node], variables: Mapping[Key, Array]) -> None:
         self._graph = graph
         self._members = members
+        self._variables = variables
         self._inside = set(members)
 
     def make(self, min_work: float) -> None:
         """Put a node in the place of the members, where there is enough to multiply in them."""
         graph = self._graph
         outputs = self._outputs()  # members take what has taken the place of their inputs from here on
-        emitter = Emitter(graph.is_fed)
-        for node in self._members:
-            TRANSLATIONS[node.op](emitter, node)
-        if emitter.work < min_work:
-            return
-        for node in self._members:  # what a translation knows without its value
-            for tensor in node.inputs:
-                if tensor.op not in self._inside and emitter.constant(tensor) is None:
-                    emitter.take(tensor)
-        model = emitter.model(outputs, opset_of(self._members[0]))
-        inputs = emitter.inputs
-        if max(len(inputs), len(outputs)) > _WIDEST:
+        copied = copies(self._members)
+        members = list(copied.values())
+        gives = [copied[tensor.op].outputs[tensor.index] for tensor in outputs]
+        fed = frozenset((tensor.op, tensor.index) for tensor in graph.feeds)
+        translation = Translation(members, gives, fed, self._variables)
+        inputs = (*translation.inputs, *translation.variables)
+        if translation.work < min_work or len(inputs) > _MOST_INPUTS or len(outputs) > _MOST_OUTPUTS:
             return
         heavy = [node for node in self._members if node.op in HEAVY_OPS]
         name = f"{heavy[-1].name}/onnx"
-        registration = ClusterRegistration(_OP_DEF, unknown, cluster=self._cluster(name, model, inputs, outputs))
-        takes, gives = (tuple(tensor.dtype.base_dtype for tensor in each) for each in (inputs, outputs))
-        properties = NodeProperties(registration, {"Tin": takes, "Tout": gives}, takes, gives)
+        registration = ClusterRegistration(_OP_DEF, unknown, cluster=cluster_of(name, members, gives, translation))
+        takes, given = (tuple(tensor.dtype.base_dtype for tensor in each) for each in (inputs, outputs))
+        properties = NodeProperties(registration, {"Tin": takes, "Tout": given}, takes, given)
         shapes = [tensor.shape for tensor in outputs]
         self._replace(graph.make(properties, name, inputs, (), like=heavy[-1], shapes=shapes), outputs)
 
@@ -257,37 +221,6 @@ class _Replacement:
                     found.append(tensor)
         return found
 
-    def _cluster(self, name: str, model: OnnxModel, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> OnnxCluster:
-        slot_of: dict[Key, int] = {(tensor.op, tensor.index): slot for slot, tensor in enumerate(inputs)}
-        values: list[Any] = [None] * len(inputs)
-        last_use: dict[int, int] = {}
-        for count, node in enumerate(self._members):
-            for tensor in node.inputs:
-                key = (tensor.op, tensor.index)
-                if key not in slot_of:
-                    slot_of[key] = len(values)
-                    values.append(_constant_value(tensor))
-                last_use[slot_of[key]] = count
-            for tensor in node.outputs:
-                last_use[len(values)] = count
-                slot_of[tensor.op, tensor.index] = len(values)
-                values.append(None)
-        wanted = tuple(slot_of[tensor.op, tensor.index] for tensor in outputs)
-        releases: dict[int, list[int]] = {}
-        for slot, count in last_use.items():
-            if slot not in wanted and values[slot] is None:
-                releases.setdefault(count, []).append(slot)
-        calls = tuple(
-            MemberCall(
-                _copy(node),
-                tuple(slot_of[tensor.op, tensor.index] for tensor in node.inputs),
-                slot_of[node, 0],
-                tuple(releases.get(count, ())),
-            )
-            for count, node in enumerate(self._members)
-        )
-        return OnnxCluster(name, model, calls, tuple(values), wanted)
-
     def _replace(self, made: Node, outputs: Sequence[Tensor]) -> None:
         graph = self._graph
         for node in self._members:
@@ -300,17 +233,3 @@ class _Replacement:
                 graph.replace_tensors(node, given)
             if graph.is_waited_for(node):
                 graph.replace_control(node, made)
-
-
-def _copy(node: Node) -> Node:
-    """*node* as it is, whatever becomes of it."""
-    copy = Node(node.graph, node.name, node.properties, node.inputs, (), node.device, node.source_line)
-    copy.id, copy.output_shapes = node.id, node.output_shapes
-    return copy
-
-
-def _constant_value(tensor: Tensor) -> Any:
-    """The value of *tensor*, a constant, as kernels take it."""
-    while tensor.op.op != "Const":
-        tensor = tensor.op.inputs[0]
-    return tensor.op.attrs["value"]

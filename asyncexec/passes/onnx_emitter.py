@@ -10,7 +10,7 @@ borders of a cluster only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -18,6 +18,8 @@ import numpy as np
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.onnx_fusions import Fuser
 from asyncexec.process.onnx_model import FROM_NCHW, OPSET, TO_NCHW, Array, Dims, OnnxModel, OnnxNode
+
+Key: TypeAlias = tuple[Node, int]  # a tensor
 
 _PASSING: Final = frozenset({"Identity", "StopGradient", "PreventGradient"})
 _RANK: Final = 4  # of images
@@ -32,6 +34,7 @@ class Emitter:
 
     Args:
         is_fed: whether the caller gives the value of a tensor, so that its node tells nothing of it.
+        variables: values of variables, which are constants of the model.
 
     Attributes:
         is_fed: as it was given.
@@ -39,11 +42,12 @@ class Emitter:
         work: multiplications of a call, roughly.
     """
 
-    def __init__(self, is_fed: Callable[[Tensor], bool]) -> None:
+    def __init__(self, is_fed: Callable[[Tensor], bool], variables: Mapping[Key, Array] | None = None) -> None:
         self.is_fed = is_fed
+        self._variables = variables or {}
         self._nodes: list[OnnxNode] = []
         self._constants: dict[str, Array] = {}
-        self._values: dict[tuple[Node, int], dict[bool, str]] = {}  # by whether it is NCHW
+        self._values: dict[Key, dict[bool, str]] = {}  # by whether it is NCHW
         self._dims: dict[str, Dims] = {}
         self._guards: list[str] = []
         self._num_names = 0
@@ -54,7 +58,7 @@ class Emitter:
 
     def constant(self, tensor: Tensor) -> Array | None:
         """The value of *tensor* if it is a constant, behind any Identity; else None."""
-        return constant_of(tensor, self.is_fed)
+        return constant_of(tensor, self.is_fed, self._variables)
 
     def known(self, tensor: Tensor) -> Array:
         """The value of *tensor*; UntranslatableError where it is not a constant."""
@@ -179,14 +183,28 @@ def num_elements(tensor: Tensor) -> float:
     return found
 
 
-def constant_of(tensor: Tensor, is_fed: Callable[[Tensor], bool]) -> Array | None:
-    """The value of *tensor* if it is a constant, behind any Identity, that waits for nothing; else None."""
+def constant_of(
+    tensor: Tensor, is_fed: Callable[[Tensor], bool], variables: Mapping[Key, Array] | None = None
+) -> Array | None:
+    """The value of *tensor*, where it is that of a constant or of one of *variables*; else None."""
+    origin = origin_of(tensor, is_fed, variables or {})
+    if origin is None:
+        return None
+    if variables and (origin.op, origin.index) in variables:
+        return variables[origin.op, origin.index]
+    value = origin.op.attrs["value"]
+    return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
+
+
+def origin_of(tensor: Tensor, is_fed: Callable[[Tensor], bool], variables: Collection[Key]) -> Tensor | None:
+    """What *tensor* has its value of, behind any Identity: a constant that waits for nothing, or one of *variables*."""
     while not is_fed(tensor):
         node = tensor.op
+        if (node, tensor.index) in variables:
+            return tensor
         if node.control_inputs or not (node.op == "Const" or node.op in _PASSING):
             return None
         if node.op == "Const":
-            value = node.attrs["value"]
-            return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
+            return tensor
         tensor = node.inputs[0]
     return None

@@ -198,8 +198,8 @@ ONNX_NODES: Final[Mapping[str, Translation]] = {
     **HEAVY_ONNX,
     **_table(
         _same(_FLOAT),
-        "Div Pow Max Min Sum Mean Relu LeakyRelu PRelu Sigmoid Tanh Elu Selu Celu Softplus Softsign HardSigmoid HardSwish "
-        "Gelu Mish Clip Erf Exp Log Sqrt Neg Abs Reciprocal Floor Ceil Sin Cos",
+        "Div Pow Max Min Sum Mean Relu LeakyRelu PRelu Sigmoid Tanh Elu Selu Celu Softplus Softsign HardSigmoid "
+        "HardSwish Gelu Mish Clip Erf Exp Log Sqrt Neg Abs Reciprocal Floor Ceil Sin Cos",
     ),
     **_table(_same(ORDERED), "Add Sub Mul Equal Greater Less GreaterOrEqual LessOrEqual"),
     **_table(_same(_BOOL), "And Or Not"),

@@ -119,8 +119,9 @@ class OnnxSession:
     def _within_budget(self, feeds: dict[str, Any], options: Any) -> list[Any]:
         num_threads = self._budget.begin(is_large=self._wide is not None)
         try:
-            takes_all = self._wide is not None and num_threads >= _IDLE_SHARE * num_cores()
-            found: list[Any] = (self._wide if takes_all else self._narrow).run(None, feeds, options)
+            is_wide = num_threads >= _IDLE_SHARE * num_cores()
+            session = self._wide if is_wide and self._wide is not None else self._narrow
+            found: list[Any] = session.run(None, feeds, options)
             return found
         finally:
             self._budget.end()
@@ -156,7 +157,7 @@ def load(model: OnnxModel) -> OnnxSession:
         data, arrays = encoded(model)
         digest = hashlib.blake2b(data, digest_size=32)
         for array in arrays.values():
-            digest.update(array)
+            digest.update(array.data)
         key = digest.digest()
         session = _sessions.get(key)
         if session is None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.passes.onnx_clusters import TRANSLATIONS
 from asyncexec.passes.onnx_emitter import Emitter
+from asyncexec.passes.onnx_translations import TRANSLATIONS
 from asyncexec.process.onnx_session import load
 
 pytestmark = pytest.mark.ort

@@ -10,9 +10,9 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.graph.node import Node
-from asyncexec.passes.onnx_clusters import TRANSLATIONS
 from asyncexec.passes.onnx_emitter import Emitter, UntranslatableError
 from asyncexec.passes.onnx_nodes import opset_of
+from asyncexec.passes.onnx_translations import TRANSLATIONS
 from asyncexec.process.onnx_session import load
 
 pytestmark = pytest.mark.ort

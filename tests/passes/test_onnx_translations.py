@@ -10,8 +10,8 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.graph.node import Node
-from asyncexec.passes.onnx_clusters import TRANSLATIONS
 from asyncexec.passes.onnx_emitter import Emitter, UntranslatableError
+from asyncexec.passes.onnx_translations import TRANSLATIONS
 from asyncexec.process.onnx_model import FROM_NCHW, TO_NCHW
 from asyncexec.process.onnx_session import load
 

@@ -1,0 +1,171 @@
+"""OnnxCluster: what a node stands for, as a model of ONNX and as calls of our own kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from asyncexec.graph.node import Node, Tensor
+from asyncexec.passes.onnx_emitter import Emitter, Key, UntranslatableError, origin_of
+from asyncexec.passes.onnx_nodes import opset_of
+from asyncexec.passes.onnx_translations import TRANSLATIONS
+from asyncexec.process.onnx_model import Array, OnnxModel
+
+
+class MemberCall(NamedTuple):
+    """The call of a member's own kernel, between slots.
+
+    Attributes:
+        node: the member as it was.
+        takes: the slots of its inputs; gives: the first slot of its outputs.
+        releases: slots that nothing takes anything from afterwards.
+    """
+
+    node: Node
+    takes: tuple[int, ...]
+    gives: int
+    releases: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnnxCluster:
+    """What a node stands for: its inputs are those of the model, and behind them the values of variables.
+
+    Attributes:
+        name: of the node.
+        translation: what it does, for ONNX Runtime.
+        calls: the same by our own kernels.
+        slots: the values before the first call, of which the first are the inputs.
+        outputs: the slots of the outputs.
+    """
+
+    name: str
+    translation: Translation
+    calls: tuple[MemberCall, ...]
+    slots: tuple[Any, ...]
+    outputs: tuple[int, ...]
+
+
+class Translation:
+    """The way from members to a model, which is gone again for other values of the *variables*.
+
+    Args:
+        members: copies, each after those that it takes from, which nothing changes.
+        outputs: of the members, those of the model.
+        fed: tensors whose values the caller gives.
+        variables: tensors that are values of variables, with what stands for these.
+
+    Attributes:
+        inputs: the tensors from outside that the model takes.
+        variables: those of the given ones that the members take.
+        work: multiplications of a call, roughly.
+    """
+
+    __slots__ = ("_dims", "_fed", "_members", "_model", "_outputs", "inputs", "variables", "work")
+
+    def __init__(
+        self, members: Sequence[Node], outputs: Sequence[Tensor], fed: frozenset[Key], variables: Mapping[Key, Array]
+    ) -> None:
+        self._members = members
+        self._outputs = outputs
+        self._fed = fed
+        origins = [origin_of(tensor, self._is_fed, variables) for node in members for tensor in node.inputs]
+        taken = {(tensor.op, tensor.index): tensor for tensor in origins if tensor is not None}
+        self.variables: tuple[Tensor, ...] = tuple(tensor for key, tensor in taken.items() if key in variables)
+        stand_ins = [variables[tensor.op, tensor.index] for tensor in self.variables]
+        self._dims = [array.shape for array in stand_ins]
+        emitter = self._emitter(stand_ins)
+        self.inputs: tuple[Tensor, ...] = tuple(emitter.inputs)
+        self.work: float = emitter.work
+        self._model = None if self.variables else emitter.model(outputs, opset_of(members[0]))
+
+    def model(self, values: Sequence[Any] = ()) -> OnnxModel:
+        """The model that has *values* of the variables as constants.
+
+        Raises:
+            UntranslatableError: they do not have the sizes that the variables were declared with.
+        """
+        if self._model is not None:
+            return self._model
+        for value, dims in zip(values, self._dims, strict=True):
+            if np.shape(value) != dims or value.dtype != np.float32:
+                raise UntranslatableError("a variable has another size than it was declared with")
+        emitter = self._emitter([np.asarray(value) for value in values])
+        model = emitter.model(self._outputs, opset_of(self._members[0]))
+        if tuple(emitter.inputs) != self.inputs:
+            raise UntranslatableError("other inputs are taken for other values of variables")
+        return model
+
+    def _emitter(self, values: Sequence[Array]) -> Emitter:
+        keys = [(tensor.op, tensor.index) for tensor in self.variables]
+        emitter = Emitter(self._is_fed, dict(zip(keys, values, strict=True)))
+        for node in self._members:
+            TRANSLATIONS[node.op](emitter, node)
+        inside = set(self._members)
+        for node in self._members:  # what a translation knows without its value
+            for tensor in node.inputs:
+                if tensor.op not in inside and emitter.constant(tensor) is None:
+                    emitter.take(tensor)
+        return emitter
+
+    def _is_fed(self, tensor: Tensor) -> bool:
+        return (tensor.op, tensor.index) in self._fed
+
+
+def cluster_of(name: str, members: Sequence[Node], outputs: Sequence[Tensor], translation: Translation) -> OnnxCluster:
+    """The cluster of *members* that *translation* has."""
+    inputs = (*translation.inputs, *translation.variables)
+    slot_of: dict[Key, int] = {(tensor.op, tensor.index): slot for slot, tensor in enumerate(inputs)}
+    values: list[Any] = [None] * len(inputs)
+    last_use: dict[int, int] = {}
+    for count, node in enumerate(members):
+        for tensor in node.inputs:
+            key = (tensor.op, tensor.index)
+            if key not in slot_of:
+                origin = _origin(tensor, slot_of)
+                slot_of[key] = slot_of.get((origin.op, origin.index), len(values))
+                if slot_of[key] == len(values):
+                    values.append(origin.op.attrs["value"])
+            last_use[slot_of[key]] = count
+        for tensor in node.outputs:
+            last_use[len(values)] = count
+            slot_of[tensor.op, tensor.index] = len(values)
+            values.append(None)
+    wanted = tuple(slot_of[tensor.op, tensor.index] for tensor in outputs)
+    releases: dict[int, list[int]] = {}
+    for slot, count in last_use.items():
+        if slot not in wanted and values[slot] is None:
+            releases.setdefault(count, []).append(slot)
+    calls = tuple(
+        MemberCall(
+            node,
+            tuple(slot_of[tensor.op, tensor.index] for tensor in node.inputs),
+            slot_of[node, 0],
+            tuple(releases.get(count, ())),
+        )
+        for count, node in enumerate(members)
+    )
+    return OnnxCluster(name, translation, calls, tuple(values), wanted)
+
+
+def _origin(tensor: Tensor, slot_of: Mapping[Key, int]) -> Tensor:
+    """The constant, or what has a slot, that *tensor* has its value of."""
+    while tensor.op.op != "Const" and (tensor.op, tensor.index) not in slot_of:
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def copies(members: Sequence[Node]) -> dict[Node, Node]:
+    """*members* as they are, whatever becomes of them: for each a copy, which takes from copies."""
+    found: dict[Node, Node] = {}
+    for node in members:
+        inputs = tuple(
+            found[tensor.op].outputs[tensor.index] if tensor.op in found else tensor for tensor in node.inputs
+        )
+        copy = Node(node.graph, node.name, node.properties, inputs, (), node.device, node.source_line)
+        copy.id, copy.output_shapes = node.id, node.output_shapes
+        found[node] = copy
+    return found
