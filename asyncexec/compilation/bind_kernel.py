@@ -205,9 +205,13 @@ class KernelBinder:
         return BoundKernel(_never_called, KernelKind.CHEAP, False, finish, transfer)
 
     def _make_cluster(self, cluster: OnnxCluster) -> BoundKernel:
-        own = OwnKernels(cluster, lambda call: self._make(call.node).kernel)
-        kernel = OnnxKernel(cluster, own, is_forced=self._forces_onnx)
+        own = OwnKernels(cluster, lambda call: self._make_within_budget(call.node).kernel)
+        kernel = OnnxKernel(cluster, own, is_forced=self._forces_onnx, budget=self._budget)
         return BoundKernel(kernel, KernelKind.EXPENSIVE, is_expensive=True)
+
+    def _make_within_budget(self, node: Node) -> BoundKernel:
+        bound = self._make(node)
+        return bound if self._budget is None else _guarded(bound, node, self._budget)
 
     def _make(self, node: Node) -> BoundKernel:
         properties = node.properties

@@ -12,11 +12,13 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.compilation.onnx_loader import Load, OnnxLoader
+from asyncexec.compilation.onnx_memory import BoundCall, ClusterMemory
 from asyncexec.framework.cancellation import CancellationManager, call_around
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.foreign_errors import as_op_error
 from asyncexec.framework.kernel import Kernel, as_values
+from asyncexec.framework.memory_budget import MemoryBudget
 from asyncexec.passes.onnx_cluster import MemberCall, OnnxCluster
 from asyncexec.process.onnx_session import OnnxSession, load
 
@@ -65,19 +67,23 @@ class Trial:
 
 
 class OwnKernels:
-    """The members of *cluster* one after the other, by the kernels that *bind* gives."""
+    """The members of *cluster* one after the other, by the kernels that *bind* gives.
 
-    __slots__ = ("_calls", "_outputs", "_slots")
+    Attributes:
+        calls: each member's, with its kernel.
+    """
+
+    __slots__ = ("_outputs", "_slots", "calls")
 
     def __init__(self, cluster: OnnxCluster, bind: Callable[[MemberCall], Kernel]) -> None:
-        self._calls = [(call, bind(call), call.node.op_def.returns_tuple) for call in cluster.calls]
+        self.calls: Sequence[BoundCall] = [(call, bind(call), call.node.op_def.returns_tuple) for call in cluster.calls]
         self._slots = cluster.slots
         self._outputs = cluster.outputs
 
     def __call__(self, inputs: Sequence[Any], manager: CancellationManager | None) -> tuple[Any, ...]:
         """The outputs; what a member raises names that member."""
         slots = [*inputs, *self._slots[len(inputs) :]]
-        for call, kernel, returns_tuple in self._calls:
+        for call, kernel, returns_tuple in self.calls:
             if manager is not None and manager.is_cancelled:
                 raise CancelledError("nobody waits for the call any more")
             try:
@@ -100,16 +106,25 @@ class OnnxKernel:
     Args:
         own: the same by our own kernels.
         is_forced: whether ONNX Runtime runs it from the first call on, however quick it is.
+        budget: the memory that a call is to stay within; our own kernels run where it may not.
         clock: tells how long calls take; load: loads a model.
     """
 
-    __slots__ = ("_clock", "_is_forced", "_loader", "_num_given", "_own", "_trials")
+    __slots__ = ("_clock", "_is_forced", "_loader", "_memory", "_num_given", "_own", "_trials")
 
     def __init__(
-        self, cluster: OnnxCluster, own: OwnKernels, *, is_forced: bool, clock: Clock = CLOCK, load: Load = load
+        self,
+        cluster: OnnxCluster,
+        own: OwnKernels,
+        *,
+        is_forced: bool,
+        budget: MemoryBudget | None = None,
+        clock: Clock = CLOCK,
+        load: Load = load,
     ) -> None:
         self._own = own
         self._is_forced = is_forced
+        self._memory = None if budget is None else ClusterMemory(cluster, own.calls, budget)
         self._clock = clock
         self._loader = OnnxLoader(cluster, load, waits=is_forced)
         self._num_given = len(cluster.translation.inputs)  # the others are values of variables
@@ -119,7 +134,7 @@ class OnnxKernel:
         call = call_around.get()
         manager = None if call is None else call.manager()
         session = self._loader.session(inputs[self._num_given :])
-        if self._loader.has_failed:
+        if self._loader.has_failed or not (self._memory is None or self._memory.has_room(inputs)):
             return self._own(inputs, manager)
         if self._is_forced:
             return self._by(_ONNX, session, inputs, manager)

@@ -27,10 +27,12 @@ def library_passes(config: SessionConfig) -> Sequence[GraphPass]:
     if is_forced and not has_onnx_runtime():
         for module in ("onnxruntime", "onnx"):
             require(module, extra=EXTRA)
-    is_watched = config.debug or config.schedule_seed is not None or config.memory_limit is not None
+    is_watched = config.debug or config.schedule_seed is not None
     if config.jit == "off" or (not is_forced and is_watched):
         return ()
     if not has_onnx_runtime():
+        if config.memory_limit is not None:  # which does not count the new filters
+            return ()
         return (_always("fold_batch_norms", FoldBatchNorms()),)
     return (_always("onnx_clusters", OnnxClusters(0.0 if is_forced else MIN_WORK)),)
 
