@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from asyncexec.compilation.blas_kernels import calls_blas, with_blas_threads
+from asyncexec.compilation.growing_kernels import checks_room
 from asyncexec.compilation.guarded_kernels import guarded, guarded_async
 from asyncexec.compilation.observed_kernels import Observer, is_observed
 from asyncexec.compilation.onnx_kernel import OnnxKernel, OwnKernels
@@ -183,6 +184,8 @@ class KernelBinder:
             bound = bound._replace(kernel=reading(kernel, references), is_elementwise=False)
         if self._budget is not None:
             bound = _guarded(bound, node, self._budget)
+        elif self._shares_host_memory and bound.kind is not KernelKind.ASYNC:
+            bound = bound._replace(kernel=checks_room(bound.kernel, node))
         if self.debug:
             bound = _checked(bound, node)
         if self._spans is not None and is_observed(node, bound.kind, bound.is_expensive):

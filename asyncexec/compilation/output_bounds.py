@@ -54,7 +54,7 @@ def _as_string(node: Node, inputs: Sequence[Any]) -> int:
 def _string_join(node: Node, inputs: Sequence[Any]) -> int:
     """Scalars are joined to each element of the others."""
     count = max(map(_count, inputs), default=1)
-    joined = sum(text_bytes(value) * (1 if np.ndim(value) else count) for value in inputs)
+    joined = sum(text_bytes(value) * (1 if isinstance(value, np.ndarray) else count) for value in inputs)
     return count * (_POINTER + len(node.attrs["separator"]) * max(0, len(inputs) - 1)) + joined
 
 
@@ -76,7 +76,8 @@ def _string_format(node: Node, inputs: Sequence[Any]) -> int:
     summarize = int(node.attrs["summarize"])
     total = len(node.attrs["template"])
     for value in inputs:
-        shown = _count(value) if summarize < 0 else min(_count(value), max(1, 2 * summarize) ** max(1, np.ndim(value)))
+        rank = value.ndim if isinstance(value, np.ndarray) else 0
+        shown = _count(value) if summarize < 0 else min(_count(value), max(1, 2 * summarize) ** max(1, rank))
         total += shown * _LONGEST_NUMBER + text_bytes(value)
     return total
 

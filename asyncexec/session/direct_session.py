@@ -368,8 +368,7 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
 
         Args:
             graph_def: the nodes and functions to add.
-            allowed_ops: op types that may reach outside the graph (files, user-defined ops).  What runs others is
-                refused with PermissionDeniedError.
+            allowed_ops: op types that may reach outside the graph (files, user-defined ops); runs of others fail.
 
         Raises:
             OpError: as of ``ax.import_graph_def``; the graph is then unchanged.

@@ -74,7 +74,9 @@ class SessionConfig(BaseModel):
         memory_limit: the largest number of bytes that the arrays made by the kernels of one step may take together.  A
             kernel whose outputs would take more raises ResourceExhaustedError before it runs, if their size follows
             from its inputs, and afterwards if not.  Feeds, variables, arrays under 4 KiB and what a kernel takes while
-            it runs are not counted.  It costs some microseconds a kernel; None means no limit.
+            it runs are not counted.  It costs some microseconds a kernel.  With None a kernel that would make more than
+            64 MiB of much smaller inputs raises the same error if the machine, or the process's control group, has not
+            so much memory left.
         record_failures: a folder for the records of runs that fail or are cancelled, and of items of streams that fail:
             each has a file of its own, which ``asyncexec replay`` runs again.  Runs are executed by the general
             executor then, and what nodes give is kept until the run has ended.

@@ -57,6 +57,21 @@ async def test_what_a_small_input_makes_large_goes_to_a_worker_thread(name: str,
 
 
 @pytest.mark.one_of("loop")
+async def test_long_strings_are_made_on_a_worker_thread_in_any_run() -> None:
+    with ax.Graph():
+        x = ax.placeholder(ax.string, [])
+        joined = ax.string_join([x, x], name="joined")
+    own = threading.get_native_id()
+    async with ax.Session(x.graph) as session:
+        for size, is_own in ((3, True), (8 * MB, False), (3, True), (8 * MB, False)):
+            metadata = ax.RunMetadata()
+            options = ax.RunOptions(trace=True)
+            await session.run(joined, {x: b"a" * size}, options=options, metadata=metadata)
+            threads = [node.thread_id for device in metadata.step_stats.dev_stats for node in device.node_stats]
+            assert (threads == [own]) == is_own
+
+
+@pytest.mark.one_of("loop")
 async def test_what_follows_on_something_large_goes_to_a_worker_thread() -> None:
     with ax.Graph():
         x = ax.placeholder(ax.float32, [None])

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from asyncexec.compilation.blas_kernels import blas_work
 from asyncexec.compilation.guarded_kernels import Reckoner
+from asyncexec.compilation.output_bounds import makes_text
 from asyncexec.graph.node import Node
 
 # Nanoseconds a byte of the inputs and outputs: what passes through memory, is computed element by element, is compared.
@@ -42,7 +43,7 @@ _QUICK: Final = frozenset(
 
 def may_expand(node: Node) -> bool:
     """Whether *node* may make something large of small inputs."""
-    return node.op in _EXPANDING
+    return node.op in _EXPANDING or makes_text(node)
 
 
 def first_cost_ns(node: Node, inputs: Sequence[Any], num_bytes: int) -> float:

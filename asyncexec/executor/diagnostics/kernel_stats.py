@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.compilation.output_bounds import makes_text
 from asyncexec.executor.diagnostics.first_cost import first_cost_ns, may_expand
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds, watched
 from asyncexec.framework.cooperative import Stage, in_parts, run_at_once
@@ -115,7 +116,7 @@ class KernelStats:
             if first_cost_ns(node, inputs, size) > self.expensive_ns:
                 place = SIZED
         if place == SIZED or self.places[item_id] == CAREFUL:
-            self.places[item_id] = place
+            self.places[item_id] = SIZED if place == SIZED else _cheap_place(self.items[item_id])
         return place == INLINE
 
     def watch(self, item_id: int, coroutine: Awaitable[Any]) -> Awaitable[Any]:
@@ -146,7 +147,7 @@ class KernelStats:
         self._sampled_at_ns[item_id] = now_ns
         cost = self.holds.costs.average(cost, elapsed_ns, since_ns)
         self._costs_ns[item_id] = cost
-        self.places[item_id] = WORKER if cost > self.expensive_ns and not _is_of_scalars(item) else INLINE
+        self.places[item_id] = WORKER if cost > self.expensive_ns and not _is_of_scalars(item) else _cheap_place(item)
 
     def is_quick(self, item_id: int, size: int) -> bool:
         """Whether a SIZED kernel is likely to be cheap on inputs of *size* bytes; one that has not run is not."""
@@ -156,7 +157,7 @@ class KernelStats:
     def update_sized(self, item_id: int, size: int, elapsed_ns: int) -> None:
         """Take a sample of a SIZED kernel into account; a cheap one is so no more when inputs are small."""
         if size < LARGE_SIZE and self.items[item_id].kind is KernelKind.CHEAP:
-            self.places[item_id] = INLINE
+            self.places[item_id] = _cheap_place(self.items[item_id])
         sample = elapsed_ns / max(size, 1)
         rate = self._ns_per_byte.get(item_id, sample)
         self._ns_per_byte[item_id] = rate + (sample - rate) / 4
@@ -181,11 +182,17 @@ def first_places(items: Sequence[NodeItem], *, has_control_flow: bool) -> Stage[
     return places
 
 
+def _cheap_place(item: NodeItem) -> int:
+    """Where a kernel runs that has been cheap; of a string nothing tells how long the next will be."""
+    return CAREFUL if makes_text(item.node) else INLINE
+
+
 def _is_of_scalars(item: NodeItem) -> bool:
     """Whether *item* is a builtin op that takes and gives a few scalars: what looks slow there is the machine."""
     node = item.node
     return (
         node.properties.registration.kernel is None
+        and not makes_text(node)
         and 0 < len(node.inputs) <= _FEW
         and all(shape.rank == 0 for shape in node.output_shapes)
         and all(tensor.shape.rank == 0 and not tensor.dtype.is_opaque for tensor in node.inputs)
@@ -205,16 +212,24 @@ def _first_place(kind: KernelKind, is_expensive: bool | None) -> int:
 
 
 def has_large(values: Sequence[Any]) -> bool:
-    """Whether one of *values* is an array of more than LARGE_SIZE bytes."""
-    for value in values:  # noqa: SIM110 - a generator would cost more than the loop
-        if type(value) is np.ndarray and value.nbytes > LARGE_SIZE:
+    """Whether one of *values* is an array, or a string, of more than LARGE_SIZE bytes."""
+    for value in values:
+        if type(value) is np.ndarray:
+            if value.nbytes > LARGE_SIZE:
+                return True
+        elif type(value) is bytes and len(value) > LARGE_SIZE:
             return True
     return False
 
 
 def num_bytes(inputs: Sequence[Any]) -> int:
     """The size of a kernel's inputs; Python objects count as one byte."""
-    return sum(
-        value.nbytes if isinstance(value, (np.ndarray, np.generic)) else len(value) if isinstance(value, bytes) else 1
-        for value in inputs
-    )
+    return sum(map(_size_of, inputs))
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        return value.nbytes + sum([len(each) for each in value.flat if type(each) is bytes])
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.nbytes
+    return len(value) if isinstance(value, bytes) else 1

@@ -13,7 +13,7 @@ from asyncexec.framework.kernel_registry import register_function, register_kern
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, broadcast_shapes, unchanged
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape
-from asyncexec.ops.string.string_elements import as_strings, elementwise, elementwise_to
+from asyncexec.ops.string.string_elements import as_strings, elementwise, elementwise_to, in_pieces, joined
 
 _UNIT: Final = "unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
 _WHITESPACE: Final = b" \t\n\v\f\r"
@@ -59,7 +59,7 @@ def string_length(construction: OpKernelConstruction) -> Kernel:
 def _changed_case(construction: OpKernelConstruction, ascii_only: Any, unicode: Any) -> Kernel:
     encoding = construction.attr("encoding")
     if encoding == b"":
-        return elementwise(ascii_only)
+        return elementwise(lambda text: in_pieces(text, ascii_only))
     if encoding != b"utf-8":
         raise InvalidArgumentError(f"only utf-8 or '' (no encoding) is supported, not {encoding!r}", op=construction.op)
     # As TensorFlow's ICU does, that takes a string up to its first zero byte.
@@ -87,19 +87,19 @@ def string_join(construction: OpKernelConstruction) -> Kernel:
     separator, count = construction.attr("separator"), construction.attr("N")
     if count == 0:
         return lambda: b""
-    ufunc = np.frompyfunc(lambda *texts: separator.join(texts), count, 1) if count <= 30 else None
+    ufunc = np.frompyfunc(lambda *texts: joined(separator, texts), count, 1) if count <= 30 else None
 
     def kernel(*inputs: Any) -> Any:
-        shapes = {np.shape(value) for value in inputs} - {()}
+        shapes = {value.shape for value in inputs if isinstance(value, np.ndarray)}
         if not shapes:
-            return separator.join(inputs)
+            return joined(separator, inputs)
         if len(shapes) > 1:
             raise InvalidArgumentError(f"Input shapes do not match: {' vs. '.join(map(str, map(list, shapes)))}")
         if ufunc is not None:
             return ufunc(*map(_as_object, inputs))
         (shape,) = shapes
         columns = [np.broadcast_to(_as_object(value), shape).flat for value in inputs]
-        return as_strings(map(separator.join, zip(*columns, strict=True)), shape)
+        return as_strings((joined(separator, texts) for texts in zip(*columns, strict=True)), shape)
 
     return kernel
 

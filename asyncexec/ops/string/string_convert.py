@@ -18,8 +18,16 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, float32, float64
-from asyncexec.ops.string.string_elements import as_strings, elementwise, elementwise_to, flat_strings
+from asyncexec.ops.string.string_elements import (
+    PIECE_BYTES,
+    as_strings,
+    elementwise,
+    elementwise_to,
+    flat_strings,
+    in_pieces,
+)
 
+_WHOLE_GROUPS: Final = PIECE_BYTES // 3 * 3  # base64 makes four characters of three bytes
 _NUMBERS: Final = "{float32, float64, int32, int64, uint32, uint64}"
 _WHITESPACE: Final = b" \t\n\v\f\r"
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]+")
@@ -128,9 +136,14 @@ def string_to_number(construction: OpKernelConstruction) -> Kernel:
 @register_kernel("EncodeBase64")
 def encode_base64(construction: OpKernelConstruction) -> Kernel:
     """Web-safe base64, padded or not."""
-    if construction.attr("pad"):
-        return elementwise(base64.urlsafe_b64encode)
-    return elementwise(lambda data: base64.urlsafe_b64encode(data).rstrip(b"="))
+    encode: Callable[[bytes], bytes] = base64.urlsafe_b64encode
+    if not construction.attr("pad"):
+        encode = _encode_unpadded
+    return elementwise(lambda data: in_pieces(data, encode, _WHOLE_GROUPS))
+
+
+def _encode_unpadded(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
 def _decode_base64(text: bytes) -> bytes:

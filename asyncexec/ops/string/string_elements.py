@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from io import BytesIO
+from typing import Any, Final
 
 import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
+from asyncexec.process.free_memory import check_room
+
+# Bytes that are copied at once: what copies them holds all other threads up, about a millisecond for so many.
+PIECE_BYTES: Final = 2**20
 
 
 def elementwise(function: Callable[[bytes], bytes]) -> Kernel:
@@ -48,3 +53,53 @@ def scalar_string(value: Any, name: str) -> bytes:
     if not isinstance(value, bytes):
         raise InvalidArgumentError(f"{name} must be a scalar, but is of shape {list(np.shape(value))}")
     return value
+
+
+def joined(separator: bytes, texts: Sequence[bytes]) -> bytes:
+    """``separator.join(texts)``; of a long text as ``BigText`` makes it."""
+    if sum(map(len, texts)) + len(separator) * len(texts) <= PIECE_BYTES:
+        return separator.join(texts)
+    out = BigText()
+    for index, text in enumerate(texts):
+        if index:
+            out.add(separator)
+        out.add(text)
+    return out.text()
+
+
+def in_pieces(text: bytes, function: Callable[[bytes], bytes], size: int = PIECE_BYTES) -> bytes:
+    """``function(text)``, where the function gives the same for parts of *size*, one after the other."""
+    if len(text) <= size:
+        return function(text)
+    out = BigText()
+    for start in range(0, len(text), size):
+        out.add(function(text[start : start + size]))
+    return out.text()
+
+
+class BigText:
+    """A text that is made of others, piece by piece, so that other threads run meanwhile.
+
+    ``add`` raises ResourceExhaustedError when the memory ends.
+    """
+
+    def __init__(self) -> None:
+        self._out = BytesIO()
+        self._size = self._checked = 0
+
+    def add(self, text: bytes) -> None:
+        """Append *text*."""
+        self._size += len(text)
+        if self._size > 2 * self._checked:
+            check_room(self._size - self._checked)
+            self._checked = self._size
+        if len(text) <= PIECE_BYTES:
+            self._out.write(text)
+            return
+        whole = memoryview(text)
+        for start in range(0, len(text), PIECE_BYTES):
+            self._out.write(whole[start : start + PIECE_BYTES])
+
+    def text(self) -> bytes:
+        """All of it."""
+        return self._out.getvalue()

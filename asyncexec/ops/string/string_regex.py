@@ -19,7 +19,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.string.string_elements import elementwise, elementwise_to, scalar_string
+from asyncexec.ops.string.string_elements import BigText, elementwise, elementwise_to, scalar_string
 
 Match = Any  # re2's
 Pattern = Any
@@ -110,19 +110,19 @@ def _replace_first(pattern: Pattern, expand: Callable[[Match], bytes], text: byt
 
 def _replace_all(pattern: Pattern, expand: Callable[[Match], bytes], text: bytes) -> bytes:
     """As RE2 does it: no empty match where the last match ended."""
-    out: list[bytes] = []
+    out = BigText()
     place, last_end = 0, -1
     while place <= len(text) and (match := pattern.search(text, place)) is not None:
         start, end = match.span()
-        out.append(text[place:start])
+        out.add(text[place:start])
         if start == end == last_end:
             place = start + _character_length(text, start)
-            out.append(text[start:place])
+            out.add(text[start:place])
             continue
-        out.append(expand(match))
+        out.add(expand(match))
         place = last_end = end
-    out.append(text[place:])
-    return b"".join(out)
+    out.add(text[place:])
+    return out.text()
 
 
 def _character_length(text: bytes, place: int) -> int:

@@ -1,0 +1,151 @@
+"""Kernels of a session without a memory limit: one that makes much of little is called if the process has the memory.
+
+Only ops whose outputs may be far larger than their inputs are looked at, and only where the shapes that are known
+before do not say that they are small.  Their size is guessed first, too high rather than too low, from what costs
+nothing; a guess that is large is reckoned exactly (``guarded_kernels.py``), and then the system is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from asyncexec.compilation.guarded_kernels import Reckoner
+from asyncexec.compilation.output_bounds import BOUNDS
+from asyncexec.framework import types
+from asyncexec.framework.kernel import CheckedKernel, Kernel
+from asyncexec.framework.shape_inference import broadcast
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.graph.node import Node
+from asyncexec.process.free_memory import LARGE_BYTES, check_room
+
+Guess: TypeAlias = Callable[[Sequence[Any]], int]
+
+_ITEM: Final = 16  # bytes of the largest dtype
+
+
+def _sizes(index: int) -> Guess:
+    """Input *index* is the shape of the output."""
+    return lambda inputs: math.prod(np.ravel(inputs[index]).tolist()) * _ITEM
+
+
+def _times(index: int) -> Guess:
+    """The first input, as often as the numbers in input *index* say."""
+    return lambda inputs: np.size(inputs[0]) * math.prod(np.ravel(inputs[index]).tolist()) * _ITEM
+
+
+def _padded(inputs: Sequence[Any]) -> int:
+    sides = np.asarray(inputs[1]).sum(axis=-1).tolist()
+    return int(math.prod([size + more for size, more in zip(np.shape(inputs[0]), sides, strict=True)])) * _ITEM
+
+
+def _range(inputs: Sequence[Any]) -> int:
+    start, limit, delta = map(float, inputs)
+    return int(abs(limit - start) / abs(delta)) * _ITEM
+
+
+def _product(inputs: Sequence[Any]) -> int:
+    return int(math.prod([value.size for value in inputs])) * _ITEM
+
+
+def _spread(inputs: Sequence[Any]) -> int:
+    one, other = inputs
+    return 0 if one.shape == other.shape else int(one.size * other.size) * _ITEM
+
+
+def _gathered(inputs: Sequence[Any]) -> int:
+    params, indices = inputs[:2]
+    axis = int(inputs[2]) if len(inputs) > 2 else 0
+    return int(params.nbytes // max(1, params.shape[axis]) * indices.size)
+
+
+def _total(inputs: Sequence[Any]) -> int:
+    return sum(value.nbytes for value in inputs if isinstance(value, np.ndarray))
+
+
+_GUESSES: Final[Mapping[str, Guess]] = {
+    **dict.fromkeys(("BroadcastTo", "SparseToDense"), _sizes(1)),
+    **dict.fromkeys(("Empty", "Fill", "RandomUniform", "RandomUniformInt", "RandomStandardNormal"), _sizes(0)),
+    **dict.fromkeys(
+        (
+            *("StatelessRandomNormal", "StatelessRandomNormalV2", "StatelessRandomUniform", "StatelessRandomUniformV2"),
+            *("ParameterizedTruncatedNormal", "StatelessTruncatedNormal", "TruncatedNormal"),
+        ),
+        _sizes(0),
+    ),
+    **dict.fromkeys(("LinSpace", "ScatterNd"), _sizes(2)),
+    **dict.fromkeys(("OneHot", "ResizeBilinear", "ResizeNearestNeighbor", "Tile"), _times(1)),
+    **dict.fromkeys(("MirrorPad", "Pad", "PadV2"), _padded),
+    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"), _product),
+    **dict.fromkeys(("Gather", "GatherV2"), _gathered),
+    "MatMul": lambda inputs: max(inputs[0].shape) * max(inputs[1].shape) * _ITEM,
+    **dict.fromkeys(("Diag", "MatrixDiag"), lambda inputs: np.size(inputs[0]) ** 2 * _ITEM),
+    **dict.fromkeys(("Concat", "ConcatV2", "Pack"), _total),
+    "Range": _range,
+}
+# Ops on strings check what they make themselves where a bound says too much.
+_UNBOUNDED_TEXT: Final = frozenset({"RegexReplace", "StaticRegexReplace", "StringJoin", "StringLower", "StringUpper"})
+
+
+def checks_room(kernel: Kernel, node: Node) -> Kernel:
+    """*kernel* of *node*, a plain function; where it may grow, called if there is the memory."""
+    guess = _guess_of(node)
+    if guess is None or _is_small(node):
+        return kernel
+    if isinstance(kernel, CheckedKernel):
+        return CheckedKernel(_checked(kernel.function, node, guess), kernel.check)
+    return _checked(kernel, node, guess)
+
+
+def _checked(kernel: Kernel, node: Node, guess: Guess) -> Kernel:
+    reckoner = Reckoner(node)
+
+    def call(*inputs: Any) -> Any:
+        try:
+            is_large = guess(inputs) >= LARGE_BYTES
+        except Exception:  # the kernel tells better what is wrong with the inputs
+            is_large = True
+        if is_large:
+            check_room(reckoner.num_bytes(inputs))
+        return kernel(*inputs)
+
+    return call
+
+
+def _guess_of(node: Node) -> Guess | None:
+    if node.properties.registration.kernel is not None:
+        return None
+    bound = BOUNDS.get(node.op)
+    if bound is not None:
+        return None if node.op in _UNBOUNDED_TEXT else lambda inputs: bound(node, inputs)
+    if node.properties.registration.shape_function is broadcast:
+        return _spread if _may_spread(node.inputs[0].shape, node.inputs[1].shape) else None
+    return _GUESSES.get(node.op)
+
+
+def _may_spread(one: TensorShape, other: TensorShape) -> bool:
+    """Whether tensors of these shapes may broadcast to something much larger than both of them.
+
+    They do not where one has every dimension of the result.  A dimension that is unknown of both may be of either, so
+    there may be one, if nothing else tells them apart.
+    """
+    if one.rank == 0 or other.rank == 0:
+        return False
+    if one.dims is None or other.dims is None:
+        return True
+    pairs = zip_longest(reversed(one.dims), reversed(other.dims), fillvalue=1)
+    unlike = [(a, b) for a, b in pairs if a != b or a is None]
+    unknown = sum(a is None and b is None for a, b in unlike)
+    first_has_all, second_has_all = all(b == 1 for _, b in unlike), all(a == 1 for a, _ in unlike)
+    return not (first_has_all or second_has_all or (unknown == 1 and len(unlike) == 1))
+
+
+def _is_small(node: Node) -> bool:
+    """Whether the outputs of *node* are known to be small."""
+    sizes = [shape.num_elements for shape in node.output_shapes]
+    is_text = any(dtype is types.string for dtype in node.properties.output_dtypes)
+    return not is_text and all(size is not None and size * _ITEM < LARGE_BYTES for size in sizes)

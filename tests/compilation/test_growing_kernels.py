@@ -1,0 +1,129 @@
+"""A session without a memory limit refuses what does not fit into the memory that is free, with the node's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from asyncexec.compilation import growing_kernels
+from asyncexec.compilation.growing_kernels import checks_room
+from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.ops.string import string_elements
+from asyncexec.process import free_memory
+
+FREE = 100_000
+
+
+@pytest.fixture(autouse=True)
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(free_memory, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(growing_kernels, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(free_memory, "free_bytes", lambda: FREE)
+
+
+def doubled(x: Any) -> Any:
+    for _ in range(15):
+        x = ax.concat([x, x], 0)
+    return x
+
+
+def doubled_text(x: Any) -> Any:
+    text = ax.as_string(ax.reduce_sum(x))
+    for _ in range(45):
+        text = ax.string_join([text, text])
+    return text
+
+
+N = 30_000
+GROWING: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "doubling": (doubled, "ConcatV2"),
+    "doubled text": (doubled_text, "StringJoin"),
+    "outer product": (lambda x: ax.multiply(ax.reshape(x, [-1, 1]), ax.reshape(x, [1, -1])), "Mul"),
+    "matrix product": (lambda x: ax.matmul(ax.reshape(x, [-1, 1]), ax.reshape(x, [1, -1])), "MatMul"),
+    "tile": (lambda x: ax.tile(x, [N]), "Tile"),
+    "fill": (lambda x: ax.fill(ax.shape(x) * N, 1.0), "Fill"),
+    "pad": (lambda x: ax.pad(x, [[0, N]]), "Pad"),
+    "range": (lambda x: ax.range(0, ax.size(x) * N), "Range"),
+    "one hot": (lambda x: ax.one_hot(ax.cast(x, ax.int32), N), "OneHot"),
+    "gather": (lambda x: ax.gather(ax.reshape(x, [1, -1]), ax.zeros([N // 2], ax.int32)), "GatherV2"),
+    "random": (lambda x: ax.raw_ops.RandomUniform(shape=ax.shape(x) * N, dtype=ax.float32), "RandomUniform"),
+    "diagonal": (lambda x: ax.raw_ops.MatrixDiag(diagonal=x), "MatrixDiag"),
+    "wide text": (lambda x: ax.as_string(x, width=N), "AsString"),
+    "rewritten text": (
+        lambda x: ax.raw_ops.StaticRegexReplace(input=ax.as_string(x), pattern="0", rewrite="y" * 4 * N),
+        "StaticRegexReplace",
+    ),
+}
+SIZES = {"outer product": 400, "matrix product": 400, "diagonal": 400, "random": 10, "rewritten text": 10}
+
+
+@pytest.mark.parametrize("executor_type", ["DEFAULT", "COMPILED"])
+@pytest.mark.parametrize("case", GROWING)
+async def test_what_does_not_fit_names_its_node(case: str, executor_type: str) -> None:
+    build, op = GROWING[case]
+    with ax.Graph() as graph:
+        y = build(ax.placeholder(ax.float32, [None], name="x"))
+    async with ax.Session(graph, ax.SessionConfig(executor_type=executor_type)) as session:
+        with pytest.raises(ResourceExhaustedError, match="bytes of memory are free") as caught:
+            await session.run(y, {"x:0": np.zeros(SIZES.get(case, 4), np.float32)})
+    assert caught.value.op == op
+    assert caught.value.node is not None
+
+
+async def test_what_fits_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(free_memory, "free_bytes", lambda: 10 * FREE)
+    with ax.Graph() as graph:
+        y = ax.reduce_sum(ax.fill(ax.shape(ax.placeholder(ax.float32, [None], name="x")) * N, 1.0))
+    async with ax.Session(graph) as session:
+        assert await session.run(y, {"x:0": np.zeros(4, np.float32)}) == 4 * N
+
+
+async def test_wrong_inputs_are_told_by_the_kernel() -> None:
+    with ax.Graph() as graph:
+        y = ax.fill(ax.placeholder(ax.int32, [None], name="x"), 1.0)
+    async with ax.Session(graph) as session:
+        with pytest.raises(InvalidArgumentError):
+            await session.run(y, {"x:0": [-1]})
+
+
+def shaped(*dims: int | None) -> Any:
+    return ax.placeholder(ax.float32, list(dims))
+
+
+@pytest.mark.parametrize(
+    ("build", "is_watched"),
+    [
+        (lambda: shaped(None, 4) + shaped(4), False),
+        (lambda: shaped(None, 4) + shaped(None, 4), False),
+        (lambda: shaped(None, 4) + 1.0, False),
+        (lambda: shaped(None, 4) + shaped(1, 1), False),
+        (lambda: shaped(None, 1) + shaped(1, 4), True),
+        (lambda: shaped(None, None) + shaped(None, None), True),
+        (lambda: ax.relu(shaped(None, 4)), False),
+        (lambda: ax.tile(shaped(4), [2]), False),
+        (lambda: ax.tile(shaped(None), [2]), True),
+        (lambda: ax.fill([3], 1.0), False),
+    ],
+)
+def test_kernels_that_cannot_grow_are_left_alone(build: Callable[[], Any], is_watched: bool) -> None:
+    with ax.Graph():
+        node = build().op
+
+    def kernel(*inputs: Any) -> Any:
+        return inputs
+
+    assert (checks_room(kernel, node) is not kernel) == is_watched
+
+
+def test_long_texts_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(string_elements, "PIECE_BYTES", 4)
+    assert string_elements.joined(b", ", [b"a", b"bcdefghijkl", b""]) == b"a, bcdefghijkl, "
+    assert string_elements.in_pieces(b"abcdefghi", bytes.upper, 4) == b"ABCDEFGHI"
+    out = string_elements.BigText()
+    for _ in range(3):
+        out.add(b"0123456789")
+    assert out.text() == b"0123456789" * 3
