@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.extras import require
+from asyncexec.graph.node import Node
 from asyncexec.passes.fold_batch_norms import FoldBatchNorms
+from asyncexec.passes.fuse_layers import fuse_layers, may_have_layers
 from asyncexec.passes.onnx_clusters import OnnxClusters
-from asyncexec.passes.registry import GraphPass, Level, PassGrouping
+from asyncexec.passes.registry import GraphPass, Level, PassFunction, PassGrouping
 from asyncexec.process.onnx_session import EXTRA, has_onnx_runtime
 from asyncexec.session.session_config import SessionConfig
 
@@ -33,10 +36,15 @@ def library_passes(config: SessionConfig) -> Sequence[GraphPass]:
     if not has_onnx_runtime():
         if config.memory_limit is not None:  # which does not count the new filters
             return ()
-        return (_always("fold_batch_norms", FoldBatchNorms()),)
-    return (_always("onnx_clusters", OnnxClusters(0.0 if is_forced else MIN_WORK)),)
+        folding = FoldBatchNorms()
+        return (
+            _always("fold_batch_norms", folding, folding.applies),
+            _always("fuse_layers", fuse_layers, may_have_layers),
+        )
+    clusters = OnnxClusters(0.0 if is_forced else MIN_WORK)
+    return (_always("onnx_clusters", clusters, clusters.applies),)
 
 
-def _always(name: str, function: FoldBatchNorms | OnnxClusters) -> GraphPass:
+def _always(name: str, function: PassFunction, applies: Callable[[Sequence[Node]], Stage[bool]]) -> GraphPass:
     grouping = PassGrouping.POST_PLACEMENT
-    return GraphPass(name, grouping, _PHASE, function, Level.ALWAYS, is_ours=True, applies=function.applies)
+    return GraphPass(name, grouping, _PHASE, function, Level.ALWAYS, is_ours=True, applies=applies)

@@ -32,6 +32,7 @@ _SLOW: Final = frozenset(
         *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf", "Erfc"),
         *("Erfinv", "Exp", "Expm1", "FloorDiv", "FloorMod", "Lgamma", "Log", "Log1p", "LogSoftmax", "Mod", "Pow"),
         *("Selu", "Sigmoid", "Sin", "Sinh", "Softmax", "Softplus", "Tan", "Tanh", "RandomStandardNormal"),
+        *("_FusedGelu", "_FusedLayerNorm"),
     }
 )
 _SLOWEST: Final = frozenset({"ListDiff", "TopK", "TopKV2", "Unique", "UniqueV2", "UniqueWithCounts", "Where"})

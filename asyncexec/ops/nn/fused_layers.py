@@ -1,0 +1,117 @@
+"""Layers that graphs write as many nodes, in one: GELU and layer normalization.  A pass makes these ops.
+
+Both go over the rows of large arrays a piece at a time, whose intermediate values stay in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
+from asyncexec.framework.kernel_registry import register_kernel
+from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.shape_inference import InferenceContext, unchanged
+from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.ops.array.windows import Array, pieces
+
+_TILE: Final = 2**15  # elements
+_PIECE_BYTES: Final = 2**19
+_ONE: Final = np.float32(1)
+# x * erfc(-x / sqrt(2)) / 2 = x / (1 + exp(-x P(x^2))), where P is closest to the logarithm of the odds of the normal
+# distribution, divided by x: off by 7e-8 at most, and beyond the bound by less.  The highest power comes first.
+_P: Final = tuple(
+    np.float32(-value)
+    for value in (3.61122909e-09, -2.66892641e-07, 7.93821619e-06, -1.10480294e-04, -6.62600578e-05, 7.26685673e-02)
+)
+_P_LAST: Final = np.float32(-1.59576845)
+_P_BOUND: Final = np.float32(42.25)
+# 1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)) = 2 / (1 + exp(-2 sqrt(2 / pi) (x + 0.044715 x^3)))
+_TANH: Final = (np.float32(-2 * np.sqrt(2 / np.pi) * 0.044715),)
+_TANH_LAST: Final = np.float32(-2 * np.sqrt(2 / np.pi))
+
+
+def gelu(x: Array, *, approximate: bool = False) -> Array:
+    """``x * P(X <= x)`` of a normal distribution; *approximate* by the hyperbolic tangent."""
+    out = np.empty(x.shape, x.dtype)
+    cells, results = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
+    squares = np.empty(min(_TILE, cells.size), x.dtype)
+    for start in range(0, cells.size, _TILE):
+        _gelu_tile(cells[start : start + _TILE], results[start : start + _TILE], squares, approximate)
+    return out
+
+
+def _gelu_tile(x: Array, out: Array, squares: Array, approximate: bool) -> None:
+    square = squares[: len(x)]
+    np.multiply(x, x, out=square)
+    (first, *others), last = (_TANH, _TANH_LAST) if approximate else (_P, _P_LAST)
+    if not approximate:
+        np.minimum(square, _P_BOUND, out=square)
+    np.multiply(square, first, out=out)
+    for coefficient in others:
+        out += coefficient
+        out *= square
+    out += last
+    out *= x
+    np.exp(out, out=out)
+    out += _ONE
+    np.divide(x, out, out=out)
+
+
+def layer_norm(x: Array, scale: Array, offset: Array, epsilon: np.float32) -> Array:
+    """*x*, each row shifted and scaled to mean 0 and variance 1, then scaled and shifted by columns."""
+    out = np.empty(x.shape, x.dtype)
+    if not x.size:
+        return out
+    rows, results = (array.reshape(-1, x.shape[-1]) for array in (x, out))
+    share = np.float32(1 / x.shape[-1])
+    for where in pieces(results, _PIECE_BYTES):
+        part, result = rows[where], results[where]
+        means = np.einsum("ij->i", part) * share
+        np.subtract(part, means[:, None], out=result)
+        variances = np.einsum("ij,ij->i", result, result) * share
+        result *= (_ONE / np.sqrt(variances + epsilon))[:, None]
+        result *= scale
+        result += offset
+    return out
+
+
+@register_kernel("_FusedGelu")
+def make_gelu(op: OpKernelConstruction) -> Kernel:
+    """The kernel of _FusedGelu."""
+    approximate = op.attr("approximate")
+    return lambda x: as_value(gelu(x, approximate=approximate))
+
+
+@register_kernel("_FusedLayerNorm")
+def make_layer_norm(op: OpKernelConstruction) -> Kernel:
+    """The kernel of _FusedLayerNorm."""
+    epsilon = np.float32(op.attr("epsilon"))
+
+    def kernel(x: Any, scale: Any, offset: Any) -> Array:
+        columns = x.shape[-1:]
+        if not scale.size == offset.size == math.prod(columns):
+            raise InvalidArgumentError(
+                f"scale and offset must have shape {list(columns)}, not {list(scale.shape)} and {list(offset.shape)}"
+            )
+        return layer_norm(x, scale.reshape(-1), offset.reshape(-1), epsilon)
+
+    return kernel
+
+
+def layer_norm_shape(c: InferenceContext) -> Sequence[TensorShape]:
+    """The shape of the input."""
+    return [c.input(0).with_rank_at_least(1)]
+
+
+register_op("_FusedGelu", "x: T -> y: T", "T: {float32}; approximate: bool = False", shape=unchanged)
+register_op(
+    "_FusedLayerNorm",
+    "x: T, scale: T, offset: T -> y: T",
+    "T: {float32}; epsilon: float = 0.001",
+    shape=layer_norm_shape,
+)
