@@ -2,8 +2,8 @@
 
 - ``x / 2 * Erfc(-x / sqrt(2))`` and ``x / 2 * (1 + Erf(x / sqrt(2)))`` are a GELU (Hendrycks and Gimpel,
   https://arxiv.org/abs/1606.08415), ``x / 2 * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`` is about that;
-- ``x * g + (beta - mean * g)``, where ``g = gamma * Rsqrt(variance + epsilon)``, is a layer normalization (Ba, Kiros and
-  Hinton, https://arxiv.org/abs/1607.06450).
+- ``x * g + (beta - mean * g)``, where ``g = gamma * Rsqrt(variance + epsilon)``, is a layer normalization (Ba, Kiros
+  and Hinton, https://arxiv.org/abs/1607.06450).
 
 The last node becomes the layer, and keeps its name; nodes that others take something of stay.  The results differ in
 the last bits.
