@@ -29,8 +29,8 @@ from asyncexec.session.fetch_mapper import FetchMapper
 from asyncexec.session.session_loop import running_loop
 from asyncexec.session.shown import stream_html, stream_text
 from asyncexec.session.sigterm import check_no_sigterm, note_stream
+from asyncexec.session.source_tasks import Joined, draw_all, feed_durably, send_all
 from asyncexec.session.spread_plan import SpreadOptions, open_spread_plan
-from asyncexec.session.stream_feeders import Joined, draw_all, feed_durably, send_all
 from asyncexec.session.stream_plan import (
     StreamHost,
     StreamTrace,

@@ -56,7 +56,7 @@ class StreamIntake(SpreadDriver):
         self._is_large: Callable[[Any], bool] | None = None
         self._found_large: asyncio.Future[Any] | None = None  # the next such item
         self._source_task: SourceTask | None = None
-        self._feeder_name = ""
+        self._source_name = ""
         self._occupied = 0  # of the window
         self._is_closed = False
         self._is_kept_open = False
@@ -227,14 +227,14 @@ class StreamIntake(SpreadDriver):
 
         *name* is that of what it draws from.
         """
-        self._feeder_name = name
+        self._source_name = name
         self.note_source_task(self._loop.create_task(source))
 
     def note_source_task(self, task: asyncio.Task[None] | None) -> None:
         """Take note of *task*, which sends and closes, once: an eager one does so itself, before it draws anything."""
         if task is not None and not task.done() and task not in self._endings:
             self._keep(task)
-            self._source_task = SourceTask(task, self._feeder_name, self._options.source_grace_s, self._abandon_ending)
+            self._source_task = SourceTask(task, self._source_name, self._options.source_grace_s, self._abandon_ending)
 
     async def _open(self, feeds: Any) -> None:
         self._check_open()

@@ -1,4 +1,4 @@
-"""What feeds a stream: its sources, or what a map draws from."""
+"""The tasks that send the items of a stream: from its sources, or from what a map draws from."""
 
 from __future__ import annotations
 
