@@ -93,7 +93,7 @@ class NodeExecStats(_Record):
     timeline_label: str = ""
     thread_id: int = 0
     attempts: int = 0  # calls that were made until one succeeded
-    limiter_wait_micros: int = 0  # in the line of the limiter, before all attempts together; by the loop's clock
+    limiter_wait_micros: int = 0  # in the queue of the limiter, before all attempts together; by the loop's clock
     failure: str = ""  # why it gave nothing: "cancelled", or its error
 
 

@@ -1,6 +1,6 @@
 """How the calls of a user op are made: within a time, again when they fail, so many at once.
 
-An attempt first waits in the line of the limiter, then has its timeout, and gives the slot back when it ends; so
+An attempt first waits in the queue of the limiter, then has its timeout, and gives the slot back when it ends; so
 neither counts the line towards the timeout, nor does back-off hold a slot.  All of it happens in the node's own task.
 """
 

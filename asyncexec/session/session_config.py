@@ -122,7 +122,7 @@ class SessionConfig(BaseModel):
     @model_validator(mode="after")
     def _check_limits(self) -> Self:
         if self.max_queued_steps is not None and self.max_concurrent_steps is None:
-            raise ValueError("max_queued_steps needs max_concurrent_steps: without it nobody waits in line")
+            raise ValueError("max_queued_steps needs max_concurrent_steps: without it nobody waits in a queue")
         return self
 
 

@@ -284,7 +284,7 @@ async def test_attempts_and_waiting_are_counted(graph: ax.Graph) -> None:
     stats = {node.node_name: node for node in device.node_stats}
     counts = {name: (node.attempts, node.limiter_wait_micros) for name, node in stats.items()}
     assert counts == {"hold": (1, 0), "again": (3, 2_500_000), "plain": (0, 0)}
-    assert stats["again"].timeline_label.endswith("in 3 attempts, 2500000 us in line for its limiter")
+    assert stats["again"].timeline_label.endswith("in 3 attempts, 2500000 us in the queue of its limiter")
     [event] = [e for e in chrome_trace(metadata.step_stats)["traceEvents"] if e.get("args", {}).get("name") == "again"]
     assert event["name"] == "Flaky"
 

@@ -152,7 +152,7 @@ async def test_place_is_given_back_however_a_step_ends(counter: Counter, how: st
 
 
 async def test_fetches_and_feeds_are_those_of_the_call(counter: Counter) -> None:
-    """Whatever the caller does to its lists and dicts while it waits in the line."""
+    """Whatever the caller does to its lists and dicts while it waits in the queue."""
     counter.go.set()
     async with ax.Session(counter.graph, config(max_concurrent_steps=1)) as session:
         fetches, feeds = [counter.y], {counter.x: 1}

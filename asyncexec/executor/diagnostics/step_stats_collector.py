@@ -212,4 +212,4 @@ def _remark(counts: CallStats | None) -> str:
         return ""
     attempts = f" in {counts.attempts} attempts" if counts.attempts > 1 else ""
     waited = counts.limiter_wait_micros
-    return attempts + (f", {waited} us in line for its limiter" if waited else "")
+    return attempts + (f", {waited} us in the queue of its limiter" if waited else "")

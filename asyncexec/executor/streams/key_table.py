@@ -1,10 +1,10 @@
 """KeyTable: what the items of a stream have left of a state by key.
 
-An item tells its key when it has computed it.  Items stand in line for the table in their order, so one whose key is
+An item tells its key when it has computed it.  Items wait in the queue of the table in their order, so one whose key is
 not known yet holds up those behind it; but not for longer: each finds the cell behind the last item of its key, leaves
 its own there, and reads its value as soon as that cell is filled.  So items of different keys overlap.
 
-A key that no item has had for *expiry* is forgotten.  Time is that of the items, as far as the line has come, or that
+A key that no item has had for *expiry* is forgotten.  Time is that of the items, as far as the queue has come, or that
 of the event loop.  Forgotten keys are removed a few at a time, as items come.
 
 A snapshot is what the table was behind the items before it.  It is read in slices, and what items behind it replace
@@ -76,7 +76,7 @@ class _Queued(NamedTuple):
 
 
 class Visit:
-    """An item in the line of a table.
+    """An item in the queue of a table.
 
     Attributes:
         before, behind: the cells that the item reads and writes.
@@ -110,7 +110,7 @@ class KeyTable:
         self._shards: list[dict[Any, _Entry]] = [{} for _ in range(_NUM_SHARDS)]
         self._count = 0
         self._time = -math.inf  # of items: the largest so far
-        self._line: deque[Visit | _Snapshot] = deque()
+        self._waiting: deque[Visit | _Snapshot] = deque()
         self._snapshots: WeakSet[_Snapshot] = WeakSet()  # that are being read, or may be
         self._queue: list[_Queued] = []  # a heap: an entry for each key, where keys are forgotten
         self._number = 0
@@ -119,15 +119,15 @@ class KeyTable:
         return self._count
 
     def visit(self, item: StreamItem) -> Visit:
-        """Let *item* stand in line."""
+        """Let *item* wait in the queue."""
         visit = Visit(self, item)
-        self._line.append(visit)
+        self._waiting.append(visit)
         return visit
 
     def at_cut(self) -> StateCell:
-        """A snapshot behind the items in line, in the place of a value."""
+        """A snapshot behind the items in the queue, in the place of a value."""
         snapshot = _Snapshot(self)
-        self._line.append(snapshot)
+        self._waiting.append(snapshot)
         self._go_on()
         return StateCell(snapshot)
 
@@ -159,10 +159,10 @@ class KeyTable:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Let those at the head of the line in."""
-        line = self._line
-        while line:
-            first = line[0]
+        """Let those at the head of the queue in."""
+        waiting = self._waiting
+        while waiting:
+            first = waiting[0]
             if isinstance(first, _Snapshot):
                 first.time = self.time
                 self._snapshots.add(first)
@@ -173,7 +173,7 @@ class KeyTable:
                     first.item.fail(error)
             elif not first.is_over:
                 return
-            line.popleft()
+            waiting.popleft()
 
     @property
     def time(self) -> float:

@@ -15,7 +15,7 @@ from asyncexec.framework.errors import InvalidArgumentError, OpError
 def cells_around(
     item: StreamItem, slots: Sequence[StateSlot], carriers: list[Carrier]
 ) -> tuple[list[StateCell], list[StateCell]]:
-    """The cells before and behind *item*, which stands in line for states by key; *carriers* are behind it then."""
+    """The cells before and behind *item*, which waits in the queues of states by key; *carriers* are behind it then."""
     read: list[StateCell] = []
     written: list[StateCell] = []
     visits: list[tuple[KeyedSlot, Visit]] = []

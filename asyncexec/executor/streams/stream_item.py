@@ -107,7 +107,7 @@ class StreamItem(FailureKeeper):
         span: while it is under way, where somebody may want to know of it.
         letter: what is told of it if it fails, where somebody takes failed items.
         errand: what is to be known of it while it goes to workers; until it is done.
-        visits: where it stands in line for states by key, with their slots, until its keys are known.
+        visits: where it waits in the queues of states by key, with their slots, until its keys are known.
     """
 
     __slots__ = (

@@ -42,7 +42,7 @@ class Waiters:
         self.num_waking -= 1
 
     def wake_one(self) -> None:
-        """Let the first in the line go on."""
+        """Let the first in the queue go on."""
         while self.line:
             future = self.line.popleft()
             if not future.done():
