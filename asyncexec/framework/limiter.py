@@ -46,13 +46,13 @@ class WaitQueue:
         knows_waiters: whether it can tell what those who wait hold, and whom they work for.
     """
 
-    __slots__ = ("_free", "_groups", "_holders", "_knows_waiters", "_lines", "_num_waking", "_total", "num_entered")
+    __slots__ = ("_free", "_groups", "_holders", "_knows_waiters", "_num_waking", "_queues", "_total", "num_entered")
 
     def __init__(self, total: int, *, knows_waiters: bool = True) -> None:
         self._knows_waiters = knows_waiters
         self._total = self._free = total
         self.num_entered: int = 0  # who have a slot by ``async with``
-        self._lines: dict[Level, OrderedDict[asyncio.Future[None], Context | None]] = {}  # those that have waiters
+        self._queues: dict[Level, OrderedDict[asyncio.Future[None], Context | None]] = {}  # those that have waiters
         self._holders: Counter[Slot] = Counter()  # the slots that those who wait are a part of the holders of
         self._groups: Counter[Group] = Counter()  # whom they work for
         self._num_waking = 0  # who have been given a slot, and have not run since
@@ -63,16 +63,16 @@ class WaitQueue:
 
     @property
     def waiting(self) -> int:
-        return sum(map(len, self._lines.values()))
+        return sum(map(len, self._queues.values()))
 
     def waiting_of(self, priority: int) -> int:
         """How many of *priority* wait."""
-        return sum(len(line) for (_, each), line in self._lines.items() if each == priority)
+        return sum(len(queue) for (_, each), queue in self._queues.items() if each == priority)
 
     @property
     def has_room(self) -> bool:
         """Whether a newcomer need not wait."""
-        return bool(self._free) and not self._num_waking and not self._lines
+        return bool(self._free) and not self._num_waking and not self._queues
 
     def try_acquire(self) -> bool:
         """Take a slot, if nobody has to wait; whether that is so."""
@@ -127,19 +127,19 @@ class WaitQueue:
         return sum(slot.wait_queue is self and not slot.is_over for slot in held) >= self._total
 
     def _add(self, waiter: asyncio.Future[None], level: Level, context: Context | None) -> None:
-        line = self._lines.get(level)
-        if line is None:
-            line = self._lines[level] = OrderedDict()
-        line[waiter] = context
+        queue = self._queues.get(level)
+        if queue is None:
+            queue = self._queues[level] = OrderedDict()
+        queue[waiter] = context
         self._count(context, 1)
 
     def _remove(self, waiter: asyncio.Future[None]) -> tuple[Context | None] | None:
         """Take *waiter* out of the queue, if it is there still; its context."""
-        for level, line in self._lines.items():
-            if waiter in line:
-                context = line.pop(waiter)
-                if not line:
-                    del self._lines[level]
+        for level, queue in self._queues.items():
+            if waiter in queue:
+                context = queue.pop(waiter)
+                if not queue:
+                    del self._queues[level]
                 self._count(context, -1)
                 return (context,)
         return None
@@ -163,12 +163,12 @@ class WaitQueue:
             _add(self._groups, group, by)
 
     def _let_in(self) -> None:
-        while self._free and self._lines:
-            level = min(self._lines) if len(self._lines) > 1 else next(iter(self._lines))
-            line = self._lines[level]
-            waiter, context = line.popitem(last=False)
-            if not line:
-                del self._lines[level]
+        while self._free and self._queues:
+            level = min(self._queues) if len(self._queues) > 1 else next(iter(self._queues))
+            queue = self._queues[level]
+            waiter, context = queue.popitem(last=False)
+            if not queue:
+                del self._queues[level]
             self._count(context, -1)
             # Else it is cancelled, and has not run since; or its loop is closed, and it will never run.
             if not (waiter.done() or waiter.get_loop().is_closed()):
