@@ -19,6 +19,7 @@ import numpy as np
 import asyncexec as ax
 from asyncexec.framework.clock import NS_PER_MS, NS_PER_S, monotonic_ns
 from asyncexec.framework.extras import require
+from asyncexec.session.plan_compiler import import_compilers
 from benchmarks import elementwise, graphs, regions
 from benchmarks.async_ops import LOOPS, loop_factory
 from benchmarks.event_loop import MAX_FIRST_LAG_MS, MAX_LAG_MS, lags, lags_row
@@ -118,6 +119,8 @@ def measure_first_runs(loop: str, settings: Settings) -> Row:
 
 
 def _worst(name: str, limit: float, loop: str, lags_of: Callable[[Work], Awaitable[list[float]]]) -> Row:
+    import_compilers()  # as services do: a process holds its event loop for it once, whatever it runs
+
     async def main() -> dict[str, Times]:
         found = {ALONE: Times(tuple(await lags(partial(asyncio.sleep, 0.5))))}
         for each, make in MAIN_ROWS.items():
