@@ -15,6 +15,7 @@ from asyncexec.framework.types import DType
 
 if TYPE_CHECKING:
     from asyncexec.durable.journal_scope import JournaledStep
+    from asyncexec.framework.call_frame import CallFrame
     from asyncexec.framework.op_registry import OpRegistration
     from asyncexec.framework.step_stats import StepTrace
 
@@ -67,8 +68,23 @@ class FunctionHandle(Protocol):
         ...
 
 
+class CalledFunction(Protocol):
+    """A function that nodes call, instantiated once for all of them."""
+
+    async def run(self, frame: CallFrame, trace: StepTrace | None, journaled: JournaledStep | None) -> list[Any]:
+        """What the function gives for the arguments in *frame*: a step of its own, which is a part of *trace*.
+
+        Whatever happens, nothing that the step started outlives this, and *frame* holds no values any more.
+        """
+        ...
+
+
 class FunctionRuntime(Protocol):
     """What runs functions in a session."""
+
+    def called(self, function: NameAttrList, device: str, host: str) -> CalledFunction:
+        """*function*, whose nodes run on *device* where they ask for none, if it names one; it is called on *host*."""
+        ...
 
     def instantiate(self, call: FunctionCall) -> FunctionHandle:
         """A handle of the function; it is compiled when it first runs, so that errors of it are errors of that run."""

@@ -1,22 +1,23 @@
 """Functions of a GraphDef's library as ops: a node whose op type is a function's name calls that function.
 
 What a library must hold to is in ``tensorflow/core/framework/function.cc``; recursion, which TensorFlow takes and then
-fails on, is refused: no function may come back to itself, by a call or by the branches and bodies that its nodes name.
+fails on, is refused where it cannot end (``recursion.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from asyncexec.framework.attr_value import decode_attr_value
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.framework.graph_def import AttrValue, FunctionDef, NodeDef
+from asyncexec.framework.graph_def import FunctionDef
 from asyncexec.framework.op_def import REQUIRED, ArgDef, AttrDef, OpDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.shape_inference import unknown
 from asyncexec.framework.types import as_dtype
+from asyncexec.graph.recursion import check_recursion
 
 _KINDS: Final = frozenset({"int", "float", "bool", "string", "type", "shape", "tensor", "func"})
 
@@ -66,7 +67,7 @@ def checked_library(functions: Iterable[FunctionDef], existing: Mapping[str, Fun
 
     Raises:
         InvalidArgumentError: two functions, or a function and an op, share a name; one has an argument without a type,
-            returns what is not there, or is recursive.
+            returns what is not there, or calls itself without end.
     """
     library: dict[str, FunctionDef] = {}
     for function in functions:
@@ -83,7 +84,7 @@ def checked_library(functions: Iterable[FunctionDef], existing: Mapping[str, Fun
         _check_args(function)
         _check_returns(function)
         library[name] = function
-    _check_recursion(library, existing)
+    check_recursion(library, existing)
     return library
 
 
@@ -114,45 +115,3 @@ def _check_returns(function: FunctionDef) -> None:
             raise InvalidArgumentError(
                 f"control output {output!r} of function {signature.name!r} is {source[:100]!r}, which is no node of it"
             )
-
-
-def _check_recursion(library: Mapping[str, FunctionDef], existing: Mapping[str, FunctionDef]) -> None:
-    """Depth first, without recursion of our own: a library may be as deep as it likes."""
-    functions = {**existing, **library}
-    done: set[str] = set()
-    for start in library:
-        if start in done:
-            continue
-        path = {start: _called_by(functions[start])}
-        while path:
-            name, calls = next(reversed(path.items()))
-            called = next((other for other in calls if other in functions and other not in done), None)
-            if called is None:
-                done.add(name)
-                del path[name]
-            elif called in path:
-                names = list(path)
-                way = [*names[names.index(called) :], called]
-                raise InvalidArgumentError(
-                    f"recursion through {called}: {' -> '.join(way[:20])}", hint="write the recursion as a loop"
-                )
-            else:
-                path[called] = _called_by(functions[called])
-
-
-def _called_by(function: FunctionDef) -> Iterator[str]:
-    return (name for node in function.node_def for name in functions_named_by(node))
-
-
-def functions_named_by(node: NodeDef) -> Iterator[str]:
-    """The op type of *node*, and the functions that its attrs name."""
-    yield node.op
-    pending = list(node.attr.values())
-    while pending:
-        value: AttrValue = pending.pop()
-        named = [value.func] if value.func is not None else []
-        if value.list is not None:
-            named += value.list.func
-        for func in named:
-            yield func.name
-            pending += func.attr.values()

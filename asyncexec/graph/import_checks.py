@@ -25,7 +25,9 @@ COLOCATION_PREFIX: Final = "loc:@"
 _SCALAR_PLACEHOLDERS: Final = 22  # the first producer version whose Placeholders of shape [] are scalars
 
 # What the runtime itself adds to a graph; in a user's graph it would reach into the step that runs it.
-RUNTIME_OPS: Final = frozenset("_Send _Recv _HostSend _HostRecv _FusedSend _FusedRecv".split())
+RUNTIME_OPS: Final = frozenset(
+    "_Send _Recv _HostSend _HostRecv _FusedSend _FusedRecv _PartitionedCall _StatefulPartitionedCall".split()
+)
 # Where partitions of TensorFlow's begin and end: they are what is fed and fetched.  No function has them in its body.
 BOUNDARY_OPS: Final = frozenset("_Arg _DeviceArg _Retval _DeviceRetval".split())
 # Ops that a graph of that version or a later one cannot have.

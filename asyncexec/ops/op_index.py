@@ -100,6 +100,7 @@ OPS: Final = {
     "data.windows": "ExperimentalUnbatchDataset UnbatchDataset WindowDataset",
     "flow.batch_tensors": "Batch Unbatch UnbatchGrad",
     "flow.batching": "BatchFunction",
+    "flow.calling": "_PartitionedCall _StatefulPartitionedCall",
     "flow.catching": "AsObject Catch",
     "flow.collective": (
         "CollectiveAllToAllV2 CollectiveBcastRecv CollectiveBcastRecvV2 CollectiveBcastSend CollectiveBcastSendV2 "

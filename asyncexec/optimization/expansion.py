@@ -37,13 +37,8 @@ class Context:
     has_control_flow: bool = False
 
     def inside(self, function: str, pivot: Node | None, *, has_control_flow: bool) -> Context:
-        """The context of the nodes of *function*; InvalidArgumentError when it calls itself, or is too deep down."""
+        """The context of the nodes of *function*; InvalidArgumentError when it is too deep down."""
         path = (*self.path, function)
-        if function in self.path:
-            raise InvalidArgumentError(
-                f"recursion through {' -> '.join(path[self.path.index(function) :])}",
-                hint="write the recursion as a loop",
-            )
         if len(path) > MAX_DEPTH:
             raise InvalidArgumentError(
                 f"functions are called more than {MAX_DEPTH} deep: {' -> '.join(path[:5])} -> ... -> {path[-1]}"

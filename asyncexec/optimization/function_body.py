@@ -27,11 +27,12 @@ from asyncexec.graph.function_library import function_registration
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.graph_constructor import GraphConstructor
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.graph.recursion import CalledFunctions
 from asyncexec.graph.traced_functions import TracedFunction
 from asyncexec.optimization.function_graph import FunctionGraph, bound_attrs
 
 FUNCTIONAL_OPS: Final = frozenset(
-    "PartitionedCall StatefulPartitionedCall If StatelessIf Case StatelessCase While StatelessWhile For "
+    "_FunctionBody PartitionedCall StatefulPartitionedCall If StatelessIf Case StatelessCase While StatelessWhile For "
     "SymbolicGradient RemoteCall".split()
 )
 MAX_REREAD: Final = 2**18  # nodes of bodies that are made of a function again, for other attrs
@@ -65,10 +66,15 @@ class FunctionBody:
 
 
 class FunctionBodies:
-    """The bodies of the functions of *graph*, as they are asked for."""
+    """The bodies of the functions of *graph*, as they are asked for.
+
+    Attributes:
+        called: the functions that stay calls.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self.called: CalledFunctions = CalledFunctions(graph.functions)
         self._bodies: dict[Any, FunctionBody] = {}
         self._byte_budget = ByteBudget()  # of all bodies together
         self._num_nodes = 0  # of all bodies that a function got beyond its first
@@ -90,13 +96,19 @@ class FunctionBodies:
         """
         return run_at_once(self._stage(function, inputs))
 
+    def dtypes(self, function: NameAttrList) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
+        """What *function* takes, and what it gives; OpError where it is not well-formed."""
+        op_def = self._op_def(function.name)
+        attrs = bound_attrs(op_def, function.attrs)
+        return op_def.input_dtypes(attrs), op_def.output_dtypes(attrs)
+
     def prepare(self, function: NameAttrList, inputs: Sequence[Tensor]) -> Stage[None]:
         """See to it, as a stage, that ``get`` has the body at hand; what is wrong with the function it says."""
         with contextlib.suppress(OpError):
             yield from self._stage(function, inputs)
 
     def _stage(self, function: NameAttrList, inputs: Sequence[Tensor] | None) -> Stage[FunctionBody]:
-        key = _key(function), self._graph.allowed_ops.get(function.name)
+        key = attr_key(function), self._graph.allowed_ops.get(function.name)
         body = self._bodies.get(key)
         if body is None:
             body = self._bodies[key] = yield from self._make(function, inputs)
@@ -257,7 +269,7 @@ def _names(dtypes: Sequence[DType]) -> str:
     return f"{names}" if len(dtypes) <= _SHOWN else f"{names} ... ({len(dtypes)} in all)"
 
 
-def _key(value: Any) -> Any:
+def attr_key(value: Any) -> Any:
     """*value*, of any attr, as a key of a dict."""
     for kind, key in _KEYS:
         if isinstance(value, kind):
@@ -266,7 +278,7 @@ def _key(value: Any) -> Any:
 
 
 _KEYS: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
-    (NameAttrList, lambda value: (value.name, frozenset((name, _key(each)) for name, each in value.attrs.items()))),
-    (tuple, lambda value: tuple(map(_key, value))),
+    (NameAttrList, lambda value: (value.name, frozenset((name, attr_key(each)) for name, each in value.attrs.items()))),
+    (tuple, lambda value: tuple(map(attr_key, value))),
     (np.ndarray, lambda value: (value.dtype.str, value.shape, _content(value))),
 )

@@ -7,7 +7,7 @@ combination is counted once.  Only what certainly becomes nodes counts: what is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -49,10 +49,14 @@ class _Outline:
 
 
 class FunctionSizes:
-    """Counts the nodes of the functions of *graph*, and keeps what it has counted."""
+    """Counts the nodes of the functions of *graph*, and keeps what it has counted.
 
-    def __init__(self, graph: Graph) -> None:
+    A call of a function that is *called* is one node.
+    """
+
+    def __init__(self, graph: Graph, called: Container[str] = ()) -> None:
         self._functions = graph.functions
+        self._called = called
         self._outlines: dict[str, _Outline] = {}
         self._numbers: dict[tuple[Any, ...], Instance] = {}
         self._instances: list[tuple[str, Given]] = []
@@ -71,7 +75,7 @@ class FunctionSizes:
             if node.op in _CALLING or node.op in self._functions:
                 try:
                     for instance in self._called_by(node):
-                        total = yield from self._add(instance, total)
+                        total = yield from self._add(instance, total, is_body=node.op == "_FunctionBody")
                 except RecursionError:
                     text = "functions are nested too deep in the attrs of functions"
                     raise InvalidArgumentError(text, node=node) from None
@@ -80,14 +84,17 @@ class FunctionSizes:
             if not count % STRIDE:
                 yield
 
-    def _add(self, start: Instance, total: int) -> Stage[int]:
-        """*total* and the size of *start*.  Depth first, without recursion: a library may be as deep as it likes."""
+    def _add(self, start: Instance, total: int, *, is_body: bool) -> Stage[int]:
+        """*total* and the size of *start*, which is written out in any case if it *is_body*.
+
+        Depth first, without recursion: a library may be as deep as it likes.
+        """
         path: list[tuple[Instance, int, Iterator[Instance]]] = []  # with the total before it, and what it calls
         steps = 0
         instance: Instance | None = start
         while True:
             if instance is not None:
-                total = self._enter(instance, total, path)
+                total = self._enter(instance, total, path, is_body=is_body and not path and not steps)
                 if total > private_nodes.MAX_NODES:
                     raise private_nodes.too_many_nodes()
             if not path:
@@ -101,8 +108,12 @@ class FunctionSizes:
             if not steps % STRIDE:
                 yield
 
-    def _enter(self, instance: Instance, total: int, path: list[tuple[Instance, int, Iterator[Instance]]]) -> int:
+    def _enter(
+        self, instance: Instance, total: int, path: list[tuple[Instance, int, Iterator[Instance]]], *, is_body: bool
+    ) -> int:
         """*total* and the size of *instance*, if that is known; or with its own nodes, and its calls to come."""
+        if self._instances[instance][0] in self._called and not is_body:
+            return total + 1
         known = self._sizes.get(instance)
         if known is not None:
             return total + known

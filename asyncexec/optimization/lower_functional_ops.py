@@ -1,5 +1,7 @@
 """ClientGraph -> ClientGraph without functional ops: functions are inlined, branches and loops become Switch and Merge.
 
+Functions that are not to be inlined, and recursive ones, become calls that are kernels (``keep_call.py``).
+
 After ``tensorflow/core/common_runtime/lower_functional_ops.cc``.  All nodes that are made, and copies of those that
 take something from them, are the client graph's own; nothing else is changed.
 """
@@ -19,13 +21,14 @@ from asyncexec.optimization.expansion import Call, Context, Expansion, Inlining,
 from asyncexec.optimization.function_body import CONTROL_FLOW_OPS, FunctionBodies
 from asyncexec.optimization.function_sizes import FunctionSizes
 from asyncexec.optimization.inline import Inliner
+from asyncexec.optimization.keep_call import keep_call, keep_inlining
 from asyncexec.optimization.lower_call import lower_call
 from asyncexec.optimization.lower_cond import lower_case, lower_if
 from asyncexec.optimization.lower_while import lower_for, lower_while
 from asyncexec.optimization.private_nodes import PrivateNodes, PropertiesCache
 from asyncexec.pruning.prune import ClientGraph
 
-_CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_CALLS: Final = frozenset({"_FunctionBody", "PartitionedCall", "StatefulPartitionedCall"})
 _UNSUPPORTED: Final = frozenset({"SymbolicGradient", "RemoteCall"})
 _LOOPS: Final = frozenset({"While", "StatelessWhile"})  # which look at the bodies that are to be inlined
 _LOWERED: Final = {
@@ -45,14 +48,14 @@ class LowerFunctionalOps:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._bodies = FunctionBodies(graph)
-        self._sizes = FunctionSizes(graph)
+        self._sizes = FunctionSizes(graph, self._bodies.called)
         self._cache = PropertiesCache()
 
     def run(self, graph: ClientGraph) -> Stage[ClientGraph]:
         """*graph* with no functional op in it, as a stage; *graph* itself where there was none.
 
         Raises:
-            InvalidArgumentError: a function does not exist, is not well-formed, does not fit its call, or calls itself.
+            InvalidArgumentError: a function does not exist, is not well-formed, does not fit its call, or cannot end.
             UnimplementedError: an op is one that is not lowered.
             ResourceExhaustedError: it would be too many nodes.
         """
@@ -64,6 +67,7 @@ class LowerFunctionalOps:
             yield
         if not has_calls:
             return graph
+        yield from self._bodies.called.update()
         yield from self._sizes.check(graph.nodes)
         fed = {(tensor.op, tensor.index) for tensor in graph.feeds}
         nodes = PrivateNodes(self._graph, self._cache, fed)
@@ -120,11 +124,23 @@ class _Rewriting:
             if request is None:
                 yield
             else:
-                for function in _functions_of(request):
+                for function in self._functions_of(request):
                     yield from self._lowering.bodies.prepare(function, request.inputs)
                 tasks.append(self._inline(request) if isinstance(request, Inlining) else self._lower(request))
 
+    def _functions_of(self, request: Call | Inlining) -> list[NameAttrList]:
+        """The functions whose bodies are wanted for *request*."""
+        if isinstance(request, Inlining):
+            return [] if self._stays(request.call, request.function) else [request.function]
+        return [request.attr("cond"), request.attr("body")] if request.op in _LOOPS else []
+
+    def _stays(self, call: Call, function: NameAttrList) -> bool:
+        """Whether *function* is called when the graph runs, and not written out, where *call* is."""
+        return function.name in self._lowering.bodies.called and call.op != "_FunctionBody"
+
     def _inline(self, request: Inlining) -> Task:
+        if self._stays(request.call, request.function):
+            return keep_inlining(self._lowering, request)
         return Inliner(self._lowering, request).run()
 
     def _lower(self, call: Call) -> Task:
@@ -132,7 +148,8 @@ class _Rewriting:
             raise UnimplementedError(f"{call.op} is not supported", node=call)
         if call.op in _LOWERED:
             return _LOWERED[call.op](self._lowering, call)
-        return lower_call(self._lowering, call, _called(call))
+        function = _called(call)
+        return (keep_call if self._stays(call, function) else lower_call)(self._lowering, call, function)
 
     def _rewrite(self) -> Task:
         graph, nodes = self._graph, self._nodes
@@ -184,10 +201,3 @@ def _called(call: Call) -> NameAttrList:
     """The function that *call*, a plain call, is of."""
     function: NameAttrList = call.attr("f") if call.op in _CALLS else NameAttrList(call.op, call.template.attrs)
     return function
-
-
-def _functions_of(request: Call | Inlining) -> list[NameAttrList]:
-    """The functions whose bodies *request* is about."""
-    if isinstance(request, Inlining):
-        return [request.function]
-    return [request.attr("cond"), request.attr("body")] if request.op in _LOOPS else []

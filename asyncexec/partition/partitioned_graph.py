@@ -14,9 +14,9 @@ from asyncexec.framework.attr_value import encode_attr_value
 from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
 from asyncexec.framework.graph_def import FunctionDef, FunctionDefLibrary, GraphDef, NodeDef
 from asyncexec.framework.types import DType
-from asyncexec.graph.function_library import functions_named_by
 from asyncexec.graph.graph_to_def import CURRENT_VERSIONS, NodeEncoder, input_name
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.graph.recursion import functions_named_by
 from asyncexec.pruning.prune import ClientGraph
 
 

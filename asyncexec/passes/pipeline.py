@@ -22,7 +22,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import asyncexec.passes.builtin_passes  # noqa: F401 - registers the passes
 from asyncexec.framework.cooperative import STRIDE, Stage

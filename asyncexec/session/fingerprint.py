@@ -18,9 +18,9 @@ from asyncexec.framework.errors import DataLossError, FailedPreconditionError
 from asyncexec.framework.graph_def import AttrValue, FunctionDef
 from asyncexec.framework.tensor_proto import decode_shape
 from asyncexec.framework.types import as_dtype
-from asyncexec.graph.function_library import functions_named_by
 from asyncexec.graph.graph_to_def import NodeEncoder
 from asyncexec.graph.node import Node
+from asyncexec.graph.recursion import functions_named_by
 
 _FETCHES: Final = "fetches"
 _NODES: Final = "nodes"

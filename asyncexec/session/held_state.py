@@ -17,8 +17,8 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.graph_def import FunctionDef, NodeDef
 from asyncexec.framework.op_def import NameAttrList, OpDef
 from asyncexec.framework.op_registry import registry as op_registry
-from asyncexec.graph.function_library import functions_named_by
 from asyncexec.graph.node import Node
+from asyncexec.graph.recursion import functions_named_by
 from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.session.graph_execution_state import PreparedGraph
 

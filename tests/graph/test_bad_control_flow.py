@@ -51,7 +51,7 @@ INPUTS: Final[dict[str, str]] = {
     "fetch of a dead tensor": f"{_COND}:test_fetching_in_a_branch_not_taken",
     "fetch of a Merge whose inputs are all dead": "test_a_fetch_that_is_dead_by_way_of_a_merge",
     "recursion": "tests.graph.test_bad_graphs:test_functions",
-    "recursion that came later": "tests.optimization.test_lower_functional_ops:test_recursion_is_refused",
+    "recursion that came later": "tests.optimization.test_lower_functional_ops:test_recursion_without_end_is_refused",
     "endless loop and a timeout": "test_an_endless_loop_is_ended_by_the_timeout",
     "endless loop and a cancellation": "test_an_endless_loop_is_ended_by_cancelling_the_caller",
     "endless loop that waits, hour by hour": "test_an_endless_loop_of_waits_is_ended_on_time",

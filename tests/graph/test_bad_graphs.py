@@ -199,9 +199,15 @@ def function(name: str, *nodes: NodeDef, ret: str = "n:y:0", y: ArgDefProto = Y)
     return FunctionDef(signature=OpDefProto(name=name, input_arg=(x,), output_arg=(y,)), node_def=nodes, ret={"y": ret})
 
 
-def calls(op: str, **functions: str) -> NodeDef:
-    attr = {key: AttrValue(func=NameAttrList(name=name)) for key, name in functions.items()}
+def calls(op: str, **functions: str | list[str]) -> NodeDef:
+    attr = {key: called(names) for key, names in functions.items()}
     return NodeDef(name="n", op=op, input=("x",), attr=attr)
+
+
+def called(names: str | list[str]) -> AttrValue:
+    if isinstance(names, str):
+        return AttrValue(func=NameAttrList(name=names))
+    return AttrValue(list=ListValue(func=tuple(NameAttrList(name=name) for name in names)))
 
 
 NEG = NodeDef(name="n", op="Neg", input=("x",), attr={"T": FLOAT})
@@ -216,11 +222,13 @@ NEG = NodeDef(name="n", op="Neg", input=("x",), attr={"T": FLOAT})
         (
             [
                 function("F", calls("StatelessIf", then_branch="G", else_branch="H")),
-                function("G", NEG),
+                function("G", calls("H")),
                 function("H", calls("F")),
             ],
-            "recursion through F: F -> H -> F",
+            "recursion through F: F -> G -> H -> F, without end",
         ),
+        ([function("F", calls("While", cond="F", body="G")), function("G", NEG)], "recursion through F: F -> F"),
+        ([function("F", calls("Case", branches=["F", "F"]))], "recursion through F: F -> F"),
         ([function("F", NEG, ret="elsewhere:y:0")], "output 'y' of function 'F' is 'elsewhere:y:0'"),
         ([function("F", NEG, ret="")], "output 'y' of function 'F' is ''"),
         ([function("Neg", NEG)], "an op with the same name already exists"),

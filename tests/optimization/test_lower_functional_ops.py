@@ -5,13 +5,13 @@ TensorFlow's case                       here
 LowerIfOpTest.Simple                    test_if, and golden case if_simple for the values
 LowerIfOpTest.BranchFunctionsWithout-   golden case branches_without_outputs
   Outputs
-LowerIfOpTest.DoNotInlineLowered-       not here: everything is inlined
+LowerIfOpTest.DoNotInlineLowered-       tests/optimization/test_calls.py
   Function
 LowerWhileOpTest.Simple                 test_while, and golden case while_simple
 LowerWhileOpTest.ForwardRequested-      test_devices
   InputDevice
 LowerWhileOpTest.MultipleInputs         test_while_with_several_variables
-LowerWhileOpTest.DoNotInline...         not here
+LowerWhileOpTest.DoNotInline...         tests/optimization/test_calls.py
 """
 
 from __future__ import annotations
@@ -248,12 +248,12 @@ async def test_deeper_is_refused() -> None:
         await run((*chain(101), placeholder("x"), node("c", "F0", "x")), "c:0", x=2.0)
 
 
-async def test_recursion_is_refused() -> None:
+async def test_recursion_without_end_is_refused() -> None:
     """As it comes about when the library of a graph is changed after its functions were checked."""
     graph = load(*chain(3), placeholder("x"), node("c", "F0", "x"))
     graph.functions["F2"] = function("F2(x: float32) -> y: float32", node("c", "F1", "x"), ret="y=c:y:0")
     async with ax.Session(graph) as session:
-        with pytest.raises(InvalidArgumentError, match="recursion through F1 -> F2 -> F1"):
+        with pytest.raises(InvalidArgumentError, match="recursion through F1: F1 -> F2 -> F1, without end"):
             await session.run("c:0", {"x:0": 1.0})
         assert await session.run("x:0", {"x:0": 1.0}) == 1.0
 

@@ -188,7 +188,7 @@ async def test_branches_without_outputs(pred: bool, index: int, result: int) -> 
 
 
 async def test_functions_that_are_not_to_be_inlined_give_the_same() -> None:
-    """TensorFlow keeps a call of such a function as a node; here all are inlined, and the values are the same."""
+    """As in TensorFlow, a call of such a function stays a node; the values are the same."""
     noinline = {"_noinline": make_attr("b", True)}
 
     def kept(*parts: NodeDef | FunctionDef) -> Parts:

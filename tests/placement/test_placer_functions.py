@@ -208,7 +208,7 @@ def test_resources_that_a_body_makes_on_two_devices() -> None:
     ids=["itself", "another that calls it"],
 )
 def test_recursion_is_refused_before_anything_is_placed(functions: list[FunctionDef]) -> None:
-    """TensorFlow's placer says UNIMPLEMENTED; here such a library cannot even be loaded."""
+    """TensorFlow's placer says UNIMPLEMENTED; here such a library, without an end, cannot even be loaded."""
     parts = [arg("a", R), call("y", "F1", "a", [R], [R]), out("r1", "y:0", R)]
     with pytest.raises(InvalidArgumentError, match="F1"):
         written_out(parts, "r1:0", functions=tuple(functions))

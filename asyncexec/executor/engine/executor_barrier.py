@@ -389,9 +389,9 @@ class ExecutorBarrier(StepScope):
     def _launched(self) -> Iterator[Launched]:
         return iter(())
 
-    def under_way(self) -> Iterator[NodeUnderWay]:
+    def found_under_way(self) -> Iterator[NodeUnderWay | tuple[str, StepScope]]:
         for state in self._states:
-            yield from state.under_way()
+            yield from state.found_under_way()
         waiting = [name for state in self._states for name in state.waiting_recvs()]
         for name in (*waiting, *(recv.node.name for recv, _ in self._standing.values())):
             yield NodeUnderWay(name, "_Recv", ("waited for a value of another device",), None)

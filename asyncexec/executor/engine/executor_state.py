@@ -372,8 +372,8 @@ class ExecutorState(TransferScope[Entry]):
                     yield frame.f_locals["item"], frame.f_locals["start"], coroutine, self._loops_of(entry)  # type: ignore[arg-type]  # keys of groups are entries
                     break
 
-    def under_way(self) -> Iterator[NodeUnderWay]:
-        yield from super().under_way()
+    def found_under_way(self) -> Iterator[NodeUnderWay | tuple[str, StepScope]]:
+        yield from super().found_under_way()
         for entry, job in self._jobs.items():
             assert isinstance(job.running, NodeCall)
             iteration = ", ".join(self._loops_of(entry))

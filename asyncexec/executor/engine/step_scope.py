@@ -44,6 +44,7 @@ from asyncexec.framework.spans import observed_span
 from asyncexec.framework.under_way import NodeUnderWay, frames_of, told_by, within
 
 MAX_NOTES: Final = 8  # of later failures, at the first
+_MAX_TOLD: Final = 1_000  # of the text that tells iterations of steps in one another
 
 
 class Waiter(Protocol):
@@ -116,6 +117,11 @@ class StepScope(ABC):
     def is_waiting(self) -> bool:
         """Whether something that was launched has not come back."""
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it runs nothing more, as something has failed or it was cancelled."""
+        return self._failure is not None
+
     @abstractmethod
     def run_ready(self, now: int, end: int) -> int:
         """Run ready nodes until there are none, the time *end* has come, or one fails; the time that it is then."""
@@ -165,14 +171,33 @@ class StepScope(ABC):
         return self._failure is not None
 
     def under_way(self) -> Iterator[NodeUnderWay]:
-        """The nodes that have begun and not ended; of one that runs a step itself, the nodes of that."""
+        """The nodes that have begun and not ended; of one that runs a step itself, the nodes of that.
+
+        Steps may be nested deeper than Python calls may.
+        """
+        steps = [("", self.found_under_way())]
+        while steps:
+            outer, found = steps[-1]
+            for each in found:
+                if isinstance(each, NodeUnderWay):
+                    yield within(outer, each)
+                    continue
+                iteration, inner = each
+                told = outer if len(outer) > _MAX_TOLD else ", ".join(filter(None, (outer, iteration)))
+                steps.append((told, inner.found_under_way()))
+                break
+            else:
+                steps.pop()
+
+    def found_under_way(self) -> Iterator[NodeUnderWay | tuple[str, StepScope]]:
+        """Nodes under way, with the step and its iteration in place of a node that runs a step."""
         for item, start_ns, awaited, loops in self._launched():
             waits_for: list[str] = []
             iteration = ", ".join(loops)
             for frame in frames_of(awaited):
                 inner = step_in(frame)
                 if inner is not None:
-                    yield from (within(iteration, each) for each in inner.under_way())
+                    yield iteration, inner
                     break
                 told = told_by(frame)
                 if told is not None:

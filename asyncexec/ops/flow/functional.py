@@ -1,6 +1,7 @@
 """Ops that call functions of the graph's library: what they take and give; and what their lowering needs beside.
 
-They have no kernels: a pass puts the functions' bodies in their place (``optimization/lower_functional_ops.py``).
+They have no kernels: a pass puts the functions' bodies in their place, or a call that has one
+(``optimization/lower_functional_ops.py``).
 Rules from ``tensorflow/core/ops/functional_ops.cc``; of predicates and of For, from ``kernels/functional_ops.cc``.
 """
 
@@ -96,6 +97,11 @@ register_op(
 )
 register_op("ToBool", "input: T -> output: bool", "T: type", shape=_scalar_shape)
 register_function("ToBool", function=_to_bool)
+
+# Not in the registry: the graph that a call runs has one, in whose place the body of the function comes.
+FUNCTION_BODY: Final = OpRegistration(
+    parse_op_def("_FunctionBody", "args: Tin -> output: Tout", _CALL, is_stateful=True), unknown
+)
 
 # Not in the registry: only the lowering of a For makes such nodes.
 FOR_END: Final = OpRegistration(
