@@ -6,11 +6,12 @@ are placed, partitioned, measured and offloaded as those of the session's graph 
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.durable.journal_scope import JournaledStep
@@ -25,6 +26,7 @@ from asyncexec.framework.function_runtime import FunctionCall
 from asyncexec.framework.op_def import NameAttrList
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.step_stats import StepStats, StepTrace, begin_trace, end_trace
+from asyncexec.framework.tensor_id import is_valid_node_name
 from asyncexec.graph.function_library import function_registration
 from asyncexec.graph.graph import Graph, properties_of
 from asyncexec.graph.node import Node, Tensor
@@ -35,6 +37,9 @@ from asyncexec.optimization.function_graph import bound_attrs
 from asyncexec.process.gc_pause import paused_gc
 from asyncexec.session.graph_execution_state import GraphExecutionState, PreparedGraph
 from asyncexec.session.session_loop import SessionLoop
+
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_MAX_NAME: Final = 1_000
 
 
 class SessionFunctionRuntime:
@@ -60,10 +65,11 @@ class SessionFunctionRuntime:
 
     def _unique_name(self, wanted: str) -> str:
         """What nodes of a called function are named below: state of kernels is found by these names."""
-        name, count = wanted, 0
+        base = name = _as_node_name(wanted)
+        count = 0
         while name in self._names or self._graph.find_operation(name) is not None:
             count += 1
-            name = f"{wanted}_{count}"
+            name = f"{base}_{count}"
         self._names.add(name)
         return name
 
@@ -235,6 +241,12 @@ class _CalledFunction(_Compiled):
                 current_call.reset(token)
             if collector is not None and trace is not None:
                 await self._include_stats(collector, (trace,))
+
+
+def _as_node_name(function: str) -> str:
+    """A name of a node like that of *function*, which may be any string."""
+    name = _NOT_IN_NAMES.sub("_", function[:_MAX_NAME])
+    return name if is_valid_node_name(name, allow_internal=True) else f"f{name}"
 
 
 def _graph_like(outer: Graph) -> Graph:

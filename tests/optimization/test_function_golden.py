@@ -12,6 +12,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.errors import Code, OpError, error_class
+from tests.optimization.recursive_functions import noinline
 
 FOLDER = Path(__file__).parents[1] / "golden" / "functions"
 ANSWERS: dict[str, list[dict[str, Any]]] = json.loads((FOLDER / "answers.json").read_text())
@@ -40,6 +41,16 @@ def graph(name: str) -> ax.Graph:
 async def test_runs_as_in_tensorflow(name: str, graph: ax.Graph, debug: bool, seeds: Iterable[int | None]) -> None:
     for seed in seeds:
         async with ax.Session(graph, ax.SessionConfig(debug=debug, schedule_seed=seed)) as session:
+            for run in ANSWERS[name]:
+                await check_run(session, run)
+
+
+@pytest.mark.one_of("loop")
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_runs_so_too_where_no_function_is_inlined(name: str, graph: ax.Graph) -> None:
+    graph.functions.update({key: noinline(function) for key, function in graph.functions.items()})
+    for seed in SEEDS:
+        async with ax.Session(graph, ax.SessionConfig(debug=True, schedule_seed=seed)) as session:
             for run in ANSWERS[name]:
                 await check_run(session, run)
 
