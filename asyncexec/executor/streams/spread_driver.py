@@ -6,15 +6,13 @@ may begin again.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable
-from contextvars import Context
 from typing import Any
 
 from asyncexec.executor.streams.spread import Spread
 from asyncexec.executor.streams.stream_driver import StreamDriver
 from asyncexec.executor.streams.stream_item import Errand, StreamItem
-from asyncexec.executor.streams.stream_options import Gate, StreamOptions, StreamPlan
+from asyncexec.executor.streams.stream_options import StreamPlan
 from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import UnavailableError
 
@@ -22,20 +20,16 @@ from asyncexec.framework.errors import UnavailableError
 class SpreadDriver(StreamDriver):
     """See the head of this module."""
 
-    def __init__(self, options: StreamOptions, gate: Gate | None, context: Context) -> None:
-        super().__init__(options, gate, context)
-        self._again: deque[StreamItem] = deque()  # whose worker was lost
-
     def _may_go_on(self) -> bool:
         plan = self._plan
         if plan is None or plan.spread is None:
-            return bool(self._inbox) and self._cuts_let_begin()
+            return bool(self._window.inbox) and self._cuts_let_begin()
         return plan.spread.choose(self._losses()) is not None
 
     def _losses(self) -> list[int]:
         """How often the worker was lost of each item that may begin next."""
-        losses = [0 if item.errand is None else len(item.errand.losses) for item in self._again]
-        return [*losses, 0] if self._inbox and self._cuts_let_begin() else losses
+        losses = [0 if item.errand is None else len(item.errand.losses) for item in self._window.again]
+        return [*losses, 0] if self._window.inbox and self._cuts_let_begin() else losses
 
     def _begin_on_worker(self, spread: Spread, end: int) -> int | None:
         joining = spread.join()
@@ -45,10 +39,11 @@ class SpreadDriver(StreamDriver):
         if found is None or not (self._gate is None or self._may_begin(self._gate)):
             return None
         index, worker = found
-        if index == len(self._again):
-            return self._begin(self._inbox.popleft(), end, worker)
-        item = self._again[index]
-        del self._again[index]
+        again = self._window.again
+        if index == len(again):
+            return self._begin(self._window.inbox.popleft(), end, worker)
+        item = again[index]
+        del again[index]
         plan, errand = self._plan, item.errand
         assert plan is not None
         assert errand is not None  # it has begun before
@@ -86,7 +81,7 @@ class SpreadDriver(StreamDriver):
         assert plan is not None
         assert plan.spread is not None
         plan.spread.end(errand.worker)
-        if self._again or self._inbox:
+        if self._window.again or self._window.inbox:
             self._schedule()  # there is room for another
         if not isinstance(error, UnavailableError) or error.lost_worker is None:
             item.errand, item.is_large = None, False
@@ -96,7 +91,7 @@ class SpreadDriver(StreamDriver):
         if len(losses) <= retries:
             item.step = None
             self._give_back_place(item)
-            self._again.append(item)
+            self._window.again.append(item)
             self._schedule()
             return None
         item.errand, item.is_large = None, False

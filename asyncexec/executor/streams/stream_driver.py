@@ -26,9 +26,10 @@ from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan, Tier
 from asyncexec.executor.streams.keyed_items import cells_around, has_no_key, no_key, tell_keys
 from asyncexec.executor.streams.spread import Spread
-from asyncexec.executor.streams.stream_cuts import Carrier, StreamCuts
+from asyncexec.executor.streams.stream_cuts import StreamCuts
 from asyncexec.executor.streams.stream_item import StreamItem
 from asyncexec.executor.streams.stream_options import Gate, StreamOptions, StreamPlan
+from asyncexec.executor.streams.stream_window import StreamWindow
 from asyncexec.framework.spans import Span, running
 
 
@@ -43,24 +44,19 @@ class StreamDriver(ABC):
         self._gate = gate
         self._num_granted = 0  # places that were waited for, for items that have not begun
         self._gatekeeper: asyncio.Task[None] | None = None  # who waits for one
-        self._is_ordered = options.ordered
+        self._window: StreamWindow[StreamItem] = StreamWindow(options.window, is_ordered=options.ordered)
         self._plan: StreamPlan | None = None
-        self._inbox: deque[list[Any] | BaseException] = deque()  # sent, and not begun; or what is wrong with it
-        self._letters: deque[Any] = deque()  # what is told of each of them if it fails, where that is asked for
+        self._letters: deque[Any] = deque()  # what is told of each in the inbox if it fails, where that is asked for
         self._active: deque[StreamItem] = deque()  # that have something to do
-        self._in_flight: dict[StreamItem, None] = {}
-        self._results: deque[StreamItem] = deque()  # not taken: all that have begun if ordered, else those done
         self._endings: set[asyncio.Task[None]] = set()
         self._ending_steps: set[StepScope] = set()  # that some of these wait for
         self._undo_logs: dict[StreamItem, UndoLog] = {}  # of those done and not taken that have changed queues
         self._spare: list[StreamItem] = []  # done and taken, to be used again
         self._num_measured = 0  # items that the general executor has run, since the tier was told
-        self._cells: list[Carrier] = []  # behind the last item
         self.cuts: StreamCuts | None = None  # where checkpoints are made
         self._free_until = sys.maxsize  # items before this number begin without asking the cuts
         self._notes: deque[Any] = deque()  # the positions of sources behind what is in the inbox
         self.span: Span | None = None  # of the stream
-        self._number = 0
         self._schedule_drive = self._schedule  # one for all items
         self._drive_is_due = False
 
@@ -107,7 +103,7 @@ class StreamDriver(ABC):
     @property
     def has_results(self) -> bool:
         """Whether there are results that have not been taken, or are still to come."""
-        return bool(self._results)
+        return bool(self._window.results)
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._endings.add(task)
@@ -149,7 +145,8 @@ class StreamDriver(ABC):
 
     def _run_items(self, now: int, end: int) -> int:
         """Go on with items, and begin others, until the time *end* has come; the time that it is then."""
-        active, inbox = self._active, self._inbox
+        active, window = self._active, self._window
+        inbox = window.inbox
         while now <= end:
             if active:
                 now = self._advance(active.popleft(), now, end)
@@ -160,7 +157,7 @@ class StreamDriver(ABC):
                 now = begun
             elif (
                 inbox
-                and (self._number < self._free_until or self._cuts_let_begin())
+                and (window.number < self._free_until or self._cuts_let_begin())
                 and (self._gate is None or self._may_begin(self._gate))
             ):
                 now = self._begin(inbox.popleft(), end)
@@ -219,12 +216,8 @@ class StreamDriver(ABC):
             self._take_note(self._notes.popleft())
         if self._letters:
             item.letter = self._letters.popleft()
-        item.number = self._number
         item.has_place = True
-        self._number += 1
-        self._in_flight[item] = None
-        if self._is_ordered:
-            self._results.append(item)
+        self._window.begin(item)
         if plan.spans is not None:
             try:
                 item.span = plan.spans.begin_item(item.number, self.span)
@@ -284,7 +277,7 @@ class StreamDriver(ABC):
     def _start_with_states(self, item: StreamItem, plan: StreamPlan, values: list[Any]) -> None:
         """Start with what of the states is there; the rest is delivered when it comes."""
         item.keeps_failures = self._options.yields_errors
-        item.read, item.written = cells_around(item, plan.states, self._cells)
+        item.read, item.written = cells_around(item, plan.states, self._window.cells)
         values += [NOTHING] * len(plan.states)
         for slot, cell in zip(plan.states, item.read, strict=True):
             values[slot.feed] = cell.value
@@ -418,16 +411,16 @@ class StreamDriver(ABC):
             self._ending_steps.discard(step)
             step.release()
             self._give_back_place(item)
-            if item in self._in_flight:
+            if item in self._window.in_flight:
                 self._end_item(item, error)
-            if item not in self._in_flight:  # else it begins again
+            if item not in self._window.in_flight:  # else it begins again
                 item.end_span(error)
             del error, step
 
     def _release_items(self) -> None:
         """Be no part of a cycle, whoever keeps the results that have not been taken."""
         del self._schedule_drive
-        for item in self._results:
+        for item in self._window.results:
             item.release()
 
     def _on_ending_done(self, task: asyncio.Task[None]) -> None:

@@ -57,8 +57,6 @@ class StreamIntake(SpreadDriver):
         self._found_large: asyncio.Future[Any] | None = None  # the next such item
         self._source_task: SourceTask | None = None
         self._source_name = ""
-        self._occupied = 0  # of the window
-        self._is_closed = False
         self._is_kept_open = False
         self._held: _Held | None = None
         self._sends_held = False  # and closes after that
@@ -95,17 +93,16 @@ class StreamIntake(SpreadDriver):
     def try_send(self, feeds: Any) -> bool:
         """``send``, if nobody has to wait; whether that is so."""
         self.check_loop()
-        senders = self._senders
+        senders, window = self._senders, self._window
         if (
-            self._occupied >= self._options.window
+            window.occupied >= window.size
             or self._plan is None
-            or self._is_closed
+            or window.is_closed
             or senders.line
             or senders.num_waking
         ):
             return False
-        self._occupied += 1
-        self._inbox.append(self._taken(feeds))
+        window.put(self._taken(feeds))
         if not self._drive_is_due:
             self._schedule()
         return True
@@ -123,8 +120,7 @@ class StreamIntake(SpreadDriver):
         if self._plan is None:
             await self._open(feeds)
         self._check_open()
-        self._occupied += 1
-        self._inbox.append(self._taken(feeds))
+        self._window.put(self._taken(feeds))
         self._let_in()
         self._schedule()
 
@@ -180,8 +176,7 @@ class StreamIntake(SpreadDriver):
                 if self._plan is None:
                     await self._open(prepared)
                 self._check_open()
-                self._occupied += 1
-                self._inbox.append(self._taken(prepared))
+                self._window.put(self._taken(prepared))
                 self.note(NOT_HERE if left else held.position())
                 self._schedule()
         except BaseException as raised:
@@ -194,16 +189,16 @@ class StreamIntake(SpreadDriver):
 
     async def wait_for_room(self) -> None:
         """Wait until one more may be sent by who has come now, or nothing can be sent any more."""
-        senders, window = self._senders, self._options.window
+        senders, window = self._senders, self._window
         is_late = bool(senders.line or senders.num_waking)  # others came before, and what room there is is for them
-        while not self._is_closed and (is_late or self._is_opening or self._occupied >= window):
+        while not window.is_closed and (is_late or self._is_opening or not window.has_room):
             is_late = False
             await senders.wait()
 
     def _let_in(self) -> None:
         """Let those who wait go on, as far as there is room for them."""
-        senders = self._senders
-        for _ in range(min(len(senders.line), self._options.window - self._occupied - senders.num_waking)):
+        senders, window = self._senders, self._window
+        for _ in range(min(len(senders.line), window.size - window.occupied - senders.num_waking)):
             senders.wake_one()
 
     def draw_from(self, source: Iterator[Any]) -> None:
@@ -242,7 +237,7 @@ class StreamIntake(SpreadDriver):
         try:
             plan = await self._open_plan(feeds)
             self._check_open()
-            self._cells = [await self._first_cell(state) for state in plan.states]
+            self._window.cells = [await self._first_cell(state) for state in plan.states]
             self._plan = plan
         finally:
             self._is_opening = False
@@ -268,25 +263,24 @@ class StreamIntake(SpreadDriver):
 
     def _check_open(self) -> None:
         self._check_not_failed()
-        if self._is_closed:
+        if self._window.is_closed:
             raise FailedPreconditionError("the stream is closed: nothing can be sent any more")
 
     def _fill_inbox(self, end: int) -> bool:
-        source, window = self._source, self._options.window
+        source, window = self._source, self._window
         if source is None:
             return False
         if self.span is not None:
             running.set(self.span.parent)  # as in the task that has drawn the first; a drive comes from an item
         try:
-            while self._occupied < window:
+            while window.occupied < window.size:
                 feeds = next(source)
                 if self._is_large is not None and self._is_large(feeds):
                     self._set_aside(feeds)
                     return False
-                self._inbox.append(self._taken(feeds))
-                self._occupied += 1
+                window.put(self._taken(feeds))
                 if self._now_ns() > end:
-                    return self._occupied < window
+                    return window.has_room
         except StopIteration:
             self.close()
         except BaseException as error:  # after what was drawn before

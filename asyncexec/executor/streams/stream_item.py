@@ -203,6 +203,15 @@ class StreamItem(FailureKeeper):
             if value is not NOTHING:
                 cell.fill(value)
 
+    def pass_on(self) -> None:
+        """Leave to the item behind what this one has not written."""
+        for before, behind in zip(self.read, self.written, strict=True):
+            before.pass_to(behind)
+        self.read = self.written = ()
+        for _, visit in self.visits:
+            visit.table.skip(visit)
+        self.visits = ()
+
     def end_span(self, error: BaseException | None = None) -> None:
         """Tell those who want to know that it is done."""
         span, self.span = self.span, None

@@ -17,7 +17,6 @@ from threading import get_ident
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.executor.streams.cut_stream import CutStream
 from asyncexec.executor.streams.item_errors import named, of_source
 from asyncexec.executor.streams.key_table import KeyTable
@@ -57,11 +56,10 @@ class StreamScope(CutStream):
         self._is_inside = is_inside
         self._on_end: Callable[[StreamScope], None] | None = on_end
         self._drainers = Waiters(self._loop)
-        self._num_failed = 0
 
     def close(self, error: BaseException | None = None, *, has_waited: bool = False) -> None:
         """Take no more items; those sent go on.  *error*, if any, is raised behind their results."""
-        if self._is_closed or self._loop.is_closed() or self._sends_held:
+        if self._window.is_closed or self._loop.is_closed() or self._sends_held:
             return
         if self._is_kept_open:
             self._closing = (error,)
@@ -72,7 +70,7 @@ class StreamScope(CutStream):
             if not is_from_inside:
                 self._cancel_source_task()
             return
-        self._is_closed = True
+        self._window.is_closed = True
         self._source = None
         if error is not None:
             self._failure = of_source(error)
@@ -94,30 +92,26 @@ class StreamScope(CutStream):
         """Let nothing more begin, and cancel what is in flight; who takes results gets *error*."""
         if self._failure is None:
             self._failure = error
-        self._results.clear()
         self._cancel_storing()
-        self._undo(list(self._undo_logs))
-        self._cut(list(self._in_flight))
+        self._end_dropped(self._window.abort())
 
     def release(self) -> None:
         """Let go of everything: the loop is closed, and nothing that is awaited comes back."""
         if self.has_ended:
             return
-        self._is_closed = True
         self._end_cuts()
         self._on_end = self._source = self._source_task = self._gatekeeper = None
         self._failure = self._failure or CancelledError("the event loop of the stream was closed")
-        for step in [*self._ending_steps, *(item.step for item in self._in_flight)]:
+        dropped = self._window.abort()
+        for step in [*self._ending_steps, *(item.step for item in dropped if not item.is_done)]:
             if step is not None:
                 step.release()
         self._release_items()
-        self._undo(list(self._undo_logs))
-        for item in self._in_flight:
+        self._undo(dropped)
+        for item in dropped:
             item.release()
             item.end_span(self._failure)
-        for line in (self._inbox, self._active, self._results, self._spare, self._again):
-            line.clear()
-        for some in (self._in_flight, self._endings, self._ending_steps):
+        for some in (self._active, self._spare, self._endings, self._ending_steps):
             some.clear()
         for waiters in (self._senders, self._takers, self._drainers, self._resters):
             waiters.line.clear()
@@ -165,17 +159,17 @@ class StreamScope(CutStream):
     @property
     def is_closed(self) -> bool:
         """Whether nothing can be sent any more, but for what sources hold."""
-        return self._is_closed or self._sends_held
+        return self._window.is_closed or self._sends_held
 
     @property
     def num_in_window(self) -> int:
         """Items that were sent and whose results have not been taken."""
-        return self._occupied
+        return self._window.occupied
 
     @property
     def num_in_flight(self) -> int:
         """Those of them that have begun and are not done."""
-        return len(self._in_flight)
+        return len(self._window.in_flight)
 
     @property
     def has_ended(self) -> bool:
@@ -184,22 +178,22 @@ class StreamScope(CutStream):
 
     def statistics(self) -> StreamStatistics:
         """How the stream is doing just now."""
-        oldest = next(iter(self._in_flight), None)
-        items_in = self._number + len(self._inbox)
+        window = self._window
+        oldest = next(iter(window.in_flight), None)
         return StreamStatistics(
             0 if self.span is None else self.span.number,
-            self._options.window,
-            items_in,
-            items_in - self._occupied,
-            len(self._in_flight),
-            self._num_failed,
+            window.size,
+            window.num_sent,
+            window.num_taken,
+            len(window.in_flight),
+            window.num_failed,
             0.0 if oldest is None else (self._now_ns() - oldest.began_ns) / NS_PER_S,
-            sum(len(cell) for cell in self._cells if isinstance(cell, KeyTable)),
+            sum(len(cell) for cell in window.cells if isinstance(cell, KeyTable)),
         )
 
     def under_way(self) -> Iterator[NodeUnderWay]:
         """The nodes that have begun and not ended, in all items."""
-        for item in list(self._in_flight):
+        for item in list(self._window.in_flight):
             if item.step is not None:
                 yield from item.step.under_way()
 
@@ -210,7 +204,7 @@ class StreamScope(CutStream):
 
     @property
     def _has_drained(self) -> bool:
-        return not (self._inbox or self._in_flight or self._endings) and (self._source is None)
+        return self._window.is_idle and not self._endings and self._source is None
 
     # Coming out.
 
@@ -224,7 +218,8 @@ class StreamScope(CutStream):
         """
         if get_ident() != self._thread_id or not self._loop.is_running():
             self.check_any_thread()
-        results, takers, letters = self._results, self._takers, self._options.dead_letters
+        window, takers, letters = self._window, self._takers, self._options.dead_letters
+        results = window.results
         is_late = bool(takers.line or takers.num_waking)  # others came before, and what is there is for them
         while True:
             if self._asks_cuts and self._has_to_store():
@@ -247,7 +242,7 @@ class StreamScope(CutStream):
             elif item.maker is not None:
                 item.value, item.is_done = None, False
                 self._spare.append(item)
-            self._occupied -= 1
+            window.occupied -= 1
             if takers.line:
                 self._wake_taker()
             if self._senders.line:
@@ -258,9 +253,9 @@ class StreamScope(CutStream):
                 return value
 
     async def _wait_for_result(self, is_late: bool) -> None:
-        results = self._results
-        while is_late or not (results and results[0].is_done):
-            if self._is_closed and not (results or self._in_flight or self._inbox):
+        window = self._window
+        while is_late or not window.has_ready():
+            if window.is_over:
                 await self._store_cuts(at_end=True)
                 await self._raise_end()
             is_late = False
@@ -276,18 +271,17 @@ class StreamScope(CutStream):
             if isawaitable(taking):
                 await taking
         except BaseException:
-            if not self._is_cut_off:
+            if not self._window.is_aborted:
                 item.error = error
-                self._results.appendleft(item)
+                self._window.put_back(item)
             raise
         item.letter = None
 
     def _wake_taker(self) -> None:
         """Let the first who waits go on, if there is a result for it besides those for who has been woken already."""
-        results, count = self._results, self._takers.num_waking + 1
-        if self._is_closed and not (results or self._in_flight or self._inbox):
+        if self._window.is_over:
             self._takers.wake_all()  # there is nothing to wait for any more
-        elif len(results) >= count and all(results[i].is_done for i in range(count)):
+        elif self._window.has_ready(self._takers.num_waking + 1):
             self._takers.wake_one()
 
     async def _raise_end(self) -> None:
@@ -315,30 +309,22 @@ class StreamScope(CutStream):
         if self._plan.records is not None:
             self._plan.records.forget(item.number)
         if item.read:
-            self._pass_on(item)
-        item.is_done = True
+            item.pass_on()
         if item.span is not None:
             item.end_span()
-        del self._in_flight[item]
+        self._window.end(item)
         if self._gate is not None:
             self._give_back_place(item)
-        if not self._is_ordered:
-            self._results.append(item)
-        if self._resters.line and not self._in_flight:
+        self._tell_of_end()
+
+    def _tell_of_end(self) -> None:
+        """Tell whoever waits that an item has ended."""
+        if self._resters.line and not self._window.in_flight:
             self._resters.wake_all()
         if self._takers.line:
             self._wake_taker()
-        if self._is_closed:
+        if self._window.is_closed:
             self._settle_end()
-
-    def _pass_on(self, item: StreamItem) -> None:
-        """Leave to the item behind what *item* has not written."""
-        for before, behind in zip(item.read, item.written, strict=True):
-            before.pass_to(behind)
-        item.read = item.written = ()
-        for _, visit in item.visits:
-            visit.table.skip(visit)
-        item.visits = ()
 
     def _end_item(self, item: StreamItem, error: BaseException | None) -> None:
         """Let *item* be done; what it has not written it passes on."""
@@ -351,30 +337,22 @@ class StreamScope(CutStream):
             self._plan.counts.completed += 1
         else:
             self._plan.counts.failed += 1
-            self._num_failed += 1
+            self._window.num_failed += 1
         if isinstance(error, Exception) and item.failure is not None:
             error = item.failure
         if error is not None and self._plan.records is not None:
             self._record(item, error, self._plan)
         if item.read:
-            self._pass_on(item)
+            item.pass_on()
         item.release()
-        item.is_done = True
         item.end_span(error)
-        del self._in_flight[item]
+        self._window.end(item)
         self._give_back_place(item)
-        if not self._is_ordered:
-            self._results.append(item)
         if error is not None:
             item.error = named(item, error, self._plan)
             if not self._goes_on_after(item.error):
                 self._end_behind(item)
-        if self._resters.line and not self._in_flight:
-            self._resters.wake_all()
-        if self._takers.line:
-            self._wake_taker()
-        if self._is_closed:
-            self._settle_end()
+        self._tell_of_end()
 
     def _record(self, item: StreamItem, error: BaseException, plan: StreamPlan) -> None:
         """Let the record of the failed *item* be written; the stream ends when it is."""
@@ -387,29 +365,19 @@ class StreamScope(CutStream):
 
     def _end_behind(self, failed: StreamItem) -> None:
         """End the stream with *failed*: what was sent after it, or if results come unordered, all else."""
-        if self._is_ordered:
-            dropped = [item for item in self._results if item.number > failed.number]
-            while self._results[-1] is not failed:
-                self._results.pop()
-            self._undo(dropped)
-            dropped = [item for item in dropped if not item.is_done]
-        else:
-            dropped = list(self._in_flight)
-        if self._failure is None or not self._is_ordered:
+        if self._failure is None or not self._window.is_ordered:
             self._failure = failed.error
-        self._cut(dropped)
+        self._end_dropped(self._window.abort(failed))
 
-    def _cut(self, dropped: list[StreamItem]) -> None:
-        """Take no more items, and end those that are *dropped*."""
-        self._is_closed = self._is_cut_off = True
+    def _end_dropped(self, dropped: list[StreamItem]) -> None:
+        """End the items that are *dropped*, and what draws others."""
+        self._undo(dropped)
         self._source = None
         self._cancel_source_task()
-        self._inbox.clear()
         self._close_gate()
         for item in dropped:
-            self._in_flight.pop(item, None)
-            if item in self._again:
-                self._again.remove(item)
+            if item.is_done:
+                continue
             step = item.step
             item.release()
             if step is None:
@@ -417,24 +385,21 @@ class StreamScope(CutStream):
                 continue
             item.is_queued = True  # nobody is to be told
             step.abort(CancelledError("the stream has ended"))
-            self._end_dropped(item, step)
+            if step.is_waiting:
+                self._end_in_task(item, step)
+            else:
+                item.end_span(step.release())
+                self._give_back_place(item)
         for waiters in (self._senders, self._takers, self._resters):
             waiters.wake_all()
         self._settle_end()
-
-    def _end_dropped(self, item: StreamItem, step: StepScope) -> None:
-        if step.is_waiting:
-            self._end_in_task(item, step)
-        else:
-            item.end_span(step.release())
-            self._give_back_place(item)
 
     def _settle_end(self) -> None:
         """Tell whoever waits for it that nothing is in flight."""
         has_drained = self._has_drained
         if has_drained or self._is_held_up:
             self._drainers.wake_all()
-        if has_drained and self._is_closed:
+        if has_drained and self._window.is_closed:
             self._close_gate()
             self._spare.clear()
             self._takers.wake_all()
