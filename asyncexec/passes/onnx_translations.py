@@ -10,6 +10,7 @@ from asyncexec.passes.onnx_emitter import Translation
 from asyncexec.passes.onnx_math import MATH
 from asyncexec.passes.onnx_nn import HEAVY, NN
 from asyncexec.passes.onnx_nodes import HEAVY_ONNX, ONNX_NODES
+from asyncexec.passes.pnnx_nodes import HEAVY_PNNX, PNNX
 
-TRANSLATIONS: Final[Mapping[str, Translation]] = {**MATH, **ARRAYS, **NN, **ONNX_NODES}
-HEAVY_OPS: Final = frozenset({**HEAVY, **HEAVY_ONNX})
+TRANSLATIONS: Final[Mapping[str, Translation]] = {**MATH, **ARRAYS, **NN, **ONNX_NODES, **PNNX}
+HEAVY_OPS: Final = frozenset({**HEAVY, **HEAVY_ONNX, **HEAVY_PNNX})

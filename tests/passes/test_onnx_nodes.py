@@ -253,3 +253,27 @@ async def test_an_imported_model_is_one_cluster_beside_nodes_of_tensorflow(opset
     assert found.graph is not None
     clusters = sorted(node.name for node in found.graph.node if node.op == "_OnnxCluster")
     assert clusters == (["z/onnx"] if opset == 17 else ["last/onnx", "z/onnx"])
+
+
+SPECIAL = np.array([[np.nan, np.inf, -np.inf, 0, -0.0, 1e38, -1e38, 1e-40, 3, -3, 100, -100]], np.float32)
+OPS_OF_ONE = (
+    "Relu LeakyRelu Sigmoid Tanh Elu Selu Celu Softplus Softsign HardSigmoid HardSwish Gelu Mish Erf Exp Log Sqrt Neg "
+    "Abs Reciprocal Floor Ceil Sin Cos Softmax LogSoftmax ReduceMean ReduceSum ReduceL2 ReduceSumSquare"
+)
+
+
+@pytest.mark.allow_blocking
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.one_of("loop")
+async def test_nan_and_infinities_are_those_of_our_kernels() -> None:
+    others = Const(np.array([[np.nan], [1], [np.inf]], np.float32))
+    given = [Case(op, (SPECIAL,), opset=20) for op in OPS_OF_ONE.split()]
+    given += [Case(op, (SPECIAL, others)) for op in ("Max", "Min", "Add", "Mul", "Div", "Pow", "Greater", "Equal")]
+    for case in given:
+        graph, node, feeds = imported(case)
+        async with ax.Session(graph, ax.SessionConfig(jit="off")) as session:
+            (wanted,) = await session.run(list(node.outputs), feeds)
+        emitter = Emitter(lambda tensor: False)
+        TRANSLATIONS[node.op](emitter, node)
+        (got,) = load(emitter.model(node.outputs, opset_of(node))).run([SPECIAL]) or ()
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6, err_msg=case.op)
