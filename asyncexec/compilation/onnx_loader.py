@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from asyncexec.passes.onnx_cluster import OnnxCluster
+from asyncexec.process.gil_switches import quick_switches
 from asyncexec.process.onnx_model import OnnxModel
 from asyncexec.process.onnx_session import OnnxSession, tell_of_failure
 
@@ -98,7 +99,8 @@ class OnnxLoader:
     def _load_for(self, values: Sequence[Any]) -> None:
         self._loaded = None  # gone before the other takes memory
         try:
-            self._loaded = _Loaded(self._load(self._cluster.translation.model(values)), values)
+            with quick_switches():  # to translate and to write is Python: the event loop is not to wait for it
+                self._loaded = _Loaded(self._load(self._cluster.translation.model(values)), values)
         except Exception as error:
             self.give_up(error)
         self._is_loading = False
