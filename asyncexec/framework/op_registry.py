@@ -91,13 +91,17 @@ class OpRegistry:
         """The op *name*; NotFoundError, with the nearest names, when there is none."""
         found = self.find(name)
         if found is None:
-            near = difflib.get_close_matches(name, list(self), n=3, cutoff=_SIMILAR)
+            near = self.nearest(name)
             raise NotFoundError(
                 f"Op type not registered {name!r}",
                 op=name,
                 hint=f"did you mean {', '.join(near)}?" if near else None,
             )
         return found
+
+    def nearest(self, name: str) -> list[str]:
+        """The ops that *name* is likely to be a typo of."""
+        return difflib.get_close_matches(name, list(self), n=3, cutoff=_SIMILAR)
 
     def find(self, name: str) -> OpRegistration | None:
         """The op *name*, or None when there is none."""

@@ -49,7 +49,9 @@ def _check_ops(data: ModelData) -> None:
     if len(missing) > 1:
         shown = [f"{op!r} (node {name!r})" for op, name in list(missing.items())[:_SHOWN]]
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        raise NotFoundError(f"Op types not registered: {', '.join(shown)}{more}")
+        near = [f"{' or '.join(found)} for {op}" for op in list(missing)[:_SHOWN] if (found := registry.nearest(op))]
+        hint = f"did you mean {', '.join(near)}?" if near else None
+        raise NotFoundError(f"Op types not registered: {', '.join(shown)}{more}", hint=hint)
 
 
 def signatures_of(data: ModelData, graph: Graph) -> Mapping[str, SignatureDef]:

@@ -202,6 +202,16 @@ async def test_ops_that_are_not_there_are_all_named(tmp_path: Path) -> None:
         await ax.load_model(tmp_path)
 
 
+async def test_typos_of_several_ops_are_told_what_is_meant(tmp_path: Path) -> None:
+    saved_model(tmp_path, ("a", "Relux"), ("b", "Softmaxx"), ("c", "QqqZzz"))
+    with pytest.raises(NotFoundError) as caught:
+        await ax.load_model(tmp_path)
+    assert caught.value.hint is not None
+    assert "Softmax for Softmaxx" in caught.value.hint
+    assert "Relu" in caught.value.hint
+    assert "QqqZzz" not in caught.value.hint
+
+
 async def test_a_model_writes_no_files(tmp_path: Path) -> None:
     with ax.Graph() as graph:
         ax.create_op("WriteFile", [str(tmp_path / "new"), "x"], name="write")

@@ -22,8 +22,9 @@ _HALF_LIFE_NS: Final = NS_PER_S
 class CostModel:
     """Measures sync kernels, and decides which are cheap enough for the event loop.  Worker threads run the others.
 
-    An unmeasured kernel runs in the loop.  It moves to a worker thread after two runs, not far apart, that took longer
-    than *expensive_ms*.  It moves back to the loop when its runs on the thread have become cheap.
+    A kernel that was never measured runs in the loop, unless its inputs or outputs are so large that it is likely to
+    take longer than *expensive_ms*.  It moves to a worker thread after two runs, not far apart, that took longer, and
+    back to the loop when its runs on the thread have become cheap.
 
     >>> session = ax.Session(ax.Graph(), cost_model=ax.CostModel(expensive_ms=2.0))
 

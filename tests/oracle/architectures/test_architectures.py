@@ -11,7 +11,7 @@ pytest.importorskip("tensorflow")
 pytest.importorskip("keras")
 
 from tests.oracle.architectures.catalogue import ARCHITECTURES
-from tests.oracle.architectures.forms import compare
+from tests.oracle.architectures.forms import ALL_FORMS, compare
 
 pytestmark = [pytest.mark.oracle, pytest.mark.deep, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
 
@@ -33,8 +33,10 @@ CASES: Final = [
 ]
 
 
-def test_there_are_enough() -> None:
-    assert len(ARCHITECTURES.keys() - DIFFERENT.keys()) >= LEAST
+@pytest.mark.parametrize("form", ALL_FORMS)
+def test_there_are_enough(form: str) -> None:
+    having = {each.name for each in ARCHITECTURES.values() if form in each.forms}
+    assert len(having - DIFFERENT.keys()) >= LEAST
     assert ARCHITECTURES.keys() >= DIFFERENT.keys()
 
 
