@@ -11,7 +11,7 @@ All of these nodes but the last have one consumer, and are neither fed nor fetch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -52,18 +52,10 @@ class _Chain:
 
     convolution: Node
     filters: Any  # None where they are not constant
+    end: Tensor  # what the convolution gives in the place of
     steps: list[_Step] = field(default_factory=list)
-    sum: Node | None = None
-    added: Tensor | None = None  # what *sum* adds to what the steps give
-    activation: tuple[bytes, tuple[Node, ...]] | None = None  # its name, and the nodes that are it
-
-    def nodes(self) -> Iterator[Node]:
-        """All but the convolution, in their order."""
-        yield from (step.node for step in self.steps)
-        if self.sum is not None:
-            yield self.sum
-        if self.activation is not None:
-            yield from self.activation[1]
+    added: Tensor | None = None  # to what the steps give
+    activation: bytes | None = None
 
 
 class FoldBatchNorms:
@@ -98,18 +90,18 @@ class FoldBatchNorms:
         node = chain.convolution
         given = [*self._constants(graph, chain), *(() if chain.added is None else (chain.added,))]
         names = [b"BiasAdd", *(() if chain.added is None else (b"Add",))]
-        names += () if chain.activation is None else (chain.activation[0],)
+        names += () if chain.activation is None else (chain.activation,)
         registration = op_registry.lookup(_FUSED[node.op])
         attrs = {name: value for name, value in node.attrs.items() if name in registration.op_def.attrs}
         attrs |= {"fused_ops": tuple(names), "num_args": len(given) - 1}
         if "TArgs" in registration.op_def.attrs:
             attrs["TArgs"] = (types.float32,) * (len(given) - 1)
         properties = properties_of(registration, registration.op_def.complete_attrs(attrs))
-        *_, last = chain.nodes()
-        graph.convert(node, properties, (node.inputs[0], *given), node.control_inputs, shapes=last.output_shapes[:1])
-        graph.replace_tensors(last, {0: node.outputs[0]})
-        if graph.is_waited_for(last):
-            graph.replace_control(last, node)
+        end, shape = chain.end, chain.end.shape
+        graph.convert(node, properties, (node.inputs[0], *given), node.control_inputs, shapes=[shape])
+        graph.replace_tensors(end.op, {end.index: node.outputs[0]})
+        if graph.is_waited_for(end.op):
+            graph.replace_control(end.op, node)
 
     def _constants(self, graph: PassGraph, chain: _Chain) -> tuple[Tensor, Tensor]:
         """Filter and bias of the fused convolution."""
@@ -153,7 +145,7 @@ class _Reader:
         self._is_first = convolution.attrs["data_format"] == b"NCHW"
         filters = _constant_value(graph, convolution.inputs[1])
         is_right = np.ndim(filters) == _IMAGE_RANK and filters.nbytes <= _MAX_BYTES
-        self._chain = _Chain(convolution, filters if is_right else None)
+        self._chain = _Chain(convolution, filters if is_right else None, convolution.outputs[0])
         dims = convolution.output_shapes[0].dims
         self._channels: Any = None if dims is None else dims[1 if self._is_first else -1]
 
@@ -165,10 +157,11 @@ class _Reader:
             return chain
         while (node := self._consumer(last)) is not None and (step := self._step(node, last.outputs[0])) is not None:
             chain.steps.append(step)
+            chain.end = node.outputs[0]
             last = node
         if chain.steps:
-            last = self._read_sum(last)
-            self._read_activation(last)
+            self._read_sum(last)
+            self._read_activation(chain.end.op)
         return chain
 
     def _consumer(self, node: Node) -> Node | None:
@@ -229,17 +222,15 @@ class _Reader:
             return None
         return np.broadcast_to(np.asarray(value, np.float64).reshape(-1), (self._channels,))
 
-    def _read_sum(self, last: Node) -> Node:
-        """The sum of *last* and a tensor of the same shape, if there is one; the node that is the last then."""
+    def _read_sum(self, last: Node) -> None:
+        """Read the sum of *last* and a tensor of the same shape, if there is one."""
         chain, graph = self._chain, self._graph
         node = self._consumer(last)
         if node is None or node.op not in _SUMS or graph.is_waited_for(chain.convolution):
-            return last
+            return
         others = [tensor for tensor in node.inputs if tensor is not last.outputs[0]]
-        if len(others) != 1 or not _are_alike(others[0].shape, last.output_shapes[0]):
-            return last
-        chain.added, chain.sum = others[0], node
-        return node
+        if len(others) == 1 and _are_alike(others[0].shape, last.output_shapes[0]):
+            chain.added, chain.end = others[0], node.outputs[0]
 
     def _read_activation(self, last: Node) -> None:
         chain, graph = self._chain, self._graph
@@ -247,15 +238,53 @@ class _Reader:
             return
         consumers = graph.consumers(last.outputs[0])
         if len(consumers) == 1 and consumers[0].op in _ACTIVATIONS and self._fits(consumers[0]):
-            chain.activation = consumers[0].op.encode(), (consumers[0],)
+            chain.activation, chain.end = consumers[0].op.encode(), consumers[0].outputs[0]
             return
-        sigmoids = [node for node in consumers if node.op == "Sigmoid"]
-        products = [node for node in consumers if node.op == "Mul"]
-        if len(consumers) == 2 and sigmoids and products:
-            (sigmoid,), (product,) = sigmoids, products
-            takes_both = product.inputs[0] is not product.inputs[1]
-            if takes_both and self._consumer(sigmoid) is product and self._fits(sigmoid):
-                chain.activation = b"Swish", (sigmoid, product)
+        end = self._swish(last.outputs[0], consumers)
+        if end is not None:
+            chain.activation, chain.end = b"Swish", end
+
+    def _swish(self, x: Tensor, consumers: Sequence[Node]) -> Tensor | None:
+        """What gives *x* times its sigmoid, if nothing else takes *x*.
+
+        Keras has a Mul by one in it, and an IdentityN behind it which takes *x* too, for the sake of gradients.
+        """
+        others = [node for node in consumers if node.op == "IdentityN"]
+        scaled = [node for node in consumers if node.op == "Mul" and self._is_by_one(node)]
+        source = scaled[0] if scaled else x.op
+        sigmoids = [node for node in self._graph.consumers(source.outputs[0]) if node.op == "Sigmoid"]
+        products = [node for node in consumers if node.op == "Mul" and node not in scaled]
+        inner = [*scaled, *sigmoids]
+        if len(sigmoids) != 1 or len(products) != 1 or len(others) > 1 or len(scaled) > 1:
+            return None
+        if not all(self._fits(node) and self._is_inner(node) for node in (*inner, *products)):
+            return None
+        if len(consumers) != len(products) + len(others) + 1 or any(self._num_takers(node) != 1 for node in inner):
+            return None
+        (product,) = products
+        if not any(tensor is sigmoids[0].outputs[0] for tensor in product.inputs):
+            return None
+        return self._behind_identity(product.outputs[0], others[0], x) if others else product.outputs[0]
+
+    def _behind_identity(self, product: Tensor, identity: Node, x: Tensor) -> Tensor | None:
+        """What *identity* gives of *product*, if it takes that, *x* and constants, and gives nothing else."""
+        graph, found = self._graph, None
+        if identity.control_inputs or graph.is_kept(identity) or graph.device_of(identity) != self._device:
+            return None
+        for taken, given in zip(identity.inputs, identity.outputs, strict=True):
+            if taken is product and found is None:
+                found = given
+            elif graph.consumers(given) or (taken is not x and _constant_value(graph, taken) is None):
+                return None
+        return found if self._num_takers(product.op) == 1 else None
+
+    def _num_takers(self, node: Node) -> int:
+        return len(self._graph.consumers(node.outputs[0]))
+
+    def _is_by_one(self, node: Node) -> bool:
+        """Whether *node*, a Mul, is by 1."""
+        values = [_constant_value(self._graph, tensor) for tensor in node.inputs]
+        return any(value is not None and not np.ndim(value) and value == 1 for value in values)
 
 
 def _are_alike(one: TensorShape, other: TensorShape) -> bool:

@@ -74,6 +74,13 @@ def swish(x: Any) -> Any:
     return y * ax.raw_ops.Sigmoid(y)
 
 
+def swish_of_keras(x: Any) -> Any:
+    y, beta = normalized(convolved(x)), constant()
+    one = ax.constant(np.float32(1))
+    product = y * ax.raw_ops.Sigmoid(one * y)
+    return ax.raw_ops.IdentityN([product, y, beta])[0]
+
+
 VARIANTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "plain": (lambda x: normalized(convolved(x)), "_FusedConv2D"),
     "bias": (lambda x: normalized(ax.raw_ops.BiasAdd(convolved(x), constant(5, seed=9))), "_FusedConv2D"),
@@ -85,6 +92,7 @@ VARIANTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "bias alone": (lambda x: ax.raw_ops.BiasAdd(convolved(x), constant(5, seed=9)), "_FusedConv2D"),
     "sum": (lambda x: residual(x, ax.constant(np.ones((2, 7, 8, 5), np.float32))), "_FusedConv2D"),
     "swish": (swish, "_FusedConv2D"),
+    "swish of Keras": (swish_of_keras, "_FusedConv2D"),
     "sigmoid": (lambda x: ax.raw_ops.Sigmoid(normalized(convolved(x))), "_FusedConv2D"),
     "strided": (lambda x: normalized(convolved(x, strides=[1, 2, 2, 1], padding="VALID")), "_FusedConv2D"),
     "explicit": (
@@ -239,6 +247,22 @@ async def test_what_others_know_stays(build: Callable[[Any], tuple[Any, list[Any
         y, others, feeds = build(x)
         z = ax.raw_ops.Neg(y)
     assert not [op for op in await ops_of(graph, [z, *others], {x: X, **feeds}) if op.startswith("_Fused")]
+
+
+@pytest.mark.parametrize("what", ["factor", "identity", "sigmoid", "another"])
+async def test_no_swish_is_made_of_what_is_another(what: str) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 7, 8, C])
+        y = normalized(convolved(x))
+        sigmoid = ax.raw_ops.Sigmoid(constant(seed=3) * y if what == "factor" else y)
+        product = (ax.raw_ops.Abs(y) if what == "another" else y) * sigmoid
+        passed = ax.raw_ops.IdentityN([product, y])
+        fetches = [ax.raw_ops.Neg(passed[0])]
+        fetches += [ax.raw_ops.Neg(passed[1])] if what == "identity" else []
+        fetches += [ax.raw_ops.Neg(sigmoid)] if what == "sigmoid" else []
+    ran = await ops_of(graph, fetches, {x: X})
+    assert "Sigmoid" in ran
+    assert "IdentityN" in ran
 
 
 async def test_a_fetched_normalization_keeps_its_node() -> None:

@@ -45,7 +45,7 @@ from asyncexec.ops.nn.convolution_gradients import (
 )
 
 _PIECE_BYTES: Final = 2**20  # of padded images at a time
-_ROW: Final = 512  # numbers that make a long inner loop
+_ROW: Final = 1024  # numbers that make a long inner loop
 
 
 def taps(axes: Sequence[Axis]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:

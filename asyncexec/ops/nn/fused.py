@@ -41,12 +41,13 @@ def _relu6(x: Array) -> Array:
 
 
 def _elu(x: Array) -> Array:
-    return np.where(x < 0, np.expm1(x), x)
+    y: Array = np.where(x < 0, np.expm1(x), x)
+    return y
 
 
 def _exponential(x: Array) -> Array:
     """``1 + exp(-x)``."""
-    e = np.negative(x)
+    e: Array = np.negative(x)
     np.exp(e, out=e)
     e += x.dtype.type(1)
     return e
