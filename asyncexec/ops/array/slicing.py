@@ -206,12 +206,27 @@ register_op(
 )
 
 
+def _is_constant(array: Any) -> bool:
+    """Whether nobody can change *array*."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return False
+        array = array.base
+    return array is None or isinstance(array, bytes)
+
+
 @register_kernel("StridedSlice", dtypes={"T": _NOT_16_BIT_QUANTIZED})
 def _strided_slice(c: OpKernelConstruction) -> Kernel:
     masks = Masks.of(c.attrs)
+    known: tuple[Any, Any, Any, Index] = (None, None, None, ())  # constants, and the index that they mean
 
     def strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Any:
-        index = spec_to_index(begin, end, strides, masks)
+        nonlocal known
+        last_begin, last_end, last_strides, index = known
+        if begin is not last_begin or end is not last_end or strides is not last_strides:
+            index = spec_to_index(begin, end, strides, masks)
+            if all(map(_is_constant, (begin, end, strides))):
+                known = (begin, end, strides, index)
         try:
             return as_value(x[index])
         except IndexError:

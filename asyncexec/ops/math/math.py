@@ -41,7 +41,12 @@ def rsqrt(x: Any) -> Any:
 
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x))"""
-    return 1 / (1 + np.exp(-x))
+    result = np.exp(-x)
+    if not x.ndim:
+        return 1 / (1 + result)
+    one = x.dtype.type(1)  # numpy takes longer with a Python number
+    result += one
+    return np.divide(one, result, out=result)
 
 
 _FLOAT_COMPLEX_FUNCTIONS: Final[dict[str, Kernel]] = {

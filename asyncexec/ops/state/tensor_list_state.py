@@ -34,7 +34,7 @@ class TensorList:
 
     def with_elements(self, elements: Iterable[Any]) -> TensorList:
         """A list like this one, of other elements."""
-        return replace(self, elements=tuple(elements))
+        return TensorList(self.dtype, self.element_shape, tuple(elements), self.max_num_elements)
 
     def require_index(self, index: Any, doing: str) -> None:
         """InvalidArgumentError unless there is an element at *index*, a scalar."""
