@@ -14,7 +14,6 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from asyncexec.executor.streams.waiters import Waiters
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import (
     AbortedError,
@@ -24,6 +23,7 @@ from asyncexec.framework.errors import (
     OpError,
     UnknownError,
 )
+from asyncexec.framework.parking_lot import ParkingLot
 
 if TYPE_CHECKING:
     from asyncexec.session.stream_session import OnError
@@ -74,9 +74,9 @@ class RemoteScope(ABC):
         self._is_closed = False
         self._failure: BaseException | None = None  # raised behind all results
         self._reason: BaseException | None = None  # why nothing can be sent
-        self._senders = Waiters(self._loop)
-        self._takers = Waiters(self._loop)
-        self._drainers = Waiters(self._loop)
+        self._senders = ParkingLot()
+        self._takers = ParkingLot()
+        self._drainers = ParkingLot()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @abstractmethod
@@ -146,7 +146,7 @@ class RemoteScope(ABC):
     async def wait_for_room(self) -> None:
         """Wait until one more may be sent by who has come now, or nothing can be sent any more."""
         senders = self._senders
-        is_late = bool(senders.line or senders.num_waking)  # others came before, and what room there is is for them
+        is_late = bool(senders.waiting or senders.num_waking)  # others came before, and what room there is is for them
         while not self._is_closed and (is_late or len(self._items) >= self._rules.window):
             is_late = False
             await senders.wait()
@@ -154,7 +154,7 @@ class RemoteScope(ABC):
     def _let_in(self) -> None:
         """Let those who wait go on, as far as there is room for them."""
         senders = self._senders
-        for _ in range(min(len(senders.line), self._rules.window - len(self._items) - senders.num_waking)):
+        for _ in range(min(senders.waiting, self._rules.window - len(self._items) - senders.num_waking)):
             senders.wake_one()
 
     def close(self, error: BaseException | None = None) -> None:
@@ -277,7 +277,7 @@ class RemoteScope(ABC):
         """
         self.check_loop()
         takers = self._takers
-        is_late = bool(takers.line or takers.num_waking)  # others came before, and what there is is for them
+        is_late = bool(takers.waiting or takers.num_waking)  # others came before, and what there is is for them
         while is_late or (item := self._first_ready()) is None:
             if self._is_closed and not self._items:
                 await self._raise_end()
@@ -321,7 +321,7 @@ class RemoteScope(ABC):
     def _wake_taker(self) -> None:
         if self._is_closed and not self._items:
             self._takers.wake_all()  # there is nothing to wait for any more
-        elif self._takers.line and self._first_ready() is not None:
+        elif self._takers.waiting and self._first_ready() is not None:
             self._takers.wake_one()
 
     def _wake(self) -> None:

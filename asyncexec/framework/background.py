@@ -75,27 +75,3 @@ class BackgroundTasks:
 def is_alive(task: asyncio.Task[None] | None) -> bool:
     """Whether *task* is there, and may still run."""
     return task is not None and not task.done() and not task.get_loop().is_closed()
-
-
-class Signal:
-    """Wakes those who wait for a change, in whichever event loop they are."""
-
-    __slots__ = ("_waiters",)
-
-    def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
-
-    async def wait(self) -> None:
-        """Wait for the next ``set``."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
-
-    def set(self) -> None:
-        """Wake all who wait now."""
-        for waiter in list(self._waiters):
-            if not waiter.done() and not waiter.get_loop().is_closed():
-                waiter.set_result(None)

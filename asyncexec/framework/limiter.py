@@ -13,7 +13,7 @@ notice.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
@@ -23,7 +23,8 @@ from weakref import WeakKeyDictionary
 
 from asyncexec.framework.callers import Group, callers_around, group_of, groups_with
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
-from asyncexec.framework.queue_policy import NORMAL, Level, QueuePolicy
+from asyncexec.framework.parking_lot import ParkingLot, Waiter
+from asyncexec.framework.queue_policy import NORMAL, QueuePolicy
 from asyncexec.framework.under_way import tells
 
 _T = TypeVar("_T")
@@ -38,7 +39,7 @@ class LimiterStatistics:
     waiting: int
 
 
-class WaitQueue:
+class WaitQueue(ParkingLot):
     """The slots of a limiter, or the places of steps that are let in, in one event loop, and who waits for one.
 
     Args:
@@ -46,33 +47,28 @@ class WaitQueue:
         knows_waiters: whether it can tell what those who wait hold, and whom they work for.
     """
 
-    __slots__ = ("_free", "_groups", "_holders", "_knows_waiters", "_num_waking", "_queues", "_total", "num_entered")
+    __slots__ = ("_free", "_groups", "_holders", "_knows_waiters", "_total", "num_entered")
 
     def __init__(self, total: int, *, knows_waiters: bool = True) -> None:
+        super().__init__()
         self._knows_waiters = knows_waiters
         self._total = self._free = total
         self.num_entered: int = 0  # who have a slot by ``async with``
-        self._queues: dict[Level, OrderedDict[asyncio.Future[None], Context | None]] = {}  # those that have waiters
         self._holders: Counter[Slot] = Counter()  # the slots that those who wait are a part of the holders of
         self._groups: Counter[Group] = Counter()  # whom they work for
-        self._num_waking = 0  # who have been given a slot, and have not run since
 
     @property
     def free(self) -> int:
         return self._free
 
-    @property
-    def waiting(self) -> int:
-        return sum(map(len, self._queues.values()))
-
     def waiting_of(self, priority: int) -> int:
         """How many of *priority* wait."""
-        return sum(len(queue) for (_, each), queue in self._queues.items() if each == priority)
+        return sum(len(line) for (_, each), line in self._lines.items() if each == priority)
 
     @property
     def has_room(self) -> bool:
         """Whether a newcomer need not wait."""
-        return bool(self._free) and not self._num_waking and not self._queues
+        return bool(self._free) and not self.num_waking and not self.waiting
 
     def try_acquire(self) -> bool:
         """Take a slot, if nobody has to wait; whether that is so."""
@@ -99,16 +95,10 @@ class WaitQueue:
         if policy is not None and policy.timeout is not None:
             timer = loop.call_later(policy.timeout, self._be_late, waiter, policy)
         try:
-            await waiter
-        except BaseException:  # cancelled, or late; or closed, with its loop
-            if self._remove(waiter) is None and not _is_refused(waiter):
-                self._num_waking -= 1
-                self.release()  # it was given a slot, and has not seen it
-            raise
+            await self._wait(waiter)
         finally:
             if timer is not None:
                 timer.cancel()
-        self._num_waking -= 1
 
     def release(self) -> None:
         """Give a slot back: to the first in the queue."""
@@ -126,25 +116,7 @@ class WaitQueue:
             held.update(slot for caller in group.callers() for slot in _held_in(caller.context))
         return sum(slot.wait_queue is self and not slot.is_over for slot in held) >= self._total
 
-    def _add(self, waiter: asyncio.Future[None], level: Level, context: Context | None) -> None:
-        queue = self._queues.get(level)
-        if queue is None:
-            queue = self._queues[level] = OrderedDict()
-        queue[waiter] = context
-        self._count(context, 1)
-
-    def _remove(self, waiter: asyncio.Future[None]) -> tuple[Context | None] | None:
-        """Take *waiter* out of the queue, if it is there still; its context."""
-        for level, queue in self._queues.items():
-            if waiter in queue:
-                context = queue.pop(waiter)
-                if not queue:
-                    del self._queues[level]
-                self._count(context, -1)
-                return (context,)
-        return None
-
-    def _be_late(self, waiter: asyncio.Future[None], policy: QueuePolicy) -> None:
+    def _be_late(self, waiter: Waiter, policy: QueuePolicy) -> None:
         """*waiter* has waited as long as *policy* lets it."""
         if waiter.done() or (removed := self._remove(waiter)) is None:
             return
@@ -154,7 +126,7 @@ class WaitQueue:
             waiter.set_exception(policy.expired())
 
     def _count(self, context: Context | None, by: int) -> None:
-        """Who waits in the queue, in *context*, has come or gone."""
+        super()._count(context, by)
         if context is None:
             return
         for slot in context.get(_slots, ()):
@@ -162,24 +134,12 @@ class WaitQueue:
         if (group := group_of(context)) is not None:
             _add(self._groups, group, by)
 
+    def _pass_on(self) -> None:
+        self.release()
+
     def _let_in(self) -> None:
-        while self._free and self._queues:
-            level = min(self._queues) if len(self._queues) > 1 else next(iter(self._queues))
-            queue = self._queues[level]
-            waiter, context = queue.popitem(last=False)
-            if not queue:
-                del self._queues[level]
-            self._count(context, -1)
-            # Else it is cancelled, and has not run since; or its loop is closed, and it will never run.
-            if not (waiter.done() or waiter.get_loop().is_closed()):
-                waiter.set_result(None)
-                self._free -= 1
-                self._num_waking += 1
-
-
-def _is_refused(waiter: asyncio.Future[None]) -> bool:
-    """Whether *waiter* is cancelled, or has waited too long."""
-    return waiter.cancelled() or (waiter.done() and waiter.exception() is not None)
+        while self._free and self.wake_one():
+            self._free -= 1
 
 
 def _add(counter: Counter[_T], key: _T, by: int) -> None:

@@ -67,24 +67,19 @@ def last_wait_ns() -> int:
 
 
 class StreamAdmission:
-    """One who is inside: a stream, from its first item on; its items take places like steps.
+    """One who is inside: a stream, from its first item on; its items take places of *wait_queue*, if any, like steps.
 
     An item waits for its place as a call does, but is never refused: the window of its stream bounds how many wait.
     What runs within the items is a part of the stream, and so does not queue.
     """
 
-    __slots__ = ("_admission", "_control", "_visitors", "_wait_queue")
+    __slots__ = ("_admission", "_control", "_visitors", "wait_queue")
 
     def __init__(self, control: AdmissionControl, visitors: _Visitors, wait_queue: WaitQueue | None) -> None:
         self._control = control
-        self._wait_queue = wait_queue
+        self.wait_queue: WaitQueue | None = wait_queue
         self._visitors = visitors
         self._admission = Admission(visitors, has_slot=False)
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether items take places."""
-        return self._wait_queue is not None
 
     def is_inside(self) -> bool:
         """Whether the running code is a part of the stream."""
@@ -96,27 +91,12 @@ class StreamAdmission:
         context.run(_note, self._admission)
         return context
 
-    def try_enter(self) -> bool:
-        """Take a place for an item, if nobody has to wait for one; whether that is so."""
-        assert self._wait_queue is not None  # is_limited
-        return self._wait_queue.try_acquire()
-
-    async def enter(self) -> None:
-        """Take a place for an item, as soon as it is its turn."""
-        assert self._wait_queue is not None  # is_limited
-        await self._wait_queue.acquire()
-
-    def leave(self) -> None:
-        """Give the place of an item back."""
-        assert self._wait_queue is not None  # is_limited
-        self._wait_queue.release()
-
     async def run(self, step: Callable[[], Awaitable[T]]) -> T:
         """What *step*, a part of the stream, gives; it takes a place like an item.
 
         It is one who is inside itself: where the stream ends before it, what runs in it does not queue behind it.
         """
-        visitors, wait_queue = self._visitors, self._wait_queue
+        visitors, wait_queue = self._visitors, self.wait_queue
         visitors.count += 1
         try:
             if wait_queue is not None:

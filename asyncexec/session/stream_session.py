@@ -123,7 +123,7 @@ class _Handle:
         scope = self._scope = StreamScope(
             self._opening(admission, trace),
             self._options,
-            admission if admission.is_limited else None,
+            admission.wait_queue,
             context,
             end,
             admission.is_inside,

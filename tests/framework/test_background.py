@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 
-from asyncexec.framework.background import BackgroundTasks, Signal, is_alive
+from asyncexec.framework.background import BackgroundTasks, is_alive
 from tests.running import settle
 
 told: ContextVar[str] = ContextVar("told", default="nothing")
@@ -72,14 +72,3 @@ async def test_tasks_are_cancelled_from_other_threads() -> None:
     await asyncio.to_thread(background.cancel, [task])
     await asyncio.wait([task])
     assert task.cancelled()
-
-
-async def test_a_signal_wakes_all_who_wait() -> None:
-    signal = Signal()
-    signal.set()  # nobody waits
-    waiting = [asyncio.ensure_future(signal.wait()) for _ in range(3)]
-    await settle()
-    waiting[0].cancel()
-    signal.set()
-    await asyncio.wait(waiting)
-    assert [each.cancelled() for each in waiting] == [True, False, False]

@@ -16,8 +16,8 @@ from typing import Any
 
 from asyncexec.executor.streams.stream_cuts import MAX_WAITING, Cut, StreamCuts
 from asyncexec.executor.streams.stream_intake import StreamIntake
-from asyncexec.executor.streams.waiters import Waiters
 from asyncexec.framework.errors import FailedPreconditionError
+from asyncexec.framework.parking_lot import ParkingLot
 
 
 class CutStream(StreamIntake):
@@ -25,10 +25,10 @@ class CutStream(StreamIntake):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._takers = Waiters(self._loop)
+        self._takers = ParkingLot()
         self._storing: asyncio.Task[None] | None = None
         self._asks_cuts = False  # whether one may be to be stored
-        self._resters = Waiters(self._loop)  # who waits until nothing that has begun is in flight
+        self._resters = ParkingLot()  # who waits until nothing that has begun is in flight
         self._cut_timer: asyncio.TimerHandle | None = None
         self._pausing = asyncio.Lock()
 

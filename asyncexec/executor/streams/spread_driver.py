@@ -36,7 +36,7 @@ class SpreadDriver(StreamDriver):
         if joining is not None:  # items go on meanwhile
             self._keep(self._loop.create_task(self._take_in(joining), context=self._context))
         found = spread.choose(self._losses())
-        if found is None or not (self._gate is None or self._may_begin(self._gate)):
+        if found is None or not (self._places is None or self._may_begin(self._places)):
             return None
         index, worker = found
         again = self._window.again

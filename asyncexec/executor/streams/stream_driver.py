@@ -28,22 +28,23 @@ from asyncexec.executor.streams.keyed_items import cells_around, has_no_key, no_
 from asyncexec.executor.streams.spread import Spread
 from asyncexec.executor.streams.stream_cuts import StreamCuts
 from asyncexec.executor.streams.stream_item import StreamItem
-from asyncexec.executor.streams.stream_options import Gate, StreamOptions, StreamPlan
+from asyncexec.executor.streams.stream_options import StreamOptions, StreamPlan
 from asyncexec.executor.streams.stream_window import StreamWindow
+from asyncexec.framework.limiter import WaitQueue
 from asyncexec.framework.spans import Span, running
 
 
 class StreamDriver(ABC):
     """The items of one stream, from when they begin until they are done."""
 
-    def __init__(self, options: StreamOptions, gate: Gate | None, context: Context) -> None:
+    def __init__(self, options: StreamOptions, places: WaitQueue | None, context: Context) -> None:
         self._loop = asyncio.get_running_loop()
         self._context = context  # what kernels run in, whoever sends
         self._options = options
         self._now_ns = options.clock.now_ns
-        self._gate = gate
+        self._places = places
         self._num_granted = 0  # places that were waited for, for items that have not begun
-        self._gatekeeper: asyncio.Task[None] | None = None  # who waits for one
+        self._place_task: asyncio.Task[None] | None = None  # who waits for one
         self._window: StreamWindow[StreamItem] = StreamWindow(options.window, is_ordered=options.ordered)
         self._plan: StreamPlan | None = None
         self._letters: deque[Any] = deque()  # what is told of each in the inbox if it fails, where that is asked for
@@ -78,7 +79,7 @@ class StreamDriver(ABC):
 
     @abstractmethod
     def _may_go_on(self) -> bool:
-        """Whether an item could begin now, but for the gate."""
+        """Whether an item could begin now, but for the place that it takes."""
 
     @abstractmethod
     def _take_note(self, position: Any) -> None:
@@ -140,7 +141,7 @@ class StreamDriver(ABC):
                 self._plan.holds.longest_slice_ns = now - start
             self._tell_tier(self._plan.tier, now - start)
         self._drive_is_due = False
-        if self._active or (self._gatekeeper is None and self._may_go_on()) or is_more_to_come:
+        if self._active or (self._place_task is None and self._may_go_on()) or is_more_to_come:
             self._schedule()
 
     def _run_items(self, now: int, end: int) -> int:
@@ -158,7 +159,7 @@ class StreamDriver(ABC):
             elif (
                 inbox
                 and (window.number < self._free_until or self._cuts_let_begin())
-                and (self._gate is None or self._may_begin(self._gate))
+                and (self._places is None or self._may_begin(self._places))
             ):
                 now = self._begin(inbox.popleft(), end)
             else:
@@ -173,40 +174,40 @@ class StreamDriver(ABC):
             tier.note_run(elapsed_ns, self._num_measured)
             self._num_measured = 0
 
-    def _may_begin(self, gate: Gate) -> bool:
+    def _may_begin(self, places: WaitQueue) -> bool:
         """Take a place for an item; if there is none, let somebody wait for one."""
         if self._num_granted:
             self._num_granted -= 1
             return True
-        if self._gatekeeper is None:
-            if gate.try_enter():
+        if self._place_task is None:
+            if places.try_acquire():
                 return True
-            self._gatekeeper = self._loop.create_task(self._wait_at(gate))
-            self._keep(self._gatekeeper)
+            self._place_task = self._loop.create_task(self._wait_for_place(places))
+            self._keep(self._place_task)
         return False
 
-    async def _wait_at(self, gate: Gate) -> None:
+    async def _wait_for_place(self, places: WaitQueue) -> None:
         try:
-            await gate.enter()
+            await places.acquire()
         finally:
-            self._gatekeeper = None
+            self._place_task = None
         self._num_granted += 1
         if self._may_go_on():
             self._schedule()
 
-    def _close_gate(self) -> None:
+    def _release_places(self) -> None:
         """Wait for no place any more, and give back what nobody has used."""
-        if self._gate is not None:
-            if self._gatekeeper is not None:
-                self._gatekeeper.cancel()
+        if self._places is not None:
+            if self._place_task is not None:
+                self._place_task.cancel()
             while self._num_granted:
                 self._num_granted -= 1
-                self._gate.leave()
+                self._places.release()
 
     def _give_back_place(self, item: StreamItem) -> None:
-        if self._gate is not None and item.has_place:
+        if self._places is not None and item.has_place:
             item.has_place = False
-            self._gate.leave()
+            self._places.release()
 
     def _begin(self, values: list[Any] | BaseException, end: int, worker: str | None = None) -> int:
         plan, spare = self._plan, self._spare

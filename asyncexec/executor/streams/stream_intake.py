@@ -19,10 +19,11 @@ from asyncexec.executor.streams.source_task import SourceTask
 from asyncexec.executor.streams.spread_driver import SpreadDriver
 from asyncexec.executor.streams.stream_cuts import NOT_HERE, Carrier
 from asyncexec.executor.streams.stream_item import StateCell, StateSlot
-from asyncexec.executor.streams.stream_options import Gate, StreamOptions, StreamPlan
-from asyncexec.executor.streams.waiters import Waiters
+from asyncexec.executor.streams.stream_options import StreamOptions, StreamPlan
 from asyncexec.framework.cooperative import run_in_slices
 from asyncexec.framework.errors import AbortedError, DataLossError, FailedPreconditionError, OpError
+from asyncexec.framework.limiter import WaitQueue
+from asyncexec.framework.parking_lot import ParkingLot
 from asyncexec.framework.spans import running
 
 
@@ -39,17 +40,17 @@ class StreamIntake(SpreadDriver):
 
     Args:
         open_plan: called with what was sent first, and awaited, once.
-        options, gate, context: see StreamDriver.
+        options, places, context: see StreamDriver.
     """
 
     def __init__(
         self,
         open_plan: Callable[[Any], Awaitable[StreamPlan]],
         options: StreamOptions,
-        gate: Gate | None,
+        places: WaitQueue | None,
         context: Context,
     ) -> None:
-        super().__init__(options, gate, context)
+        super().__init__(options, places, context)
         self._open_plan = open_plan
         self._is_opening = False
         self._source: Iterator[Any] | None = None
@@ -64,7 +65,7 @@ class StreamIntake(SpreadDriver):
         self._closing: tuple[BaseException | None] | None = None  # the argument of a close that waits
         self._failure: BaseException | None = None
         self._reason: OpError | None = None  # what the failure was, once it has been raised
-        self._senders = Waiters(self._loop)
+        self._senders = ParkingLot()
         self._thread_id = get_ident()  # where the loop has been seen to run
 
     @abstractmethod
@@ -98,7 +99,7 @@ class StreamIntake(SpreadDriver):
             window.occupied >= window.size
             or self._plan is None
             or window.is_closed
-            or senders.line
+            or senders.waiting
             or senders.num_waking
         ):
             return False
@@ -190,7 +191,7 @@ class StreamIntake(SpreadDriver):
     async def wait_for_room(self) -> None:
         """Wait until one more may be sent by who has come now, or nothing can be sent any more."""
         senders, window = self._senders, self._window
-        is_late = bool(senders.line or senders.num_waking)  # others came before, and what room there is is for them
+        is_late = bool(senders.waiting or senders.num_waking)  # others came before, and what room there is is for them
         while not window.is_closed and (is_late or self._is_opening or not window.has_room):
             is_late = False
             await senders.wait()
@@ -198,7 +199,7 @@ class StreamIntake(SpreadDriver):
     def _let_in(self) -> None:
         """Let those who wait go on, as far as there is room for them."""
         senders, window = self._senders, self._window
-        for _ in range(min(len(senders.line), window.size - window.occupied - senders.num_waking)):
+        for _ in range(min(senders.waiting, window.size - window.occupied - senders.num_waking)):
             senders.wake_one()
 
     def draw_from(self, source: Iterator[Any]) -> None:

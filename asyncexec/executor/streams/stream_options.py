@@ -1,4 +1,4 @@
-"""What a stream is told: StreamPlan, what its items have in common; StreamOptions, how it behaves; Gate."""
+"""What a stream is told: StreamPlan, what its items have in common; StreamOptions, how it behaves."""
 
 from __future__ import annotations
 
@@ -80,22 +80,6 @@ class StreamPlan:
     letter: Callable[[Any, Any], Any] = lambda sent, _: sent
     has_keys: bool = False
     records: ItemRecords | None = None
-
-
-class Gate(Protocol):
-    """What items pass when they begin, where it is limited how many steps are under way at once."""
-
-    def try_enter(self) -> bool:
-        """Take a place, if nobody has to wait for one; whether that is so."""
-        ...
-
-    async def enter(self) -> None:
-        """Take a place, as soon as it is one's turn."""
-        ...
-
-    def leave(self) -> None:
-        """Give a place back."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

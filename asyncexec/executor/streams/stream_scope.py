@@ -21,13 +21,14 @@ from asyncexec.executor.streams.cut_stream import CutStream
 from asyncexec.executor.streams.item_errors import named, of_source
 from asyncexec.executor.streams.key_table import KeyTable
 from asyncexec.executor.streams.stream_item import StreamItem
-from asyncexec.executor.streams.stream_options import DeadLetters, Gate, StreamOptions, StreamPlan
+from asyncexec.executor.streams.stream_options import DeadLetters, StreamOptions, StreamPlan
 from asyncexec.executor.streams.stream_statistics import StreamStatistics
-from asyncexec.executor.streams.waiters import Waiters
 from asyncexec.framework.clock import NS_PER_S
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.derived import without_frames
 from asyncexec.framework.errors import CancelledError, OpError
+from asyncexec.framework.limiter import WaitQueue
+from asyncexec.framework.parking_lot import ParkingLot
 from asyncexec.framework.under_way import NodeUnderWay
 
 
@@ -37,7 +38,7 @@ class StreamScope(CutStream):
     Args:
         open_plan: called with what was sent first, and awaited, once.
         options: see StreamOptions.
-        gate: what items pass when they begin, if anything.
+        places: what items wait for when they begin, where it is limited how many steps are under way at once.
         context: what they run in.
         on_end: called when nothing is in flight any more, and nothing can be sent.
         is_inside: whether the running code is a part of an item.
@@ -47,15 +48,15 @@ class StreamScope(CutStream):
         self,
         open_plan: Callable[[Any], Awaitable[StreamPlan]],
         options: StreamOptions,
-        gate: Gate | None,
+        places: WaitQueue | None,
         context: Context,
         on_end: Callable[[StreamScope], None],
         is_inside: Callable[[], bool],
     ) -> None:
-        super().__init__(open_plan, options, gate, context)
+        super().__init__(open_plan, options, places, context)
         self._is_inside = is_inside
         self._on_end: Callable[[StreamScope], None] | None = on_end
-        self._drainers = Waiters(self._loop)
+        self._drainers = ParkingLot()
 
     def close(self, error: BaseException | None = None, *, has_waited: bool = False) -> None:
         """Take no more items; those sent go on.  *error*, if any, is raised behind their results."""
@@ -100,7 +101,7 @@ class StreamScope(CutStream):
         if self.has_ended:
             return
         self._end_cuts()
-        self._on_end = self._source = self._source_task = self._gatekeeper = None
+        self._on_end = self._source = self._source_task = self._place_task = None
         self._failure = self._failure or CancelledError("the event loop of the stream was closed")
         dropped = self._window.abort()
         for step in [*self._ending_steps, *(item.step for item in dropped if not item.is_done)]:
@@ -114,7 +115,7 @@ class StreamScope(CutStream):
         for some in (self._active, self._spare, self._endings, self._ending_steps):
             some.clear()
         for waiters in (self._senders, self._takers, self._drainers, self._resters):
-            waiters.line.clear()
+            waiters.wake_all()  # none of whom will ever run
         if self.span is not None:
             self.span.spans.end(self.span, self._failure)
 
@@ -220,7 +221,7 @@ class StreamScope(CutStream):
             self.check_any_thread()
         window, takers, letters = self._window, self._takers, self._options.dead_letters
         results = window.results
-        is_late = bool(takers.line or takers.num_waking)  # others came before, and what is there is for them
+        is_late = bool(takers.waiting or takers.num_waking)  # others came before, and what is there is for them
         while True:
             if self._asks_cuts and self._has_to_store():
                 await self._store_cuts()
@@ -243,9 +244,9 @@ class StreamScope(CutStream):
                 item.value, item.is_done = None, False
                 self._spare.append(item)
             window.occupied -= 1
-            if takers.line:
+            if takers.waiting:
                 self._wake_taker()
-            if self._senders.line:
+            if self._senders.waiting:
                 self._senders.wake_one()
             if self._source is not None and not self._drive_is_due:
                 self._schedule()
@@ -313,15 +314,15 @@ class StreamScope(CutStream):
         if item.span is not None:
             item.end_span()
         self._window.end(item)
-        if self._gate is not None:
+        if self._places is not None:
             self._give_back_place(item)
         self._tell_of_end()
 
     def _tell_of_end(self) -> None:
         """Tell whoever waits that an item has ended."""
-        if self._resters.line and not self._window.in_flight:
+        if self._resters.waiting and not self._window.in_flight:
             self._resters.wake_all()
-        if self._takers.line:
+        if self._takers.waiting:
             self._wake_taker()
         if self._window.is_closed:
             self._settle_end()
@@ -374,7 +375,7 @@ class StreamScope(CutStream):
         self._undo(dropped)
         self._source = None
         self._cancel_source_task()
-        self._close_gate()
+        self._release_places()
         for item in dropped:
             if item.is_done:
                 continue
@@ -400,7 +401,7 @@ class StreamScope(CutStream):
         if has_drained or self._is_held_up:
             self._drainers.wake_all()
         if has_drained and self._window.is_closed:
-            self._close_gate()
+            self._release_places()
             self._spare.clear()
             self._takers.wake_all()
             self._end_cuts()

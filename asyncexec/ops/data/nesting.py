@@ -11,10 +11,10 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from asyncexec.framework.background import Signal
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.limiter import WaitQueue
+from asyncexec.framework.parking_lot import ParkingLot
 from asyncexec.framework.types import variant
 from asyncexec.ops.data.dataset import (
     Dataset,
@@ -196,7 +196,7 @@ class SloppyIterator(AheadInterleavedIterator):
 
     __slots__ = ("_changed",)
 
-    def __init__(self, ahead: ReadAhead, cycle_length: int, block_length: int, changed: Signal) -> None:
+    def __init__(self, ahead: ReadAhead, cycle_length: int, block_length: int, changed: ParkingLot) -> None:
         super().__init__(ahead, cycle_length, block_length)
         self._changed = changed
 
@@ -267,7 +267,7 @@ def interleaved_ahead(
     cycle_length, block_length = cycle
 
     def iterate(pipeline: Pipeline) -> ElementIterator:
-        limit, changed = WaitQueue(calls, knows_waiters=False), Signal()
+        limit, changed = WaitQueue(calls, knows_waiters=False), ParkingLot()
 
         async def open_one(element: Element) -> ElementIterator:
             source = (await opened(function, element)).iterate(pipeline)

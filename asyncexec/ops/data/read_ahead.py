@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
-from asyncexec.framework.background import Signal, is_alive
+from asyncexec.framework.background import is_alive
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError
+from asyncexec.framework.parking_lot import ParkingLot
 from asyncexec.ops.data.dataset import Element, ElementIterator, Pipeline
 
 AUTOTUNE: Final = -1
@@ -56,7 +57,7 @@ class _Window:
         source: ElementIterator,
         size: int,
         call: Call | None,
-        changed: Signal,
+        changed: ParkingLot,
         *,
         is_ordered: bool,
     ) -> None:
@@ -79,7 +80,7 @@ class _Window:
             await self._pull_all()
         finally:
             self.puller = None  # the error of a task that is cancelled holds this window
-            self.changed.set()
+            self.changed.wake_all()
 
     async def _pull_all(self) -> None:
         while not self.has_ended:
@@ -101,7 +102,7 @@ class _Window:
                 self.slots.append(slot)
                 if not slot.is_ready:
                     slot.task = self.pipeline.start(self._make_call(slot))
-            self.changed.set()
+            self.changed.wake_all()
 
     async def _make_call(self, slot: _Slot) -> None:
         assert self.call is not None
@@ -112,14 +113,14 @@ class _Window:
             slot.error, slot.is_ready = error.with_traceback(None), True
         finally:
             slot.task = None
-            self.changed.set()
+            self.changed.wake_all()
 
     def take(self) -> _Slot | None:
         """The slot whose result goes out next, if that is ready."""
         for index, slot in enumerate(self.slots):
             if slot.is_ready:
                 del self.slots[index]
-                self.changed.set()
+                self.changed.wake_all()
                 return slot
             if self.is_ordered:
                 return None
@@ -146,9 +147,9 @@ class ReadAhead(ElementIterator):
         call: Call | None = None,
         *,
         is_ordered: bool = True,
-        changed: Signal | None = None,
+        changed: ParkingLot | None = None,
     ) -> None:
-        self._window = _Window(pipeline, source, size, call, changed or Signal(), is_ordered=is_ordered)
+        self._window = _Window(pipeline, source, size, call, changed or ParkingLot(), is_ordered=is_ordered)
 
     def begun(self) -> ReadAhead:
         """Itself, at work before anybody asks."""

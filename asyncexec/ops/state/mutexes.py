@@ -6,12 +6,12 @@ A mutex is held as long as there is the value that MutexLock gives, at most unti
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Any
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, require_kind
 from asyncexec.framework.kernel_registry import register_kernel
+from asyncexec.framework.limiter import WaitQueue
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.process_bound import ProcessBound
 from asyncexec.framework.shape_inference import no_outputs, scalars
@@ -32,31 +32,12 @@ class Mutex(ProcessBound):
     """Lets one step in at a time, in the order in which they came; all of it happens in one event loop."""
 
     def __init__(self) -> None:
-        self._is_held = False
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self.wait_queue: WaitQueue = WaitQueue(1, knows_waiters=False)
 
     async def lock(self) -> MutexLock:
         """Wait for those before, and hold it."""
-        if self._is_held:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter  # it is held for this one then
-            except BaseException:
-                if waiter.done() and not waiter.cancelled():
-                    self.release()
-                raise
-        self._is_held = True
-        return MutexLock(self, asyncio.get_running_loop())
-
-    def release(self) -> None:
-        """Let the next one in."""
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not (waiter.done() or waiter.get_loop().is_closed()):
-                waiter.set_result(None)
-                return
-        self._is_held = False
+        await self.wait_queue.acquire()
+        return MutexLock(self.wait_queue, asyncio.get_running_loop())
 
 
 class MutexLock(ProcessBound):
@@ -64,8 +45,8 @@ class MutexLock(ProcessBound):
 
     __slots__ = ("_loop", "_mutex")
 
-    def __init__(self, mutex: Mutex, loop: asyncio.AbstractEventLoop) -> None:
-        self._mutex: Mutex | None = mutex
+    def __init__(self, mutex: WaitQueue, loop: asyncio.AbstractEventLoop) -> None:
+        self._mutex: WaitQueue | None = mutex
         self._loop = loop
 
     def release(self) -> bool:
