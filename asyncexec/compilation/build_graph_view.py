@@ -1,4 +1,4 @@
-"""ClientGraph -> GraphView: slots, pending counts, edges; kernels bound; constants put where they are wanted."""
+"""ClientGraph -> GraphView: slots, pending counts, routes; kernels bound; constants put where they are wanted."""
 
 from __future__ import annotations
 
@@ -6,18 +6,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from asyncexec.compilation.bind_kernel import Binder, BoundKernel
-from asyncexec.compilation.graph_view import (
-    CONTROL_FLOW_OPS,
-    NOTHING,
-    SINK,
-    EdgeInfo,
-    FrameInfo,
-    GraphView,
-    NodeItem,
-    Route,
-)
+from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS, NOTHING, FrameInfo, GraphView, NodeItem, Route
 from asyncexec.compilation.missing_kernels import naming_missing_kernels
-from asyncexec.compilation.routes import Routes
+from asyncexec.compilation.routes import SINK, EdgeInfo, Routes
 from asyncexec.compilation.shared_inputs import is_user_function, protected, watched
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InvalidArgumentError
@@ -65,6 +56,7 @@ class _Builder:
         self._binder = binder
         self._fed: frozenset[tuple[Node, int]] = frozenset()
         self._items: list[NodeItem] = []
+        self._routes = Routes(self._items)
         self._user_items: list[NodeItem] = []  # whose kernels are users' functions
         self._fed_nodes: set[Node] = set()
         self._fed_items: set[Node] = set()  # of these, what runs all the same: it is no placeholder
@@ -90,17 +82,11 @@ class _Builder:
         with naming_missing_kernels(self._graph.nodes):
             yield from self._add_items()
         fetch_slots = yield from self._add_fetches()
+        yield from self._add_to_routes()
         yield from self._wire()
         yield from self._protect_inputs()
-        feed_edges, feed_controls = yield from self._wire_feeds()
-        # The fetches have a pending count that never becomes zero.
-        self._root.pending.append(2 * len(self._graph.fetches) + 2)
+        feed_routes = yield from self._wire_feeds()
         frames = tuple(layout.info() for layout in self._layouts)
-        feed_routes: list[tuple[Route, ...]] = []
-        if self._has_control_flow:
-            routes = yield from Routes.stage(self._items, frames)
-            yield from routes.add()
-            feed_routes = yield from routes.of_feeds(feed_edges, feed_controls)
         entered, roots = yield from self._find_entered_and_roots()
         return GraphView(
             tuple(self._items),
@@ -108,8 +94,6 @@ class _Builder:
             frames,
             tuple(entered),
             tuple(roots),
-            tuple(feed_edges),
-            tuple(feed_controls),
             tuple(feed_routes),
             fetch_slots,
             self._has_control_flow,
@@ -294,8 +278,21 @@ class _Builder:
             yield
         return slice(start, len(inputs))
 
+    def _add_to_routes(self) -> Stage[None]:
+        """Let routes be made to all items."""
+        add, layouts = self._routes.add, self._layouts
+        for start in range(0, len(self._items), STRIDE):
+            for item in self._items[start : start + STRIDE]:
+                gives_index = item.is_merge and self._gives_more_than_value(item.node)
+                add(item, layouts[item.frame].pending[item.pending_id], gives_index=gives_index)
+            yield
+
+    def _gives_more_than_value(self, merge: Node) -> bool:
+        is_index_taken = (merge, 1) in self._edges and (merge, 1) not in self._fed
+        return is_index_taken or merge in self._controls
+
     def _wire(self) -> Stage[None]:
-        """Give each item its out-edges; a fed output's go to the feed instead.
+        """Give each item its routes; a fed output's go to the feed instead.
 
         They are taken out of what has been noted: to free it all in one go would take long.
         """
@@ -306,15 +303,19 @@ class _Builder:
         for item in self._items[:]:
             node = item.node
             frame = self._output_frame(item)
-            slots = range(len(node.properties.output_dtypes))
-            if len(slots) > PART:
-                item.output_edges = yield from self._many_output_edges(node, frame, slots)
-            else:
-                item.output_edges = tuple(self._output_edges(node, frame, slots))
+            routes = self._output_routes(node, frame, range(min(item.num_outputs, PART)))
+            for start in range(PART, item.num_outputs, PART):
+                yield
+                routes += self._output_routes(node, frame, range(start, min(item.num_outputs, start + PART)))
             if node in guarded:
                 item.guarded = tuple(guarded[node])
             if node in controls:
-                item.control_edges = self._fan_out_controls(node, frame, controls.pop(node))
+                waiting = self._fan_out_controls(node, frame, controls.pop(node))
+                if item.returns_tuple:
+                    routes.append(waiting)
+                else:
+                    routes[0] += waiting
+            item.routes = tuple(routes)
             if not item.id % STRIDE:
                 yield
 
@@ -347,31 +348,24 @@ class _Builder:
         if (tensor.op, tensor.index) in self._fed:
             return False
         maker = makers.get(tensor.op)
-        return maker is not None and len(maker.output_edges[tensor.index]) == 1
+        return maker is not None and sum(index == tensor.index for index, _ in maker.data_routes()) == 1
 
-    def _output_edges(self, node: Node, frame: int, slots: Iterable[int]) -> list[tuple[EdgeInfo, ...]]:
+    def _output_routes(self, node: Node, frame: int, slots: Iterable[int]) -> list[tuple[Route, ...]]:
         edges, fed = self._edges, self._fed
         return [
             self._fan_out(node, frame, edges.pop((node, slot), ())) if (node, slot) not in fed else () for slot in slots
         ]
 
-    def _many_output_edges(self, node: Node, frame: int, slots: range) -> Stage[tuple[tuple[EdgeInfo, ...], ...]]:
-        found: list[tuple[EdgeInfo, ...]] = []
-        for part in in_parts(slots):
-            found += self._output_edges(node, frame, part)
-            yield
-        return tuple(found)
-
-    def _wire_feeds(self) -> Stage[tuple[list[tuple[EdgeInfo, ...]], list[tuple[int, ...]]]]:
+    def _wire_feeds(self) -> Stage[list[tuple[Route, ...]]]:
         """Where the value of each feed goes, and who waits for it without taking it."""
-        edges: list[tuple[EdgeInfo, ...]] = []
-        controls: list[tuple[int, ...]] = []
+        routes: list[tuple[Route, ...]] = []
         for tensors in in_parts(self._graph.feeds):
-            edges += [self._fan_out(tensor.op, 0, self._feed_edges(tensor)) for tensor in tensors]
+            values = [self._fan_out(tensor.op, 0, self._feed_edges(tensor)) for tensor in tensors]
             yield
-            controls += [self._fan_out_controls(tensor.op, 0, self._feed_controls(tensor)) for tensor in tensors]
+            controls = [self._fan_out_controls(tensor.op, 0, self._feed_controls(tensor)) for tensor in tensors]
+            routes += map(tuple.__add__, values, controls)
             yield
-        return edges, controls
+        return routes
 
     def _output_frame(self, item: NodeItem) -> int:
         if not self._has_control_flow:
@@ -381,38 +375,35 @@ class _Builder:
     def _entered(self, item: NodeItem) -> int:
         return self._output_frame(item) if item.node.op in ENTERS else 0
 
-    def _fan_out(self, node: Node, frame: int, edges: Sequence[EdgeInfo]) -> tuple[EdgeInfo, ...]:
-        """*edges*; or, of very many, edges to relays that each hand on to some, so that no delivery takes long."""
+    def _fan_out(self, node: Node, frame: int, edges: Sequence[EdgeInfo]) -> tuple[Route, ...]:
+        """Routes of *edges*; or, of very many, to relays that each hand on to some, so that no delivery takes long."""
         while len(edges) > _MAX_FAN_OUT:
             relays: list[EdgeInfo] = []
             for start in range(0, len(edges), _MAX_FAN_OUT):
                 relay = self._add_relay(node, frame, pass_on)
-                relay.output_edges = (tuple(edges[start : start + _MAX_FAN_OUT]),)
-                relay.returns_tuple = False
-                relay.num_inputs = 1
+                relay.routes = (self._routes.of(edges[start : start + _MAX_FAN_OUT]),)
                 relays.append((relay.input_start, relay.id))
                 self._layouts[frame].inputs.append(NOTHING)
             edges = relays
-        return tuple(edges)
+        return self._routes.of(edges)
 
-    def _fan_out_controls(self, node: Node, frame: int, consumers: Sequence[int]) -> tuple[int, ...]:
+    def _fan_out_controls(self, node: Node, frame: int, consumers: Sequence[int]) -> tuple[Route, ...]:
         while len(consumers) > _MAX_FAN_OUT:
             relays: list[int] = []
             for start in range(0, len(consumers), _MAX_FAN_OUT):
                 relay = self._add_relay(node, frame, do_nothing)
-                relay.control_edges = tuple(consumers[start : start + _MAX_FAN_OUT])
-                relay.returns_tuple = True
-                relay.num_inputs = 0
+                relay.routes = (self._routes.of_controls(consumers[start : start + _MAX_FAN_OUT]),)
                 relays.append(relay.id)
             consumers = relays
-        return tuple(consumers)
+        return self._routes.of_controls(consumers)
 
     def _add_relay(self, node: Node, frame: int, kernel: Kernel) -> NodeItem:
         layout = self._layouts[frame]
         bound = BoundKernel(kernel, KernelKind.CHEAP, False)
         relay = NodeItem(len(self._items), node, bound, len(layout.inputs), len(layout.pending), frame)
-        relay.become_relay()
+        relay.become_relay(1 if kernel is pass_on else 0)
         self._items.append(relay)
+        self._routes.add(relay, 1)
         layout.pending.append(1)
         return relay
 

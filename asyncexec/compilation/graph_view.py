@@ -9,18 +9,15 @@ frame, feeds are written before a step starts, and ``fetch_slots`` is where fetc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from asyncexec.compilation.bind_kernel import BoundKernel, Transfer
 from asyncexec.framework.kernel import CheckedKernel, Kernel, KernelKind, do_nothing, pass_on, switch
 from asyncexec.graph.control_flow_info import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, SWITCHES
 from asyncexec.graph.node import Node
-
-# (input slot, id of the consumer); for a Merge, (index of the input, id of the Merge)
-EdgeInfo: TypeAlias = tuple[int, int]
 
 CONTROL_FLOW_OPS: Final = ENTERS | EXITS | MERGES | NEXT_ITERATIONS | SWITCHES | {"LoopCond", "ControlTrigger"}
 
@@ -36,7 +33,7 @@ class Role(IntEnum):
 
 
 class Action(IntEnum):
-    """What the propagator of a graph with control flow does in place of a kernel; RUN is to call the kernel."""
+    """What the propagator does in place of a kernel; RUN is to call the kernel."""
 
     RUN = 0
     PASS_ON = 1
@@ -68,10 +65,11 @@ class RouteKind(IntEnum):
     FETCH = 11
 
 
-# (kind, input slot, consumer): for a Merge, the index of the input; for a fetch, any consumer; for controls, no slot
+# (kind, input slot, consumer): for a Merge, the index of the input; for a fetch, DELIVERED; for controls, no slot
 Route: TypeAlias = "tuple[int, int, NodeItem]"
 
-SINK: Final = -1  # stands for the fetches as a consumer: the last of the root's pending counts
+CONTROL_KINDS: Final = (int(RouteKind.CONTROL), int(RouteKind.CONSTANT), int(RouteKind.CONTROL_MERGE))
+FETCH: Final = int(RouteKind.FETCH)
 
 
 class _Nothing:
@@ -82,6 +80,7 @@ class _Nothing:
 
 
 NOTHING: Final = _Nothing()
+DELIVERY: Final = -1  # the id of what is no node, but a value on its way
 
 
 class NodeItem:
@@ -95,14 +94,12 @@ class NodeItem:
         gives_new: whether nobody else has the arrays that the kernel gives.
         is_elementwise: whether the kernel may get its inputs part by part.
         input_start, num_inputs: its slots.
-        output_edges: for each output, where its value goes.
-        control_edges: ids of nodes that wait for it without taking a value.
         returns_tuple: whether the kernel returns a tuple of outputs instead of the only one.
         transfer: of a Send or Recv, what it does in place of a kernel; else None.
         guarded: constants that run when it has, without being items.
         action: what the propagator does itself, so that the kernel need not be called; value: of a constant.
-        routes: both kinds of edges as the propagator of frames wants them.  Control routes are with those of the
-        only output, or, if ``returns_tuple``, stand after those of all outputs.
+        num_outputs: how many outputs it has; routes: for each, where its value goes.  Routes to nodes that wait for
+        it without taking a value are with those of the only output, or, if ``returns_tuple``, stand after all others.
         frame, pending_id: the frame it runs in, and its position in that frame's pending counts.
         role: what it does to frames and iterations.
         is_merge, num_merged: a Merge has one slot, for the input that comes first, of so many.
@@ -113,7 +110,6 @@ class NodeItem:
     __slots__ = (
         "action",
         "check",
-        "control_edges",
         "finish",
         "frame",
         "gives_new",
@@ -131,7 +127,7 @@ class NodeItem:
         "node",
         "num_inputs",
         "num_merged",
-        "output_edges",
+        "num_outputs",
         "pending_id",
         "returns_tuple",
         "role",
@@ -170,8 +166,7 @@ class NodeItem:
         self.is_relay: bool = False
         self.is_control_trigger: bool = node.op == "ControlTrigger"
         self.role: int = int(_role(node))
-        self.output_edges: tuple[tuple[EdgeInfo, ...], ...] = ()
-        self.control_edges: tuple[int, ...] = ()
+        self.num_outputs: int = len(node.properties.output_dtypes)
         self.guarded: tuple[Node, ...] = ()
         self.routes: tuple[tuple[Route, ...], ...] = ()
 
@@ -180,9 +175,26 @@ class NodeItem:
         """The kernel, for calling where nobody looks for the reason when it has raised."""
         return self.kernel if self.check is None else CheckedKernel(self.kernel, self.check)
 
-    def become_relay(self) -> None:
-        """Be no execution of the node, whatever its op."""
+    @classmethod
+    def delivery(cls, value: Any, routes: tuple[Route, ...]) -> Self:
+        """What stands in the place of an item for *value*, which is on its way along *routes*."""
+        item = cls.__new__(cls)
+        item.id, item.is_relay = DELIVERY, True
+        item.action, item.value, item.routes = int(Action.CONSTANT), value, (routes,)
+        return item
+
+    def data_routes(self) -> Iterator[tuple[int, Route]]:
+        """The routes of values, each with the index of its output."""
+        for index, routes in enumerate(self.routes):
+            for route in routes:
+                if route[0] not in CONTROL_KINDS:
+                    yield index, route
+
+    def become_relay(self, num_values: int) -> None:
+        """Be no execution of the node, whatever its op: hand on a value, or, if there is none, the turn."""
         self.is_relay = True
+        self.num_inputs = self.num_outputs = num_values
+        self.returns_tuple = not num_values
         self.is_merge = False
         self.is_control_trigger = False
         self.role = int(Role.NORMAL)
@@ -190,6 +202,9 @@ class NodeItem:
 
     def __repr__(self) -> str:
         return f"<NodeItem {self.id} {self.node.name} = {self.node.op}>"
+
+
+DELIVERED: Final = NodeItem.delivery(None, ())  # stands for the consumer where a fetch is
 
 
 def _action(node: Node, bound: BoundKernel) -> Action:
@@ -235,8 +250,6 @@ class GraphView:
     frames: tuple[FrameInfo, ...]
     child_frames: tuple[int, ...]  # for each item that is an Enter, the frame it enters
     roots: tuple[NodeItem, ...]  # what is ready before any feed has come
-    feed_edges: tuple[tuple[EdgeInfo, ...], ...]
-    feed_controls: tuple[tuple[int, ...], ...]
-    feed_routes: tuple[tuple[Route, ...], ...]  # both as routes, where there is control flow
+    feed_routes: tuple[tuple[Route, ...], ...]  # where the value of each feed goes, and what waits for it
     fetch_slots: slice  # where the fetched values arrive, in the inputs of the root frame
     has_control_flow: bool

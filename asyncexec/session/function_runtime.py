@@ -17,7 +17,7 @@ from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.durable.journal_scope import JournaledStep
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.executor_barrier import ExecutorBarrier
-from asyncexec.executor.engine.general_executor import PartOfStep
+from asyncexec.executor.engine.part_of_step import PartOfStep
 from asyncexec.framework import types
 from asyncexec.framework.call_frame import CallFrame, current_call
 from asyncexec.framework.cooperative import Stage, run_in_slices

@@ -1,4 +1,4 @@
-"""The layout of small graphs: slots, pending counts, edges, constants put where they are wanted; relays."""
+"""The layout of small graphs: slots, pending counts, routes, constants put where they are wanted; relays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 import asyncexec as ax
 from asyncexec.compilation.bind_kernel import KernelBinder
 from asyncexec.compilation.build_graph_view import _Builder, build_graph_view
-from asyncexec.compilation.graph_view import NOTHING, GraphView, NodeItem
+from asyncexec.compilation.graph_view import CONTROL_KINDS, FETCH, NOTHING, GraphView, NodeItem, Route
+from asyncexec.compilation.routes import SINK
 from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.resource_mgr import ResourceMgr
@@ -28,19 +29,26 @@ def by_name(view: GraphView) -> dict[str, NodeItem]:
     return {item.node.name: item for item in view.items if not item.is_relay}
 
 
+def targets_of(routes: Sequence[Route]) -> str:
+    """Where values go, and what waits without taking one."""
+    values = [f"{slot}@{'sink' if kind == FETCH else to.node.name}" for kind, slot, to in routes if not waits(kind)]
+    return ",".join(values) + "".join(f" ^{to.node.name}" for kind, _, to in routes if waits(kind))
+
+
+def waits(kind: int) -> bool:
+    return kind in CONTROL_KINDS
+
+
 def text(view: GraphView) -> list[str]:
     """One line an item: its slots, what it waits for, where its outputs go."""
     (root,) = view.frames
     lines = []
     for item in view.items:
         slots = list(range(item.input_start, item.input_start + item.num_inputs))
-        edges = " ".join(
-            f":{i}->"
-            + ",".join(f"{slot}@{'sink' if consumer < 0 else view.items[consumer].node.name}" for slot, consumer in out)
-            for i, out in enumerate(item.output_edges)
+        outputs = " ".join(
+            (f":{i}->" if i < item.num_outputs else "") + targets_of(routes) for i, routes in enumerate(item.routes)
         )
-        controls = "".join(f" ^{view.items[consumer].node.name}" for consumer in item.control_edges)
-        lines.append(f"{item.node.name} {slots} waits {root.initial_pending[item.id]} {edges}{controls}")
+        lines.append(f"{item.node.name} {slots} waits {root.initial_pending[item.id]} {outputs}")
     return lines
 
 
@@ -65,8 +73,7 @@ def test_layout_of_a_chain(graph: ax.Graph) -> None:
     assert view.fetch_slots == slice(4, 7)
     assert view.constants == (c.op,)
     assert view.roots == ()
-    assert view.feed_edges == (((0, by_name(view)["y"].id),),)
-    assert view.feed_controls == ((),)
+    assert [targets_of(routes) for routes in view.feed_routes] == ["0@y"]
 
 
 def test_control_edges(graph: ax.Graph) -> None:
@@ -95,7 +102,7 @@ def test_what_is_upstream_of_a_feed_is_not_there(graph: ax.Graph) -> None:
         c = ax.identity(b, name="c")
     view = view_of([c, b], [b])
     assert text(view) == ["c [0] waits 1 :0->1@sink"]
-    assert view.feed_edges == (((0, 0), (2, -1)),)
+    assert [targets_of(routes) for routes in view.feed_routes] == ["0@c,2@sink"]
 
 
 def test_a_fed_constant_is_what_was_fed(graph: ax.Graph) -> None:
@@ -114,8 +121,9 @@ def test_a_fed_output_of_several_does_not_go_out(graph: ax.Graph) -> None:
     view = view_of([total], [second])
     items = by_name(view)
     assert items["parts"].returns_tuple
-    assert items["parts"].output_edges == (((items["total"].input_start, items["total"].id),), ())
-    assert view.feed_edges == (((items["total"].input_start + 1, items["total"].id),),)
+    start = items["total"].input_start
+    assert [targets_of(routes) for routes in items["parts"].routes] == [f"{start}@total", ""]
+    assert [targets_of(routes) for routes in view.feed_routes] == [f"{start + 1}@total"]
 
 
 def test_a_fed_placeholder_releases_who_waits(graph: ax.Graph) -> None:
@@ -125,7 +133,7 @@ def test_a_fed_placeholder_releases_who_waits(graph: ax.Graph) -> None:
         with ax.control_dependencies([x, y]):
             waits = ax.no_op(name="waits")
     view = view_of(feeds=[x, y], targets=[waits])
-    assert view.feed_controls[0] == (by_name(view)["waits"].id,)
+    assert targets_of(view.feed_routes[0]) == "0@y ^waits"
 
 
 def test_kernels_of_equal_nodes_are_shared(graph: ax.Graph) -> None:
@@ -153,10 +161,12 @@ def test_many_consumers_of_a_value(graph: ax.Graph, count: int) -> None:
     view = view_of(consumers, [graph["x:0"]])
     relays = [item for item in view.items if item.is_relay]
     assert len(relays) == (0 if count <= 1024 else -(-count // 1024))
-    assert max(len(edges) for item in view.items for edges in item.output_edges) <= 1024
-    (edges,) = by_name(view)["source"].output_edges
-    reached = [edge for relay in relays for edge in relay.output_edges[0]] if relays else list(edges)
-    assert sorted(reached) == [(item.input_start, item.id) for item in view.items if item.node.op == "Neg"]
+    assert max(len(routes) for item in view.items for routes in item.routes) <= 1024
+    (direct,) = by_name(view)["source"].routes
+    reached = [route for relay in relays for route in relay.routes[0]] if relays else direct
+    assert sorted((slot, to.id) for _, slot, to in reached) == [
+        (item.input_start, item.id) for item in view.items if item.node.op == "Neg"
+    ]
     assert all(view.frames[0].initial_pending[relay.id] == 1 and relay.num_inputs == 1 for relay in relays)
     assert all(relay.kind is KernelKind.CHEAP for relay in relays)
 
@@ -166,10 +176,10 @@ def test_relays_of_relays(graph: ax.Graph) -> None:
     with graph:
         x = ax.placeholder(ax.float32, [], name="x")
     builder = _Builder(run_at_once(prune([], [], [])), KernelBinder(ResourceMgr()))
-    edges = builder._fan_out(x.op, 0, [(i, -1) for i in range(count)])
-    assert len(edges) == 2
-    assert sum(len(item.output_edges[0]) for item in builder._items) == count + 1025
-    assert max(len(item.output_edges[0]) for item in builder._items) == 1024
+    routes = builder._fan_out(x.op, 0, [(i, SINK) for i in range(count)])
+    assert len(routes) == 2
+    assert sum(len(item.routes[0]) for item in builder._items) == count + 1025
+    assert max(len(item.routes[0]) for item in builder._items) == 1024
 
 
 @pytest.mark.parametrize("count", [1024, 1025, 2500])
@@ -181,7 +191,7 @@ def test_many_nodes_that_wait(graph: ax.Graph, count: int) -> None:
     view = view_of(targets=waiting)
     relays = [item for item in view.items if item.is_relay]
     assert len(relays) == (0 if count <= 1024 else -(-count // 1024))
-    released = [i for item in (relays or [view.items[0]]) for i in item.control_edges]
+    released = [to.id for item in (relays or [view.items[0]]) for _, _, to in item.routes[0]]
     assert sorted(released) == [item.id for item in view.items if not item.is_relay and item.node is not first]
     assert all(not relay.num_inputs and relay.returns_tuple for relay in relays)
 
@@ -193,8 +203,7 @@ def test_feeds_with_many_consumers(graph: ax.Graph) -> None:
         with ax.control_dependencies([x]):
             waiting = [ax.no_op() for _ in range(1500)]
     view = view_of(consumers, [x], waiting)
-    assert [len(edges) for edges in view.feed_edges] == [2]
-    assert [len(controls) for controls in view.feed_controls] == [2]
+    assert [len(routes) for routes in view.feed_routes] == [4]
 
 
 def test_kernel_of_a_registration_of_its_own(graph: ax.Graph) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.compilation.graph_view import NOTHING, GraphView
-from asyncexec.executor.engine.frame import FrameState, Suspended
+from asyncexec.compilation.graph_view import DELIVERY, NOTHING, GraphView
+from asyncexec.executor.engine.frame import FrameState, IterationState
 from asyncexec.executor.engine.propagator_state import PropagatorState
 from asyncexec.graph.graph_text import parse_graph_text
 from tests.compilation.test_graph_view import view_of
@@ -40,7 +40,7 @@ def test_long_cascade_is_cut_up(side: int, fetched: list[Any]) -> None:
     state.activate_roots([7.0, np.True_], ready)
     rounds = 0
     while ready:
-        assert all(isinstance(entry[0], Suspended) for entry in ready)
+        assert all(entry[0].id == DELIVERY for entry in ready)
         state.settle(ready.popleft(), ready)
         rounds += 1
     assert rounds >= MANY // 5000
@@ -107,6 +107,7 @@ def test_each_frame_has_a_group_of_tasks() -> None:
     view = view_of([graph.tensor("out:0")], [graph.tensor("x:0"), graph.tensor("p:0")])
     items = {item.node.name: item for item in view.items}
     root = FrameState(0, view.frames[0], None)
+    root.iterations[0] = IterationState(root, 0)
     outer = root.iterations[0].child_frame(1, view.frames[1])
     inner = outer.iterations[0].child_frame(2, view.frames[2])
     assert list(root.task_groups_within()) == []

@@ -60,15 +60,12 @@ class KernelStats:
         self,
         items: Sequence[NodeItem],
         *,
-        has_control_flow: bool = False,
         holds: LoopHolds | None = None,
         places: list[int] | None = None,
     ) -> None:
         self.holds: LoopHolds = holds or LoopHolds()
         self.expensive_ns: int = self.holds.costs.expensive_ns
-        self.places: list[int] = (
-            run_at_once(first_places(items, has_control_flow=has_control_flow)) if places is None else places
-        )
+        self.places: list[int] = run_at_once(first_places(items)) if places is None else places
         self._costs_ns: list[int] = [0] * len(items)
         self._num_awaited: list[int] = [0] * len(items)  # calls of async kernels
         self._sampled_at_ns: list[int] = [0] * len(items)
@@ -139,7 +136,7 @@ class KernelStats:
     def update(self, item_id: int, elapsed_ns: int, now_ns: int | None = None) -> None:
         """Take a sample of a sync kernel into account; *now_ns* is by the clock of ``holds``."""
         item = self.items[item_id]
-        if item.is_expensive is not None or item.kind is not KernelKind.CHEAP:
+        if item.is_expensive is not None or item.kind is not KernelKind.CHEAP or self.places[item_id] == PASSIVE:
             return  # not for measurements to decide
         cost = self._costs_ns[item_id]
         now_ns = self.holds.clock.now_ns() if now_ns is None else now_ns
@@ -163,7 +160,7 @@ class KernelStats:
         self._ns_per_byte[item_id] = rate + (sample - rate) / 4
 
 
-def first_places(items: Sequence[NodeItem], *, has_control_flow: bool) -> Stage[list[int]]:
+def first_places(items: Sequence[NodeItem]) -> Stage[list[int]]:
     """Where each kernel runs as long as nothing is known of it, as a stage."""
     first = {key: _first_place(*key) for key in itertools.product(KernelKind, (None, True, False))}
     places: list[int] = []
@@ -174,11 +171,10 @@ def first_places(items: Sequence[NodeItem], *, has_control_flow: bool) -> Stage[
                 places[item.id] = TRANSFER
             elif places[item.id] == INLINE and item.is_expensive is None:
                 places[item.id] = WORKER if _is_wide(item) else CAREFUL if may_expand(item.node) else INLINE
-            if has_control_flow and item.action:
+            if item.action:
                 places[item.id] = PASSIVE
         yield
-    if has_control_flow:
-        places.append(PASSIVE)  # of suspended deliveries
+    places.append(PASSIVE)  # of suspended deliveries
     return places
 
 
@@ -200,7 +196,7 @@ def _is_of_scalars(item: NodeItem) -> bool:
 
 
 def _is_wide(item: NodeItem) -> bool:
-    return item.num_inputs > WIDE or len(item.output_edges) > WIDE
+    return item.num_inputs > WIDE or item.num_outputs > WIDE
 
 
 def _first_place(kind: KernelKind, is_expensive: bool | None) -> int:

@@ -2,7 +2,8 @@
 
 What needs no kernel (Switch, Merge, Enter, Exit, NextIteration, Identity, constants, and all that is dead) the
 propagator does itself, as the values come by: the executor sees only nodes whose kernels are to be called.  Such a
-cascade goes on until its budget is spent; what is left of it then waits in the ready queue as *Suspended* deliveries.
+cascade goes on until its budget is spent; what is left of it then waits in the ready queue as deliveries.
+In a step that is traced, or whose order is drawn, each live node has its turn in the ready queue.
 
 While a cascade is under way, the node that began it is counted, so its iteration cannot end; nor can later iterations
 or the frames around it.
@@ -12,29 +13,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
 from asyncexec.compilation.graph_view import NOTHING, Action, NodeItem, Role, Route, RouteKind
-from asyncexec.executor.engine.frame import FrameState, IterationState, Suspended
+from asyncexec.executor.engine.frame import FrameState, IterationState
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
-from asyncexec.executor.engine.ready_queue import ReadyQueue
+from asyncexec.executor.engine.propagator import TaggedQueue
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.kernel import DEAD, switch
 
-# (node, iteration, whether it is dead); the iteration knows its frame
-TaggedNode: TypeAlias = tuple[Any, IterationState, bool]
-TaggedQueue: TypeAlias = ReadyQueue[TaggedNode]
-
 # A bit of a pending count that tells that one of the inputs that came is dead.
-_DEAD_BIT: Final = 1 << 40
+DEAD_BIT: Final = 1 << 40
 # Values delivered in one cascade; at some 150 ns each.
 CASCADE_BUDGET: Final = 2048
 # Members of enums as ints and names of the module: looking them up is a good part of a delivery otherwise.
 _ACT_SWITCH, _ACT_CONSTANT, _ACT_TRIGGER = int(Action.SWITCH), int(Action.CONSTANT), int(Action.TRIGGER)
 _ROLE_CONSTANT_ENTER, _ROLE_EXIT, _ROLE_NEXT_ITERATION = map(int, list(Role)[2:])
-_COUNT, _CONTROL, _SOLE, _PASS_ON, _SWITCH, _FIRST = map(int, list(RouteKind)[:6])
+COUNT, CONTROL, SOLE, _PASS_ON, _SWITCH, _FIRST = map(int, list(RouteKind)[:6])
 _NEXT_ITERATION, _CONSTANT, _EXIT, _MERGE, _CONTROL_MERGE, _FETCH = map(int, list(RouteKind)[6:])
 MERGES: Final = (_FIRST, _MERGE)
 
@@ -42,12 +39,11 @@ MERGES: Final = (_FIRST, _MERGE)
 class Cascade(ABC):
     """Delivers values and dead ones; what they do to frames is a subclass's business."""
 
-    __slots__ = ("_fetches", "_work")
+    __slots__ = ("_fetches", "_queues_all", "work")
 
+    work: list[tuple[Any, Sequence[Route], IterationState]]  # of the cascade under way
+    _queues_all: bool
     _fetches: tuple[IterationState, int]  # the iteration that has the slots of the fetches, and the first of them
-
-    def __init__(self) -> None:
-        self._work: list[tuple[Any, Sequence[Route], Any]] = []  # of the cascade under way
 
     @abstractmethod
     def _enter(self, item: NodeItem, value: Any, iteration: IterationState, ready: TaggedQueue) -> None:
@@ -59,7 +55,7 @@ class Cascade(ABC):
 
     def _cascade(self, ready: TaggedQueue) -> None:  # noqa: C901
         """Deliver values, and what comes of them.  In one piece: a call a route would cost more than what it does."""
-        work, budget = self._work, CASCADE_BUDGET
+        work, budget, queues_all = self.work, CASCADE_BUDGET, self._queues_all
         while work:
             value, routes, target = work.pop()
             budget -= len(routes)
@@ -72,26 +68,28 @@ class Cascade(ABC):
                 continue
             inputs, pending = target.inputs, target.pending
             for kind, slot, item in routes:
-                if kind <= _CONTROL:
-                    if kind == _COUNT:
+                if kind <= CONTROL:
+                    if kind == COUNT:
                         inputs[slot] = value
                     position = item.pending_id
                     count = pending[position] = pending[position] - 1
                     if not count:
-                        if item.action:
+                        if item.action and not queues_all:
                             self._act(item, target, ready)
                         else:
                             target.outstanding_ops += 1
                             ready.append((item, target, False))
-                    elif count == _DEAD_BIT:
-                        self._make_dead(item, target, ready)
-                elif kind == _SOLE:
+                    elif count == DEAD_BIT:
+                        self.make_dead(item, target, ready)
+                elif kind == SOLE:
                     inputs[slot] = value
-                    if item.action:
+                    if item.action and not queues_all:
                         self._act(item, target, ready)
                     else:
                         target.outstanding_ops += 1
                         ready.append((item, target, False))
+                elif queues_all:
+                    self._bring(kind, slot, item, value, target, ready)
                 elif kind == _PASS_ON:
                     work.append((value, item.routes[0], target))
                 elif kind == _SWITCH:
@@ -100,8 +98,8 @@ class Cascade(ABC):
                     count = pending[position] = pending[position] - 1
                     if not count:
                         self._switch(item, target, ready)
-                    elif count == _DEAD_BIT:
-                        self._make_dead(item, target, ready)
+                    elif count == DEAD_BIT:
+                        self.make_dead(item, target, ready)
                 elif kind == _FIRST:
                     if pending[item.pending_id]:
                         pending[item.pending_id] = 0
@@ -115,30 +113,45 @@ class Cascade(ABC):
                 elif kind == _CONSTANT:
                     work.append((item.value, item.routes[0], target))
                 elif kind == _EXIT:
-                    work.append((value, item.routes[0], target.frame.parent_iteration))
+                    work.append((value, item.routes[0], target.frame.parent_iteration))  # type: ignore[arg-type]  # not the root
                 elif kind == _MERGE:
                     self._to_merge(item, value, slot, target, ready)
                 elif kind == _CONTROL_MERGE:
                     self._control_to_merge(item, target, ready)
                 else:
-                    self._fetch(slot, value)
+                    self.fetch(slot, value)
+
+    def _bring(
+        self, kind: int, slot: int, item: NodeItem, value: Any, target: IterationState, ready: TaggedQueue
+    ) -> None:
+        """Deliver a value to a node that has its turn in the ready queue, although it needs no kernel."""
+        if kind == _FETCH:
+            self.fetch(slot, value)
+        elif kind == _CONTROL_MERGE:
+            self._control_to_merge(item, target, ready)
+        elif kind in MERGES:
+            self._to_merge(item, value, slot, target, ready)
+        else:
+            if kind != _CONSTANT:
+                target.inputs[slot] = value
+            self._count_down(item, target, ready)
 
     def _suspend(self, ready: TaggedQueue) -> None:
-        for value, routes, target in self._work:
+        for value, routes, target in self.work:
             target.outstanding_ops += 1
-            ready.append((Suspended(value, routes), target, False))
-        self._work.clear()
+            ready.append((NodeItem.delivery(value, tuple(routes)), target, False))
+        self.work.clear()
 
     def _count_down(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
         pending, position = target.pending, item.pending_id
         count = pending[position] = pending[position] - 1
         if not count:
-            self._make_ready(item, target, ready)
-        elif count == _DEAD_BIT:
-            self._make_dead(item, target, ready)
+            self.make_ready(item, target, ready)
+        elif count == DEAD_BIT:
+            self.make_dead(item, target, ready)
 
-    def _make_ready(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
-        if item.action:
+    def make_ready(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
+        if item.action and not self._queues_all:
             self._act(item, target, ready)
         else:
             target.outstanding_ops += 1
@@ -150,16 +163,16 @@ class Cascade(ABC):
         if action == _ACT_SWITCH:
             self._switch(item, target, ready)
         elif action == _ACT_CONSTANT:
-            self._work.append((item.value, item.routes[0], target))
+            self.work.append((item.value, item.routes[0], target))
         elif action == _ACT_TRIGGER:
-            self._work.extend([(None, routes, target) for routes in item.routes])
+            self.work.extend([(None, routes, target) for routes in item.routes])
         else:
             value = target.inputs[item.input_start]
             target.inputs[item.input_start] = NOTHING
             self._activate(item, value, target, ready)
 
     def _switch(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
-        inputs, start, work = target.inputs, item.input_start, self._work
+        inputs, start, work = target.inputs, item.input_start, self.work
         pred, routes = inputs[start + 1], item.routes
         if pred is np.True_:
             work.append((inputs[start], routes[1], target))
@@ -181,7 +194,7 @@ class Cascade(ABC):
             located = error.locate(item.node)
             located.locate_iteration(target.location)
             raise located from None
-        self._work.extend([(value, routes, target) for value, routes in zip(outputs, item.routes, strict=False)])
+        self.work.extend([(value, routes, target) for value, routes in zip(outputs, item.routes, strict=False)])
 
     def _to_merge(self, item: NodeItem, value: Any, index: int, target: IterationState, ready: TaggedQueue) -> None:
         """A live input has come to a Merge; the first that does, passes."""
@@ -209,16 +222,16 @@ class Cascade(ABC):
     def _hand_on(self, item: NodeItem, outputs: Any, target: IterationState) -> None:
         routes = item.routes
         if not item.returns_tuple:
-            self._work.append((outputs, routes[0], target))
+            self.work.append((outputs, routes[0], target))
             return
-        count = len(item.output_edges)
+        count = item.num_outputs
         if type(outputs) is not tuple or len(outputs) != count:
             outputs = checked_outputs(item, outputs)
-        self._work.extend([(value, routes[i], target) for i, value in enumerate(outputs)])
+        self.work.extend([(value, routes[i], target) for i, value in enumerate(outputs)])
         if len(routes) > count:
-            self._work.append((None, routes[count], target))
+            self.work.append((None, routes[count], target))
 
-    def _fetch(self, slot: int, value: Any) -> None:
+    def fetch(self, slot: int, value: Any) -> None:
         """A value has come to a fetch; from inside a loop more than one may."""
         iteration, first = self._fetches
         inputs = iteration.inputs
@@ -235,15 +248,16 @@ class Cascade(ABC):
         if count > 1:
             iteration.inputs[item.input_start : item.input_start + count] = [NOTHING] * count
         if not role:
-            value = None if item.is_control_trigger else DEAD
-            self._work.extend([(value, routes, iteration) for routes in item.routes])
+            self.work.extend([(DEAD, routes, iteration) for routes in item.routes])
         elif role == _ROLE_EXIT:
             self._dead_exit(item, iteration)
         elif role != _ROLE_NEXT_ITERATION:
             self._enter(item, DEAD, iteration, ready)
 
-    def _make_dead(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
-        if item.transfer is None:
+    def make_dead(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
+        if item.is_control_trigger:  # which runs whatever its inputs are
+            self.make_ready(item, target, ready)
+        elif item.transfer is None:
             self._die(item, target, ready)
         else:  # to tell the other side
             target.outstanding_ops += 1
@@ -266,9 +280,9 @@ class Cascade(ABC):
 
     def _count_down_dead(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
         pending, position = target.pending, item.pending_id
-        count = pending[position] = (pending[position] - 1) | _DEAD_BIT
-        if count == _DEAD_BIT:
-            self._make_dead(item, target, ready)
+        count = pending[position] = (pending[position] - 1) | DEAD_BIT
+        if count == DEAD_BIT:
+            self.make_dead(item, target, ready)
 
     def _dead_to_merge(
         self, item: NodeItem, target: IterationState, ready: TaggedQueue, *, is_the_last: bool = False
@@ -279,13 +293,13 @@ class Cascade(ABC):
         before = counts.get(item.id, 0)
         count = counts[item.id] = item.num_merged if is_the_last else before + 1
         if before < count == item.num_merged and target.pending[item.pending_id] == 1:
-            self._make_dead(item, target, ready)
+            self.make_dead(item, target, ready)
 
     def _control_to_merge(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:
         """A Merge waits for its control inputs, and does not mind whether they are dead."""
         pending, position = target.pending, item.pending_id
         count = pending[position] = pending[position] - 2
         if not count:
-            self._make_ready(item, target, ready)
+            self.make_ready(item, target, ready)
         elif count == 1 and target.dead_counts is not None and target.dead_counts.get(item.id) == item.num_merged:
-            self._make_dead(item, target, ready)
+            self.make_dead(item, target, ready)

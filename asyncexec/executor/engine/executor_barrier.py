@@ -17,8 +17,9 @@ from asyncexec.compilation.graph_view import NOTHING, NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.frame import TaskGroup
-from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor, PartOfStep
+from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
 from asyncexec.executor.engine.grace_period import Grace, GracePeriod
+from asyncexec.executor.engine.part_of_step import PartOfStep
 from asyncexec.executor.engine.partition_runner import PartitionRunner, RunningPartitions
 from asyncexec.executor.engine.standing_recvs import find_standing
 from asyncexec.executor.engine.step_scope import Launched, StepScope

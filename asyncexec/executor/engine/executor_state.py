@@ -10,7 +10,6 @@ is let go whenever a slice is spent; a step that awaits nothing ends without eve
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from collections.abc import Coroutine, Iterator, Sequence
 from contextvars import Context
 from functools import partial
@@ -29,10 +28,11 @@ from asyncexec.executor.diagnostics.kernel_stats import (
 )
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.ending import Ending
-from asyncexec.executor.engine.frame import IterationState, TaskGroup
+from asyncexec.executor.engine.frame import TaskGroup
 from asyncexec.executor.engine.grace_period import GracePeriod
-from asyncexec.executor.engine.propagator import Propagator
-from asyncexec.executor.engine.ready_queue import Entry, ReadyQueue
+from asyncexec.executor.engine.propagator import TaggedNode, TaggedQueue
+from asyncexec.executor.engine.propagator_state import PropagatorState
+from asyncexec.executor.engine.ready_queue import RandomReadyQueue
 from asyncexec.executor.engine.step_scope import Launched, StepScope
 from asyncexec.executor.engine.transfer_scope import CATCHABLE, TransferScope
 from asyncexec.executor.engine.undo_log import Record, UndoLog
@@ -61,7 +61,7 @@ class ExecutionPlan(Protocol):
     def chains(self) -> WorkerChains: ...
 
 
-class ExecutorState(TransferScope[Entry]):
+class ExecutorState(TransferScope):
     """One step, or one partition's part of it.  When it has run, ``fetched()`` has the values."""
 
     __slots__ = (
@@ -73,7 +73,6 @@ class ExecutorState(TransferScope[Entry]):
         "_places",
         "_pool",
         "_stats",
-        "_tasks",
         "context",
         "scope",
     )
@@ -85,7 +84,7 @@ class ExecutorState(TransferScope[Entry]):
         slice_ns: int,
         feeds: Sequence[Any] | None,
         collector: StepStatsCollector | None,
-        ready: ReadyQueue[Entry],
+        ready: TaggedQueue,
     ) -> None:
         super().__init__(slice_ns, plan.stats.holds, collector, ready)
         self.scope: StepScope | None = None  # the whole step, where this is a part of it
@@ -94,11 +93,11 @@ class ExecutorState(TransferScope[Entry]):
         self._chains = plan.chains
         self._places = plan.stats.places
         self._pool = pool
-        self._propagator = self._make_propagator(plan.view)
-        self._tasks: TaskGroup = {}  # of async nodes; where there are frames, each has a group of its own
-        self._num_tasks = 0  # in all groups
+        queues_all = collector is not None or isinstance(ready, RandomReadyQueue)
+        self._propagator = PropagatorState(plan.view, queues_all=queues_all)
+        self._num_tasks = 0  # in the groups of all frames
         self._is_plain_loop: bool | None = None  # not asked yet
-        self._jobs: dict[Entry, Job] = {}  # of nodes on worker threads, by entry
+        self._jobs: dict[TaggedNode, Job] = {}  # of nodes on worker threads, by entry
         self._ending: Ending | None = None
         if collector is not None:
             collector.record_constants(plan.view.constants)
@@ -166,16 +165,13 @@ class ExecutorState(TransferScope[Entry]):
         failure = super().release()
         if failure is not None:
             self._propagator.reset()  # a task that is left behind holds on to this
+        self._propagator.close()
         return failure
 
     def fetched(self) -> list[Any]:
         return self._propagator.fetched()
 
-    @abstractmethod
-    def _make_propagator(self, view: GraphView) -> Propagator[Entry]:
-        """What decides what runs next."""
-
-    def _launch(self, entry: Entry, item: NodeItem, now: int) -> None:
+    def _launch(self, entry: TaggedNode, item: NodeItem, now: int) -> None:
         inputs = self._propagator.take_inputs(entry)
         place = self._places[item.id]
         if self._collector is not None:
@@ -198,19 +194,19 @@ class ExecutorState(TransferScope[Entry]):
             self._note_failed(entry, item, now, raised)
             self._fail(entry, item, raised)
 
-    def _calls(self, entry: Entry, item: NodeItem, inputs: list[Any], size: int) -> list[NodeCall]:
+    def _calls(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int) -> list[NodeCall]:
         """The call of *item*, and those that go along on its thread."""
         if self._collector is not None and self._collector.wants_outputs:
             return [NodeCall(item, inputs, size)]
         return self._chains.calls(entry, item, inputs, size, self._propagator, self._places)
 
-    def _note_failed(self, entry: Entry, item: NodeItem, start: int, raised: BaseException) -> None:
+    def _note_failed(self, entry: TaggedNode, item: NodeItem, start: int, raised: BaseException) -> None:
         """Let the trace tell of *item*, whose kernel has been called inline."""
         if self._collector is not None:
             where = self._loops_of(entry)
             self._collector.record(item, start, start, self.holds.clock.now_ns(), error=raised, where=where)
 
-    def _run_inline(self, entry: Entry, item: NodeItem, inputs: list[Any]) -> None:
+    def _run_inline(self, entry: TaggedNode, item: NodeItem, inputs: list[Any]) -> None:
         now_ns = self.holds.clock.now_ns
         start = now_ns()
         outputs = item.checked_kernel(*inputs)
@@ -221,7 +217,7 @@ class ExecutorState(TransferScope[Entry]):
         if self._collector is not None and not item.is_relay:
             self._collector.record(item, start, start, end, outputs=outputs, where=self._loops_of(entry))
 
-    def _run_sized(self, entry: Entry, item: NodeItem, inputs: list[Any], size: int) -> None:
+    def _run_sized(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int) -> None:
         now_ns = self.holds.clock.now_ns
         start = now_ns()
         outputs = item.checked_kernel(*inputs)
@@ -244,7 +240,7 @@ class ExecutorState(TransferScope[Entry]):
         if is_large and self._places is self._stats.places:
             self.be_careful()
 
-    def _start_awaiting(self, entry: Entry, item: NodeItem, inputs: list[Any], now: int) -> None:
+    def _start_awaiting(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], now: int) -> None:
         """Call the kernel of an async node, in a task of the group that *entry* belongs to."""
         call = item.kernel(*inputs)
         if item.is_undoable:
@@ -253,13 +249,13 @@ class ExecutorState(TransferScope[Entry]):
 
     def _start_task(
         self,
-        entry: Entry,
+        entry: TaggedNode,
         item: NodeItem,
         call: Coroutine[Any, Any, Any] | Change,
         now: int,
         context: Context | None,
     ) -> None:
-        tasks = self._tasks_of(entry)
+        tasks = entry[1].frame.task_group()
         coroutine = self._await_kernel(entry, item, call, now, tasks)
         loop = self._loop
         if self._is_plain_loop is None:
@@ -274,7 +270,12 @@ class ExecutorState(TransferScope[Entry]):
                 self._note_task(entry, tasks, task)
 
     async def _await_kernel(
-        self, entry: Entry, item: NodeItem, coroutine: Coroutine[Any, Any, Any] | Change, start: int, tasks: TaskGroup
+        self,
+        entry: TaggedNode,
+        item: NodeItem,
+        coroutine: Coroutine[Any, Any, Any] | Change,
+        start: int,
+        tasks: TaskGroup,
     ) -> None:
         """The body of an async node's task.  Ending the node here, and not in a callback, saves a turn of the loop."""
         if self._failure is not None:
@@ -312,35 +313,29 @@ class ExecutorState(TransferScope[Entry]):
         elif waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def _note_change(self, entry: Entry, item: NodeItem, change: Change) -> None:
+    def _note_change(self, entry: TaggedNode, item: NodeItem, change: Change) -> None:
         """Let *change* be undone when the step is cancelled."""
         scope = self.scope or self
         if scope.undo_log is None:
             scope.undo_log = UndoLog()
-        scope.undo_log.add(Record(change, item, self._stats.items, self._iteration_of(entry)))
+        scope.undo_log.add(Record(change, item, self._stats.items, entry[1]))
 
-    @abstractmethod
-    def _iteration_of(self, entry: Entry) -> IterationState | None:
-        """The iteration of a frame that *entry* is in, where there are frames."""
-
-    @abstractmethod
-    def _tasks_of(self, entry: Entry) -> TaskGroup:
-        """The group that the task of *entry* belongs to."""
-
-    def _note_task(self, entry: Entry, tasks: TaskGroup, task: asyncio.Task[None] | None) -> None:
+    def _note_task(self, entry: TaggedNode, tasks: TaskGroup, task: asyncio.Task[None] | None) -> None:
         """Take note of *task*, once: an eager one does so itself, for its kernel may end the step before it awaits."""
         if entry not in tasks and task is not None:
             tasks[entry] = task
             self._num_tasks += 1
 
-    def _forget(self, entry: Entry, tasks: TaskGroup) -> bool:
+    def _forget(self, entry: TaggedNode, tasks: TaskGroup) -> bool:
         """Forget the task of *entry*; False if it was left behind, and so forgotten before."""
         if tasks.pop(entry, None) is None:
             return False
         self._num_tasks -= 1
         return True
 
-    def _on_worker_done(self, entry: Entry, calls: list[NodeCall], scheduled: int, outcomes: list[Outcome]) -> None:
+    def _on_worker_done(
+        self, entry: TaggedNode, calls: list[NodeCall], scheduled: int, outcomes: list[Outcome]
+    ) -> None:
         del self._jobs[entry]
         where = () if self._collector is None else self._loops_of(entry)
         note_outcomes(calls, outcomes, scheduled, self._stats, self._collector, where)
@@ -350,7 +345,7 @@ class ExecutorState(TransferScope[Entry]):
         self._note_large(outcomes[last].result)
         self._finish(entry, calls[last].item, outcomes[last].result, outcomes[last].error)
 
-    def _finish(self, entry: Entry, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
+    def _finish(self, entry: TaggedNode, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
         """Take what a kernel that ran elsewhere gave; after a failure, nothing more is propagated."""
         if self._failure is None:
             if error is None:
@@ -379,9 +374,8 @@ class ExecutorState(TransferScope[Entry]):
             iteration = ", ".join(self._loops_of(entry))
             yield NodeUnderWay(job.name, job.running.item.node.op, (told_of(job),), None, iteration)
 
-    def _loops_of(self, entry: Entry) -> Sequence[str]:
-        iteration = self._iteration_of(entry)
-        return () if iteration is None else iteration.location
+    def _loops_of(self, entry: TaggedNode) -> Sequence[str]:
+        return entry[1].location
 
     def _cancel_launched(self, grace_period: GracePeriod) -> None:
         self._ending = Ending(self._pool, self._loop, grace_period)

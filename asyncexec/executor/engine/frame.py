@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
-from asyncexec.compilation.graph_view import Action, FrameInfo, NodeItem, Route, RouteKind
+from asyncexec.compilation.graph_view import FrameInfo, NodeItem, Route, RouteKind
 from asyncexec.framework.kernel import DEAD
 from asyncexec.framework.rendezvous import FrameAndIter
 
@@ -15,20 +15,6 @@ from asyncexec.framework.rendezvous import FrameAndIter
 TaskGroup: TypeAlias = dict[object, "asyncio.Task[None]"]
 
 _FILLS_A_SLOT: Final = (int(RouteKind.COUNT), int(RouteKind.SWITCH))
-
-
-class Suspended:
-    """A delivery that waits in the ready queue; it stands in the place of a node."""
-
-    __slots__ = ("routes", "value")
-
-    action: Final = int(Action.PASS_ON)
-    id: Final = -1  # the places of items end with one for it
-    is_relay: Final = True
-
-    def __init__(self, value: Any, routes: Sequence[Route]) -> None:
-        self.value: Any = value
-        self.routes: Sequence[Route] = routes
 
 
 class IterationState:
@@ -69,6 +55,7 @@ class IterationState:
         frame = self.children.get(index)
         if frame is None:
             frame = self.children[index] = FrameState(index, info, self)
+            frame.iterations[0] = IterationState(frame, 0)
             self.outstanding_frames += 1
         return frame
 
@@ -80,6 +67,8 @@ class IterationState:
     @property
     def location(self) -> list[str]:
         """The frames and iterations around, from the outside in: ``loop 3`` and ``inner 0``; none in the root."""
+        if self.frame.parent_iteration is None:
+            return []
         parts: list[str] = []
         iteration = self
         while (parent := iteration.frame.parent_iteration) is not None:
@@ -130,7 +119,7 @@ class FrameState:
         self.iteration_count: int = 0
         self.initial_inputs: list[Any] = info.initial_inputs
         self.initial_pending: list[int] = info.initial_pending
-        self.iterations: dict[int, IterationState] = {0: IterationState(self, 0)}
+        self.iterations: dict[int, IterationState] = {}
         self.next_iter_roots: list[tuple[NodeItem, Any]] = []
         self.invariants: list[tuple[Any, Sequence[Route]]] = []
         self.dead_exits: list[NodeItem] = []

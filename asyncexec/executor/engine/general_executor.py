@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Sequence
 from contextvars import Context
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncexec.compilation.graph_view import GraphView
 from asyncexec.executor.diagnostics.kernel_stats import ASYNC, KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.engine.part_of_step import PartOfStep
+from asyncexec.executor.engine.propagator import TaggedQueue
 from asyncexec.executor.engine.ready_queue import RandomReadyQueue
-from asyncexec.executor.engine.simple_executor_state import SimpleExecutorState
-from asyncexec.executor.engine.tagged_executor_state import TaggedExecutorState
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_chain import WorkerChains
 from asyncexec.framework.clock import NS_PER_MS
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 _journaled_state = LazyModule("asyncexec.executor.engine.journaled_state")
 
 DEFAULT_SLICE_NS: Final = NS_PER_MS
-
-# A step of one executor, or one partition's part of it.
-PartOfStep: TypeAlias = SimpleExecutorState | TaggedExecutorState
 
 
 class GeneralExecutor:
@@ -54,10 +51,8 @@ class GeneralExecutor:
         places: list[int] | None = None,
     ) -> None:
         self.view: GraphView = view
-        self.stats: KernelStats = KernelStats(
-            view.items, has_control_flow=view.has_control_flow, holds=holds, places=places
-        )
-        self.chains: WorkerChains = WorkerChains(view.items)
+        self.stats: KernelStats = KernelStats(view.items, holds=holds, places=places)
+        self.chains: WorkerChains = WorkerChains()
         self._pool = pool
         self._slice_ns = slice_ns
         self._schedule_seed = schedule_seed
@@ -77,13 +72,14 @@ class GeneralExecutor:
         Where *feeds* is None, they come one by one through ``deliver_feed``.  *args* is what all parts are
         given.  Async kernels run in *context*, where one is given.  *journaled* is a step of a run with a journal.
         """
-        ready: Any = deque() if self._schedule_seed is None else RandomReadyQueue(Random(self._schedule_seed))
-        kind = TaggedExecutorState if self.view.has_control_flow else SimpleExecutorState
+        ready: TaggedQueue = deque()
+        if self._schedule_seed is not None:
+            ready = RandomReadyQueue(Random(self._schedule_seed))
         pool = self._pool if args is None or args.runner is None else args.runner
         if journaled is not None:
             state = self._start_journaled(journaled, (pool, self._slice_ns, feeds, collector, ready))
         else:
-            state = kind(self, pool, self._slice_ns, feeds, collector, ready)
+            state = PartOfStep(self, pool, self._slice_ns, feeds, collector, ready)
         if args is not None:
             state.rendezvous, state.context = args.rendezvous, context
         if not self.has_run:
@@ -94,9 +90,7 @@ class GeneralExecutor:
     def _start_journaled(self, step: JournaledStep, given: tuple[Any, ...]) -> PartOfStep:
         if self._journaled is None:
             self._journaled = _journaled_state.journaled_items(self.view)
-        states = _journaled_state
-        kind = states.JournaledTaggedState if self.view.has_control_flow else states.JournaledSimpleState
-        state: Any = kind(self, *given)
+        state: Any = _journaled_state.JournaledState(self, *given)
         state.join(step, self._journaled)
         started: PartOfStep = state
         return started

@@ -17,14 +17,12 @@ from typing import Any, Final
 from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.durable.journal_scope import CallScope, JournaledStep, Parked, call_here
 from asyncexec.executor.diagnostics.kernel_stats import ASYNC, CAREFUL, INLINE
-from asyncexec.executor.engine.cascade import TaggedNode
-from asyncexec.executor.engine.executor_state import ExecutorState, explained
+from asyncexec.executor.engine.executor_state import explained
 from asyncexec.executor.engine.frame import IterationState
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
-from asyncexec.executor.engine.ready_queue import Entry
-from asyncexec.executor.engine.simple_executor_state import SimpleExecutorState
-from asyncexec.executor.engine.tagged_executor_state import TaggedExecutorState
+from asyncexec.executor.engine.part_of_step import PartOfStep
+from asyncexec.executor.engine.propagator import TaggedNode
 from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework import types
 from asyncexec.framework.kernel import KernelKind
@@ -67,17 +65,17 @@ def journaled_items(view: GraphView) -> frozenset[int]:
     return frozenset(item.id for item in own if is_journaled(item.node, item.kind))
 
 
-class _Journaled(ExecutorState[Entry]):
-    """What both kinds of steps have of a journal."""
+class JournaledState(PartOfStep):
+    """A step of a run with a journal."""
 
-    __slots__ = ()
+    __slots__ = ("_journaled", "_step")
 
     _step: JournaledStep
     _journaled: frozenset[int]
 
     def join(self, step: JournaledStep, journaled: frozenset[int]) -> None:
         """Be a part of *step*, whose nodes with ids in *journaled* run once."""
-        self._step, self._journaled = step, journaled  # type: ignore[misc]  # slots of the subclasses
+        self._step, self._journaled = step, journaled
         self._places = self._awaiting(self._places)
 
     @property
@@ -92,15 +90,15 @@ class _Journaled(ExecutorState[Entry]):
         """*places*, but nodes that run once are tasks."""
         return [ASYNC if number in self._journaled else place for number, place in enumerate(places)]
 
-    def _start_awaiting(self, entry: Entry, item: NodeItem, inputs: list[Any], now: int) -> None:
+    def _start_awaiting(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], now: int) -> None:
         twin = copy.copy(item)  # whose outputs are finished
         twin.finish, twin.is_undoable = None, False
         context = copy_context() if self.context is None else self.context.copy()
         self._start_task(entry, twin, self._run_once(entry, item, inputs), now, context)
 
-    async def _run_once(self, entry: Entry, item: NodeItem, inputs: list[Any]) -> Any:
+    async def _run_once(self, entry: TaggedNode, item: NodeItem, inputs: list[Any]) -> Any:
         step = self._step
-        frames = _frames_of(self._iteration_of(entry))
+        frames = _frames_of(entry[1])
         loops = step.located(frames)
         if item.node.op == BOUNDARY:
             return await self._boundary(frames, inputs, item.node.get_attr("every"))
@@ -165,21 +163,9 @@ class _Journaled(ExecutorState[Entry]):
             await journal.put_boundary(loop, number, inputs)
         return tuple(inputs)
 
-    def _fail(self, entry: Entry, item: NodeItem, raised: BaseException) -> None:
+    def _fail(self, entry: TaggedNode, item: NodeItem, raised: BaseException) -> None:
         if not isinstance(raised, Parked):  # else the node gives nothing, and its iteration does not end
-            super()._fail(entry, item, raised)  # type: ignore[safe-super]  # of the other base
-
-
-class JournaledSimpleState(_Journaled[NodeItem], SimpleExecutorState):
-    """A SimpleExecutorState of a run with a journal."""
-
-    __slots__ = ("_journaled", "_step")
-
-
-class JournaledTaggedState(_Journaled[TaggedNode], TaggedExecutorState):
-    """A TaggedExecutorState of a run with a journal."""
-
-    __slots__ = ("_journaled", "_step")
+            super()._fail(entry, item, raised)
 
 
 async def _awaited(item: NodeItem, inputs: list[Any]) -> Any:
@@ -188,10 +174,10 @@ async def _awaited(item: NodeItem, inputs: list[Any]) -> Any:
     return outputs if item.finish is None else item.finish(outputs)
 
 
-def _frames_of(iteration: IterationState | None) -> list[tuple[str, int]]:
+def _frames_of(iteration: IterationState) -> list[tuple[str, int]]:
     """The frames and iterations around, from the outside in; none in the root."""
     found: list[tuple[str, int]] = []
-    while iteration is not None and (parent := iteration.frame.parent_iteration) is not None:
+    while (parent := iteration.frame.parent_iteration) is not None:
         found.append((iteration.frame.info.name, iteration.number))
         iteration = parent
     found.reverse()

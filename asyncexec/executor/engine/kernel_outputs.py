@@ -12,7 +12,7 @@ from asyncexec.graph.node import Node
 
 def checked_outputs(item: NodeItem, outputs: Any) -> Sequence[Any]:
     """*outputs*, if they are as many as the op has (None will do for none); InternalError otherwise."""
-    return checked_results(item.node, len(item.output_edges), outputs)
+    return checked_results(item.node, item.num_outputs, outputs)
 
 
 def checked_results(node: Node, wanted: int, outputs: Any) -> Sequence[Any]:

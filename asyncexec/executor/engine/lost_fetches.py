@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
-from asyncexec.compilation.graph_view import SINK, GraphView, NodeItem
+from asyncexec.compilation.graph_view import CONTROL_KINDS, FETCH, GraphView, NodeItem
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.types.host_executor import is_host
@@ -57,14 +58,11 @@ class LostFetches:
     def _losers(self, part: int, item: NodeItem) -> Iterator[NodeItem]:
         """The consumers of *item* that do not run without it."""
         view, fetches = self._parts[part]
-        for edges in item.output_edges:
-            for slot, index in edges:
-                if index == SINK:
-                    self.positions.add(fetches[slot - view.fetch_slots.start])
-                elif self._needs_input(view.items[index]):
-                    yield view.items[index]
-        for index in item.control_edges:
-            yield view.items[index]
+        for kind, slot, consumer in chain.from_iterable(item.routes):
+            if kind == FETCH:
+                self.positions.add(fetches[slot - view.fetch_slots.start])
+            elif kind in CONTROL_KINDS or self._needs_input(consumer):
+                yield consumer
 
     def _needs_input(self, item: NodeItem) -> bool:
         """Whether *item*, which lacks one more of its inputs now, cannot go without it."""

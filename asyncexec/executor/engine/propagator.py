@@ -2,45 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import NodeItem
-from asyncexec.executor.engine.ready_queue import Entry, ReadyQueue
+from asyncexec.executor.engine.frame import IterationState, TaskGroup
+from asyncexec.executor.engine.ready_queue import ReadyQueue
+
+# (node, iteration, whether it is dead): what stands in the ready queue.  The iteration knows its frame.
+TaggedNode: TypeAlias = tuple[NodeItem, IterationState, bool]
+TaggedQueue: TypeAlias = ReadyQueue[TaggedNode]
 
 
-class Propagator(Protocol[Entry]):
-    """Decides what runs next.  Never awaits, never calls a kernel, never reads a clock.
+class Propagator(Protocol):
+    """Decides what runs next.  Never awaits, never calls a kernel, never reads a clock."""
 
-    There are two, as in TensorFlow: frames and dead values double what a node costs.
-    """
-
-    def activate_roots(self, feeds: Sequence[Any] | None, ready: ReadyQueue[Entry]) -> None:
+    def activate_roots(self, feeds: Sequence[Any] | None, ready: TaggedQueue) -> None:
         """Add to *ready* what can run at once, with the values of *feeds* delivered; None if they come later."""
 
-    def deliver_feed(self, index: int, value: Any, ready: ReadyQueue[Entry]) -> None:
+    def deliver_feed(self, index: int, value: Any, ready: TaggedQueue) -> None:
         """Deliver the value of one feed, which was not there when the step began."""
 
-    def take_inputs(self, entry: Entry, /) -> list[Any]:
+    def take_inputs(self, tagged: TaggedNode, /) -> list[Any]:
         """The values of the inputs of a live node; the propagator lets go of them."""
         ...
 
-    def take_ahead(self, entry: Entry, item: NodeItem, num_awaited: int, /) -> list[Any] | None:
-        """What *item* takes where *entry* is, if no more than *num_awaited* of its inputs are missing; else None."""
+    def take_ahead(self, tagged: TaggedNode, item: NodeItem, num_awaited: int, /) -> list[Any] | None:
+        """What *item* takes where *tagged* is, if no more than *num_awaited* of its inputs are missing; else None."""
 
-    def propagate_outputs(self, entry: Entry, outputs: Any, ready: ReadyQueue[Entry], /) -> None:
-        """Deliver what the kernel of a live node gave along its out-edges; add to *ready* what can run now."""
+    def propagate_outputs(self, tagged: TaggedNode, outputs: Any, ready: TaggedQueue, /) -> None:
+        """Deliver what the kernel of a live node gave along its routes; add to *ready* what can run now."""
 
-    def propagate_sent(self, entry: Entry, ready: ReadyQueue[Entry], /) -> None:
+    def propagate_sent(self, tagged: TaggedNode, ready: TaggedQueue, /) -> None:
         """Go on after a Send, live or dead, which gives nothing."""
 
-    def root_entry(self, item: NodeItem) -> Entry:
-        """What stands for a node outside of all frames that nobody has put into the ready queue."""
+    def settle(self, tagged: TaggedNode, ready: TaggedQueue, /) -> None:
+        """Do what there is to do for an entry of the ready queue that needs no kernel."""
+
+    def lose(self, tagged: TaggedNode, ready: TaggedQueue, /) -> None:
+        """Go on after a node that failed: what it would have given never comes, and its iteration can end without."""
+
+    def root_entry(self, item: NodeItem) -> TaggedNode:
+        """What stands for a node outside of all loops that nobody has put into the ready queue."""
         ...
 
-    def rendezvous_key(self, entry: Entry, transfer: Transfer, /) -> str:
+    def rendezvous_key(self, tagged: TaggedNode, transfer: Transfer, /) -> str:
         """The key that a Send or Recv uses."""
+        ...
+
+    def task_groups(self) -> Iterator[TaskGroup]:
+        """Those of all frames that have any."""
         ...
 
     def fetched(self) -> list[Any]:
@@ -49,3 +61,6 @@ class Propagator(Protocol[Entry]):
 
     def reset(self) -> None:
         """Begin anew, with no value in it."""
+
+    def close(self) -> None:
+        """Let go of what is in frames, and of the cycles that they are; ``fetched()`` works as before."""

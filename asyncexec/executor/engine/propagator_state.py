@@ -1,4 +1,4 @@
-"""What is ready, in a graph with control flow: frames, iterations and dead values.
+"""What is ready: frames, iterations and dead values.
 
 After ``tensorflow/core/common_runtime/propagator_state.cc``.  The machine is a tagged-token one (Arvind and Culler,
 "Dataflow Architectures", 1986): a token is a value with the frame and the iteration it is for.
@@ -20,8 +20,9 @@ from typing import Any, Final
 
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import GraphView, NodeItem, Role, Route
-from asyncexec.executor.engine.cascade import CASCADE_BUDGET, MERGES, Cascade, TaggedNode, TaggedQueue
-from asyncexec.executor.engine.frame import FrameState, IterationState, Suspended, TaskGroup
+from asyncexec.executor.engine.cascade import CASCADE_BUDGET, MERGES, Cascade
+from asyncexec.executor.engine.frame import FrameState, IterationState, TaskGroup
+from asyncexec.executor.engine.propagator import TaggedNode, TaggedQueue
 from asyncexec.executor.engine.slots import take_inputs
 from asyncexec.framework.kernel import DEAD
 from asyncexec.framework.rendezvous import full_key
@@ -33,31 +34,43 @@ _SETTLED: Final = 2
 
 
 class PropagatorState(Cascade):
-    """A Propagator of tagged nodes."""
+    """A Propagator of tagged nodes.
 
-    __slots__ = ("_entered", "_root", "_view")
+    Args:
+        queues_all: let each live node have its turn in the ready queue, those that need no kernel, too.
+    """
 
-    def __init__(self, view: GraphView) -> None:
-        super().__init__()
+    __slots__ = ("_entered", "_root", "_view", "has_frames")
+
+    def __init__(self, view: GraphView, *, queues_all: bool = False) -> None:
+        self.work = []
+        self._queues_all = queues_all
         self._view = view
+        self.has_frames: bool = len(view.frames) > 1
         self._entered: list[FrameState] = []  # in the cascade under way
         self._begin()
 
     def _begin(self) -> None:
-        self._root = FrameState(0, self._view.frames[0], None).iterations[0]
+        frame = FrameState(0, self._view.frames[0], None)
+        self._root = IterationState(frame, 0)
+        if self.has_frames:
+            frame.iterations[0] = self._root  # so that child frames are found; a cycle, until close()
         self._fetches = self._root, self._view.fetch_slots.start
 
     def activate_roots(self, feeds: Sequence[Any] | None, ready: TaggedQueue) -> None:
         view, root = self._view, self._root
         for item in view.roots:
-            self._make_ready(item, root, ready)
+            self.make_ready(item, root, ready)
         if feeds is not None:
-            self._work.extend([(value, routes, root) for value, routes in zip(feeds, view.feed_routes, strict=True)])
+            work = self.work
+            for value, routes in zip(feeds, view.feed_routes, strict=True):
+                work.append((value, routes, root))
         self._cascade(ready)
-        self._end_entered(ready)
+        if self._entered:
+            self._end_entered(ready)
 
     def deliver_feed(self, index: int, value: Any, ready: TaggedQueue) -> None:
-        self._work.append((value, self._view.feed_routes[index], self._root))
+        self.work.append((value, self._view.feed_routes[index], self._root))
         self._cascade(ready)
         self._end_entered(ready)
 
@@ -73,15 +86,8 @@ class PropagatorState(Cascade):
         if item.role or item.returns_tuple:
             self._activate(item, outputs, iteration, ready)
         else:
-            self._work.append((outputs, item.routes[0], iteration))
-        self._cascade(ready)
-        if self._entered:
-            self._end_entered(ready)
-        iteration.outstanding_ops -= 1
-        if not iteration.outstanding_ops:
-            self._clean_up(iteration, ready)
-            if self._entered:
-                self._end_entered(ready)
+            self.work.append((outputs, item.routes[0], iteration))
+        self.go_on(iteration, ready)
 
     def propagate_sent(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
         if tagged[2]:
@@ -94,18 +100,18 @@ class PropagatorState(Cascade):
         item, iteration, is_dead = tagged
         if is_dead:
             self._die(item, iteration, ready)
-        elif type(item) is Suspended:
-            self._work.append((item.value, item.routes, iteration))
         else:
             self._act(item, iteration, ready)
+        self.go_on(iteration, ready)
+
+    def go_on(self, iteration: IterationState, ready: TaggedQueue) -> None:
+        """Deliver what a node of *iteration* gave; the node has ended then."""
         self._cascade(ready)
         if self._entered:
             self._end_entered(ready)
         iteration.outstanding_ops -= 1
-        if not iteration.outstanding_ops:
-            self._clean_up(iteration, ready)
-            if self._entered:
-                self._end_entered(ready)
+        if not iteration.outstanding_ops and self.has_frames:
+            self.end_iteration(iteration, ready)
 
     def lose(self, tagged: TaggedNode, ready: TaggedQueue) -> None:
         """Go on after a node that failed: what it would have given never comes, and its iteration can end without."""
@@ -115,11 +121,7 @@ class PropagatorState(Cascade):
         while (parent := frame.parent_iteration) is not None:
             frame = parent.frame
             frame.has_lost = True
-        iteration.outstanding_ops -= 1
-        if not iteration.outstanding_ops:
-            self._clean_up(iteration, ready)
-            if self._entered:
-                self._end_entered(ready)
+        self.go_on(iteration, ready)
 
     def fetched(self) -> list[Any]:
         return self._root.inputs[self._view.fetch_slots]
@@ -129,14 +131,18 @@ class PropagatorState(Cascade):
         return item, self._root, False
 
     def reset(self) -> None:
-        root = self._root
-        self.close()
-        root.inputs.clear()
-        self._begin()
+        root, info = self._root, self._view.frames[0]
+        self.work.clear()
+        if self.has_frames:
+            self.close()
+            root.inputs.clear()
+            self._begin()
+        else:
+            root.inputs[:], root.pending[:], root.dead_counts = info.initial_inputs, info.initial_pending, None
 
     def close(self) -> None:
         """Let go of what is in frames, and of the cycles that they are; ``fetched()`` works as before."""
-        frames = [self._root.frame]
+        frames = [self._root.frame] if self.has_frames else []
         while frames:
             frame = frames.pop()
             for iteration in frame.iterations.values():
@@ -174,7 +180,7 @@ class PropagatorState(Cascade):
     def _into_iteration(self, value: Any, routes: Sequence[Route], target: IterationState, ready: TaggedQueue) -> None:
         """Deliver what an Enter brings."""
         if value is not DEAD:
-            self._work.append((value, routes, target))
+            self.work.append((value, routes, target))
             return
         # A loop that is never entered goes round no more: its Merges are not to wait for NextIterations.
         for route in routes:
@@ -183,7 +189,7 @@ class PropagatorState(Cascade):
             elif route[2].is_relay:
                 self._into_iteration(DEAD, route[2].routes[0], target, ready)
             else:
-                self._work.append((DEAD, (route,), target))
+                self.work.append((DEAD, (route,), target))
 
     def _next_iteration(self, item: NodeItem, value: Any, frame: FrameState, ready: TaggedQueue) -> None:
         """*value* is for an iteration that has not begun."""
@@ -200,7 +206,7 @@ class PropagatorState(Cascade):
         target = frame.iterations[number] = IterationState(frame, number)
         roots, frame.next_iter_roots = frame.next_iter_roots, []
         for item, value in roots:
-            self._work.append((value, item.routes[0], target))
+            self.work.append((value, item.routes[0], target))
         for value, routes in frame.invariants:
             self._into_iteration(value, routes, target, ready)
 
@@ -210,6 +216,12 @@ class PropagatorState(Cascade):
             first = self._entered.pop().iterations.get(0)
             if first is not None and not first.outstanding_ops:
                 self._clean_up(first, ready)
+
+    def end_iteration(self, iteration: IterationState, ready: TaggedQueue) -> None:
+        """End *iteration*, in which no node is ready or running, if nothing else can happen in it."""
+        self._clean_up(iteration, ready)
+        if self._entered:
+            self._end_entered(ready)
 
     def _clean_up(self, iteration: IterationState, ready: TaggedQueue) -> None:
         """Free iterations that have ended, begin those that waited for that, and end the frame if it is done."""
@@ -236,7 +248,7 @@ class PropagatorState(Cascade):
             del parent.children[frame.index]
             if not frame.has_lost:  # else this may not be how the frame would have ended
                 dead = [(DEAD, routes, parent) for exit_item in frame.dead_exits for routes in exit_item.routes]
-                self._work.extend(dead)
+                self.work.extend(dead)
                 self._cascade(ready)
             parent.outstanding_frames -= 1
             if parent.outstanding_ops or parent.outstanding_frames:

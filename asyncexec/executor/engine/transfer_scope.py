@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from typing import Any, Final, Generic, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.engine.propagator import Propagator
-from asyncexec.executor.engine.ready_queue import Entry, ReadyQueue
+from asyncexec.executor.engine.propagator import Propagator, TaggedNode, TaggedQueue
 from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.kernel import DEAD
@@ -25,37 +24,37 @@ from asyncexec.framework.rendezvous import Received, RendezvousInterface
 CATCHABLE: Final = (Exception, asyncio.CancelledError)
 
 
-class TransferScope(StepScope, Generic[Entry]):
+class TransferScope(StepScope):
     """A part of a step, and what it exchanges with the other parts."""
 
     __slots__ = ("_collector", "_propagator", "_recvs", "ready", "rendezvous", "standing")
 
-    _propagator: Propagator[Entry]
+    _propagator: Propagator
 
     def __init__(
-        self, slice_ns: int, holds: LoopHolds, collector: StepStatsCollector | None, ready: ReadyQueue[Entry]
+        self, slice_ns: int, holds: LoopHolds, collector: StepStatsCollector | None, ready: TaggedQueue
     ) -> None:
         super().__init__(slice_ns, holds)
         self.rendezvous: RendezvousInterface | None = None
         self.standing: dict[str, Standing] = {}  # of the whole step: Recvs that Sends may hand values to, by key
         # What the propagator says is ready: it alone knows what its entries are, apart from the item in each.
-        self.ready: ReadyQueue[Entry] = ready
+        self.ready: TaggedQueue = ready
         self._collector = collector
-        self._recvs: dict[Entry, NodeItem] = {}  # that wait in the rendezvous, by entry
+        self._recvs: dict[TaggedNode, NodeItem] = {}  # that wait in the rendezvous, by entry
 
     @abstractmethod
-    def _fail(self, entry: Entry, item: NodeItem, raised: BaseException) -> None:
+    def _fail(self, entry: TaggedNode, item: NodeItem, raised: BaseException) -> None:
         """End the step with what *item* has raised."""
 
     @abstractmethod
-    def _finish(self, entry: Entry, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
+    def _finish(self, entry: TaggedNode, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
         """Take what a node that ran elsewhere gave."""
 
     def waiting_recvs(self) -> list[str]:
         """The names of the Recvs that wait for a value."""
         return [item.node.name for item in self._recvs.values()]
 
-    def _transfer(self, entry: Entry, item: NodeItem, now: int, *, is_dead: bool = False) -> None:
+    def _transfer(self, entry: TaggedNode, item: NodeItem, now: int, *, is_dead: bool = False) -> None:
         """Send, or receive: the one kind of node that runs when it is dead."""
         transfer = item.transfer
         assert transfer is not None
@@ -67,7 +66,7 @@ class TransferScope(StepScope, Generic[Entry]):
         except CATCHABLE as raised:
             self._fail(entry, item, raised)
 
-    def _send(self, entry: Entry, item: NodeItem, transfer: Transfer, now: int, *, is_dead: bool) -> None:
+    def _send(self, entry: TaggedNode, item: NodeItem, transfer: Transfer, now: int, *, is_dead: bool) -> None:
         propagator, value = self._propagator, DEAD
         if not is_dead:
             (value,) = propagator.take_inputs(entry)
@@ -85,7 +84,7 @@ class TransferScope(StepScope, Generic[Entry]):
             self.rendezvous.send(key, None if is_dead else value, is_dead, transfer.args)
         propagator.propagate_sent(entry, self.ready)
 
-    def _recv(self, entry: Entry, item: NodeItem, transfer: Transfer, now: int) -> None:
+    def _recv(self, entry: TaggedNode, item: NodeItem, transfer: Transfer, now: int) -> None:
         assert self.rendezvous is not None
         self._recvs[entry] = item
         self.rendezvous.recv_async(
@@ -100,7 +99,7 @@ class TransferScope(StepScope, Generic[Entry]):
         propagator.propagate_outputs(propagator.root_entry(recv), self._received(recv, now, value), self.ready)
 
     def _on_received(
-        self, entry: Entry, item: NodeItem, scheduled: int, error: OpError | None, found: Received | None
+        self, entry: TaggedNode, item: NodeItem, scheduled: int, error: OpError | None, found: Received | None
     ) -> None:
         del self._recvs[entry]
         outputs: Any = None
@@ -123,4 +122,4 @@ class TransferScope(StepScope, Generic[Entry]):
 
 
 # A Recv that is ready from the start of the step, and the partition's state that it is in.
-Standing: TypeAlias = tuple[NodeItem, TransferScope[Any]]
+Standing: TypeAlias = tuple[NodeItem, TransferScope]

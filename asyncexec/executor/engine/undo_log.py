@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from itertools import chain
 from typing import Final
 
-from asyncexec.compilation.graph_view import SINK, NodeItem
+from asyncexec.compilation.graph_view import FETCH, NodeItem
 from asyncexec.executor.engine.frame import IterationState
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.kernel import Change
@@ -27,31 +26,28 @@ _FEW: Final = 16
 
 
 class Record:
-    """A change, made by *item*, one of *items*, in *iteration* if there is control flow."""
+    """A change, made by *item*, one of *items*, in *iteration*."""
 
     __slots__ = ("_item", "_items", "_iteration", "_reach", "change")
 
-    def __init__(
-        self, change: Change, item: NodeItem, items: Sequence[NodeItem], iteration: IterationState | None
-    ) -> None:
+    def __init__(self, change: Change, item: NodeItem, items: Sequence[NodeItem], iteration: IterationState) -> None:
         self.change: Change = change
         self._item = item
         self._items = items
-        self._iteration = iteration
+        # Only that of a loop can end before the step, and is held.
+        self._iteration = None if iteration.frame.parent_iteration is None else iteration
         self._reach: _Reach | None = None
 
     @property
-    def is_in_frames(self) -> bool:
-        """Whether there is control flow."""
+    def is_in_loop(self) -> bool:
+        """Whether it was made in an iteration of a loop."""
         return self._iteration is not None
 
     @property
     def is_over(self) -> bool:
         """Whether the iteration of a loop that it was made in has ended."""
         iteration = self._iteration
-        if iteration is None or iteration.frame.parent_iteration is None:
-            return False
-        return iteration.frame.iterations.get(iteration.number) is not iteration
+        return iteration is not None and iteration.frame.iterations.get(iteration.number) is not iteration
 
     def leads_to(self, put: Record) -> bool:
         """Whether *put* may have put in what this has taken."""
@@ -65,12 +61,12 @@ class Record:
 
     def _look(self) -> _Reach:
         if self._reach is None:
-            self._reach = _Reach(self._item, self._items)
+            self._reach = _Reach(self._item)
         return self._reach
 
 
 class _Reach:
-    """Where the outputs of *item*, one of *items*, may go.
+    """Where the outputs of *item* may go.
 
     Attributes:
         ids: of items; slots: of fetches; leaves: whether they go to another device.
@@ -78,19 +74,19 @@ class _Reach:
 
     __slots__ = ("ids", "leaves", "slots")
 
-    def __init__(self, item: NodeItem, items: Sequence[NodeItem]) -> None:
+    def __init__(self, item: NodeItem) -> None:
         self.ids = {item.id}
         self.slots: set[int] = set()
         self.leaves = False
         queue = [item]
         for each in queue:
             self.leaves |= each.transfer is not None
-            for slot, consumer in chain.from_iterable(each.output_edges):
-                if consumer == SINK:
+            for _, (kind, slot, consumer) in each.data_routes():
+                if kind == FETCH:
                     self.slots.add(slot)
-                elif consumer not in self.ids:
-                    self.ids.add(consumer)
-                    queue.append(items[consumer])
+                elif consumer.id not in self.ids:
+                    self.ids.add(consumer.id)
+                    queue.append(consumer)
 
 
 class UndoLog:
@@ -104,7 +100,7 @@ class UndoLog:
 
     def add(self, record: Record) -> None:
         """Take note of a change that is about to be made."""
-        if record.is_in_frames and len(self._records) >= self._limit:
+        if record.is_in_loop and len(self._records) >= self._limit:
             self._forget_ended()
             self._limit = max(_FEW, 2 * len(self._records))
         self._records.append(record)

@@ -9,7 +9,8 @@ from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.executor.engine.executor_barrier import ExecutorBarrier, PartitionedExecutor
-from asyncexec.executor.engine.general_executor import GeneralExecutor, PartOfStep
+from asyncexec.executor.engine.general_executor import GeneralExecutor
+from asyncexec.executor.engine.part_of_step import PartOfStep
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.tiled_plan import TiledPlan

@@ -83,6 +83,6 @@ def general_executor(params: ExecutorParams, kind: type[E] = GeneralExecutor) ->
         OpError: there is no kernel for a node, or the frames of the graph do not fit together.
     """
     view = yield from build_graph_view(params.graph, params.binder, has_control_flow=params.has_control_flow)
-    places = yield from first_places(view.items, has_control_flow=view.has_control_flow)
+    places = yield from first_places(view.items)
     pool = params.pool or WorkerPool()
     return kind(view, pool, params.slice_ns, params.schedule_seed, params.holds, places)

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.engine.general_executor import GeneralExecutor, PartOfStep
+from asyncexec.executor.engine.general_executor import GeneralExecutor
+from asyncexec.executor.engine.part_of_step import PartOfStep
 from asyncexec.executor.types.executor_params import ExecutorParams, general_executor
 from asyncexec.framework import types
 from asyncexec.framework.cooperative import Stage

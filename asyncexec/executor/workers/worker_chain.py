@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
-from asyncexec.compilation.graph_view import SINK, NodeItem
+from asyncexec.compilation.graph_view import DELIVERED, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import SIZED, WIDE, WORKER, KernelStats, num_bytes
 from asyncexec.executor.diagnostics.output_sizes import Sizes, sizes_of
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
-from asyncexec.executor.engine.propagator import Propagator
-from asyncexec.executor.engine.ready_queue import Entry
+from asyncexec.executor.engine.propagator import Propagator, TaggedNode
 from asyncexec.executor.workers.job import HANDED_ON, Call, Outcome
 from asyncexec.framework.kernel import DEAD
 
@@ -45,9 +44,9 @@ class Link:
         self.maker: NodeItem = maker
         self.item: NodeItem = item
         self.fills: tuple[tuple[int, int], ...] = tuple(
-            (index, slot - item.input_start) for index, edges in enumerate(maker.output_edges) for slot, _ in edges
+            (index, slot - item.input_start) for index, (_, slot, _) in maker.data_routes()
         )
-        self.num_awaited: int = len(self.fills) + len(maker.control_edges)
+        self.num_awaited: int = sum(map(len, maker.routes))
 
 
 class NodeCall(Call):
@@ -85,19 +84,18 @@ class NodeCall(Call):
 class WorkerChains:
     """The chains of one plan, found link by link when they are first launched."""
 
-    __slots__ = ("_items", "_links")
+    __slots__ = ("_links",)
 
-    def __init__(self, items: Sequence[NodeItem]) -> None:
-        self._items = items
+    def __init__(self) -> None:
         self._links: dict[int, Link | None] = {}
 
     def calls(
         self,
-        entry: Entry,
+        entry: TaggedNode,
         item: NodeItem,
         inputs: list[Any],
         size: int,
-        propagator: Propagator[Entry],
+        propagator: Propagator,
         places: Sequence[int],
     ) -> list[NodeCall]:
         """The call of *item*, which is *entry* of the ready queue, and those of the nodes that go along."""
@@ -118,18 +116,18 @@ class WorkerChains:
             return self._links[item.id]
         except KeyError:
             consumer = _only_consumer(item)
-            found = None if consumer is None else _link(item, self._items[consumer])
+            found = None if consumer is None else _link(item, consumer)
             self._links[item.id] = found
             return found
 
 
-def _only_consumer(item: NodeItem) -> int | None:
-    """The id of the only item that waits for *item*; None where others do, or a fetch does, or edges are very many."""
-    if len(item.output_edges) > WIDE:
+def _only_consumer(item: NodeItem) -> NodeItem | None:
+    """The only item that waits for *item*; None where others do, or a fetch does, or routes are very many."""
+    if item.num_outputs > WIDE:
         return None
-    edges = (consumer for _, consumer in chain.from_iterable(item.output_edges))
-    found = list(islice(chain(edges, item.control_edges), WIDE + 1))
-    return found[0] if found and len(found) <= WIDE and set(found) == {found[0]} != {SINK} else None
+    found = [consumer for _, _, consumer in islice(chain.from_iterable(item.routes), WIDE + 1)]
+    is_one = len(found) <= WIDE and len(set(found)) == 1 and found[0] is not DELIVERED
+    return found[0] if is_one else None
 
 
 def _link(maker: NodeItem, item: NodeItem) -> Link | None:
@@ -172,12 +170,12 @@ def note_outcomes(
         scheduled = outcome.end_ns
 
 
-def pass_along(entry: Entry, calls: Sequence[NodeCall], propagator: Propagator[Entry]) -> Entry:
+def pass_along(entry: TaggedNode, calls: Sequence[NodeCall], propagator: Propagator) -> TaggedNode:
     """The entry behind *calls*, which have handed on what they gave; *entry* is that of the first."""
-    made_ready: deque[Entry] = deque()
+    made_ready: deque[TaggedNode] = deque()
     for call in calls:
         item = call.item
-        unseen = (None,) * len(item.output_edges) if item.returns_tuple else None
+        unseen = (None,) * item.num_outputs if item.returns_tuple else None
         propagator.propagate_outputs(entry, unseen, made_ready)
         entry = made_ready.pop()
     return entry
