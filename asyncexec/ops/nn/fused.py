@@ -54,7 +54,8 @@ def _exponential(x: Array) -> Array:
 
 
 def _sigmoid(x: Array) -> Array:
-    return np.divide(x.dtype.type(1), _exponential(x), out=x)
+    result: Array = np.divide(x.dtype.type(1), _exponential(x), out=x)
+    return result
 
 
 def _swish(x: Array) -> Array:
