@@ -101,7 +101,7 @@ def pause_of(record: Record) -> Pause:
 
 
 async def is_answered(store: Store, run_id: str, digest: str, record: Record) -> bool:
-    """Whether the pause that *record* is of has the value that it waits for: a process has ended between the two."""
+    """Whether the pause that *record* is of has the value that it waits for: its run goes on, or was interrupted."""
     try:
         await store.get(answer_key(run_id, digest, num_failed(record)))
     except NotFoundError:

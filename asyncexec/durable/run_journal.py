@@ -225,12 +225,11 @@ class RunJournal:
         key = self._key((*loop, _BOUNDARY))
         self._paths[key] = (*loop, _BOUNDARY)
         await self._put(key, record)
-        at, name = len(loop) - 1, loop[-1]
-        before = [
-            key
-            for key, path in self._paths.items()
-            if path[:at] == loop[:at] and len(path) > at and _is_before(path[at], name, number)
-        ]
+        before = [key for key, path in self._paths.items() if _is_before(path, loop, number)]
+        past = [digest for digest, path in self._pause_paths.items() if _is_before(path, loop, number)]
+        await self._withdraw(past)  # before their values are forgotten, or they would wait again
+        for digest in past:
+            del self._pause_paths[digest]
         marks = self._marks if any(key in self._answers for key in before) else ()
         for key in (*marks, *before):
             self._paths.pop(key, None)
@@ -308,7 +307,7 @@ class RunJournal:
             await self._store.delete(f"{PAUSES}/{self.run_id}/{digest}")
 
     async def answer(self, token: str, value: Any) -> None:
-        """Give the pause of *token* its value.
+        """Give the pause of *token* its value; it is withdrawn when the step has ended.
 
         Raises:
             FailedPreconditionError: it has one.
@@ -329,7 +328,6 @@ class RunJournal:
             raise used(token)
         is_large = has_more_than(value, LARGE_BYTES)
         self._note(key, await made(lambda: from_bytes(to_bytes(record, self._codec), self._codec), is_large=is_large))
-        await self._withdraw([digest])
 
     async def finish(self) -> None:
         """Note that the run has given its result."""
@@ -392,7 +390,10 @@ async def forget(store: Store, run_id: str) -> None:
         await store.delete(key)
 
 
-def _is_before(label: str, name: str, number: int) -> bool:
-    """Whether *label*, a part of a path, is an iteration before *number* of the loop *name*."""
-    loop, _, iteration = label.rpartition(" ")
-    return loop == name and iteration.isdecimal() and int(iteration) < number
+def _is_before(path: Path, loop: Path, number: int) -> bool:
+    """Whether *path* is in an iteration before *number* of *loop*."""
+    at = len(loop) - 1
+    if path[:at] != loop[:at] or len(path) <= at:
+        return False
+    name, _, iteration = path[at].rpartition(" ")
+    return name == loop[-1] and iteration.isdecimal() and int(iteration) < number

@@ -200,6 +200,8 @@ async def test_writes_of_a_failed_op_are_not_committed(tmp_path: Path) -> None:
         @ax.op
         async def book() -> float:
             amount = await ax.pause("amount")
+            if amount == "":
+                raise ValueError("no amount")
             await database.execute("INSERT INTO orders VALUES (1.0)")
             try:
                 return float(amount)
@@ -213,10 +215,13 @@ async def test_writes_of_a_failed_op_are_not_committed(tmp_path: Path) -> None:
         async with ax.Session(graph, journal=SQLiteStore(database)) as session:
             token = (await paused(session.run("book:0", options=NAMED))).token
             rolls_back.clear()
+            with pytest.raises(ValueError, match="no amount"):
+                await session.resume(token, "")
             with pytest.raises(ValueError, match="ten") as raised:
                 await session.resume(token, "ten")
             assert any("cannot be given other values" in note for note in raised.value.__notes__)
             await database.rollback()
+            await check_used(session.resume(token, 3.0))
             rolls_back.append(True)
             with pytest.raises(ValueError, match="ten"):
                 await session.resume_run("order-17")
