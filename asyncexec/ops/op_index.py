@@ -277,6 +277,7 @@ OPS: Final = {
         "QuantizeAndDequantize QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 "
         "QuantizeAndDequantizeV4Grad"
     ),
+    "nn.quantized_channels": "RequantizationRangePerChannel RequantizePerChannel",
     "nn.quantized_layers": (
         "QuantizedAvgPool QuantizedConcat QuantizedConv2D QuantizedInstanceNorm QuantizedMaxPool QuantizedRelu "
         "QuantizedRelu6 QuantizedReluX QuantizedReshape"
@@ -499,9 +500,11 @@ OPS: Final = {
     ),
     "state.composite_tensors": "CompositeTensorVariantFromComponents CompositeTensorVariantToComponents",
     "state.lookup": (
-        "HashTable HashTableV2 InitializeTable InitializeTableV2 LookupTableExport LookupTableExportV2 LookupTableFind "
-        "LookupTableFindV2 LookupTableImport LookupTableImportV2 LookupTableInsert LookupTableInsertV2 "
-        "LookupTableRemoveV2 LookupTableSize LookupTableSizeV2 MutableDenseHashTableV2 MutableHashTable "
+        "AnonymousHashTable AnonymousMutableDenseHashTable AnonymousMutableHashTable "
+        "AnonymousMutableHashTableOfTensors HashTable HashTableV2 InitializeTable InitializeTableV2 LookupTableExport "
+        "LookupTableExportV2 LookupTableFind LookupTableFindV2 LookupTableImport LookupTableImportV2 LookupTableInsert "
+        "LookupTableInsertV2 LookupTableRemoveV2 LookupTableSize LookupTableSizeV2 MutableDenseHashTable "
+        "MutableDenseHashTableV2 MutableHashTable MutableHashTableOfTensors MutableHashTableOfTensorsV2 "
         "MutableHashTableV2"
     ),
     "state.mutexes": "ConsumeMutexLock MutexLock MutexV2",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import asyncexec as ax
 from asyncexec.framework.errors import (
     AbortedError,
     FailedPreconditionError,
@@ -226,3 +227,70 @@ def test_a_file_that_does_not_fit_is_refused(
     with pytest.raises(error):
         table.run("InitializeTableFromTextFileV2", str(path).encode(), **attrs)
     assert table.size() == 0
+
+
+TENSORS: dict[str, Any] = {"key_dtype": "int64", "value_dtype": "float32", "value_shape": [2]}
+
+
+def test_a_table_of_tensors() -> None:
+    table = Table("MutableHashTableOfTensorsV2", **TENSORS)
+    assert table.run("LookupTableInsertV2", i64(1, 2), f32([1, 2], [3, 4])) == []
+    np.testing.assert_array_equal(table.find(i64(2, 5, 1), f32(9, 8)), [[3, 4], [9, 8], [1, 2]])
+    assert table.size() == 2
+    with pytest.raises(InvalidArgumentError):
+        table.run("LookupTableInsertV2", i64(1, 2), f32(1, 2))
+    np.testing.assert_array_equal(table.find(i64(2, 5), f32([9, 8], [7, 6])), [[3, 4], [7, 6]])
+    keys, values = table.run("LookupTableExportV2", Tkeys="int64", Tvalues="float32")
+    assert dict(zip(keys.tolist(), values.tolist(), strict=True)) == {1: [1, 2], 2: [3, 4]}
+
+
+@pytest.mark.parametrize("shape", [[], [2, 3], None])
+def test_a_table_of_tensors_has_vectors(shape: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="must be a vector"):
+        Table("MutableHashTableOfTensorsV2", **TENSORS | {"value_shape": shape}).size()
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs", "values"),
+    [
+        ("MutableDenseHashTable", [np.int64(0)], {}, i64(3, 4)),
+        ("MutableHashTableOfTensors", [], {"value_shape": [1]}, i64([3], [4])),
+    ],
+)
+async def test_tables_by_reference(op: str, inputs: list[Any], attrs: dict[str, Any], values: Any) -> None:
+    with ax.Graph() as graph:
+        table = ax.create_op(op, inputs, attrs | {"key_dtype": ax.int64, "value_dtype": ax.int64})
+        insert = ax.create_op("LookupTableInsert", [table, i64(1, 2), values])
+        keys = ax.placeholder(ax.int64, [None])
+        found = ax.create_op("LookupTableFind", [table, keys, np.full(values.shape[1:], -1)])
+    async with ax.Session(graph) as session:
+        await session.run([], targets=[insert])
+        assert (await session.run(found, {keys: [2, 7]})).ravel().tolist() == [4, -1]
+        if inputs:
+            with pytest.raises(InvalidArgumentError, match="empty_key"):
+                await session.run(found, {keys: [0]})
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs"),
+    [
+        ("AnonymousMutableHashTable", (), STRING_TO_INT),
+        ("AnonymousMutableHashTableOfTensors", (), STRING_TO_INT | {"value_shape": [1]}),
+        ("AnonymousMutableDenseHashTable", (b"", b"-"), STRING_TO_INT),
+    ],
+)
+def test_a_table_without_a_name_is_new_in_each_run(op: str, inputs: Any, attrs: dict[str, Any]) -> None:
+    session = Session()
+    (first,) = run_case(OpCase(op, inputs, attrs), session)
+    values = np.int64([[1]]) if "Tensors" in op else i64(1)
+    run_case(OpCase("LookupTableInsertV2", [first, text(b"a"), values], {}), session)
+    assert run_case(OpCase("LookupTableSizeV2", [first], {}), session) == [1]
+    (second,) = run_case(OpCase(op, inputs, attrs), session)
+    assert run_case(OpCase("LookupTableSizeV2", [second], {}), session) == [0]
+
+
+def test_a_hash_table_without_a_name() -> None:
+    session = Session()
+    (table,) = run_case(OpCase("AnonymousHashTable", (), STRING_TO_INT), session)
+    run_case(OpCase("InitializeTableV2", [table, text(b"a"), i64(1)], {}), session)
+    assert run_case(OpCase("LookupTableFindV2", [table, b"a", np.int64(0)], {}), session) == [1]

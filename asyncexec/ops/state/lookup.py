@@ -25,9 +25,10 @@ _TABLE: Final = (
     "container: string = ''; shared_name: string = ''; use_node_name_sharing: bool = False; key_dtype: type;"
     " value_dtype: type"
 )
-_DENSE: Final = (
-    f"{_TABLE}; value_shape: shape = shape(); initial_num_buckets: int = 131072; max_load_factor: float = 0.800000012"
-)
+_DTYPES: Final = "key_dtype: type; value_dtype: type"
+_SHAPE: Final = "value_shape: shape = shape()"
+_BUCKETS: Final = f"{_SHAPE}; initial_num_buckets: int = 131072; max_load_factor: float = 0.800000012"
+_DENSE: Final = f"{_TABLE}; {_BUCKETS}"
 _VERSIONS: Final = (("", "Ref(string)"), ("V2", "resource"))
 _NUMBERS: Final = ("float32", "float64", "int32")
 
@@ -59,6 +60,9 @@ for _suffix, _handle in _VERSIONS:
     _uses: dict[str, Any] = {"is_stateful": _suffix == "V2"}
     register_op(f"HashTable{_suffix}", f"-> {_in}", _TABLE, is_stateful=True, shape=scalars)
     register_op(f"MutableHashTable{_suffix}", f"-> {_in}", _TABLE, is_stateful=True, shape=scalars)
+    register_op(
+        f"MutableHashTableOfTensors{_suffix}", f"-> {_in}", f"{_TABLE}; {_SHAPE}", is_stateful=True, shape=scalars
+    )
     register_op(
         f"InitializeTable{_suffix}",
         f"{_in}, keys: Tkey, values: Tval ->",
@@ -101,8 +105,29 @@ register_op(
 )
 
 
+register_op(
+    "MutableDenseHashTable",
+    "empty_key: key_dtype -> table_handle: Ref(string)",
+    _DENSE,
+    is_stateful=True,
+    shape=scalars,
+)
+for _name, _inputs, _attrs in (
+    ("HashTable", "", _DTYPES),
+    ("MutableHashTable", "", _DTYPES),
+    ("MutableHashTableOfTensors", "", f"{_DTYPES}; {_SHAPE}"),
+    ("MutableDenseHashTable", "empty_key: key_dtype, deleted_key: key_dtype", f"{_DTYPES}; {_BUCKETS}"),
+):
+    register_op(f"Anonymous{_name}", f"{_inputs} -> table_handle: resource", _attrs, is_stateful=True, shape=scalars)
+
+
 def _table_of(construction: OpKernelConstruction, create: Callable[[], LookupTable]) -> LookupTable:
-    """The table of this node; InvalidArgumentError when there is one of that name with other dtypes."""
+    """The table of this node; InvalidArgumentError when there is one of that name with other dtypes.
+
+    An op without names makes a table anew whenever it runs: that of its handle.
+    """
+    if construction.op.startswith("Anonymous"):
+        return create()
     name = construction.attr("shared_name").decode("utf-8", "replace")
     container = construction.attr("container").decode("utf-8", "replace") or DEFAULT_CONTAINER
     is_shared = bool(name) or construction.attr("use_node_name_sharing")
@@ -125,6 +150,14 @@ def _plain_table(kind: type[HashTable | MutableHashTable]) -> Callable[[OpKernel
     return factory
 
 
+def _table_of_tensors(construction: OpKernelConstruction) -> Kernel:
+    shape: TensorShape = construction.attr("value_shape")
+    if shape.rank != 1:
+        raise InvalidArgumentError(f"Default value must be a vector, got shape {shape}")
+    sizes = shape.as_tuple()
+    return lambda: _table_of(construction, lambda: MutableHashTable(*_dtypes(construction), sizes))
+
+
 def _register_table(ops: Iterable[str], factory: Any, allowed: Iterable[tuple[str, Iterable[str]]]) -> None:
     for key, values in allowed:
         dtypes = {"key_dtype": [as_dtype(key)], "value_dtype": [as_dtype(value) for value in values]}
@@ -135,8 +168,9 @@ def _dense_table(construction: OpKernelConstruction) -> Kernel:
     shape: TensorShape = construction.attr("value_shape")
     buckets, load = construction.attr("initial_num_buckets"), construction.attr("max_load_factor")
 
-    def kernel(empty_key: Any, deleted_key: Any) -> LookupTable:
-        empty, deleted = _reserved_key(empty_key, "empty_key"), _reserved_key(deleted_key, "deleted_key")
+    def kernel(empty_key: Any, *deleted_key: Any) -> LookupTable:
+        empty = _reserved_key(empty_key, "empty_key")
+        deleted = _reserved_key(*deleted_key, "deleted_key") if deleted_key else None
         if empty == deleted:
             raise InvalidArgumentError(f"empty_key and deleted_key cannot be the same: {empty!r}")
         if buckets < 1 or buckets & (buckets - 1):
@@ -156,7 +190,7 @@ def _reserved_key(key: Any, name: str) -> Any:
 
 
 _register_table(
-    ["HashTable", "HashTableV2"],
+    ["HashTable", "HashTableV2", "AnonymousHashTable"],
     _plain_table(HashTable),
     [
         ("int32", (*_NUMBERS, "string")),
@@ -165,7 +199,7 @@ _register_table(
     ],
 )
 _register_table(
-    ["MutableHashTable", "MutableHashTableV2"],
+    ["MutableHashTable", "MutableHashTableV2", "AnonymousMutableHashTable"],
     _plain_table(MutableHashTable),
     [
         ("int32", _NUMBERS),
@@ -174,7 +208,16 @@ _register_table(
     ],
 )
 _register_table(
-    ["MutableDenseHashTableV2"],
+    ["MutableHashTableOfTensors", "MutableHashTableOfTensorsV2", "AnonymousMutableHashTableOfTensors"],
+    _table_of_tensors,
+    [
+        ("int32", _NUMBERS),
+        ("int64", (*_NUMBERS, "int64", "string")),
+        ("string", (*_NUMBERS, "int64", "bool")),
+    ],
+)
+_register_table(
+    ["MutableDenseHashTable", "MutableDenseHashTableV2", "AnonymousMutableDenseHashTable"],
     _dense_table,
     [
         ("int32", _NUMBERS),

@@ -33,6 +33,11 @@ def small(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).integers(-(2**24), 2**24, shape, dtype=np.int32)
 
 
+def ends(reach: tuple[int, ...], *, low: float = -1, high: float = 1) -> tuple[Any, Any]:
+    """The ranges of channels."""
+    return np.float32(reach) * F(low), np.float32(reach) * F(high)
+
+
 def quantize(id: str, dtype: str, low: Any = -1, high: Any = 2, x: Any = X, **attrs: Any) -> OpCase:
     return case("QuantizeV2", x, np.float32(low), np.float32(high), id=f"{dtype} {id}", T=dtype, **attrs)
 
@@ -135,6 +140,40 @@ CASES = [
             ("ends swapped", (-256, 256, -1, -2)),
         )
     ),
+    *(
+        case(
+            "RequantizationRangePerChannel",
+            small(*shape),
+            *ends(reach, low=low, high=high),
+            id=id,
+            T="qint32",
+            clip_value_max=clip,
+        )
+        for id, shape, reach, low, high, clip in (
+            ("plain", (1, 2, 3, 3), (300, 200, 100), -1, 1, 1e9),
+            ("clipped", (2, 2, 2, 3), (300, 200, 100), -1, 1, 0.5),
+            ("one-sided", (1, 2, 2, 3), (3, 2, 1), 0, 1, 1e9),
+            ("other length", (1, 2, 2, 4), (3, 2, 1), -1, 1, 1e9),
+            ("matrix", (2, 3), (3, 2, 1), -1, 1, 1e9),
+        )
+    ),
+    case(
+        "RequantizationRangePerChannel",
+        abs(small(1, 2, 2, 3)),
+        *ends((3, 2, 1)),
+        id="positive",
+        T="qint32",
+        clip_value_max=9.0,
+    ),
+    *(
+        case(
+            "RequantizePerChannel", small(1, 2, 3, 3), *ends((300, 200, 100)), F(low), F(high), id=f"{out} {low}", **to
+        )
+        for out in ("quint8", "qint8")
+        for to in ({"T": "qint32", "out_type": out},)
+        for low, high in ((-2, 4), (-8, 1), (0, 3))
+    ),
+    case("RequantizePerChannel", small(2, 3), *ends((300, 200, 100)), F(-2), F(2), id="matrix", T="qint32"),
     conv("same", u8(1, 5, 6, 3), u8(3, 3, 3, 4, seed=1)),
     conv("valid", u8(2, 5, 6, 3), u8(2, 2, 3, 4, seed=1), padding="VALID"),
     conv("strided", u8(1, 5, 6, 3), u8(3, 3, 3, 4, seed=1), stride=2),
