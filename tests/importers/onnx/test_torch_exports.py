@@ -27,7 +27,7 @@ def torch_() -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def exporter(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Exports once: what the exporter keeps open is open then.
+    """Exports and runs once: what the exporter and ONNX Runtime keep open is open then.
 
     torchvision tells more of these ops when it is imported; without its library they are not there.
     """
@@ -38,6 +38,7 @@ def exporter(tmp_path_factory: pytest.TempPathFactory) -> None:
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     path = tmp_path_factory.mktemp("export") / "model.onnx"
     torch.onnx.export(torch.nn.Linear(1, 1), (torch.rand(1, 1),), path, dynamo=True, verbose=False)
+    pytest.importorskip("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
 def vision(name: str, size: int = 64) -> Callable[[], tuple[Any, tuple[Any, ...]]]:
@@ -109,6 +110,8 @@ ARCHITECTURES = {
     "lstm": recurrent("LSTM", bidirectional=True),
     "gru": recurrent("GRU"),
 }
+# What the exporters of torch refuse, with what they say.
+UNEXPORTABLE = {("gpt2", False): "aten::diff"}
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -122,7 +125,9 @@ def test_an_export_gives_what_onnx_runtime_gives(name: str, dynamo: bool, tmp_pa
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(module.eval(), inputs, path, dynamo=dynamo, verbose=False)
-        except Exception as error:  # of the exporter, of which there are many
+        except Exception as error:
+            if UNEXPORTABLE.get((name, dynamo), "no such text") not in str(error):
+                raise
             pytest.skip(f"torch cannot export it so: {str(error)[:80]}")
     arrays = [value.numpy() for value in inputs]
     runtime = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
