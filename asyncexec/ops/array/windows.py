@@ -220,15 +220,15 @@ def widened(array: Array) -> Array:
     return array.astype(np.float32) if array.dtype.name in _HALVES else array
 
 
-def chunks(batch: int, rows: int, row_bytes: int) -> Iterator[tuple[slice, slice]]:
-    """Batch and row ranges that cover the output in pieces of about ``CHUNK_BYTES`` of scratch each."""
+def chunks(batch: int, rows: int, row_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[slice, slice]]:
+    """Batch and row ranges that cover the output in pieces of about *chunk_bytes* of scratch each."""
     image_bytes = max(1, rows * row_bytes)
-    if image_bytes <= CHUNK_BYTES:
-        step = CHUNK_BYTES // image_bytes
+    if image_bytes <= chunk_bytes:
+        step = chunk_bytes // image_bytes
         for start in range(0, batch, step):
             yield slice(start, min(batch, start + step)), slice(0, rows)
         return
-    step = max(1, CHUNK_BYTES // row_bytes)
+    step = max(1, chunk_bytes // row_bytes)
     for image in range(batch):
         for start in range(0, rows, step):
             yield slice(image, image + 1), slice(start, min(rows, start + step))

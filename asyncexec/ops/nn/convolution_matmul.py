@@ -17,7 +17,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from asyncexec.ops.array.windows import Array, Axis, check_size, chunks, inner_slices, pad_spatial, padded_shape
+from asyncexec.ops.array.windows import (
+    CHUNK_BYTES,
+    Array,
+    Axis,
+    check_size,
+    chunks,
+    inner_slices,
+    pad_spatial,
+    padded_shape,
+)
 
 _WIDE: Final = 24  # windows in a row: with fewer, too many run over its end
 _FEW: Final = 8  # channels of the input: rows of windows with fewer are too short for a product
@@ -25,6 +34,7 @@ _MANY: Final = 48  # channels of the output: with more, sums take longer than co
 _NARROW: Final = 8  # numbers in a row of a window: fewer are sooner copied as columns, each from all windows
 _MUCH: Final = 2**14  # cells of patches: fewer are copied sooner than it takes to find out where they are
 _SHORT: Final = 32  # of which it is worth while to make items
+_PATCH_BYTES: Final = 2**20  # of patches that stay in the cache
 _SHIFTED_BYTES: Final = 2**17  # of sums that stay in the cache
 
 
@@ -62,7 +72,9 @@ def _convolve_group(x: Array, filters: Array, axes: Sequence[Axis], out: Array) 
         return out
     is_narrow = axes[-1].kernel * x.shape[-1] < _NARROW and out.size // out.shape[-1] * len(weights) >= _MUCH
     patches = _patch_columns if is_narrow else _patch_rows
-    for rows, where in patches(pad_spatial(x, axes), axes):
+    # A product lays out the filters anew, so that wide ones want more patches at a time than the cache holds.
+    chunk_bytes = min(CHUNK_BYTES, max(_PATCH_BYTES, 2 * weights.nbytes))
+    for rows, where in patches(pad_spatial(x, axes), axes, chunk_bytes):
         np.matmul(rows, weights, out=out[where].reshape(len(rows), -1))
     return out
 
@@ -182,12 +194,16 @@ def _along(axis: Axis, first: int, count: int) -> list[slice]:
     return [slice(start, start + (count - 1) * stride + 1, stride) for start in starts]
 
 
-def _pieces(array: Array, axes: Sequence[Axis], columns: int) -> Iterator[tuple[slice, slice]]:
+def _pieces(
+    array: Array, axes: Sequence[Axis], columns: int, chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[tuple[slice, slice]]:
     across = math.prod(axis.out for axis in axes[1:])
-    return chunks(array.shape[0], axes[0].out, across * columns * array.itemsize)
+    return chunks(array.shape[0], axes[0].out, across * columns * array.itemsize, chunk_bytes)
 
 
-def _patch_rows(padded: Array, axes: Sequence[Axis]) -> Iterator[tuple[Array, tuple[slice, slice]]]:
+def _patch_rows(
+    padded: Array, axes: Sequence[Axis], chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[tuple[Array, tuple[slice, slice]]]:
     """The patches of the input as matrix rows, with the batch and row range of the output they belong to.
 
     All pieces are in one buffer: each is good until the next.
@@ -199,7 +215,7 @@ def _patch_rows(padded: Array, axes: Sequence[Axis]) -> Iterator[tuple[Array, tu
         item = np.dtype((np.void, math.prod(view.shape[-2:]) * view.itemsize))
         view = np.ndarray(view.shape[:-2], item, padded, 0, view.strides[:-2])
     buffer: Array | None = None
-    for where in _pieces(padded, axes, columns):
+    for where in _pieces(padded, axes, columns, chunk_bytes):
         piece = view[where]
         size = math.prod(piece.shape[: len(axes) + 1]) * columns
         if buffer is None:
@@ -209,14 +225,16 @@ def _patch_rows(padded: Array, axes: Sequence[Axis]) -> Iterator[tuple[Array, tu
         yield rows.reshape(-1, columns), where
 
 
-def _patch_columns(padded: Array, axes: Sequence[Axis]) -> Iterator[tuple[Array, tuple[slice, slice]]]:
+def _patch_columns(
+    padded: Array, axes: Sequence[Axis], chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[tuple[Array, tuple[slice, slice]]]:
     """The same rows as those of ``_patch_rows``, seen through the transpose of a buffer that has them as columns."""
     num_places = math.prod(axis.kernel for axis in axes)
     channels, across = padded.shape[-1], [axis.out for axis in axes[1:]]
     columns = num_places * channels
     channels_first = np.moveaxis(padded, -1, 0)
     buffer: Array | None = None
-    for where in _pieces(padded, axes, columns):
+    for where in _pieces(padded, axes, columns, chunk_bytes):
         images, out_rows = where
         counts = (out_rows.stop - out_rows.start, *across)
         shape = (num_places, channels, images.stop - images.start, *counts)

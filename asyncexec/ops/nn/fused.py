@@ -54,12 +54,13 @@ def _exponential(x: Array) -> Array:
 
 
 def _sigmoid(x: Array) -> Array:
-    result: Array = np.divide(x.dtype.type(1), _exponential(x), out=x)
-    return result
+    y: Array = np.divide(x.dtype.type(1), _exponential(x), out=x)
+    return y
 
 
 def _swish(x: Array) -> Array:
-    return np.divide(x, _exponential(x), out=x)
+    y: Array = np.divide(x, _exponential(x), out=x)
+    return y
 
 
 def _gelu_approximate(x: Array) -> Array:

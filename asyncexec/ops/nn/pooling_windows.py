@@ -80,7 +80,9 @@ def max_pool_of_volumes(x: Array, axes: Sequence[Axis]) -> Array:
 
 def average_pool(x: Array, axes: Sequence[Axis]) -> Array:
     """The mean of the cells of each window that lie inside the input."""
-    return _combined(x, axes, 0, np.add) / cell_counts(axes, x.dtype)
+    total = _combined(x, axes, 0, np.add)
+    total /= cell_counts(axes, x.dtype)
+    return total
 
 
 def cell_counts(axes: Sequence[Axis], dtype: np.dtype[Any]) -> Array:
