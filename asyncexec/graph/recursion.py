@@ -58,19 +58,23 @@ def recursive_functions(functions: Library, starts: Iterable[str]) -> Stage[set[
     """The functions that a walk from *starts* comes back to, as a stage; depth first, but without recursion of ours."""
     found: set[str] = set()
     done: set[str] = set()
+    around: set[str] = set()  # the functions on the path
     steps = 0
     for start in starts:
-        path = {} if start in done else {start: _called_by(functions[start])}
+        path = [] if start in done else [(start, _called_by(functions[start]))]
+        around.update(name for name, _ in path)
         while path:
-            name, calls = next(reversed(path.items()))
+            name, calls = path[-1]
             called = next((other for other in calls if other in functions and other not in done), None)
             if called is None:
                 done.add(name)
-                del path[name]
-            elif called in path:
+                around.remove(name)
+                path.pop()
+            elif called in around:
                 found.add(called)
             else:
-                path[called] = _called_by(functions[called])
+                around.add(called)
+                path.append((called, _called_by(functions[called])))
             steps += 1
             if not steps % STRIDE:
                 yield
