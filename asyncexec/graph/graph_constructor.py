@@ -197,8 +197,7 @@ class GraphConstructor:
         for start in range(0, len(node_defs) or 1, _NAMES_AT_ONCE):
             part = node_defs[start : start + _NAMES_AT_ONCE]
             check_names(part, prefix, is_partition=self._is_partition)
-            names = [node_def.name for node_def in part]
-            index.update(zip(names, range(start, start + len(names)), strict=True))
+            index.update({node_def.name: position for position, node_def in enumerate(part, start)})
             yield
         if len(index) < len(node_defs):
             name = next(node_def.name for i, node_def in enumerate(node_defs) if index[node_def.name] != i)
