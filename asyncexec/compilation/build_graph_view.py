@@ -6,7 +6,15 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from asyncexec.compilation.bind_kernel import Binder, BoundKernel
-from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS, NOTHING, FrameInfo, GraphView, NodeItem, Route
+from asyncexec.compilation.graph_view import (
+    CONTROL_FLOW_OPS,
+    CONTROL_KINDS,
+    NOTHING,
+    FrameInfo,
+    GraphView,
+    NodeItem,
+    Route,
+)
 from asyncexec.compilation.missing_kernels import naming_missing_kernels
 from asyncexec.compilation.routes import SINK, EdgeInfo, Routes
 from asyncexec.compilation.shared_inputs import is_user_function, protected, watched
@@ -96,7 +104,6 @@ class _Builder:
             tuple(roots),
             tuple(feed_routes),
             fetch_slots,
-            self._has_control_flow,
         )
 
     def _read_feeds(self) -> Stage[None]:
@@ -348,7 +355,10 @@ class _Builder:
         if (tensor.op, tensor.index) in self._fed:
             return False
         maker = makers.get(tensor.op)
-        return maker is not None and sum(index == tensor.index for index, _ in maker.data_routes()) == 1
+        if maker is None:
+            return False
+        first_kinds = [kind for kind, _, _ in maker.routes[tensor.index][:2]]  # those of values come first
+        return [kind in CONTROL_KINDS for kind in first_kinds] in ([False], [False, True])
 
     def _output_routes(self, node: Node, frame: int, slots: Iterable[int]) -> list[tuple[Route, ...]]:
         edges, fed = self._edges, self._fed

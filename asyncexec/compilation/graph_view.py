@@ -68,8 +68,12 @@ class RouteKind(IntEnum):
 # (kind, input slot, consumer): for a Merge, the index of the input; for a fetch, DELIVERED; for controls, no slot
 Route: TypeAlias = "tuple[int, int, NodeItem]"
 
-CONTROL_KINDS: Final = (int(RouteKind.CONTROL), int(RouteKind.CONSTANT), int(RouteKind.CONTROL_MERGE))
+# The kinds as ints: members of enums are slow to look up and to compare.
+COUNT: Final = int(RouteKind.COUNT)
+CONTROL: Final = int(RouteKind.CONTROL)
+SOLE: Final = int(RouteKind.SOLE)
 FETCH: Final = int(RouteKind.FETCH)
+CONTROL_KINDS: Final = (CONTROL, int(RouteKind.CONSTANT), int(RouteKind.CONTROL_MERGE))
 
 
 class _Nothing:
@@ -252,4 +256,3 @@ class GraphView:
     roots: tuple[NodeItem, ...]  # what is ready before any feed has come
     feed_routes: tuple[tuple[Route, ...], ...]  # where the value of each feed goes, and what waits for it
     fetch_slots: slice  # where the fetched values arrive, in the inputs of the root frame
-    has_control_flow: bool

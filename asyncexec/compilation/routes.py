@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from asyncexec.compilation.graph_view import DELIVERED, Action, NodeItem, Role, Route, RouteKind
+from asyncexec.compilation.graph_view import (
+    CONTROL,
+    COUNT,
+    DELIVERED,
+    FETCH,
+    SOLE,
+    Action,
+    NodeItem,
+    Role,
+    Route,
+    RouteKind,
+)
 
 # (input slot, id of the consumer); for a Merge, (index of the input, id of the Merge)
 EdgeInfo: TypeAlias = tuple[int, int]
@@ -17,8 +28,6 @@ _PASSING: Final = {
     Role.NEXT_ITERATION: RouteKind.NEXT_ITERATION,
     Role.EXIT: RouteKind.EXIT,
 }
-_COUNT, _CONTROL, _SOLE = map(int, list(RouteKind)[:3])
-_FETCH: Final = int(RouteKind.FETCH)
 _NO_SLOT: Final = -1
 
 
@@ -36,15 +45,15 @@ class Routes:
             self._kinds.append(int(_kind(item, pending, gives_index)))
             self._control_kinds.append(int(_control_kind(item, pending)))
         else:
-            self._kinds.append(_SOLE if pending == 1 else _COUNT)
-            self._control_kinds.append(_CONTROL)
+            self._kinds.append(SOLE if pending == 1 else COUNT)
+            self._control_kinds.append(CONTROL)
 
     def of(self, edges: Sequence[EdgeInfo]) -> tuple[Route, ...]:
         """The routes that stand for *edges*."""
         items, kinds = self._items, self._kinds
         return tuple(
             [
-                (_FETCH, slot, DELIVERED) if consumer == SINK else (kinds[consumer], slot, items[consumer])
+                (FETCH, slot, DELIVERED) if consumer == SINK else (kinds[consumer], slot, items[consumer])
                 for slot, consumer in edges
             ]
         )

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Final
 
 from asyncexec.compilation.recorded_nodes import is_recorded
 from asyncexec.executor.diagnostics.run_recorder import RecordedCall, Where, digest_of_inputs
-from asyncexec.executor.diagnostics.step_stats_collector import Executed, StepStatsCollector
+from asyncexec.executor.diagnostics.step_observer import Executed
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.framework.errors import DeadlineExceededError, FailedPreconditionError, NotFoundError
 from asyncexec.graph.node import Node
 from asyncexec.session.run_record import Opaque, RunRecord

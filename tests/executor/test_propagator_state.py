@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -200,3 +200,50 @@ async def test_dead_node_lets_go_of_its_live_inputs() -> None:
     async with ax.Session(graph) as session:
         assert await session.run(merged, {"x:0": 1.0, "b:0": False}) == 1.0
     assert alive[-1] is False
+
+
+def taken(state: PropagatorState, feeds: list[Any]) -> list[str]:
+    """Run a step of plain nodes; the names of what had its turn in the ready queue, in that order."""
+    ready: deque[Any] = deque()
+    state.activate_roots(feeds, ready)
+    names = []
+    while ready:
+        entry = ready.popleft()
+        item, _, is_dead = entry
+        names.append(item.node.name)
+        assert not is_dead
+        state.propagate_outputs(entry, item.kernel(*state.take_inputs(entry)), ready)
+    return names
+
+
+CHOICE: Final = """
+    x: Placeholder[float32, []]
+    p: Placeholder[bool, []]
+    side: Switch(x, p)
+    low: Neg(side)
+    high: Identity(side:1)
+    either: Merge(low, high)
+    out: Neg(either)
+"""
+
+
+@pytest.mark.parametrize(
+    ("queues_all", "of_true", "of_false"),
+    [
+        (False, ["out"], ["low", "out"]),
+        (True, ["side", "high", "either", "out"], ["side", "low", "either", "out"]),
+    ],
+)
+def test_what_needs_no_kernel_has_a_turn_only_if_all_are_queued(
+    queues_all: bool, of_true: list[str], of_false: list[str]
+) -> None:
+    with ax.Graph() as graph:
+        ax.import_graph_def(parse_graph_text(CHOICE))
+    view = view_of([graph.tensor("out:0")], [graph.tensor("x:0"), graph.tensor("p:0")])
+    state = PropagatorState(view, queues_all=queues_all)
+    x = np.float32(7)
+    for p, names, fetched in ((np.True_, of_true, -7.0), (np.False_, of_false, 7.0), (np.True_, of_true, -7.0)):
+        assert taken(state, [x, p]) == names
+        assert state.fetched() == [fetched]
+        state.reset()
+        assert state.fetched() == [NOTHING]

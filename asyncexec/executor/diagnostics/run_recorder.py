@@ -14,7 +14,8 @@ import numpy as np
 from asyncexec.compilation.recorded_nodes import is_recorded
 from asyncexec.durable.content import digest_of, has_more_than
 from asyncexec.executor.diagnostics.output_sizes import Sizes
-from asyncexec.executor.diagnostics.step_stats_collector import NOT_KNOWN, Executed, StepStatsCollector
+from asyncexec.executor.diagnostics.step_observer import NOT_KNOWN, Executed
+from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.errors import CancelledError, InvalidTypeError
 from asyncexec.graph.node import Node, Tensor

@@ -8,7 +8,7 @@ import itertools
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, ClassVar, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from asyncexec.executor.diagnostics.output_sizes import (
     SCALAR,
@@ -18,6 +18,7 @@ from asyncexec.executor.diagnostics.output_sizes import (
     sizes_of,
     sizes_of_constant,
 )
+from asyncexec.executor.diagnostics.step_observer import NOT_KNOWN, Executed
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.error_text import one_line
@@ -29,31 +30,17 @@ from asyncexec.graph.node import Node, Tensor
 # A node, when it was scheduled, started and ended, the thread it ran on, what its kernel counted, why it gave nothing,
 # and the sizes of what it gave, None for a constant.
 _Record: TypeAlias = tuple[Node, int, int, int, int, CallStats | None, str, Sizes | None]
-NOT_KNOWN: Final = object()
 _started_ns: Final = operator.itemgetter(2)
 _started_nanos: Final = operator.attrgetter("all_start_nanos")
 _name_of_device: Final = operator.attrgetter("device")
 _SORTED_AT_ONCE: Final = 64 * STRIDE
 
 
-class Executed(Protocol):
-    """A node as an executor has it: a NodeItem, or an OpKernel."""
-
-    @property
-    def node(self) -> Node: ...
-    @property
-    def kind(self) -> KernelKind: ...
-    @property
-    def guarded(self) -> Sequence[Node]: ...
-    @property
-    def returns_tuple(self) -> bool: ...
-
-
 LOOP_THREAD: Final = "event loop"  # what the thread that the step belongs to is called in a trace
 
 
 class StepStatsCollector:
-    """Live executions of one step, one entry each; times by *clock*, threads by their native ids.
+    """A StepObserver: live executions of one step, one entry each; times by *clock*, threads by their native ids.
 
     Attributes:
         epoch_offset_ns: what is added to times of *clock* to get nanoseconds since 1970.

@@ -17,7 +17,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.compilation.graph_view import NOTHING, Action, NodeItem, Role, Route, RouteKind
+from asyncexec.compilation.graph_view import (
+    CONTROL,
+    COUNT,
+    FETCH,
+    NOTHING,
+    SOLE,
+    Action,
+    NodeItem,
+    Role,
+    Route,
+    RouteKind,
+)
 from asyncexec.executor.engine.frame import FrameState, IterationState
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
 from asyncexec.executor.engine.propagator import TaggedQueue
@@ -31,8 +42,8 @@ CASCADE_BUDGET: Final = 2048
 # Members of enums as ints and names of the module: looking them up is a good part of a delivery otherwise.
 _ACT_SWITCH, _ACT_CONSTANT, _ACT_TRIGGER = int(Action.SWITCH), int(Action.CONSTANT), int(Action.TRIGGER)
 _ROLE_CONSTANT_ENTER, _ROLE_EXIT, _ROLE_NEXT_ITERATION = map(int, list(Role)[2:])
-COUNT, CONTROL, SOLE, _PASS_ON, _SWITCH, _FIRST = map(int, list(RouteKind)[:6])
-_NEXT_ITERATION, _CONSTANT, _EXIT, _MERGE, _CONTROL_MERGE, _FETCH = map(int, list(RouteKind)[6:])
+_PASS_ON, _SWITCH, _FIRST, _NEXT_ITERATION, _CONSTANT, _EXIT = map(int, list(RouteKind)[3:9])
+_MERGE, _CONTROL_MERGE = map(int, list(RouteKind)[9:11])
 MERGES: Final = (_FIRST, _MERGE)
 
 
@@ -125,7 +136,7 @@ class Cascade(ABC):
         self, kind: int, slot: int, item: NodeItem, value: Any, target: IterationState, ready: TaggedQueue
     ) -> None:
         """Deliver a value to a node that has its turn in the ready queue, although it needs no kernel."""
-        if kind == _FETCH:
+        if kind == FETCH:
             self.fetch(slot, value)
         elif kind == _CONTROL_MERGE:
             self._control_to_merge(item, target, ready)
@@ -275,7 +286,7 @@ class Cascade(ABC):
                 self._dead_to_merge(item, target, ready)
             elif kind == _CONTROL_MERGE:
                 self._control_to_merge(item, target, ready)
-            elif kind != _FETCH:
+            elif kind != FETCH:
                 self._count_down_dead(item, target, ready)
 
     def _count_down_dead(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:

@@ -26,11 +26,11 @@ from asyncexec.executor.diagnostics.kernel_stats import (
     has_large,
     num_bytes,
 )
-from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.diagnostics.step_observer import StepObserver
 from asyncexec.executor.engine.ending import Ending
-from asyncexec.executor.engine.frame import TaskGroup
+from asyncexec.executor.engine.frame import TaggedNode, TaskGroup
 from asyncexec.executor.engine.grace_period import GracePeriod
-from asyncexec.executor.engine.propagator import TaggedNode, TaggedQueue
+from asyncexec.executor.engine.propagator import TaggedQueue
 from asyncexec.executor.engine.propagator_state import PropagatorState
 from asyncexec.executor.engine.ready_queue import RandomReadyQueue
 from asyncexec.executor.engine.step_scope import Launched, StepScope
@@ -83,24 +83,24 @@ class ExecutorState(TransferScope):
         pool: WorkerPool,
         slice_ns: int,
         feeds: Sequence[Any] | None,
-        collector: StepStatsCollector | None,
+        observer: StepObserver | None,
         ready: TaggedQueue,
     ) -> None:
-        super().__init__(slice_ns, plan.stats.holds, collector, ready)
+        super().__init__(slice_ns, plan.stats.holds, observer, ready)
         self.scope: StepScope | None = None  # the whole step, where this is a part of it
         self.context: Context | None = None
         self._stats = plan.stats
         self._chains = plan.chains
         self._places = plan.stats.places
         self._pool = pool
-        queues_all = collector is not None or isinstance(ready, RandomReadyQueue)
+        queues_all = observer is not None or isinstance(ready, RandomReadyQueue)
         self._propagator = PropagatorState(plan.view, queues_all=queues_all)
         self._num_tasks = 0  # in the groups of all frames
         self._is_plain_loop: bool | None = None  # not asked yet
         self._jobs: dict[TaggedNode, Job] = {}  # of nodes on worker threads, by entry
         self._ending: Ending | None = None
-        if collector is not None:
-            collector.record_constants(plan.view.constants)
+        if observer is not None:
+            observer.record_constants(plan.view.constants)
         self._propagator.activate_roots(feeds, self.ready)
 
     def be_careful(self) -> None:
@@ -174,8 +174,8 @@ class ExecutorState(TransferScope):
     def _launch(self, entry: TaggedNode, item: NodeItem, now: int) -> None:
         inputs = self._propagator.take_inputs(entry)
         place = self._places[item.id]
-        if self._collector is not None:
-            self._collector.note_launch(item, self._loops_of(entry), inputs)
+        if self._observer is not None:
+            self._observer.note_launch(item, entry[1].location, inputs)
         try:
             if place == ASYNC:
                 self._start_awaiting(entry, item, inputs, now)
@@ -185,49 +185,36 @@ class ExecutorState(TransferScope):
                 return
             size = num_bytes(inputs) if place in (SIZED, CAREFUL) else -1
             if size >= 0 and self._stats.is_quick(item.id, size):
-                self._run_sized(entry, item, inputs, size)
+                self._run_inline(entry, item, inputs, size)
             else:
                 calls = self._calls(entry, item, inputs, size)
                 done = partial(self._on_worker_done, entry, calls, now)
                 self._jobs[entry] = self._pool.submit_calls(calls, done)
         except CATCHABLE as raised:
-            self._note_failed(entry, item, now, raised)
+            self._note_ended(item, now, entry[1], error=raised)
             self._fail(entry, item, raised)
 
     def _calls(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int) -> list[NodeCall]:
         """The call of *item*, and those that go along on its thread."""
-        if self._collector is not None and self._collector.wants_outputs:
+        if self._observer is not None and self._observer.wants_outputs:
             return [NodeCall(item, inputs, size)]
         return self._chains.calls(entry, item, inputs, size, self._propagator, self._places)
 
-    def _note_failed(self, entry: TaggedNode, item: NodeItem, start: int, raised: BaseException) -> None:
-        """Let the trace tell of *item*, whose kernel has been called inline."""
-        if self._collector is not None:
-            where = self._loops_of(entry)
-            self._collector.record(item, start, start, self.holds.clock.now_ns(), error=raised, where=where)
-
-    def _run_inline(self, entry: TaggedNode, item: NodeItem, inputs: list[Any]) -> None:
+    def _run_inline(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int = -1) -> None:
+        """Call the kernel of *item*, and take what that costs into account; *size* is that of a SIZED one's inputs."""
         now_ns = self.holds.clock.now_ns
         start = now_ns()
         outputs = item.checked_kernel(*inputs)
         self._propagator.propagate_outputs(entry, outputs, self.ready)
-        end = now_ns()
-        if end - start > self._stats.expensive_ns:
-            self._stats.update_inline(item.id, end - start)
-        if self._collector is not None and not item.is_relay:
-            self._collector.record(item, start, start, end, outputs=outputs, where=self._loops_of(entry))
-
-    def _run_sized(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int) -> None:
-        now_ns = self.holds.clock.now_ns
-        start = now_ns()
-        outputs = item.checked_kernel(*inputs)
-        self._propagator.propagate_outputs(entry, outputs, self.ready)
-        end = now_ns()
-        self._stats.update_sized(item.id, size, end - start)
-        if end - start > self._stats.expensive_ns:
-            self.holds.note(item.node, end - start)
-        if self._collector is not None:
-            self._collector.record(item, start, start, end, outputs=outputs, where=self._loops_of(entry))
+        elapsed = now_ns() - start
+        if size >= 0:
+            self._stats.update_sized(item.id, size, elapsed)
+        if elapsed > self._stats.expensive_ns:
+            if size >= 0:
+                self.holds.note(item.node, elapsed)
+            else:
+                self._stats.update_inline(item.id, elapsed)
+        self._note_ended(item, start, entry[1], outputs=outputs)
 
     def _note_slow(self, item: NodeItem, elapsed_ns: int, outputs: Any) -> list[int]:
         """Take a slow call into account; the places from now on: what follows on something large is slow, too."""
@@ -290,18 +277,15 @@ class ExecutorState(TransferScope):
             if item.finish is not None:
                 outputs = item.finish(outputs)
         except BaseException as error:
-            if self._collector is not None:
-                where = self._loops_of(entry)
-                self._collector.record(item, start, start, self.holds.clock.now_ns(), error=error, where=where)
+            self._note_ended(item, start, entry[1], error=error)
             if self._forget(entry, tasks) and not self._loop.is_closed():  # else nobody is there to be told
                 self._finish(entry, item, None, error)
             return
         if tasks.pop(entry, None) is None:  # as _forget does, and then as _finish: calls cost more than they do
             return
         self._num_tasks -= 1
-        if self._collector is not None:
-            where = self._loops_of(entry)
-            self._collector.record(item, start, start, self.holds.clock.now_ns(), outputs=outputs, where=where)
+        if self._observer is not None:
+            self._note_ended(item, start, entry[1], outputs=outputs)
         if self._failure is None:
             try:
                 self._propagator.propagate_outputs(entry, outputs, self.ready)
@@ -337,8 +321,7 @@ class ExecutorState(TransferScope):
         self, entry: TaggedNode, calls: list[NodeCall], scheduled: int, outcomes: list[Outcome]
     ) -> None:
         del self._jobs[entry]
-        where = () if self._collector is None else self._loops_of(entry)
-        note_outcomes(calls, outcomes, scheduled, self._stats, self._collector, where)
+        note_outcomes(calls, outcomes, scheduled, self._stats, self._observer, entry[1].location)
         last = min(len(calls), len(outcomes)) - 1
         if last and self._failure is None:
             entry = pass_along(entry, calls[:last], self._propagator)
@@ -364,18 +347,15 @@ class ExecutorState(TransferScope):
             for entry, task in list(group.items()):
                 coroutine = task.get_coro()
                 for frame in frames_of(coroutine):
-                    yield frame.f_locals["item"], frame.f_locals["start"], coroutine, self._loops_of(entry)  # type: ignore[arg-type]  # keys of groups are entries
+                    yield frame.f_locals["item"], frame.f_locals["start"], coroutine, entry[1].location  # type: ignore[index]  # keys of groups are entries
                     break
 
     def found_under_way(self) -> Iterator[NodeUnderWay | tuple[str, StepScope]]:
         yield from super().found_under_way()
         for entry, job in self._jobs.items():
             assert isinstance(job.running, NodeCall)
-            iteration = ", ".join(self._loops_of(entry))
+            iteration = ", ".join(entry[1].location)
             yield NodeUnderWay(job.name, job.running.item.node.op, (told_of(job),), None, iteration)
-
-    def _loops_of(self, entry: TaggedNode) -> Sequence[str]:
-        return entry[1].location
 
     def _cancel_launched(self, grace_period: GracePeriod) -> None:
         self._ending = Ending(self._pool, self._loop, grace_period)

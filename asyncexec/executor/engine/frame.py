@@ -11,8 +11,9 @@ from asyncexec.compilation.graph_view import FrameInfo, NodeItem, Route, RouteKi
 from asyncexec.framework.kernel import DEAD
 from asyncexec.framework.rendezvous import FrameAndIter
 
-# Tasks of async nodes, by what stands for the node in the ready queue.
-TaskGroup: TypeAlias = dict[object, "asyncio.Task[None]"]
+# (node, iteration, whether it is dead): what stands in the ready queue.  The iteration knows its frame.
+TaggedNode: TypeAlias = "tuple[NodeItem, IterationState, bool]"
+TaskGroup: TypeAlias = dict[object, "asyncio.Task[None]"]  # of async nodes, by what stands for the node
 
 _FILLS_A_SLOT: Final = (int(RouteKind.COUNT), int(RouteKind.SWITCH))
 

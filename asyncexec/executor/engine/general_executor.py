@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from asyncexec.compilation.graph_view import GraphView
 from asyncexec.executor.diagnostics.kernel_stats import ASYNC, KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.diagnostics.step_observer import StepObserver
 from asyncexec.executor.engine.part_of_step import PartOfStep
 from asyncexec.executor.engine.propagator import TaggedQueue
 from asyncexec.executor.engine.ready_queue import RandomReadyQueue
@@ -62,7 +62,7 @@ class GeneralExecutor:
     def start(
         self,
         feeds: Sequence[Any] | None,
-        collector: StepStatsCollector | None = None,
+        observer: StepObserver | None = None,
         args: ExecutorArgs | None = None,
         context: Context | None = None,
         journaled: JournaledStep | None = None,
@@ -77,9 +77,9 @@ class GeneralExecutor:
             ready = RandomReadyQueue(Random(self._schedule_seed))
         pool = self._pool if args is None or args.runner is None else args.runner
         if journaled is not None:
-            state = self._start_journaled(journaled, (pool, self._slice_ns, feeds, collector, ready))
+            state = self._start_journaled(journaled, (pool, self._slice_ns, feeds, observer, ready))
         else:
-            state = PartOfStep(self, pool, self._slice_ns, feeds, collector, ready)
+            state = PartOfStep(self, pool, self._slice_ns, feeds, observer, ready)
         if args is not None:
             state.rendezvous, state.context = args.rendezvous, context
         if not self.has_run:

@@ -18,11 +18,10 @@ from asyncexec.compilation.graph_view import GraphView, NodeItem
 from asyncexec.durable.journal_scope import CallScope, JournaledStep, Parked, call_here
 from asyncexec.executor.diagnostics.kernel_stats import ASYNC, CAREFUL, INLINE
 from asyncexec.executor.engine.executor_state import explained
-from asyncexec.executor.engine.frame import IterationState
+from asyncexec.executor.engine.frame import IterationState, TaggedNode
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.part_of_step import PartOfStep
-from asyncexec.executor.engine.propagator import TaggedNode
 from asyncexec.executor.workers.worker_calls import WorkerCalls
 from asyncexec.framework import types
 from asyncexec.framework.kernel import KernelKind

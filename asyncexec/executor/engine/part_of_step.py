@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from asyncexec.compilation.graph_view import FETCH, NOTHING, NodeItem
+from asyncexec.compilation.graph_view import CONTROL, COUNT, FETCH, NOTHING, SOLE, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import PASSIVE, TRANSFER
-from asyncexec.executor.engine.cascade import CONTROL, COUNT, DEAD_BIT, SOLE
+from asyncexec.executor.engine.cascade import DEAD_BIT
 from asyncexec.executor.engine.executor_state import ExecutorState, explained
-from asyncexec.executor.engine.frame import TaskGroup
-from asyncexec.executor.engine.propagator import TaggedNode
+from asyncexec.executor.engine.frame import TaggedNode, TaskGroup
 from asyncexec.executor.engine.propagator_state import PropagatorState
 from asyncexec.executor.engine.slots import take_inputs
 from asyncexec.executor.engine.step_scope import Waiter
@@ -33,7 +32,7 @@ class PartOfStep(ExecutorState):
         What most nodes give goes to nodes of the same iteration that are to be counted, or run at once.  That much of
         the propagator is written out: to call it would take longer than what it does.  The rest goes on in a cascade.
         """
-        ready, places, collector = self.ready, self._places, self._collector
+        ready, places, observer = self.ready, self._places, self._observer
         now_ns, expensive_ns = self.holds.clock.now_ns, self._stats.expensive_ns
         propagator = self._propagator
         work, has_frames = propagator.work, propagator.has_frames
@@ -93,14 +92,15 @@ class PartOfStep(ExecutorState):
                         if not iteration.outstanding_ops:
                             propagator.end_iteration(iteration, ready)
             except CATCHABLE as raised:
-                self._note_failed(tagged, item, now, raised)
+                self._note_ended(item, now, iteration, error=raised)
                 self._fail(tagged, item, explained(raised, item, inputs))
                 return now
             before, now = now, now_ns()
             if now - before > expensive_ns:
                 places = self._note_slow(item, now - before, outputs)
-            if collector is not None and not item.is_relay:
-                collector.record(item, before, before, now, outputs=outputs, where=iteration.location)
+            if observer is not None and not item.is_relay:
+                where = iteration.location if has_frames else ()
+                observer.record(item, before, before, now, outputs=outputs, where=where)
             if now > end:
                 return now
         return now
@@ -117,7 +117,7 @@ class PartOfStep(ExecutorState):
             else:
                 self._launch(tagged, item, now)
         except CATCHABLE as raised:
-            self._note_failed(tagged, item, now, raised)
+            self._note_ended(item, now, tagged[1], error=raised)
             self._fail(tagged, item, raised)
 
     def reset(self) -> bool:

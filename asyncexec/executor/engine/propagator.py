@@ -7,11 +7,9 @@ from typing import Any, Protocol, TypeAlias
 
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import NodeItem
-from asyncexec.executor.engine.frame import IterationState, TaskGroup
+from asyncexec.executor.engine.frame import TaggedNode, TaskGroup
 from asyncexec.executor.engine.ready_queue import ReadyQueue
 
-# (node, iteration, whether it is dead): what stands in the ready queue.  The iteration knows its frame.
-TaggedNode: TypeAlias = tuple[NodeItem, IterationState, bool]
 TaggedQueue: TypeAlias = ReadyQueue[TaggedNode]
 
 

@@ -21,8 +21,8 @@ from typing import Any, Final
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import GraphView, NodeItem, Role, Route
 from asyncexec.executor.engine.cascade import CASCADE_BUDGET, MERGES, Cascade
-from asyncexec.executor.engine.frame import FrameState, IterationState, TaskGroup
-from asyncexec.executor.engine.propagator import TaggedNode, TaggedQueue
+from asyncexec.executor.engine.frame import FrameState, IterationState, TaggedNode, TaskGroup
+from asyncexec.executor.engine.propagator import TaggedQueue
 from asyncexec.executor.engine.slots import take_inputs
 from asyncexec.framework.kernel import DEAD
 from asyncexec.framework.rendezvous import full_key

@@ -13,8 +13,9 @@ from typing import Any, Final, TypeAlias
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
-from asyncexec.executor.engine.propagator import Propagator, TaggedNode, TaggedQueue
+from asyncexec.executor.diagnostics.step_observer import NOT_KNOWN, StepObserver
+from asyncexec.executor.engine.frame import IterationState, TaggedNode
+from asyncexec.executor.engine.propagator import Propagator, TaggedQueue
 from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.kernel import DEAD
@@ -27,19 +28,17 @@ CATCHABLE: Final = (Exception, asyncio.CancelledError)
 class TransferScope(StepScope):
     """A part of a step, and what it exchanges with the other parts."""
 
-    __slots__ = ("_collector", "_propagator", "_recvs", "ready", "rendezvous", "standing")
+    __slots__ = ("_observer", "_propagator", "_recvs", "ready", "rendezvous", "standing")
 
     _propagator: Propagator
 
-    def __init__(
-        self, slice_ns: int, holds: LoopHolds, collector: StepStatsCollector | None, ready: TaggedQueue
-    ) -> None:
+    def __init__(self, slice_ns: int, holds: LoopHolds, observer: StepObserver | None, ready: TaggedQueue) -> None:
         super().__init__(slice_ns, holds)
         self.rendezvous: RendezvousInterface | None = None
         self.standing: dict[str, Standing] = {}  # of the whole step: Recvs that Sends may hand values to, by key
         # What the propagator says is ready: it alone knows what its entries are, apart from the item in each.
         self.ready: TaggedQueue = ready
-        self._collector = collector
+        self._observer = observer
         self._recvs: dict[TaggedNode, NodeItem] = {}  # that wait in the rendezvous, by entry
 
     @abstractmethod
@@ -49,6 +48,21 @@ class TransferScope(StepScope):
     @abstractmethod
     def _finish(self, entry: TaggedNode, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
         """Take what a node that ran elsewhere gave."""
+
+    def _note_ended(
+        self,
+        item: NodeItem,
+        start: int,
+        iteration: IterationState | None = None,
+        *,
+        outputs: Any = NOT_KNOWN,
+        error: BaseException | None = None,
+    ) -> None:
+        """Tell the observer, if there is one, of an execution of *item* that began at *start* and has ended now."""
+        if self._observer is not None and not item.is_relay:
+            where = () if iteration is None else iteration.location
+            end = self.holds.clock.now_ns()
+            self._observer.record(item, start, start, end, error=error, outputs=outputs, where=where)
 
     def waiting_recvs(self) -> list[str]:
         """The names of the Recvs that wait for a value."""
@@ -72,8 +86,7 @@ class TransferScope(StepScope):
             (value,) = propagator.take_inputs(entry)
             if transfer.reads:
                 value = value.read()
-            if self._collector is not None:
-                self._collector.record(item, now, now, self.holds.clock.now_ns())
+            self._note_ended(item, now)
         key = propagator.rendezvous_key(entry, transfer)
         receiver = self.standing.pop(key, None) if self.standing else None
         if receiver is not None:
@@ -116,8 +129,7 @@ class TransferScope(StepScope):
         if value is not DEAD:
             if recv.finish is not None:
                 value = recv.finish(value)
-            if self._collector is not None:
-                self._collector.record(recv, scheduled, scheduled, self.holds.clock.now_ns(), outputs=value)
+            self._note_ended(recv, scheduled, outputs=value)
         return value
 
 

@@ -11,7 +11,7 @@ from contextvars import Context
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.diagnostics.step_observer import StepObserver
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.part_of_step import PartOfStep
 from asyncexec.executor.types.executor_params import ExecutorParams, general_executor
@@ -46,7 +46,7 @@ class HostExecutor(GeneralExecutor):
     def start(
         self,
         feeds: Sequence[Any] | None,
-        collector: StepStatsCollector | None = None,
+        observer: StepObserver | None = None,
         args: ExecutorArgs | None = None,
         context: Context | None = None,
         journaled: JournaledStep | None = None,

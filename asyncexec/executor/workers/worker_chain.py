@@ -20,9 +20,10 @@ from typing import Any, Final
 from asyncexec.compilation.graph_view import DELIVERED, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import SIZED, WIDE, WORKER, KernelStats, num_bytes
 from asyncexec.executor.diagnostics.output_sizes import Sizes, sizes_of
-from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.diagnostics.step_observer import StepObserver
+from asyncexec.executor.engine.frame import TaggedNode
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
-from asyncexec.executor.engine.propagator import Propagator, TaggedNode
+from asyncexec.executor.engine.propagator import Propagator
 from asyncexec.executor.workers.job import HANDED_ON, Call, Outcome
 from asyncexec.framework.kernel import DEAD
 
@@ -140,18 +141,18 @@ def note_outcomes(
     outcomes: list[Outcome],
     scheduled: int,
     stats: KernelStats,
-    collector: StepStatsCollector | None,
+    observer: StepObserver | None,
     where: Sequence[str] = (),
 ) -> None:
-    """Tell *stats* of those of *calls* that have ended well, *collector* of all; *scheduled* is when the first was.
+    """Tell *stats* of those of *calls* that have ended well, *observer* of all; *scheduled* is when the first was.
 
     All are in the iterations *where*.
     """
     for index, (call, outcome) in enumerate(zip(calls, outcomes, strict=False)):
         if outcome.error is not None:
-            if collector is not None:
+            if observer is not None:
                 times = scheduled, outcome.start_ns, outcome.end_ns
-                collector.record(call.item, *times, outcome.thread_id, outcome.error, where=where)
+                observer.record(call.item, *times, outcome.thread_id, outcome.error, where=where)
             return  # how long it takes to fail says nothing
         elapsed_ns = outcome.end_ns - outcome.start_ns
         if call.item.node.properties.registration.kernel is None:
@@ -161,12 +162,12 @@ def note_outcomes(
             stats.update_sized(call.item.id, call.size, elapsed_ns)
         else:
             stats.update(call.item.id, elapsed_ns)
-        if collector is not None:
+        if observer is not None:
             times = scheduled, outcome.start_ns, outcome.end_ns
             if outcome.result is HANDED_ON:
-                collector.record(call.item, *times, outcome.thread_id, sizes=calls[index + 1].received, where=where)
+                observer.record(call.item, *times, outcome.thread_id, sizes=calls[index + 1].received, where=where)
             else:
-                collector.record(call.item, *times, outcome.thread_id, outputs=outcome.result, where=where)
+                observer.record(call.item, *times, outcome.thread_id, outputs=outcome.result, where=where)
         scheduled = outcome.end_ns
 
 
