@@ -63,7 +63,7 @@ class WaitQueue(ParkingLot):
 
     def waiting_of(self, priority: int) -> int:
         """How many of *priority* wait."""
-        return sum(len(line) for (_, each), line in self._lines.items() if each == priority)
+        return sum(len(queue) for (_, each), queue in self._queues.items() if each == priority)
 
     @property
     def has_room(self) -> bool:

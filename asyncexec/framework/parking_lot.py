@@ -19,7 +19,7 @@ from typing import TypeAlias
 from asyncexec.framework.queue_policy import NORMAL, Level
 
 Waiter: TypeAlias = "asyncio.Future[None]"
-Line: TypeAlias = "OrderedDict[Waiter, Context | None]"
+Queue: TypeAlias = "OrderedDict[Waiter, Context | None]"
 
 
 class ParkingLot:
@@ -30,11 +30,11 @@ class ParkingLot:
         num_waking: how many have been woken, and have not run since.
     """
 
-    __slots__ = ("_lines", "_normal", "num_waking", "waiting")
+    __slots__ = ("_queues", "_normal", "num_waking", "waiting")
 
     def __init__(self) -> None:
-        self._normal: Line = OrderedDict()
-        self._lines: dict[Level, Line] = {NORMAL: self._normal}
+        self._normal: Queue = OrderedDict()
+        self._queues: dict[Level, Queue] = {NORMAL: self._normal}
         self.waiting: int = 0
         self.num_waking: int = 0
 
@@ -47,8 +47,8 @@ class ParkingLot:
     def wake_one(self) -> bool:
         """Let the first go on; whether there is one."""
         while self.waiting:
-            line = self._normal if len(self._lines) == 1 else self._first_line()
-            waiter, context = line.popitem(last=False)
+            queue = self._normal if len(self._queues) == 1 else self._first_queue()
+            waiter, context = queue.popitem(last=False)
             self._count(context, -1)
             # Else it is cancelled, and has not run since; or its loop is closed, and it will never run.
             if not (waiter.done() or waiter.get_loop().is_closed()):
@@ -78,20 +78,20 @@ class ParkingLot:
         """Let the next have what one was woken for that is cancelled."""
         self.wake_one()
 
-    def _first_line(self) -> Line:
-        """The line of the least level that has waiters; others that have none are forgotten."""
-        self._lines = {level: line for level, line in self._lines.items() if line or line is self._normal}
-        return self._lines[min(level for level, line in self._lines.items() if line)]
+    def _first_queue(self) -> Queue:
+        """The queue of the least level that has waiters; others that have none are forgotten."""
+        self._queues = {level: queue for level, queue in self._queues.items() if queue or queue is self._normal}
+        return self._queues[min(level for level, queue in self._queues.items() if queue)]
 
     def _add(self, waiter: Waiter, level: Level = NORMAL, context: Context | None = None) -> None:
-        self._lines.setdefault(level, OrderedDict())[waiter] = context
+        self._queues.setdefault(level, OrderedDict())[waiter] = context
         self._count(context, 1)
 
     def _remove(self, waiter: Waiter) -> tuple[Context | None] | None:
-        """Take *waiter* out of the line, if it is there still; its context."""
-        for line in self._lines.values():
-            if waiter in line:
-                context = line.pop(waiter)
+        """Take *waiter* out of the queue, if it is there still; its context."""
+        for queue in self._queues.values():
+            if waiter in queue:
+                context = queue.pop(waiter)
                 self._count(context, -1)
                 return (context,)
         return None
