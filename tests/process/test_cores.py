@@ -1,0 +1,30 @@
+"""Which calls of libraries may take several threads."""
+
+from __future__ import annotations
+
+from asyncexec.process.cores import CoreBudget, num_cores, num_idle_cores
+
+
+def test_a_large_call_alone_gets_the_idle_cores_and_others_one() -> None:
+    budget = CoreBudget(lambda: 3)
+    assert budget.begin(is_large=False) == 1
+    assert budget.begin(is_large=True) == 1
+    budget.end()
+    budget.end()
+    assert budget.begin(is_large=True) == 3
+    assert budget.begin(is_large=True) == 1
+    budget.end()
+    budget.end()
+    assert budget.begin(is_large=True) == 3
+
+
+def test_what_is_idle_is_not_asked_for_small_calls() -> None:
+    asked: list[None] = []
+    budget = CoreBudget(lambda: asked.append(None) or 2)
+    budget.begin(is_large=False)
+    budget.begin(is_large=True)
+    assert not asked
+
+
+def test_some_core_is_there() -> None:
+    assert 1 <= num_idle_cores() <= num_cores()
