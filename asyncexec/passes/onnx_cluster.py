@@ -43,14 +43,14 @@ class OnnxCluster:
     """
 
     name: str
-    translation: Translation
+    translation: ClusterTranslation
     calls: tuple[MemberCall, ...]
     slots: tuple[Any, ...]
     outputs: tuple[int, ...]
 
 
-class Translation:
-    """The way from members to a model, which is gone again for other values of the *variables*.
+class ClusterTranslation:
+    """Translates members to a model, anew for each set of values of the *variables*.
 
     Args:
         members: copies, each after those that it takes from, which nothing changes.
@@ -115,7 +115,9 @@ class Translation:
         return (tensor.op, tensor.index) in self._fed
 
 
-def cluster_of(name: str, members: Sequence[Node], outputs: Sequence[Tensor], translation: Translation) -> OnnxCluster:
+def cluster_of(
+    name: str, members: Sequence[Node], outputs: Sequence[Tensor], translation: ClusterTranslation
+) -> OnnxCluster:
     """The cluster of *members* that *translation* has."""
     inputs = (*translation.inputs, *translation.variables)
     slot_of: dict[Key, int] = {(tensor.op, tensor.index): slot for slot, tensor in enumerate(inputs)}

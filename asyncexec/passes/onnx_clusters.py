@@ -30,7 +30,7 @@ from asyncexec.framework.shape_inference import unknown
 from asyncexec.graph.graph import properties_of
 from asyncexec.graph.node import Node, NodeProperties, Tensor
 from asyncexec.passes.fold_constants import fold_constants
-from asyncexec.passes.onnx_cluster import OnnxCluster, Translation, cluster_of, copies
+from asyncexec.passes.onnx_cluster import ClusterTranslation, OnnxCluster, cluster_of, copies
 from asyncexec.passes.onnx_emitter import Emitter, Key, UntranslatableError, constant_of
 from asyncexec.passes.onnx_nodes import opset_of
 from asyncexec.passes.onnx_translations import HEAVY_OPS, TRANSLATIONS
@@ -197,7 +197,7 @@ class _Replacement:
         members = list(copied.values())
         gives = [copied[tensor.op].outputs[tensor.index] for tensor in outputs]
         fed = frozenset((tensor.op, tensor.index) for tensor in graph.feeds)
-        translation = Translation(members, gives, fed, self._variables)
+        translation = ClusterTranslation(members, gives, fed, self._variables)
         inputs = (*translation.inputs, *translation.variables)
         if translation.work < min_work or len(inputs) > _MOST_INPUTS or len(outputs) > _MOST_OUTPUTS:
             return
