@@ -185,3 +185,19 @@ def test_a_bias_in_place_is_added_to_each_pixel(depth: int) -> None:
     (product,) = run_case(case("Conv2D", x, filters, **attrs))
     fused = case("_FusedConv2D", x, filters, bias, num_args=1, fused_ops=[b"BiasAdd"], **attrs)
     np.testing.assert_array_equal(run_case(fused)[0], product + bias)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("kernel", [(2, 2), (3, 1), (2, 3, 2)])
+def test_cells_of_windows_side_by_side_have_one_gradient(kernel: tuple[int, ...], groups: int) -> None:
+    outs = range(2, 2 + len(kernel))
+    dy, filters = data(3, *outs, 4 * groups), data(*kernel, 5, 4 * groups)
+    dy.reshape(-1)[::3] = -0.0
+    axes = [windows.Axis(size * out, size, size, 1, out, 0, 0) for size, out in zip(kernel, outs, strict=True)]
+    got = convolution_matmul.convolve_backprop_input(dy, filters, 5 * groups, axes)
+    for cell in np.ndindex(*got.shape[1:-1]):
+        place = tuple(at % size for at, size in zip(cell, kernel, strict=True))
+        window = tuple(at // size for at, size in zip(cell, kernel, strict=True))
+        parts = zip(np.split(dy[(slice(None), *window)], groups, -1), np.split(filters[place], groups, -1), strict=True)
+        wanted = np.concatenate([grad @ weights.T for grad, weights in parts], -1)
+        np.testing.assert_allclose(got[(slice(None), *cell)], wanted, rtol=1e-5, atol=1e-6)

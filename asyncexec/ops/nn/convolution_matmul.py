@@ -160,6 +160,8 @@ def _input_gradient(dy: Array, filters: Array, axes: Sequence[Axis]) -> Array:
     if all(axis.is_plain for axis in axes):
         gradient: Array = np.matmul(dy.reshape(-1, out_depth), weights).reshape(shape)
         return gradient
+    if dy.size and weights.size and all(map(_is_apart, axes)):
+        return _input_gradient_of_tiles(dy, weights, kernel)
     total = np.zeros(shape, dy.dtype)
     if dy.size and weights.size:
         for where in _pieces(dy, axes, weights.shape[1]):
@@ -167,6 +169,22 @@ def _input_gradient(dy: Array, filters: Array, axes: Sequence[Axis]) -> Array:
             rows = np.matmul(grad.reshape(-1, out_depth), weights)
             _add_patches(total[where[0]], rows.reshape(*grad.shape[:-1], *kernel, depth), axes, where[1].start)
     return total[(slice(None), *inner_slices(axes))]
+
+
+def _is_apart(axis: Axis) -> bool:
+    """Whether the windows lie side by side, and cover the axis."""
+    return axis.kernel == axis.stride and axis.dilation == 1 and axis.out * axis.stride == axis.size and not axis.before
+
+
+def _input_gradient_of_tiles(dy: Array, weights: Array, kernel: Sequence[int]) -> Array:
+    """The gradient where each cell is in one window: no sums."""
+    batch, *outs, out_depth = dy.shape
+    rank = len(kernel)
+    terms = np.matmul(dy.reshape(-1, out_depth), weights).reshape(batch, *outs, *kernel, -1)
+    order = [0, *(axis for i in range(rank) for axis in (1 + i, 1 + rank + i)), 2 * rank + 1]
+    seen = terms.transpose(order)
+    total = np.add(seen, dy.dtype.type(0), out=np.empty(seen.shape, dy.dtype))  # as sums are: no negative zeros
+    return total.reshape(batch, *(out * size for out, size in zip(outs, kernel, strict=True)), terms.shape[-1])
 
 
 def _add_patches(total: Array, patches: Array, axes: Sequence[Axis], first_row: int) -> None:
