@@ -199,9 +199,12 @@ def _make_executors(
     prepared = yield from state.prepare(feeds, fetches, [*mapper.targets, *nodes], worker=worker)
     converters: list[Converter] = []
     guarded: list[Converter] = []
+    varying: list[int] = []
     for count, tensor in enumerate(feeds):
         converters.append(feed_converter(tensor))
         guarded.append(feed_converter(tensor, is_guarded=True))
+        if tensor.shape.num_elements is None:
+            varying.append(count)
         if not count % STRIDE:
             yield
     fed: set[tuple[Node, int]] = set()
@@ -228,7 +231,7 @@ def _make_executors(
     tier = Tier(None)
     if state.may_compile and prepared.may_be_compiled:
         better = None if prepared.optimize is None else lambda: state.compile_plan(prepared, optimizes=True)
-        tier = Tier(lambda: state.compile_plan(prepared), better, state.holds.clock)
+        tier = Tier(lambda: state.compile_plan(prepared), better, state.holds.clock, varying)
         if state.compiles_at_once:
             yield from tier.compile_at_once()
     return ExecutorsAndKeys(

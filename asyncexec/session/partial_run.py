@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar, overload
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.executor.diagnostics.kernel_stats import has_large
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.framework.cooperative import STRIDE, Stage, outlast, run_in_slices
@@ -106,8 +105,6 @@ class PartialRun:
         for position in values:
             self._feed_position(self._prepared.feeds[position])
         self._pending_feeds.difference_update(values)
-        if has_large(list(values.values())):
-            self.scope.be_careful()
         for position, converted in values.items():
             self.scope.deliver_feed(position, converted)
 

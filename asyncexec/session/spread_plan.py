@@ -29,7 +29,6 @@ from asyncexec.session.stream_plan import (
     checked_mapping,
     converter,
     letter_maker,
-    may_be_large,
 )
 from asyncexec.session.workers import Workers
 
@@ -112,7 +111,6 @@ async def open_spread_plan(
         lambda error: _explained(error, replicas.known),
         host.holds,
         host.counts,
-        may_be_large(host.graph, keys),
         (),
         host.spans if host.spans.hooks or replica.tells_step else None,
         None if trace is None else trace.collector,

@@ -143,14 +143,12 @@ class StepRunner:
         metadata: RunMetadata | None,
         journaled: JournaledStep | None = None,
     ) -> Any:
-        has_large_feeds = False
         try:
             feeds = prepared.convert(values)
         except LargeFeedError:
-            has_large_feeds = True
             feeds = await run_in_slices(prepared.convert_large(tuple(values)), self._clock)
             self._check_open()  # close() may have come meanwhile
-        plan = None if journaled else prepared.tier.for_large_feeds if has_large_feeds else prepared.tier.compiled
+        plan = None if journaled else prepared.tier.plan_for(feeds)
         collector = token = step = None
         if options is not None and options.trace:
             collector, plan = take_collector() or StepStatsCollector(self._clock), None
@@ -164,8 +162,6 @@ class StepRunner:
                 step = executor.start(feeds, collector, journaled=journaled) if plan is None else plan.start(feeds)
                 if step._loop is not self._loop.current:
                     self._loop.enter()
-                if has_large_feeds:
-                    step.be_careful()
                 if prepared.awaits:  # where tasks are eager, a kernel may close the session before it awaits anything
                     await self._steps.run(step, has_begun=False)
                 elif not step.run_inline():

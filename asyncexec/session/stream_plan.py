@@ -221,7 +221,6 @@ async def open_plan(
         lambda error: explained(error, prepared),
         host.holds,
         host.counts,
-        may_be_large(host.graph, keys),
         tuple(slots),
         host.spans if host.spans.hooks or prepared.tells_step else None,
         None if trace is None else trace.collector,

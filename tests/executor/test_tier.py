@@ -6,8 +6,10 @@ import asyncio
 import threading
 from typing import cast
 
+import numpy as np
 import pytest
 
+from asyncexec.executor.diagnostics.kernel_stats import LARGE_SIZE
 from asyncexec.executor.plans.tier import WARM_UP, AnyPlan, Tier
 from asyncexec.framework.clock import NS_PER_MS, Clock
 from asyncexec.framework.cooperative import Stage
@@ -38,6 +40,25 @@ class Work:
         tier = Tier(self.compile, clock=Clock(now_ns=lambda: self.now_ns))
         tier._num_runs = WARM_UP
         return tier
+
+
+@pytest.mark.parametrize(
+    ("sizes", "varying", "is_compiled"),
+    [
+        ((1, 1), (0, 1), True),
+        ((LARGE_SIZE + 1, 1), (0, 1), False),
+        ((1, LARGE_SIZE + 1), (0,), True),  # each run has so much of it
+        ((LARGE_SIZE, LARGE_SIZE), (0, 1), True),
+    ],
+)
+async def test_feeds_that_may_be_larger_than_measured_are_not_for_the_compiled_plan(
+    sizes: tuple[int, int], varying: tuple[int, ...], is_compiled: bool
+) -> None:
+    tier = Tier(None, varying=varying)
+    feeds = [np.zeros(size, np.uint8) for size in sizes]
+    assert tier.plan_for(feeds) is None
+    tier.compiled = PLAN
+    assert (tier.plan_for(feeds) is PLAN) == is_compiled
 
 
 async def turns(count: int) -> None:

@@ -243,10 +243,6 @@ class ExecutorBarrier(StepScope):
         self._started.append(running)
         self._running.add(running)
 
-    def be_careful(self) -> None:
-        for state in self._states:
-            state.be_careful()
-
     @property
     def has_ready(self) -> bool:
         return any(state.has_ready for state in self._states)

@@ -104,6 +104,7 @@ class ExecutorState(TransferScope):
         self._propagator.activate_roots(feeds, self.ready)
 
     def be_careful(self) -> None:
+        """Call no kernel inline with large inputs that was never timed with such."""
         self._places = self._stats.careful_places()
 
     @property
@@ -115,6 +116,7 @@ class ExecutorState(TransferScope):
         return bool(self._num_tasks or self._jobs)
 
     def deliver_feed(self, index: int, value: Any) -> None:
+        self._note_large(value)
         if self._failure is None:
             try:
                 self._propagator.deliver_feed(index, value, self.ready)
@@ -221,6 +223,10 @@ class ExecutorState(TransferScope):
         self._stats.update_inline(item.id, elapsed_ns)
         self._note_large(outputs)
         return self._places
+
+    def _received(self, recv: NodeItem, scheduled: int, value: Any) -> Any:
+        self._note_large(value)
+        return super()._received(recv, scheduled, value)
 
     def _note_large(self, outputs: Any) -> None:
         is_large = has_large(outputs if type(outputs) in (tuple, list) else (outputs,))

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncexec.compilation.graph_view import GraphView
-from asyncexec.executor.diagnostics.kernel_stats import ASYNC, KernelStats
+from asyncexec.executor.diagnostics.kernel_stats import ASYNC, KernelStats, has_large
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_observer import StepObserver
 from asyncexec.executor.engine.part_of_step import PartOfStep
@@ -82,7 +82,7 @@ class GeneralExecutor:
             state = PartOfStep(self, pool, self._slice_ns, feeds, observer, ready)
         if args is not None:
             state.rendezvous, state.context = args.rendezvous, context
-        if not self.has_run:
+        if not self.has_run or (feeds and has_large(feeds)):
             self.has_run = True
             state.be_careful()
         return state

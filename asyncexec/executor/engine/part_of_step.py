@@ -127,6 +127,7 @@ class PartOfStep(ExecutorState):
 
     def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
         self._waiter = waiter
+        self._note_large(feeds)
         self._propagator.activate_roots(feeds, self.ready)
 
     def task_groups(self) -> Iterable[TaskGroup]:

@@ -135,10 +135,6 @@ class StepScope(ABC):
         """The values of the fetches; NOTHING where none has arrived."""
 
     @abstractmethod
-    def be_careful(self) -> None:
-        """Call no kernel inline with large inputs that was never timed with such."""
-
-    @abstractmethod
     def _abort(self, error: BaseException) -> None:
         """Let nothing more begin: the step has failed with *error*."""
 

@@ -102,6 +102,12 @@ class CompiledState(StepScope):
             self._generator = self._plan.begin(feeds)
         self.wake()
 
+    def release(self) -> BaseException | None:
+        if self._failure is not None or self._generator is not None:
+            return super().release()
+        self._waiter = None
+        return None
+
     def reset(self) -> bool:
         self._values = []
         return True
@@ -244,8 +250,6 @@ class CompiledState(StepScope):
         generator, self._generator = self._generator, None
         if generator is not None and not generator.gi_running:  # type: ignore[attr-defined]  # it may be a kernel in it that ends the step
             generator.close()
-
-    def be_careful(self) -> None: ...
 
     def _cancel_launched(self, grace_period: GracePeriod) -> None:
         self._ending = Ending(self._plan.pool, self._loop, grace_period)

@@ -13,11 +13,12 @@ import asyncio
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
+from asyncexec.executor.diagnostics.kernel_stats import has_large
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.clock import CLOCK, Clock
@@ -41,6 +42,7 @@ class Tier:
             it never can; None for no plan at all.
         make_better: the same for a plan of the optimized graph; None where there is no such.
         clock: measures for how long it compiles.
+        varying: the positions of feeds whose size differs from run to run.
 
     Attributes:
         compiled: the plan that steps are to be run by, if there is one.
@@ -60,15 +62,23 @@ class Tier:
         "_num_left",
         "_num_runs",
         "_stage",
+        "_varying",
         "_warm_up",
         "compiled",
         "plain",
     )
 
-    def __init__(self, make: Compile | None, make_better: Compile | None = None, clock: Clock = CLOCK) -> None:
+    def __init__(
+        self,
+        make: Compile | None,
+        make_better: Compile | None = None,
+        clock: Clock = CLOCK,
+        varying: Sequence[int] = (),
+    ) -> None:
         self._make = make
         self._make_better = make_better
         self._now_ns = clock.now_ns
+        self._varying = varying
         self._num_runs = 0
         self._num_left = OPTIMIZE_AFTER  # compiled runs before the graph is optimized
         self._warm_up = WARM_UP
@@ -81,10 +91,11 @@ class Tier:
         self.compiled: AnyPlan | None = None
         self.plain: CompiledPlan | None = None
 
-    @property
-    def for_large_feeds(self) -> RegionPlan | None:
-        """The plan, if there is one, for feeds that may be larger than those that its kernels were measured by."""
+    def plan_for(self, feeds: Sequence[Any]) -> AnyPlan | None:
+        """The plan for a step with *feeds*; None for the general executor, which is careful with large ones."""
         plan = self.compiled
+        if plan is None or not self._varying or not has_large([feeds[position] for position in self._varying]):
+            return plan
         return plan if isinstance(plan, RegionPlan) and plan.takes_large_feeds else None
 
     def compile_at_once(self) -> Stage[None]:

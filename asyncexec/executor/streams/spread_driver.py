@@ -71,8 +71,6 @@ class SpreadDriver(StreamDriver):
         maker = plan.replicas[errand.worker]
         item.is_queued = True
         item.step, item.maker = maker.start(list(errand.values), plan.collector), maker
-        if item.is_large:
-            item.step.be_careful()
         item.step.watch(item)
 
     def _end_errand(self, item: StreamItem, errand: Errand, error: BaseException | None) -> BaseException | None:
@@ -84,7 +82,7 @@ class SpreadDriver(StreamDriver):
         if self._window.again or self._window.inbox:
             self._schedule()  # there is room for another
         if not isinstance(error, UnavailableError) or error.lost_worker is None:
-            item.errand, item.is_large = None, False
+            item.errand = None
             return error
         losses, retries = errand.losses, plan.spread.retries
         losses.append(f"attempt {len(losses) + 1} of {retries + 1}: {one_line(error)}")
@@ -94,7 +92,7 @@ class SpreadDriver(StreamDriver):
             self._window.again.append(item)
             self._schedule()
             return None
-        item.errand, item.is_large = None, False
+        item.errand = None
         told = error.located(error.node, error.op, error.user_line)  # others have the same error
         if retries:
             told.add_attempts(losses)

@@ -17,7 +17,6 @@ from contextvars import Context
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.executor.diagnostics.kernel_stats import has_large
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.lost_fetches import LostFetches
 from asyncexec.executor.engine.step_scope import StepMaker, StepScope
@@ -228,8 +227,6 @@ class StreamDriver(ABC):
         if isinstance(values, BaseException):
             self._end_item(item, values)
             return self._now_ns()
-        if plan.may_be_large and has_large(values):
-            item.is_large = True
         if plan.records is not None:
             plan.records.begin(item.number, tuple(values))
         try:
@@ -246,26 +243,26 @@ class StreamDriver(ABC):
         item.began_ns = now = self._now_ns()
         return self._advance(item, now, end)
 
-    def _start(self, item: StreamItem, plan: StreamPlan, values: list[Any] | None) -> None:
-        """Begin the step of *item*: that of an item which is done, where there is one."""
+    def _start(self, item: StreamItem, plan: StreamPlan, values: list[Any]) -> None:
+        """Begin the step of *item*: that of an item which is done, where there is one.
+
+        Where it awaits states, *values* are what is there of its feeds; they are delivered to it.
+        """
+        feeds = None if item.num_awaited else values
         collector = plan.collector if plan.records is None else plan.records.collector_of(item.number)
         if collector is not None:
-            item.step, item.maker = plan.executor.start(values, collector), plan.executor
+            item.step, item.maker = plan.executor.start(feeds, collector), plan.executor
             item.step.watch(item)
             return
         maker: StepMaker = plan.executor
-        compiled = plan.tier.for_large_feeds if item.is_large else plan.tier.compiled
+        compiled = plan.tier.plan_for(values)
         if compiled is not None and (not plan.states or self._keeps_apart(compiled)):
             maker = compiled
-        if item.step is not None and item.maker is maker and not item.is_large:
-            item.step.restart(values, item)
-            return
-        step = item.step = maker.start(values)
-        item.maker = maker
-        if item.is_large:
-            item.is_large = False
-            step.be_careful()
-        step.watch(item)
+        if item.step is not None and item.maker is maker:
+            item.step.restart(feeds, item)
+        else:
+            item.step, item.maker = maker.start(feeds), maker
+            item.step.watch(item)
 
     def _keeps_apart(self, compiled: AnyPlan) -> bool:
         """Whether an update of a state fails only by what it needs, where the stream goes on after a failure.
@@ -285,13 +282,10 @@ class StreamDriver(ABC):
             if cell.value is NOTHING:
                 item.num_awaited += 1
                 cell.reader = item, slot.feed
-        if not item.num_awaited:
-            self._start(item, plan, values)
-            return
-        item.is_queued = True
-        self._start(item, plan, None)
+        item.is_queued = bool(item.num_awaited)
+        self._start(item, plan, values)
         assert item.step is not None
-        for index, value in enumerate(values):
+        for index, value in enumerate(values) if item.num_awaited else ():
             if value is not NOTHING:
                 item.step.deliver_feed(index, value)
 

@@ -102,7 +102,6 @@ class StreamItem(FailureKeeper):
         keeps_failures: whether its step goes on with the updates of states when a node has failed.
         failure: the first that was kept; failed: the nodes, as long as nobody has looked at them.
         lost: what is not fetched because of them; None where all goes well.
-        is_large: whether kernels may take long with what it is fed; until its step begins.
         is_done: whether ``value``, or ``error``, is there.
         span: while it is under way, where somebody may want to know of it.
         letter: what is told of it if it fails, where somebody takes failed items.
@@ -120,7 +119,6 @@ class StreamItem(FailureKeeper):
         "failure",
         "has_place",
         "is_done",
-        "is_large",
         "is_queued",
         "keeps_failures",
         "letter",
@@ -152,7 +150,6 @@ class StreamItem(FailureKeeper):
         self.failure: OpError | None = None
         self.failed: list[NodeItem] = []
         self.lost: LostFetches | None = None
-        self.is_large: bool = False
         self.is_done: bool = False
         self.span: Running | None = None
         self.letter: Any = None

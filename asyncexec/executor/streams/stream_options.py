@@ -53,7 +53,6 @@ class StreamPlan:
         explained: the error to show for one of a step.
         holds: is told how long the event loop was held.
         counts: is told of items that have ended.
-        may_be_large: whether what is fed may be so large that kernels take long with it.
         states: those carried from item to item.
         spans: makes the spans of items, where somebody may want to know of them.
         collector: gathers what they run, where they are traced.
@@ -71,7 +70,6 @@ class StreamPlan:
     explained: Callable[[OpError], OpError]
     holds: LoopHolds
     counts: StepCounts
-    may_be_large: bool = True
     states: tuple[StateSlot, ...] = ()
     spans: Spans | None = None
     collector: StepStatsCollector | None = None

@@ -316,7 +316,8 @@ class StreamScope(CutStream):
         self._window.end(item)
         if self._places is not None:
             self._give_back_place(item)
-        self._tell_of_end()
+        if self._takers.waiting or self._window.is_closed or self._resters.waiting:
+            self._tell_of_end()
 
     def _tell_of_end(self) -> None:
         """Tell whoever waits that an item has ended."""

@@ -170,7 +170,7 @@ def _dense_table(construction: OpKernelConstruction) -> Kernel:
 
     def kernel(empty_key: Any, *deleted_key: Any) -> LookupTable:
         empty = _reserved_key(empty_key, "empty_key")
-        deleted = _reserved_key(*deleted_key, "deleted_key") if deleted_key else None
+        deleted = _reserved_key(deleted_key[0], "deleted_key") if deleted_key else None
         if empty == deleted:
             raise InvalidArgumentError(f"empty_key and deleted_key cannot be the same: {empty!r}")
         if buckets < 1 or buckets & (buckets - 1):
