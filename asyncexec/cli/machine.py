@@ -11,7 +11,6 @@ import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 try:
@@ -21,7 +20,8 @@ except ImportError:  # Windows has none
 
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.process.blas_threads import slow_kernels
-from asyncexec.process.cores import num_cores
+from asyncexec.process.cores import core_limit, usable_cores
+from asyncexec.process.free_memory import memory_limit
 
 _resource: Any = resource  # None is no module to type checkers
 
@@ -57,7 +57,6 @@ ENVIRONMENT: Final = (
     "PYTHONDEVMODE",
 )
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108
-_CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +119,9 @@ def read_machine() -> Machine:
         blas=_blas(),
         slow_blas=slow_kernels(),
         cores=os.cpu_count() or 1,
-        usable_cores=num_cores(),
-        core_limit=core_limit(_CGROUP),
-        memory_limit_bytes=memory_limit(_CGROUP),
+        usable_cores=usable_cores(),
+        core_limit=core_limit(),
+        memory_limit_bytes=memory_limit(),
         shared_memory_bytes=_free_bytes(_SHARED_MEMORY),
         open_files=_limit(files[0]),
         open_files_most=_limit(files[1]),
@@ -137,42 +136,6 @@ def missing_modules() -> dict[str, list[str]]:
     """The modules of each extra that are not installed."""
     found = {extra: [name for name in names if not is_installed(name)] for extra, names in EXTRAS.items()}
     return {extra: names for extra, names in found.items() if names}
-
-
-def core_limit(cgroup: Path) -> float | None:
-    """How many cores the control group allows at a time; None where it has no limit."""
-    for folder in _groups(cgroup):
-        words = _text(folder / "cpu.max").split() or [
-            _text(folder / "cpu" / "cpu.cfs_quota_us"),
-            _text(folder / "cpu" / "cpu.cfs_period_us"),
-        ]
-        if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
-            return int(words[0]) / int(words[1])
-    return None
-
-
-def memory_limit(cgroup: Path) -> int | None:
-    """How many bytes the control group allows; None where it has no limit."""
-    for folder in _groups(cgroup):
-        for name in ("memory.max", "memory/memory.limit_in_bytes"):
-            text = _text(folder / name)
-            if text.isdecimal() and int(text) < 2**60:
-                return int(text)
-    return None
-
-
-def _groups(cgroup: Path) -> list[Path]:
-    """The folder of this process's own group and those around it, the innermost first."""
-    own = _text(Path("/proc/self/cgroup")).partition("0::/")[2].splitlines()
-    folder = cgroup / own[0] if own else cgroup
-    return [each for each in (folder, *folder.parents) if each.is_relative_to(cgroup)]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
 
 
 def _free_bytes(folder: str) -> int | None:

@@ -6,16 +6,40 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Final
+
+from asyncexec.process.control_groups import ROOT, ControlGroup, control_groups
 
 _LOAD: Final = "/proc/loadavg"
 
 
-def num_cores() -> int:
+def usable_cores() -> int:
     """The cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0)) or 1
-    return os.cpu_count() or 1
+    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()) or 1
+
+
+@cache
+def core_limit(root: Path = ROOT) -> float | None:
+    """How many cores the control groups of this process let it keep busy at a time; None where they set no limit."""
+    limits = map(_limit_of, control_groups("cpu", root))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _limit_of(group: ControlGroup) -> float | None:
+    files = ("cpu.max",) if group.version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    try:
+        time_us, period_us = map(int, " ".join((group.folder / file).read_text("ascii") for file in files).split())
+    except (OSError, ValueError):  # no limit is "max"
+        return None
+    return time_us / period_us if time_us > 0 and period_us > 0 else None
+
+
+def num_cores() -> int:
+    """How many threads are worth their while: one a core, and in a container no more than it lets be busy."""
+    limit = core_limit()
+    return usable_cores() if limit is None else max(1, min(usable_cores(), round(limit)))
 
 
 def num_idle_cores() -> int:

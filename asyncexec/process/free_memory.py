@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from asyncexec.framework.errors import ResourceExhaustedError
+from asyncexec.process.control_groups import ROOT, control_groups
 
 # Bytes from which on somebody who wants memory asks first: that takes some 100 microseconds.
 LARGE_BYTES: Final = 2**26
-_ROOT: Final = Path("/")
 _KIB: Final = 1024
+_NO_LIMIT: Final = 2**60  # what version 1 says instead
+# By the version of control groups: the limit, what is in use, and what of that the page cache has.
+_FILES: Final = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
 
 
 def check_room(num_bytes: int) -> None:
@@ -26,7 +33,7 @@ def check_room(num_bytes: int) -> None:
         )
 
 
-def free_bytes(root: Path = _ROOT) -> int | None:
+def free_bytes(root: Path = ROOT) -> int | None:
     """How many bytes this process can still take; None where the system, whose files are in *root*, does not tell."""
     try:
         told = _fields(root / "proc/meminfo")
@@ -38,28 +45,23 @@ def free_bytes(root: Path = _ROOT) -> int | None:
 
 def _free_in_groups(root: Path) -> Iterator[int]:
     """What each control group has left of its limit; what its files take in the page cache counts as free."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            files = ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            files = ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        else:
+    for folder, version in control_groups("memory", root):
+        limit, usage, cache = _FILES[version]
+        try:
+            most = int((folder / limit).read_text(encoding="ascii"))
+            used = int((folder / usage).read_text(encoding="ascii"))
+            yield max(0, most - used + _fields(folder / "memory.stat").get(cache, 0))
+        except (OSError, ValueError):  # no limit is "max"
             continue
-        mount, limit, usage, cache = files
-        group = PurePosixPath(path)
-        for each in (group, *group.parents):
-            folder = root / mount / each.relative_to("/")
-            try:
-                most = int((folder / limit).read_text(encoding="ascii"))
-                used = int((folder / usage).read_text(encoding="ascii"))
-                yield max(0, most - used + _fields(folder / "memory.stat").get(cache, 0))
-            except (OSError, ValueError):  # no limit is "max"; and a container may not see all groups
-                continue
+
+
+def memory_limit(root: Path = ROOT) -> int | None:
+    """How many bytes the control groups of this process let it take; None where they set no limit."""
+    found: list[int] = []
+    for folder, version in control_groups("memory", root):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int((folder / _FILES[version][0]).read_text(encoding="ascii")))
+    return min((limit for limit in found if limit < _NO_LIMIT), default=None)
 
 
 def _fields(path: Path) -> dict[str, int]:

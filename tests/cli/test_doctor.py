@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from asyncexec.cli import doctor as doctor_module
 from asyncexec.cli.app import app
 from asyncexec.cli.findings import Level, findings
-from asyncexec.cli.machine import EXTRAS, Blas, Machine, core_limit, memory_limit
+from asyncexec.cli.machine import EXTRAS, Blas, Machine
 
 GOOD = Machine(
     asyncexec="1.0",
@@ -92,13 +92,3 @@ def test_the_extras_are_those_of_the_project() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     without_modules = {"all", "retry"}
     assert EXTRAS.keys() == project["project"]["optional-dependencies"].keys() - without_modules
-
-
-def test_limits_of_control_groups(tmp_path: Path) -> None:
-    assert (core_limit(tmp_path), memory_limit(tmp_path)) == (None, None)
-    (tmp_path / "cpu.max").write_text("150000 100000\n")
-    (tmp_path / "memory.max").write_text("1048576\n")
-    assert (core_limit(tmp_path), memory_limit(tmp_path)) == (1.5, 2**20)
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert (core_limit(tmp_path), memory_limit(tmp_path)) == (None, None)

@@ -29,7 +29,7 @@ from typing import Any, Final
 from asyncexec.executor.engine.grace_period import Grace
 from asyncexec.executor.workers.job import HANDED_ON, Call, Done, Job, Outcome
 from asyncexec.executor.workers.pool_statistics import PoolStatistics
-from asyncexec.executor.workers.worker_threads import Share, Worker, WorkerThreads, join_threads, num_cores
+from asyncexec.executor.workers.worker_threads import Share, Worker, WorkerThreads, join_threads
 from asyncexec.framework.callers import Caller, callers_around, has_group
 from asyncexec.framework.cancellation import call_around
 from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
@@ -38,6 +38,7 @@ from asyncexec.framework.errors import CancelledError, FailedPreconditionError
 from asyncexec.framework.kernel import do_nothing
 from asyncexec.framework.kernel_warning import warn_of_kernel
 from asyncexec.framework.weak_group import WeakGroup
+from asyncexec.process.cores import num_cores
 from asyncexec.process.gil_switches import begin_quick_switches, end_quick_switches
 from asyncexec.process.gil_watch import Finding, GilWatch
 

@@ -15,7 +15,6 @@ offload.py; only to join, to leave and to start a thread takes a lock.
 from __future__ import annotations
 
 import contextvars
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from typing import Final, Protocol
 from asyncexec.executor.workers.job import HANDED_ON, Call, Job, Outcome
 from asyncexec.executor.workers.job_queue import JobQueue
 from asyncexec.framework.kernel import do_nothing
+from asyncexec.process.cores import num_cores
 
 _lock: Final = threading.Lock()
 _common: WorkerThreads | None = None  # while a pool uses them
@@ -268,11 +268,6 @@ class WorkerThreads:
                     return not job.put_back()
         finally:
             del job, following, outcome, owner  # an error's traceback leads to this frame
-
-
-def num_cores() -> int:
-    """How many threads there are where nobody names a number."""
-    return os.cpu_count() or 1
 
 
 def join_threads(owner: JobOwner, num_threads: int | None, name: str) -> Share:
