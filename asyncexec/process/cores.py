@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,6 @@ def usable_cores() -> int:
     return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()) or 1
 
 
-@cache
 def core_limit(root: Path = ROOT) -> float | None:
     """How many cores the control groups of this process let it keep busy at a time; None where they set no limit."""
     limits = map(_limit_of, control_groups("cpu", root))
@@ -36,10 +34,12 @@ def _limit_of(group: ControlGroup) -> float | None:
     return time_us / period_us if time_us > 0 and period_us > 0 else None
 
 
+_LIMIT: Final = core_limit()  # read with the module, and not in an event loop
+
+
 def num_cores() -> int:
     """How many threads are worth their while: one a core, and in a container no more than it lets be busy."""
-    limit = core_limit()
-    return usable_cores() if limit is None else max(1, min(usable_cores(), round(limit)))
+    return usable_cores() if _LIMIT is None else max(1, min(usable_cores(), round(_LIMIT)))
 
 
 def num_idle_cores() -> int:

@@ -32,7 +32,7 @@ def test_the_tightest_limit_of_cores_counts(
 ) -> None:
     _write(tmp_path, files)
     assert core_limit(tmp_path) == limit
-    monkeypatch.setattr(cores, "core_limit", lambda: limit)
+    monkeypatch.setattr(cores, "_LIMIT", limit)
     assert num_cores() == (usable_cores() if limit is None else max(1, min(usable_cores(), round(limit))))
 
 
