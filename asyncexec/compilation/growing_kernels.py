@@ -123,25 +123,19 @@ def _guess_of(node: Node) -> Guess | None:
     if bound is not None:
         return None if node.op in _UNBOUNDED_TEXT else lambda inputs: bound(node, inputs)
     if node.properties.registration.shape_function is broadcast:
-        return _spread if _may_spread(node.inputs[0].shape, node.inputs[1].shape) else None
+        return _spread if _spreads(node.inputs[0].shape, node.inputs[1].shape) else None
     return _GUESSES.get(node.op)
 
 
-def _may_spread(one: TensorShape, other: TensorShape) -> bool:
-    """Whether tensors of these shapes may broadcast to something much larger than both of them.
+def _spreads(one: TensorShape, other: TensorShape) -> bool:
+    """Whether tensors of these shapes broadcast to something larger than both of them.
 
-    They do not where one has every dimension of the result.  A dimension that is unknown of both may be of either, so
-    there may be one, if nothing else tells them apart.
+    Where that is not known they count as alike, as they mostly are: regions know the plain kernels of such ops.
     """
-    if one.rank == 0 or other.rank == 0:
-        return False
     if one.dims is None or other.dims is None:
-        return True
-    pairs = zip_longest(reversed(one.dims), reversed(other.dims), fillvalue=1)
-    unlike = [(a, b) for a, b in pairs if a != b or a is None]
-    unknown = sum(a is None and b is None for a, b in unlike)
-    first_has_all, second_has_all = all(b == 1 for _, b in unlike), all(a == 1 for a, _ in unlike)
-    return not (first_has_all or second_has_all or (unknown == 1 and len(unlike) == 1))
+        return False
+    pairs = list(zip_longest(reversed(one.dims), reversed(other.dims), fillvalue=1))
+    return any(a == 1 != b for a, b in pairs) and any(b == 1 != a for a, b in pairs)
 
 
 def _is_small(node: Node) -> bool:
