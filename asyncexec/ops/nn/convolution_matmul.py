@@ -184,7 +184,9 @@ def _input_gradient_of_tiles(dy: Array, weights: Array, kernel: Sequence[int]) -
     order = [0, *(axis for i in range(rank) for axis in (1 + i, 1 + rank + i)), 2 * rank + 1]
     seen = terms.transpose(order)
     total = np.add(seen, dy.dtype.type(0), out=np.empty(seen.shape, dy.dtype))  # as sums are: no negative zeros
-    return total.reshape(batch, *(out * size for out, size in zip(outs, kernel, strict=True)), terms.shape[-1])
+    sizes = (out * size for out, size in zip(outs, kernel, strict=True))
+    gradient: Array = total.reshape(batch, *sizes, terms.shape[-1])
+    return gradient
 
 
 def _add_patches(total: Array, patches: Array, axes: Sequence[Axis], first_row: int) -> None:
