@@ -90,7 +90,7 @@ def stream_html(kind: str, fetches: Any, options: StreamOptions, scope: StreamSc
     facts = {"fetches": _fetched(fetches), "window": f"{options.window:,}", "state": ", ".join(_words(scope))}
     if options.window > _MOST_CELLS:
         return card(kind, facts)
-    taken, begun = (0, 0) if scope is None else (scope.num_in_window, scope.num_in_flight)
+    taken, begun = (0, 0) if scope is None else (scope.window.occupied, len(scope.window.in_flight))
     cells = [_cell(i, "in flight", 0.8, ACCENT) for i in range(begun)]
     cells += [_cell(i, "waits to begin or to be taken", 0.35, ACCENT) for i in range(begun, taken)]
     cells += [_cell(i, "free", 0.08, "currentColor") for i in range(taken, options.window)]
@@ -105,10 +105,10 @@ def _cell(index: int, title: str, opacity: float, color: str) -> str:
 def _words(scope: StreamScope | None) -> list[str]:
     if scope is None:
         return ["not open"]
-    left = f"{scope.num_in_window:,} not taken"
+    left = f"{scope.window.occupied:,} not taken"
     if scope.has_ended:
-        return ["ended", left] if scope.num_in_window else ["ended"]
-    words = [f"{scope.num_in_flight:,} in flight", left]
+        return ["ended", left] if scope.window.occupied else ["ended"]
+    words = [f"{len(scope.window.in_flight):,} in flight", left]
     return [*words, "closed"] if scope.is_closed else words
 
 

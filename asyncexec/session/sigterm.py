@@ -50,7 +50,7 @@ class Drain:
 
     def _begin(self) -> None:
         self._loop.remove_signal_handler(signal.SIGTERM)
-        streams = [stream for stream in self._streams if stream.has_results or not stream.has_ended]
+        streams = [stream for stream in self._streams if stream.window.results or not stream.has_ended]
         if not streams:
             os.kill(os.getpid(), signal.SIGTERM)
             return

@@ -91,7 +91,7 @@ async def test_results_are_in_order_and_all_workers_take_part() -> None:
 def task_of(session: ax.Session, number: int) -> int:
     """The task that an item is on."""
     (scope,) = session._steps._streams
-    items = scope._window.in_flight
+    items = scope.window.in_flight
     (worker,) = [item.errand.worker for item in items if item.number == number and item.errand is not None]
     return int(worker.rpartition(":")[2])
 

@@ -76,7 +76,7 @@ async def test_a_close_waits_for_no_checkpoint_whose_results_nobody_takes() -> N
         for _ in range(10):
             await stream.send({x: 1.0})
         await stream.close()
-        assert stream._scope.num_in_flight == 0
+        assert not stream._scope.window.in_flight
         assert [float(value) async for value in stream] == [float(i) for i in range(1, 11)]
     assert await numbers_in(store) == [9, 10]
 

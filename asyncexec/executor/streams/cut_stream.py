@@ -56,19 +56,19 @@ class CutStream(StreamIntake):
         if self._has_to_store():
             self._takers.wake_one()  # it may wait already, for a result that only comes behind the cut
         self._resters.wake_all()
-        if self._window.is_closed:
+        if self.window.is_closed:
             self._settle_end()  # nothing may go on until results are taken
 
     @property
     def _is_held_up(self) -> bool:
         """Whether nothing goes on until results are taken: items wait for a checkpoint, and it for their taker."""
-        return self.cuts is not None and self.cuts.is_held and not (self._window.in_flight or self._endings)
+        return self.cuts is not None and self.cuts.is_held and not (self.window.in_flight or self._endings)
 
     def _cuts_let_begin(self) -> bool:
         cuts = self.cuts
-        if cuts is None or self._window.number < self._free_until:
+        if cuts is None or self.window.number < self._free_until:
             return True
-        may_begin = cuts.may_begin(self._window.number, self._window.cells, self._loop.time())
+        may_begin = cuts.may_begin(self.window.number, self.window.cells, self._loop.time())
         self._free_until = cuts.free_until
         if may_begin and self._cut_timer is None and (due_s := cuts.due_s) is not None:
             self._cut_timer = self._loop.call_at(due_s, self._cut_in_time)
@@ -77,7 +77,7 @@ class CutStream(StreamIntake):
     def _cut_in_time(self) -> None:
         self._cut_timer = None
         if self.cuts is not None:
-            self.cuts.cut_in_time(self._window.number, self._window.cells, self._loop.time())
+            self.cuts.cut_in_time(self.window.number, self.window.cells, self._loop.time())
 
     def _end_cuts(self) -> None:
         """Make no more cuts by the time."""
@@ -93,12 +93,12 @@ class CutStream(StreamIntake):
 
     def begin_at(self, number: int) -> None:
         """Let the first item have *number*: those before are done, in a stream that this one goes on with."""
-        self._window.number = number
+        self.window.number = number
 
     @property
     def position(self) -> int:
         """The number of items that have been sent."""
-        return self._window.num_sent
+        return self.window.num_sent
 
     def _has_to_store(self) -> bool:
         """Whether the call that takes a result stores a cut, or is told how that has ended."""
@@ -109,20 +109,20 @@ class CutStream(StreamIntake):
             self._asks_cuts = storing.done() or cuts.holds or cuts.is_first or len(cuts.waiting) > MAX_WAITING
             return self._asks_cuts  # if not, again when there is one more cut, or when this one is stored
         self._asks_cuts = bool(cuts.waiting)
-        return cuts.is_ready(self._window.num_taken)
+        return cuts.is_ready(self.window.num_taken)
 
     async def _store_cuts(self, *, at_end: bool = False) -> None:
         """Store the last cut whose results have been taken; items behind it may begin then."""
         cuts = self.cuts
         if cuts is None:
             return
-        if at_end and not self._window.is_aborted:
-            cuts.end(self._window.number, self._window.cells, self._loop.time())
+        if at_end and not self.window.is_aborted:
+            cuts.end(self.window.number, self.window.cells, self._loop.time())
         waits = at_end or cuts.holds or cuts.is_first
         await self._end_storing(waits=waits or len(cuts.waiting) > MAX_WAITING)
-        while cuts.is_ready(self._window.num_taken):
+        while cuts.is_ready(self.window.num_taken):
             # A task, which goes on where who takes results is cancelled: so one put ends before the next begins.
-            cut = cuts.begin_storing(self._window.num_taken)
+            cut = cuts.begin_storing(self.window.num_taken)
             self._storing = self._loop.create_task(self._store(cuts, cut))
             self._keep(self._storing)
             if not waits:
@@ -161,14 +161,14 @@ class CutStream(StreamIntake):
         if self._is_waited_for():
             raise FailedPreconditionError("a kernel or source of a stream cannot wait until its items are done")
         async with self._pausing:
-            window, end = self._window, self.position
+            window, end = self.window, self.position
             cuts.pause(end)
             self._free_until = cuts.free_until
             try:
                 while window.in_flight or (window.inbox and window.number < end and not cuts.is_held):
                     await self._resters.wait()
                 self._check_not_failed()
-                yield cuts.at(self._window.number, self._window.cells)
+                yield cuts.at(self.window.number, self.window.cells)
             finally:
                 cuts.pause(None)
                 self._schedule()

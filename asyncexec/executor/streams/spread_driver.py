@@ -23,13 +23,13 @@ class SpreadDriver(StreamDriver):
     def _may_go_on(self) -> bool:
         plan = self._plan
         if plan is None or plan.spread is None:
-            return bool(self._window.inbox) and self._cuts_let_begin()
+            return bool(self.window.inbox) and self._cuts_let_begin()
         return plan.spread.choose(self._losses()) is not None
 
     def _losses(self) -> list[int]:
         """How often the worker was lost of each item that may begin next."""
-        losses = [0 if item.errand is None else len(item.errand.losses) for item in self._window.again]
-        return [*losses, 0] if self._window.inbox and self._cuts_let_begin() else losses
+        losses = [0 if item.errand is None else len(item.errand.losses) for item in self.window.again]
+        return [*losses, 0] if self.window.inbox and self._cuts_let_begin() else losses
 
     def _begin_on_worker(self, spread: Spread, end: int) -> int | None:
         joining = spread.join()
@@ -39,9 +39,9 @@ class SpreadDriver(StreamDriver):
         if found is None or not (self._places is None or self._may_begin(self._places)):
             return None
         index, worker = found
-        again = self._window.again
+        again = self.window.again
         if index == len(again):
-            return self._begin(self._window.inbox.popleft(), end, worker)
+            return self._begin(self.window.inbox.popleft(), end, worker)
         item = again[index]
         del again[index]
         plan, errand = self._plan, item.errand
@@ -79,7 +79,7 @@ class SpreadDriver(StreamDriver):
         assert plan is not None
         assert plan.spread is not None
         plan.spread.end(errand.worker)
-        if self._window.again or self._window.inbox:
+        if self.window.again or self.window.inbox:
             self._schedule()  # there is room for another
         if not isinstance(error, UnavailableError) or error.lost_worker is None:
             item.errand = None
@@ -89,7 +89,7 @@ class SpreadDriver(StreamDriver):
         if len(losses) <= retries:
             item.step = None
             self._give_back_place(item)
-            self._window.again.append(item)
+            self.window.again.append(item)
             self._schedule()
             return None
         item.errand = None

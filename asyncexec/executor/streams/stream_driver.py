@@ -34,7 +34,13 @@ from asyncexec.framework.spans import Span, running
 
 
 class StreamDriver(ABC):
-    """The items of one stream, from when they begin until they are done."""
+    """The items of one stream, from when they begin until they are done.
+
+    Attributes:
+        window: knows which these are.
+        cuts: where checkpoints are made, if they are.
+        span: of the stream.
+    """
 
     def __init__(self, options: StreamOptions, places: WaitQueue | None, context: Context) -> None:
         self._loop = asyncio.get_running_loop()
@@ -44,7 +50,7 @@ class StreamDriver(ABC):
         self._places = places
         self._num_granted = 0  # places that were waited for, for items that have not begun
         self._place_task: asyncio.Task[None] | None = None  # who waits for one
-        self._window: StreamWindow[StreamItem] = StreamWindow(options.window, is_ordered=options.ordered)
+        self.window: StreamWindow[StreamItem] = StreamWindow(options.window, is_ordered=options.ordered)
         self._plan: StreamPlan | None = None
         self._letters: deque[Any] = deque()  # what is told of each in the inbox if it fails, where that is asked for
         self._active: deque[StreamItem] = deque()  # that have something to do
@@ -53,10 +59,10 @@ class StreamDriver(ABC):
         self._undo_logs: dict[StreamItem, UndoLog] = {}  # of those done and not taken that have changed queues
         self._spare: list[StreamItem] = []  # done and taken, to be used again
         self._num_measured = 0  # items that the general executor has run, since the tier was told
-        self.cuts: StreamCuts | None = None  # where checkpoints are made
+        self.cuts: StreamCuts | None = None
         self._free_until = sys.maxsize  # items before this number begin without asking the cuts
         self._notes: deque[Any] = deque()  # the positions of sources behind what is in the inbox
-        self.span: Span | None = None  # of the stream
+        self.span: Span | None = None
         self._schedule_drive = self._schedule  # one for all items
         self._drive_is_due = False
 
@@ -100,11 +106,6 @@ class StreamDriver(ABC):
     def _settle_end(self) -> None:
         """See whether nothing is in flight any more."""
 
-    @property
-    def has_results(self) -> bool:
-        """Whether there are results that have not been taken, or are still to come."""
-        return bool(self._window.results)
-
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._endings.add(task)
         task.add_done_callback(self._on_ending_done)
@@ -145,7 +146,7 @@ class StreamDriver(ABC):
 
     def _run_items(self, now: int, end: int) -> int:
         """Go on with items, and begin others, until the time *end* has come; the time that it is then."""
-        active, window = self._active, self._window
+        active, window = self._active, self.window
         inbox = window.inbox
         while now <= end:
             if active:
@@ -217,7 +218,7 @@ class StreamDriver(ABC):
         if self._letters:
             item.letter = self._letters.popleft()
         item.has_place = True
-        self._window.begin(item)
+        self.window.begin(item)
         if plan.spans is not None:
             try:
                 item.span = plan.spans.begin_item(item.number, self.span)
@@ -275,7 +276,7 @@ class StreamDriver(ABC):
     def _start_with_states(self, item: StreamItem, plan: StreamPlan, values: list[Any]) -> None:
         """Start with what of the states is there; the rest is delivered when it comes."""
         item.keeps_failures = self._options.yields_errors
-        item.read, item.written = cells_around(item, plan.states, self._window.cells)
+        item.read, item.written = cells_around(item, plan.states, self.window.cells)
         values += [NOTHING] * len(plan.states)
         for slot, cell in zip(plan.states, item.read, strict=True):
             values[slot.feed] = cell.value
@@ -406,16 +407,16 @@ class StreamDriver(ABC):
             self._ending_steps.discard(step)
             step.release()
             self._give_back_place(item)
-            if item in self._window.in_flight:
+            if item in self.window.in_flight:
                 self._end_item(item, error)
-            if item not in self._window.in_flight:  # else it begins again
+            if item not in self.window.in_flight:  # else it begins again
                 item.end_span(error)
             del error, step
 
     def _release_items(self) -> None:
         """Be no part of a cycle, whoever keeps the results that have not been taken."""
         del self._schedule_drive
-        for item in self._window.results:
+        for item in self.window.results:
             item.release()
 
     def _on_ending_done(self, task: asyncio.Task[None]) -> None:

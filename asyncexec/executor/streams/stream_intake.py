@@ -94,7 +94,7 @@ class StreamIntake(SpreadDriver):
     def try_send(self, feeds: Any) -> bool:
         """``send``, if nobody has to wait; whether that is so."""
         self.check_loop()
-        senders, window = self._senders, self._window
+        senders, window = self._senders, self.window
         if (
             window.occupied >= window.size
             or self._plan is None
@@ -121,7 +121,7 @@ class StreamIntake(SpreadDriver):
         if self._plan is None:
             await self._open(feeds)
         self._check_open()
-        self._window.put(self._taken(feeds))
+        self.window.put(self._taken(feeds))
         self._let_in()
         self._schedule()
 
@@ -177,7 +177,7 @@ class StreamIntake(SpreadDriver):
                 if self._plan is None:
                     await self._open(prepared)
                 self._check_open()
-                self._window.put(self._taken(prepared))
+                self.window.put(self._taken(prepared))
                 self.note(NOT_HERE if left else held.position())
                 self._schedule()
         except BaseException as raised:
@@ -190,7 +190,7 @@ class StreamIntake(SpreadDriver):
 
     async def wait_for_room(self) -> None:
         """Wait until one more may be sent by who has come now, or nothing can be sent any more."""
-        senders, window = self._senders, self._window
+        senders, window = self._senders, self.window
         is_late = bool(senders.waiting or senders.num_waking)  # others came before, and what room there is is for them
         while not window.is_closed and (is_late or self._is_opening or not window.has_room):
             is_late = False
@@ -198,7 +198,7 @@ class StreamIntake(SpreadDriver):
 
     def _let_in(self) -> None:
         """Let those who wait go on, as far as there is room for them."""
-        senders, window = self._senders, self._window
+        senders, window = self._senders, self.window
         for _ in range(min(senders.waiting, window.size - window.occupied - senders.num_waking)):
             senders.wake_one()
 
@@ -238,7 +238,7 @@ class StreamIntake(SpreadDriver):
         try:
             plan = await self._open_plan(feeds)
             self._check_open()
-            self._window.cells = [await self._first_cell(state) for state in plan.states]
+            self.window.cells = [await self._first_cell(state) for state in plan.states]
             self._plan = plan
         finally:
             self._is_opening = False
@@ -264,11 +264,11 @@ class StreamIntake(SpreadDriver):
 
     def _check_open(self) -> None:
         self._check_not_failed()
-        if self._window.is_closed:
+        if self.window.is_closed:
             raise FailedPreconditionError("the stream is closed: nothing can be sent any more")
 
     def _fill_inbox(self, end: int) -> bool:
-        source, window = self._source, self._window
+        source, window = self._source, self.window
         if source is None:
             return False
         if self.span is not None:

@@ -60,7 +60,7 @@ class StreamScope(CutStream):
 
     def close(self, error: BaseException | None = None, *, has_waited: bool = False) -> None:
         """Take no more items; those sent go on.  *error*, if any, is raised behind their results."""
-        if self._window.is_closed or self._loop.is_closed() or self._sends_held:
+        if self.window.is_closed or self._loop.is_closed() or self._sends_held:
             return
         if self._is_kept_open:
             self._closing = (error,)
@@ -71,7 +71,7 @@ class StreamScope(CutStream):
             if not is_from_inside:
                 self._cancel_source_task()
             return
-        self._window.is_closed = True
+        self.window.is_closed = True
         self._source = None
         if error is not None:
             self._failure = of_source(error)
@@ -94,7 +94,7 @@ class StreamScope(CutStream):
         if self._failure is None:
             self._failure = error
         self._cancel_storing()
-        self._end_dropped(self._window.abort())
+        self._end_dropped(self.window.abort())
 
     def release(self) -> None:
         """Let go of everything: the loop is closed, and nothing that is awaited comes back."""
@@ -103,7 +103,7 @@ class StreamScope(CutStream):
         self._end_cuts()
         self._on_end = self._source = self._source_task = self._place_task = None
         self._failure = self._failure or CancelledError("the event loop of the stream was closed")
-        dropped = self._window.abort()
+        dropped = self.window.abort()
         for step in [*self._ending_steps, *(item.step for item in dropped if not item.is_done)]:
             if step is not None:
                 step.release()
@@ -160,17 +160,7 @@ class StreamScope(CutStream):
     @property
     def is_closed(self) -> bool:
         """Whether nothing can be sent any more, but for what sources hold."""
-        return self._window.is_closed or self._sends_held
-
-    @property
-    def num_in_window(self) -> int:
-        """Items that were sent and whose results have not been taken."""
-        return self._window.occupied
-
-    @property
-    def num_in_flight(self) -> int:
-        """Those of them that have begun and are not done."""
-        return len(self._window.in_flight)
+        return self.window.is_closed or self._sends_held
 
     @property
     def has_ended(self) -> bool:
@@ -179,7 +169,7 @@ class StreamScope(CutStream):
 
     def statistics(self) -> StreamStatistics:
         """How the stream is doing just now."""
-        window = self._window
+        window = self.window
         oldest = next(iter(window.in_flight), None)
         return StreamStatistics(
             0 if self.span is None else self.span.number,
@@ -194,7 +184,7 @@ class StreamScope(CutStream):
 
     def under_way(self) -> Iterator[NodeUnderWay]:
         """The nodes that have begun and not ended, in all items."""
-        for item in list(self._window.in_flight):
+        for item in list(self.window.in_flight):
             if item.step is not None:
                 yield from item.step.under_way()
 
@@ -205,7 +195,7 @@ class StreamScope(CutStream):
 
     @property
     def _has_drained(self) -> bool:
-        return self._window.is_idle and not self._endings and self._source is None
+        return self.window.is_idle and not self._endings and self._source is None
 
     # Coming out.
 
@@ -219,7 +209,7 @@ class StreamScope(CutStream):
         """
         if get_ident() != self._thread_id or not self._loop.is_running():
             self.check_any_thread()
-        window, takers, letters = self._window, self._takers, self._options.dead_letters
+        window, takers, letters = self.window, self._takers, self._options.dead_letters
         results = window.results
         is_late = bool(takers.waiting or takers.num_waking)  # others came before, and what is there is for them
         while True:
@@ -254,7 +244,7 @@ class StreamScope(CutStream):
                 return value
 
     async def _wait_for_result(self, is_late: bool) -> None:
-        window = self._window
+        window = self.window
         while is_late or not window.has_ready():
             if window.is_over:
                 await self._store_cuts(at_end=True)
@@ -272,17 +262,17 @@ class StreamScope(CutStream):
             if isawaitable(taking):
                 await taking
         except BaseException:
-            if not self._window.is_aborted:
+            if not self.window.is_aborted:
                 item.error = error
-                self._window.put_back(item)
+                self.window.put_back(item)
             raise
         item.letter = None
 
     def _wake_taker(self) -> None:
         """Let the first who waits go on, if there is a result for it besides those for who has been woken already."""
-        if self._window.is_over:
+        if self.window.is_over:
             self._takers.wake_all()  # there is nothing to wait for any more
-        elif self._window.has_ready(self._takers.num_waking + 1):
+        elif self.window.has_ready(self._takers.num_waking + 1):
             self._takers.wake_one()
 
     async def _raise_end(self) -> None:
@@ -313,19 +303,19 @@ class StreamScope(CutStream):
             item.pass_on()
         if item.span is not None:
             item.end_span()
-        self._window.end(item)
+        self.window.end(item)
         if self._places is not None:
             self._give_back_place(item)
-        if self._takers.waiting or self._window.is_closed or self._resters.waiting:
+        if self._takers.waiting or self.window.is_closed or self._resters.waiting:
             self._tell_of_end()
 
     def _tell_of_end(self) -> None:
         """Tell whoever waits that an item has ended."""
-        if self._resters.waiting and not self._window.in_flight:
+        if self._resters.waiting and not self.window.in_flight:
             self._resters.wake_all()
         if self._takers.waiting:
             self._wake_taker()
-        if self._window.is_closed:
+        if self.window.is_closed:
             self._settle_end()
 
     def _end_item(self, item: StreamItem, error: BaseException | None) -> None:
@@ -339,7 +329,7 @@ class StreamScope(CutStream):
             self._plan.counts.completed += 1
         else:
             self._plan.counts.failed += 1
-            self._window.num_failed += 1
+            self.window.num_failed += 1
         if isinstance(error, Exception) and item.failure is not None:
             error = item.failure
         if error is not None and self._plan.records is not None:
@@ -348,7 +338,7 @@ class StreamScope(CutStream):
             item.pass_on()
         item.release()
         item.end_span(error)
-        self._window.end(item)
+        self.window.end(item)
         self._give_back_place(item)
         if error is not None:
             item.error = named(item, error, self._plan)
@@ -367,9 +357,9 @@ class StreamScope(CutStream):
 
     def _end_behind(self, failed: StreamItem) -> None:
         """End the stream with *failed*: what was sent after it, or if results come unordered, all else."""
-        if self._failure is None or not self._window.is_ordered:
+        if self._failure is None or not self.window.is_ordered:
             self._failure = failed.error
-        self._end_dropped(self._window.abort(failed))
+        self._end_dropped(self.window.abort(failed))
 
     def _end_dropped(self, dropped: list[StreamItem]) -> None:
         """End the items that are *dropped*, and what draws others."""
@@ -401,7 +391,7 @@ class StreamScope(CutStream):
         has_drained = self._has_drained
         if has_drained or self._is_held_up:
             self._drainers.wake_all()
-        if has_drained and self._window.is_closed:
+        if has_drained and self.window.is_closed:
             self._release_places()
             self._spare.clear()
             self._takers.wake_all()
