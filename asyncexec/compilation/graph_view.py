@@ -9,7 +9,7 @@ frame, feeds are written before a step starts, and ``fetch_slots`` is where fetc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, Self, TypeAlias
@@ -84,7 +84,7 @@ class _Nothing:
 
 
 NOTHING: Final = _Nothing()
-DELIVERY: Final = -1  # the id of what is no node, but a value on its way
+DELIVERY: Final = -1  # the id of what is no node, but values on their way
 
 
 class NodeItem:
@@ -180,11 +180,10 @@ class NodeItem:
         return self.kernel if self.check is None else CheckedKernel(self.kernel, self.check)
 
     @classmethod
-    def delivery(cls, value: Any, routes: tuple[Route, ...]) -> Self:
-        """What stands in the place of an item for *value*, which is on its way along *routes*."""
+    def delivery(cls, values: Sequence[tuple[Any, Sequence[Route], Any]]) -> Self:
+        """What stands in the place of an item for *values* that are on their way."""
         item = cls.__new__(cls)
-        item.id, item.is_relay = DELIVERY, True
-        item.action, item.value, item.routes = int(Action.CONSTANT), value, (routes,)
+        item.id, item.is_relay, item.value, item.routes = DELIVERY, True, values, ((),)
         return item
 
     def data_routes(self) -> Iterator[tuple[int, Route]]:
@@ -208,7 +207,7 @@ class NodeItem:
         return f"<NodeItem {self.id} {self.node.name} = {self.node.op}>"
 
 
-DELIVERED: Final = NodeItem.delivery(None, ())  # stands for the consumer where a fetch is
+DELIVERED: Final = NodeItem.delivery(())  # stands for the consumer where a fetch is
 
 
 def _action(node: Node, bound: BoundKernel) -> Action:

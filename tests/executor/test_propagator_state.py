@@ -247,3 +247,17 @@ def test_what_needs_no_kernel_has_a_turn_only_if_all_are_queued(
         assert state.fetched() == [fetched]
         state.reset()
         assert state.fetched() == [NOTHING]
+
+
+def test_values_that_wait_share_entries_of_the_ready_queue() -> None:
+    count = 5000
+    with ax.Graph():
+        feeds = [ax.placeholder(ax.float32, []) for _ in range(count)]
+        view = view_of([ax.identity(x) for x in feeds], feeds)
+    state = PropagatorState(view)
+    ready: deque[Any] = deque()
+    state.activate_roots(list(range(count)), ready)
+    assert 0 < len(ready) < 10
+    while ready:
+        state.settle(ready.popleft(), ready)
+    assert state.fetched() == list(range(count))

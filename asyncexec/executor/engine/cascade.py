@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +41,7 @@ from asyncexec.framework.kernel import DEAD, switch
 DEAD_BIT: Final = 1 << 40
 # Values delivered in one cascade; at some 150 ns each.
 CASCADE_BUDGET: Final = 2048
+_PORTION: Final = 1024  # of the work that waits, behind one entry of the ready queue
 # Members of enums as ints and names of the module: looking them up is a good part of a delivery otherwise.
 _ACT_SWITCH, _ACT_CONSTANT, _ACT_TRIGGER = int(Action.SWITCH), int(Action.CONSTANT), int(Action.TRIGGER)
 _ROLE_CONSTANT_ENTER, _ROLE_EXIT, _ROLE_NEXT_ITERATION = map(int, list(Role)[2:])
@@ -148,9 +151,11 @@ class Cascade(ABC):
             self._count_down(item, target, ready)
 
     def _suspend(self, ready: TaggedQueue) -> None:
-        for value, routes, target in self.work:
-            target.outstanding_ops += 1
-            ready.append((NodeItem.delivery(value, tuple(routes)), target, False))
+        """Let what is left of the work wait in the ready queue."""
+        for target, pieces in groupby(self.work, itemgetter(2)):
+            while portion := list(islice(pieces, _PORTION)):
+                target.outstanding_ops += 1
+                ready.append((NodeItem.delivery(portion), target, False))
         self.work.clear()
 
     def _count_down(self, item: NodeItem, target: IterationState, ready: TaggedQueue) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from asyncexec.compilation.bind_kernel import Transfer
-from asyncexec.compilation.graph_view import GraphView, NodeItem, Role, Route
+from asyncexec.compilation.graph_view import DELIVERY, GraphView, NodeItem, Role, Route
 from asyncexec.executor.engine.cascade import CASCADE_BUDGET, MERGES, Cascade
 from asyncexec.executor.engine.frame import FrameState, IterationState, TaggedNode, TaskGroup
 from asyncexec.executor.engine.propagator import TaggedQueue
@@ -60,7 +60,11 @@ class PropagatorState(Cascade):
     def activate_roots(self, feeds: Sequence[Any] | None, ready: TaggedQueue) -> None:
         view, root = self._view, self._root
         for item in view.roots:
-            self.make_ready(item, root, ready)
+            if item.action:
+                self.make_ready(item, root, ready)
+            else:  # written out: there may be very many
+                root.outstanding_ops += 1
+                ready.append((item, root, False))
         if feeds is not None:
             work = self.work
             for value, routes in zip(feeds, view.feed_routes, strict=True):
@@ -100,6 +104,8 @@ class PropagatorState(Cascade):
         item, iteration, is_dead = tagged
         if is_dead:
             self._die(item, iteration, ready)
+        elif item.id == DELIVERY:
+            self.work.extend(item.value or ())
         else:
             self._act(item, iteration, ready)
         self.go_on(iteration, ready)
