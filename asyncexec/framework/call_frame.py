@@ -36,10 +36,22 @@ class CallFrame:
         caller: the frame around this one.
         depth: how many calls are one in another, this one among them.
         outermost: the frame around all others of them.
+        num_under_way: of the outermost, how many calls within it have begun and not ended, itself among them.
         step: what runs the function, once it has begun.
     """
 
-    __slots__ = ("_args", "_ret_dtypes", "_retvals", "caller", "depth", "function", "node", "outermost", "step")
+    __slots__ = (
+        "_args",
+        "_ret_dtypes",
+        "_retvals",
+        "caller",
+        "depth",
+        "function",
+        "node",
+        "num_under_way",
+        "outermost",
+        "step",
+    )
 
     def __init__(self, function: str, node: str, ret_dtypes: Sequence[DType], caller: CallFrame | None = None) -> None:
         self.function: str = function
@@ -47,6 +59,7 @@ class CallFrame:
         self.caller: CallFrame | None = caller
         self.depth: int = 1 if caller is None else caller.depth + 1
         self.outermost: CallFrame = self if caller is None else caller.outermost
+        self.num_under_way: int = 0
         self.step: Step | None = None
         self._args: Sequence[Any] = ()
         self._ret_dtypes = ret_dtypes

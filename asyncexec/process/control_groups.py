@@ -27,7 +27,10 @@ def control_groups(controller: str, root: Path = ROOT) -> Iterator[ControlGroup]
     except (OSError, ValueError):
         return
     for line in lines:
-        _, controllers, path = line.split(":", 2)
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if not path.startswith("/"):  # no line of a group
+            continue
         if not controllers:
             mount, version = root / _MOUNT, 2
         elif controller in controllers.split(","):

@@ -50,7 +50,7 @@ def _free_in_groups(root: Path) -> Iterator[int]:
         try:
             most = int((folder / limit).read_text(encoding="ascii"))
             used = int((folder / usage).read_text(encoding="ascii"))
-            yield max(0, most - used + _fields(folder / "memory.stat").get(cache, 0))
+            yield max(0, most - used + _cached(folder / "memory.stat", cache))
         except (OSError, ValueError):  # no limit is "max"
             continue
 
@@ -62,6 +62,14 @@ def memory_limit(root: Path = ROOT) -> int | None:
         with contextlib.suppress(OSError, ValueError):
             found.append(int((folder / _FILES[version][0]).read_text(encoding="ascii")))
     return min((limit for limit in found if limit < _NO_LIMIT), default=None)
+
+
+def _cached(stat: Path, name: str) -> int:
+    """Bytes of files in the page cache, as *stat* tells under *name*; a kernel may tell nothing."""
+    try:
+        return _fields(stat).get(name, 0)
+    except (OSError, ValueError):
+        return 0
 
 
 def _fields(path: Path) -> dict[str, int]:

@@ -48,6 +48,16 @@ def group(folder: str, limit: str, used: int, cached: int) -> dict[str, str]:
             MACHINE | {"proc/self/cgroup": "3:cpu:/x\n4:memory:/job\n0::/\n"} | group(f"{V1}/job", "5000", 4000, 100),
             1100,
         ),
+        *(
+            (MACHINE | {"proc/self/cgroup": f"{line}\n"}, 1024 * 1024)
+            for line in ("odd", "0:/a", "0::", "0::a", "", ":::")
+        ),
+        (MACHINE | {"proc/self/cgroup": "odd\n0::/a\n"} | group(f"{V2}/a", "5000", 3000, 500), 2500),
+        (MACHINE | {"proc/self/cgroup": "0::/\n", f"{V2}/memory.max": "700", f"{V2}/memory.current": "300"}, 400),
+        (
+            MACHINE | {"proc/self/cgroup": "0::/\n"} | group(V2, "700", 300, 0) | {f"{V2}/memory.stat": "anon odd\n"},
+            400,
+        ),
     ],
 )
 def test_the_tightest_limit_counts(tmp_path: Path, files: dict[str, str], free: int | None) -> None:

@@ -243,6 +243,28 @@ async def test_recursion_that_goes_on_without_end_is_ended(kind: str, monkeypatc
         assert await session.run("c:0", {"x:0": 0}) == 1
 
 
+async def test_recursion_that_branches_is_ended_by_the_number_of_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "MAX_UNDER_WAY", 100)
+    branching = (
+        ONE,
+        function("Branching(n: int32) -> r: int32", *is_zero("n"), choice("i", "n", "One", "Both"), ret="r=i:output:0"),
+        function(
+            "Both(n: int32) -> r: int32",
+            const("one", 1),
+            binary("less", "Sub", "n one:output:0"),
+            node("left", "Branching", "less:z:0"),
+            node("right", "Branching", "less:z:0"),
+            binary("sum", "AddV2", "left:r:0 right:r:0"),
+            ret="r=sum:z:0",
+        ),
+    )
+    async with ax.Session(load(*branching, X, node("c", "Branching", "x"))) as session:
+        assert await session.run("c:0", {"x:0": 4}) == 16
+        with pytest.raises(ResourceExhaustedError, match="'Branching' has 100 calls under way at once"):
+            await session.run("c:0", {"x:0": 30})
+        assert await session.run("c:0", {"x:0": 4}) == 16
+
+
 async def test_as_deep_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "MAX_DEPTH", 50)
     parts = (*SUMS, X, node("c", "Sums", "x"))

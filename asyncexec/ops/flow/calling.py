@@ -22,6 +22,7 @@ from asyncexec.framework.shape_inference import no_outputs, unknown
 from asyncexec.framework.step_stats import current_trace
 
 MAX_DEPTH: Final = 5_000
+MAX_UNDER_WAY: Final = 10_000  # calls within one: recursion that branches has many more than it is deep
 _BREATH: Final = 16  # calls in one another after which the event loop has a turn: it may run tasks as they are made
 _SHOWN: Final = 8  # calls on the way to an error
 _CALLED: Final = "called by way of "
@@ -85,16 +86,24 @@ def _call(construction: OpKernelConstruction) -> Kernel:
                 f"function {function.name!r} is called more than {MAX_DEPTH} calls deep",
                 hint="let the recursion end sooner, or write it as a loop",
             )
-        if not frame.depth % _BREATH:
-            await asyncio.sleep(0)
-        if _is_in_vain(frame):
-            raise CancelledError(f"a call around that of function {function.name!r} has ended")
-        trace = current_trace()
+        outermost = frame.outermost
+        if outermost.num_under_way >= MAX_UNDER_WAY:
+            raise ResourceExhaustedError(
+                f"function {outermost.function!r} has {MAX_UNDER_WAY} calls under way at once",
+                hint="let each call make fewer others, or write the recursion as a loop",
+            )
+        outermost.num_under_way += 1
         try:
-            return await called.run(frame, trace, nested_step("function"))
+            if not frame.depth % _BREATH:
+                await asyncio.sleep(0)
+            if _is_in_vain(frame):
+                raise CancelledError(f"a call around that of function {function.name!r} has ended")
+            return await called.run(frame, current_trace(), nested_step("function"))
         except OpError as error:
             _tell_way(error, frame)
             raise
+        finally:
+            outermost.num_under_way -= 1
 
     return call
 
