@@ -43,6 +43,28 @@ def _padded(inputs: Sequence[Any]) -> int:
     return int(math.prod([size + more for size, more in zip(np.shape(inputs[0]), sides, strict=True)])) * _ITEM
 
 
+def _segments(inputs: Sequence[Any]) -> int:
+    """Each segment is no larger than all data."""
+    return int(np.size(inputs[0]) * int(inputs[2])) * _ITEM
+
+
+def _samples_of_each(inputs: Sequence[Any]) -> int:
+    """A shape, and the parameters of distributions that each give as much."""
+    return math.prod(np.ravel(inputs[0]).tolist()) * np.size(inputs[1]) * _ITEM
+
+
+def _crops(inputs: Sequence[Any]) -> int:
+    image, boxes, _, sizes = inputs
+    return int(math.prod(np.ravel(sizes).tolist()) * np.size(boxes) * image.shape[-1]) * _ITEM
+
+
+def _padded_blocks(inputs: Sequence[Any]) -> int:
+    value, _, paddings = inputs
+    sides = np.asarray(paddings).sum(axis=-1).tolist()
+    sizes = [size + more for size, more in zip_longest(value.shape[1:], sides, fillvalue=0)]
+    return int(value.shape[0] * math.prod(sizes)) * _ITEM
+
+
 def _range(inputs: Sequence[Any]) -> int:
     start, limit, delta = map(float, inputs)
     return int(abs(limit - start) / abs(delta)) * _ITEM
@@ -77,8 +99,21 @@ _GUESSES: Final[Mapping[str, Guess]] = {
         ),
         _sizes(0),
     ),
-    **dict.fromkeys(("LinSpace", "ScatterNd"), _sizes(2)),
+    **dict.fromkeys(
+        (
+            *("StatelessRandomUniformFullInt", "StatelessRandomUniformFullIntV2", "StatelessRandomUniformInt"),
+            *("StatelessRandomUniformIntV2", "StatelessTruncatedNormalV2", "StridedSliceGrad"),
+            *("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"),
+        ),
+        _sizes(0),
+    ),
+    **dict.fromkeys(("RandomGamma", "RandomPoisson", "RandomPoissonV2"), _samples_of_each),
+    **dict.fromkeys(("HistogramFixedWidth", "LinSpace", "ScatterNd"), _sizes(2)),
     **dict.fromkeys(("OneHot", "ResizeBilinear", "ResizeNearestNeighbor", "Tile"), _times(1)),
+    **dict.fromkeys(("DenseBincount", "Multinomial", "ResizeArea", "ResizeBicubic", "StatelessMultinomial"), _times(1)),
+    **{f"UnsortedSegment{kind}": _segments for kind in ("Max", "Min", "Prod", "Sum")},
+    "CropAndResize": _crops,
+    "SpaceToBatchND": _padded_blocks,
     **dict.fromkeys(("MirrorPad", "Pad", "PadV2"), _padded),
     **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"), _product),
     **dict.fromkeys(("Gather", "GatherV2"), _gathered),

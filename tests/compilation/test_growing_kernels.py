@@ -51,6 +51,47 @@ GROWING: dict[str, tuple[Callable[[Any], Any], str]] = {
     "one hot": (lambda x: ax.one_hot(ax.cast(x, ax.int32), N), "OneHot"),
     "gather": (lambda x: ax.gather(ax.reshape(x, [1, -1]), ax.zeros([N // 2], ax.int32)), "GatherV2"),
     "random": (lambda x: ax.raw_ops.RandomUniform(shape=ax.shape(x) * N, dtype=ax.float32), "RandomUniform"),
+    "random integers": (
+        lambda x: ax.raw_ops.StatelessRandomUniformInt(shape=ax.shape(x) * N, seed=[1, 2], minval=0, maxval=9),
+        "StatelessRandomUniformInt",
+    ),
+    "samples of each": (
+        lambda x: ax.raw_ops.RandomPoissonV2(shape=ax.shape(x) * N, rate=x, dtype=ax.float32),
+        "RandomPoissonV2",
+    ),
+    "segments": (
+        lambda x: ax.raw_ops.UnsortedSegmentSum(
+            data=x, segment_ids=ax.cast(x, ax.int32), num_segments=ax.size(x) * 3 * N
+        ),
+        "UnsortedSegmentSum",
+    ),
+    "bins": (
+        lambda x: ax.raw_ops.HistogramFixedWidth(values=x, value_range=[0.0, 1.0], nbins=ax.size(x) * N),
+        "HistogramFixedWidth",
+    ),
+    "image": (
+        lambda x: ax.raw_ops.ResizeBicubic(images=ax.reshape(x, [1, -1, 1, 1]), size=ax.shape(x) * [400, 400]),
+        "ResizeBicubic",
+    ),
+    "crops": (
+        lambda x: ax.raw_ops.CropAndResize(
+            image=ax.reshape(x, [1, -1, 1, 1]),
+            boxes=[[0.0, 0.0, 1.0, 1.0]],
+            box_ind=[0],
+            crop_size=ax.shape(x) * [400, 400],
+        ),
+        "CropAndResize",
+    ),
+    "blocks": (
+        lambda x: ax.raw_ops.SpaceToBatchND(
+            input=ax.reshape(x, [1, -1]), block_shape=[1], paddings=ax.reshape(ax.shape(x) * [0, N], [1, 2])
+        ),
+        "SpaceToBatchND",
+    ),
+    "gradient of a slice": (
+        lambda x: ax.raw_ops.StridedSliceGrad(shape=ax.shape(x) * N, begin=[0], end=[1], strides=[1], dy=x[:1]),
+        "StridedSliceGrad",
+    ),
     "diagonal": (lambda x: ax.raw_ops.MatrixDiag(diagonal=x), "MatrixDiag"),
     "wide text": (lambda x: ax.as_string(x, width=N), "AsString"),
     "rewritten text": (
