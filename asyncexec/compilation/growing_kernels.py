@@ -50,7 +50,7 @@ def _segments(inputs: Sequence[Any]) -> int:
 
 def _samples_of_each(inputs: Sequence[Any]) -> int:
     """A shape, and the parameters of distributions that each give as much."""
-    return math.prod(np.ravel(inputs[0]).tolist()) * np.size(inputs[1]) * _ITEM
+    return int(math.prod(np.ravel(inputs[0]).tolist()) * np.size(inputs[1])) * _ITEM
 
 
 def _crops(inputs: Sequence[Any]) -> int:
