@@ -123,6 +123,25 @@ async def test_what_fits_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         assert await session.run(y, {"x:0": np.zeros(4, np.float32)}) == 4 * N
 
 
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: ax.tile(x, [1, 1]),
+        lambda x: ax.pad(x, [[0, 0], [0, 0]]),
+        lambda x: ax.raw_ops.Einsum(inputs=[x], equation="ij->ji"),
+        lambda x: ax.gather(x, 0),
+    ],
+)
+async def test_what_is_no_larger_than_its_input_runs(
+    build: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(free_memory, "free_bytes", lambda: 0)
+    with ax.Graph() as graph:
+        y = ax.shape(build(ax.placeholder(ax.float32, [None, None], name="x")))
+    async with ax.Session(graph, ax.SessionConfig(optimization="off")) as session:
+        await session.run(y, {"x:0": np.zeros([200, 200], np.float32)})
+
+
 async def test_wrong_inputs_are_told_by_the_kernel() -> None:
     with ax.Graph() as graph:
         y = ax.fill(ax.placeholder(ax.int32, [None], name="x"), 1.0)
