@@ -113,7 +113,7 @@ async def test_help_has_the_context_of_the_call() -> None:
 
 async def test_two_pools_that_share_threads_help_in_turns(monkeypatch: Any) -> None:
     """With one thread to help, neither waits until the other has no more parts."""
-    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    monkeypatch.setattr("asyncexec.process.cores.usable_cores", lambda: 3)
     pools, gate = [WorkerPool(is_shared=True) for _ in range(2)], threading.Event()
     order: list[int] = []
     both_wait = threading.Event()

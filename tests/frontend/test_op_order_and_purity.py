@@ -177,6 +177,8 @@ def test_pure_op_of_a_stranger_is_refused_still() -> None:
         return x
 
     with ax.Graph() as graph:
-        harmless(ax.constant(1.0))
-    with ax.Graph(), pytest.raises(ax.errors.OpError, match="harmless"):
+        harmless(ax.constant(1.0), name="stranger")
+    with ax.Graph() as theirs:
         ax.import_graph_def(graph.as_graph_def())
+    with ax.BlockingSession(theirs) as session, pytest.raises(ax.errors.PermissionDeniedError, match="harmless"):
+        session.run("stranger:0")

@@ -400,10 +400,12 @@ def test_a_strangers_graph_cannot_call_it(graph: ax.Graph) -> None:
     def private(x: Any) -> None:
         return None
 
-    private(graph["x:0"])
+    private(graph["x:0"], name="stranger")
     graph_def = graph.as_graph_def()
-    with ax.Graph(), pytest.raises(ax.errors.OpError, match="private"):
+    with ax.Graph() as theirs:
         ax.import_graph_def(graph_def)
+    with ax.BlockingSession(theirs) as session, pytest.raises(ax.errors.PermissionDeniedError, match="private"):
+        session.run([], {"x:0": 1.0}, targets=["stranger"])
 
 
 async def test_parameters_named_like_options_are_the_functions_own(graph: ax.Graph) -> None:

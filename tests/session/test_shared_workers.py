@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import warnings
 from collections import Counter
@@ -14,10 +13,11 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.process.cores import num_cores
 from tests.on_threads import at_once
 from tests.running import raw_op, settle
 
-CORES: Final = os.cpu_count() or 1
+CORES: Final = num_cores()
 SOON_S: Final = 10
 PATIENT: Final = ax.SessionConfig(worker_grace_s=None, cancel_grace_s=None)
 QUICK_TO_LEAVE: Final = ax.SessionConfig(worker_grace_s=0, cancel_grace_s=0)
@@ -99,7 +99,7 @@ async def test_a_session_that_names_a_number_has_threads_of_its_own(kernels: Ker
 @pytest.fixture
 def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """So there is one thread, and an order in which it takes its jobs."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr("asyncexec.process.cores.usable_cores", lambda: 1)
 
 
 @pytest.mark.usefixtures("one_core")
@@ -205,7 +205,7 @@ async def test_calls_on_shared_threads_that_wait_for_calls_of_other_sessions(
     monkeypatch: pytest.MonkeyPatch, cores: int
 ) -> None:
     """As many as there are threads, and each waits: those calls have threads of their session's own."""
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr("asyncexec.process.cores.usable_cores", lambda: cores)
     meeting = threading.Barrier(cores)
     with ax.Graph() as inner_graph:
         inner = raw_op("Inner", lambda: np.float32(7), dtype=ax.float32, is_expensive=True)()
