@@ -16,7 +16,7 @@ from tests.optimization.test_lower_functional_ops import assert_in_order, lowere
 
 F = ax.float32
 TWICE = noinline(function("Twice(x: float32) -> y: float32", node("n", "AddV2", "x x", T=F), ret="y=n:z:0"))
-PLAIN = function("Plain(x: float32) -> y: float32", node("n", "AddV2", "x x", T=F), ret="y=n:z:0")
+PLAIN = function("PlainCalled(x: float32) -> y: float32", node("n", "AddV2", "x x", T=F), ret="y=n:z:0")
 X = placeholder("x")
 
 
@@ -47,7 +47,7 @@ async def test_a_call_within_a_function_that_is_inlined() -> None:
 
 
 async def test_a_function_called_by_one_that_stays_a_call_is_inlined_there() -> None:
-    outer = noinline(function("Outer(x: float32) -> y: float32", node("t", "Plain", "x"), ret="y=t:y:0"))
+    outer = noinline(function("Outer(x: float32) -> y: float32", node("t", "PlainCalled", "x"), ret="y=t:y:0"))
     parts = (PLAIN, outer, X, node("c", "Outer", "x"))
     metadata = ax.RunMetadata()
     async with ax.Session(load(*parts)) as session:
@@ -65,7 +65,7 @@ async def test_branches_and_loops_call_too() -> None:
         node("n", "Less", "x f:y:0", T=F),
         ret="y=n:z:0",
     )
-    choice_ = node("c", "If", "p x", Tcond=B, Tin=[F], Tout=[F], then_branch="Twice", else_branch="Plain")
+    choice_ = node("c", "If", "p x", Tcond=B, Tin=[F], Tout=[F], then_branch="Twice", else_branch="PlainCalled")
     loop = node("w", "While", "x", T=[F], cond="Less9", body="Twice")
     parts = (TWICE, PLAIN, noinline(less), X, placeholder("p", B), choice_, loop)
     after = lowered(load(*parts), "c:0", "w:0")
