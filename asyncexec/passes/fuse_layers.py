@@ -53,7 +53,8 @@ def fuse_layers(graph: PassGraph) -> Stage[None]:
 def may_have_layers(nodes: Sequence[Node]) -> Stage[bool]:
     """Whether any of *nodes* may be a part of a layer, as a stage."""
     for count, node in enumerate(nodes):
-        if node.op in _MARKS and node.attrs["T"] is types.float32:
+        is_activation = node.op == "Tanh" and node.inputs[0].op.op != "Mul"
+        if node.op in _MARKS and node.attrs["T"] is types.float32 and not is_activation:
             return True
         if not count % STRIDE:
             yield

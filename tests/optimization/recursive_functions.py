@@ -33,15 +33,15 @@ def binary(name: str, op: str, inputs: str) -> NodeDef:
     return node(name, op, inputs, T=I)
 
 
-ONE = function("One(n: int32) -> r: int32", const("one", 1), ret="r=one:output:0")
+ONE = function("OneFn(n: int32) -> r: int32", const("one", 1), ret="r=one:output:0")
 FACT = (
     ONE,
-    function("Fact(n: int32) -> r: int32", *is_zero("n"), choice("i", "n", "One", "More"), ret="r=i:output:0"),
+    function("FactFn(n: int32) -> r: int32", *is_zero("n"), choice("i", "n", "OneFn", "MoreFn"), ret="r=i:output:0"),
     function(
-        "More(n: int32) -> r: int32",
+        "MoreFn(n: int32) -> r: int32",
         const("one", 1),
         binary("less", "Sub", "n one:output:0"),
-        node("rest", "Fact", "less:z:0"),
+        node("rest", "FactFn", "less:z:0"),
         binary("times", "Mul", "n rest:r:0"),
         ret="r=times:z:0",
     ),

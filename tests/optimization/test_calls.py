@@ -15,17 +15,17 @@ from tests.optimization.recursive_functions import FACT, B, I, choice, const, no
 from tests.optimization.test_lower_functional_ops import assert_in_order, lowered, ops, run
 
 F = ax.float32
-TWICE = noinline(function("Twice(x: float32) -> y: float32", node("n", "AddV2", "x x", T=F), ret="y=n:z:0"))
-PLAIN = function("PlainCalled(x: float32) -> y: float32", node("n", "AddV2", "x x", T=F), ret="y=n:z:0")
+TWICE = noinline(function("TwiceFn(x: float32) -> y: float32", node("n", "AddV2", "x x", T=F), ret="y=n:z:0"))
+PLAIN = function("PlainCalledFn(x: float32) -> y: float32", node("n", "AddV2", "x x", T=F), ret="y=n:z:0")
 X = placeholder("x")
 
 
 @pytest.mark.parametrize(
     "caller",
     [
-        call("c", "Twice", "x", [F], [F]),
-        call("c", "Twice", "x", [F], [F], "StatefulPartitionedCall"),
-        node("c", "Twice", "x"),
+        call("c", "TwiceFn", "x", [F], [F]),
+        call("c", "TwiceFn", "x", [F], [F], "StatefulPartitionedCall"),
+        node("c", "TwiceFn", "x"),
     ],
     ids=lambda caller: caller.op,
 )
@@ -40,33 +40,33 @@ async def test_a_call_is_a_node_of_the_same_name(caller: NodeDef) -> None:
 
 
 async def test_a_call_within_a_function_that_is_inlined() -> None:
-    outer = function("Outer(x: float32) -> y: float32", node("t", "Twice", "x"), ret="y=t:y:0")
-    parts = (TWICE, outer, X, node("c", "Outer", "x"), node("d", "Outer", "c"))
+    outer = function("OuterFn(x: float32) -> y: float32", node("t", "TwiceFn", "x"), ret="y=t:y:0")
+    parts = (TWICE, outer, X, node("c", "OuterFn", "x"), node("d", "OuterFn", "c"))
     assert [each.name for each in lowered(load(*parts), "d:0").nodes] == ["x", "c/t", "d/t"]
     assert await run(parts, "d:0", x=3.0) == [12.0]
 
 
 async def test_a_function_called_by_one_that_stays_a_call_is_inlined_there() -> None:
-    outer = noinline(function("Outer(x: float32) -> y: float32", node("t", "PlainCalled", "x"), ret="y=t:y:0"))
-    parts = (PLAIN, outer, X, node("c", "Outer", "x"))
+    outer = noinline(function("OuterFn(x: float32) -> y: float32", node("t", "PlainCalledFn", "x"), ret="y=t:y:0"))
+    parts = (PLAIN, outer, X, node("c", "OuterFn", "x"))
     metadata = ax.RunMetadata()
     async with ax.Session(load(*parts)) as session:
         options = ax.RunOptions(trace=True)
         assert await session.run("c:0", {"x:0": 3.0}, options=options, metadata=metadata) == 6.0
     names = {each.node_name for device in metadata.step_stats.dev_stats for each in device.node_stats}
-    assert names == {"c", "_arg_Outer_0", "Outer/t/n", "_retval_Outer_0"}
+    assert names == {"c", "_arg_OuterFn_0", "OuterFn/t/n", "_retval_OuterFn_0"}
 
 
 async def test_branches_and_loops_call_too() -> None:
     less = function(
-        "Less9(x: float32) -> y: bool",
+        "Less9Fn(x: float32) -> y: bool",
         const("i", 9),
         node("f", "Cast", "i:output:0", SrcT=I, DstT=F),
         node("n", "Less", "x f:y:0", T=F),
         ret="y=n:z:0",
     )
-    choice_ = node("c", "If", "p x", Tcond=B, Tin=[F], Tout=[F], then_branch="Twice", else_branch="PlainCalled")
-    loop = node("w", "While", "x", T=[F], cond="Less9", body="Twice")
+    choice_ = node("c", "If", "p x", Tcond=B, Tin=[F], Tout=[F], then_branch="TwiceFn", else_branch="PlainCalledFn")
+    loop = node("w", "While", "x", T=[F], cond="Less9Fn", body="TwiceFn")
     parts = (TWICE, PLAIN, noinline(less), X, placeholder("p", B), choice_, loop)
     after = lowered(load(*parts), "c:0", "w:0")
     assert_in_order(after)
@@ -79,13 +79,13 @@ async def test_branches_and_loops_call_too() -> None:
 async def test_a_branch_without_inputs_runs_if_it_is_taken() -> None:
     ten, one = (
         noinline(function(f"{name}() -> y: int32", const("n", value), ret="y=n:output:0"))
-        for name, value in (("Ten", 10), ("One", 1))
+        for name, value in (("Ten", 10), ("OneFn", 1))
     )
     parts = (
         ten,
         one,
         placeholder("p", B),
-        node("c", "If", "p", Tcond=B, Tin=[], Tout=[I], then_branch="Ten", else_branch="One"),
+        node("c", "If", "p", Tcond=B, Tin=[], Tout=[I], then_branch="Ten", else_branch="OneFn"),
     )
     assert await run(parts, "c:0", p=True) == [10]
     assert await run(parts, "c:0", p=False) == [1]
@@ -118,7 +118,7 @@ async def test_what_waits_for_a_call_waits_for_all_that_it_does(pred: bool, resu
 
 
 async def test_a_target_and_a_fed_output() -> None:
-    async with ax.Session(load(TWICE, X, node("c", "Twice", "x"), node("n", "Neg", "c", T=F))) as session:
+    async with ax.Session(load(TWICE, X, node("c", "TwiceFn", "x"), node("n", "Neg", "c", T=F))) as session:
         assert await session.run([], {"x:0": 1.0}, targets=["c"]) == []
         assert await session.run("n:0", {"c:0": 5.0}) == -5.0
 
@@ -129,8 +129,8 @@ async def test_a_call_that_is_dead_gives_nothing() -> None:
         X,
         placeholder("p", B),
         node("s", "Switch", "x p", T=F),
-        node("c", "Twice", "s"),
-        node("d", "Twice", "s:1"),
+        node("c", "TwiceFn", "s"),
+        node("d", "TwiceFn", "s:1"),
         node("m", "Merge", "c d", T=F, N=2),
     )
     assert await run(parts, "m:0", "m:1", x=2.0, p=False) == [4.0, 0]
@@ -141,8 +141,8 @@ async def test_state_of_a_function_is_one_for_all_of_its_calls() -> None:
     """As in TensorFlow, where a function is instantiated once."""
     draw = node("n", "RandomUniform", "s:output:0", T=I, dtype=F, seed=7, seed2=8)
     shape = node("s", "Const", value=np.array([], np.int32), dtype=I)
-    drawn = noinline(function("Drawn() -> y: float32", shape, draw, ret="y=n:output:0", is_stateful=True))
-    parts = (drawn, node("a", "Drawn"), node("b", "Drawn", "^a"))
+    drawn = noinline(function("DrawnFn() -> y: float32", shape, draw, ret="y=n:output:0", is_stateful=True))
+    parts = (drawn, node("a", "DrawnFn"), node("b", "DrawnFn", "^a"))
     async with ax.Session(load(*parts)) as session:
         values = [*await session.run(["a:0", "b:0"]), *await session.run(["a:0", "b:0"])]
     plain = (shape.model_copy(update={"name": "s"}), draw.model_copy(update={"input": ("s",)}))
@@ -151,8 +151,8 @@ async def test_state_of_a_function_is_one_for_all_of_its_calls() -> None:
 
 
 async def test_attrs_make_other_functions() -> None:
-    same = noinline(function("Same(x: T) -> y: T", node("n", "Neg", "x", T="$T"), ret="y=n:y:0", attrs="T: type"))
-    parts = (same, X, placeholder("i", I), node("c", "Same", "x", T=F), node("d", "Same", "i", T=I))
+    same = noinline(function("SameFn(x: T) -> y: T", node("n", "Neg", "x", T="$T"), ret="y=n:y:0", attrs="T: type"))
+    parts = (same, X, placeholder("i", I), node("c", "SameFn", "x", T=F), node("d", "SameFn", "i", T=I))
     assert await run(parts, "c:0", "d:0", x=2.0, i=3) == [-2.0, -3]
 
 
@@ -161,38 +161,38 @@ DEVICE = "/job:localhost/replica:0/task:0/device:CPU:1"
 
 @pytest.mark.parametrize("where", ["/cpu:1", DEVICE])
 async def test_the_body_runs_where_the_call_asks_to_be(where: str) -> None:
-    there = node("c", "Twice", "x").model_copy(update={"device": where})
+    there = node("c", "TwiceFn", "x").model_copy(update={"device": where})
     metadata = ax.RunMetadata()
     async with ax.Session(load(TWICE, X, there), ax.SessionConfig(device_count={"CPU": 2})) as session:
         options = ax.RunOptions(trace=True)
         assert await session.run("c:0", {"x:0": 3.0}, options=options, metadata=metadata) == 6.0
     devices = {each.node_name: device.device for device in metadata.step_stats.dev_stats for each in device.node_stats}
-    assert devices["Twice/n"] == devices["c"] == DEVICE
+    assert devices["TwiceFn/n"] == devices["c"] == DEVICE
 
 
 async def test_a_node_of_the_body_runs_where_it_asks_to_be_itself() -> None:
     add = node("n", "AddV2", "x x", T=F).model_copy(update={"device": "/cpu:1"})
-    twice = noinline(function("There(x: float32) -> y: float32", add, ret="y=n:z:0"))
+    twice = noinline(function("ThereFn(x: float32) -> y: float32", add, ret="y=n:z:0"))
     metadata = ax.RunMetadata()
     async with ax.Session(
-        load(twice, X, node("c", "There", "x")), ax.SessionConfig(device_count={"CPU": 2})
+        load(twice, X, node("c", "ThereFn", "x")), ax.SessionConfig(device_count={"CPU": 2})
     ) as session:
         options = ax.RunOptions(trace=True)
         assert await session.run("c:0", {"x:0": 3.0}, options=options, metadata=metadata) == 6.0
     devices = {each.node_name: device.device for device in metadata.step_stats.dev_stats for each in device.node_stats}
-    assert devices["There/n"] == DEVICE
+    assert devices["ThereFn/n"] == DEVICE
     assert devices["c"] != DEVICE
 
 
 async def test_names_that_nodes_of_the_graph_have_already() -> None:
-    parts = (TWICE, X, node("Twice", "Twice", "x"), node("c", "Twice", "Twice"))
+    parts = (TWICE, X, node("TwiceFn", "TwiceFn", "x"), node("c", "TwiceFn", "TwiceFn"))
     assert await run(parts, "c:0", x=1.0) == [4.0]
 
 
 REFUSED: dict[str, tuple[NodeDef | FunctionDef, str]] = {
-    "too many inputs": (call("c", "Twice", "x x", [F, F], [F]), "inputs of function 'Twice'"),
-    "input of another dtype": (call("c", "Twice", "i", [I], [F]), "inputs of function 'Twice'"),
-    "output of another dtype": (call("c", "Twice", "x", [F], [I]), "outputs of function 'Twice'"),
+    "too many inputs": (call("c", "TwiceFn", "x x", [F, F], [F]), "inputs of function 'TwiceFn'"),
+    "input of another dtype": (call("c", "TwiceFn", "i", [I], [F]), "inputs of function 'TwiceFn'"),
+    "output of another dtype": (call("c", "TwiceFn", "x", [F], [I]), "outputs of function 'TwiceFn'"),
 }
 
 
@@ -204,15 +204,15 @@ async def test_a_call_that_does_not_fit(caller: NodeDef, said: str) -> None:
 
 
 async def test_a_body_that_cannot_be_made_is_an_error_of_the_run() -> None:
-    broken = noinline(function("Broken(x: float32) -> y: float32", node("n", "Nothing", "x"), ret="y=n:y:0"))
-    parts = (broken, X, node("c", "Broken", "x"))
-    with pytest.raises(ax.errors.NotFoundError, match="'Nothing'") as caught:
+    broken = noinline(function("BrokenFn(x: float32) -> y: float32", node("n", "NothingFn", "x"), ret="y=n:y:0"))
+    parts = (broken, X, node("c", "BrokenFn", "x"))
+    with pytest.raises(ax.errors.NotFoundError, match="'NothingFn'") as caught:
         await run(parts, "c:0", x=1.0)
-    assert caught.value.node == "Broken/n"
+    assert caught.value.node == "BrokenFn/n"
 
 
 async def test_references_are_not_passed_to_calls() -> None:
-    taker = noinline(function("Taker(v: float32) -> y: float32", node("n", "Neg", "v", T=F), ret="y=n:y:0"))
+    taker = noinline(function("TakerFn(v: float32) -> y: float32", node("n", "Neg", "v", T=F), ret="y=n:y:0"))
     signature = taker.signature
     by_reference = taker.model_copy(
         update={
@@ -223,7 +223,7 @@ async def test_references_are_not_passed_to_calls() -> None:
     )
     variable = node("v", "VariableV2", dtype=F, shape=ax.TensorShape([]))
     with pytest.raises(UnimplementedError, match="references"):
-        await run((by_reference, variable, node("c", "Taker", "v")), "c:0")
+        await run((by_reference, variable, node("c", "TakerFn", "v")), "c:0")
 
 
 async def test_what_a_reference_refers_to_is_read_for_a_call() -> None:
@@ -232,14 +232,14 @@ async def test_what_a_reference_refers_to_is_read_for_a_call() -> None:
         X,
         node("v", "VariableV2", dtype=F, shape=ax.TensorShape([])),
         node("set", "Assign", "v x", T=F),
-        node("c", "Twice", "set"),
+        node("c", "TwiceFn", "set"),
     )
     assert await run(parts, "c:0", x=4.0) == [8.0]
 
 
 def test_a_recursive_call_is_written_out_once() -> None:
     """Only what leads back stays a call: the branch that makes it is inlined."""
-    after = lowered(load(*FACT, placeholder("x", I), node("c", "Fact", "x")), "c:0")
+    after = lowered(load(*FACT, placeholder("x", I), node("c", "FactFn", "x")), "c:0")
     assert ops(after) == {"Placeholder": 1, "_PartitionedCall": 1}
 
 
@@ -259,18 +259,18 @@ async def test_many_functions_that_each_call_all_are_a_call_each() -> None:
                 f"G{i}(n: int32) -> r: int32",
                 const("zero", 0),
                 node("p", "Greater", "n zero:output:0", T=I),
-                choice("i", "n", f"Go{i}", "Stay"),
+                choice("i", "n", f"Go{i}", "StayFn"),
                 ret="r=i:output:0",
             )
         )
-    stay = function("Stay(n: int32) -> r: int32", node("i", "Neg", "n", T=I), ret="r=i:y:0")
+    stay = function("StayFn(n: int32) -> r: int32", node("i", "Neg", "n", T=I), ret="r=i:y:0")
     assert await run((*functions, stay, placeholder("x", I), node("c", "G0", "x")), "c:0", x=-4) == [4]
 
 
 async def test_a_function_of_the_runtime_is_refused_in_a_graph() -> None:
     for op in ("_PartitionedCall", "_StatefulPartitionedCall"):
         with pytest.raises(InvalidArgumentError, match="runtime's own"):
-            load(TWICE, X, call("c", "Twice", "x", [F], [F], op))
+            load(TWICE, X, call("c", "TwiceFn", "x", [F], [F], op))
 
 
 async def test_functions_that_stay_calls_do_not_make_their_caller_large() -> None:
