@@ -27,7 +27,8 @@ from asyncexec.passes.node_facts import IDENTITIES, is_constant
 from asyncexec.passes.pass_graph import PassGraph
 
 _SUMS: Final = ("AddV2", "Add")
-_MARKS: Final = frozenset({"Erf", "Erfc", "Tanh", "Rsqrt"})  # each layer has one of these
+# Each layer has one of these.  Tanh is none: a GELU by it has a Pow, and networks have it as an activation.
+_MARKS: Final = frozenset({"Erf", "Erfc", "Pow", "Rsqrt"})
 _TOLERANCE: Final = 1e-6  # relative, of what is a constant of a formula
 _ROOT: Final = math.sqrt(0.5)
 
@@ -53,8 +54,7 @@ def fuse_layers(graph: PassGraph) -> Stage[None]:
 def may_have_layers(nodes: Sequence[Node]) -> Stage[bool]:
     """Whether any of *nodes* may be a part of a layer, as a stage."""
     for count, node in enumerate(nodes):
-        is_activation = node.op == "Tanh" and node.inputs[0].op.op != "Mul"
-        if node.op in _MARKS and node.attrs["T"] is types.float32 and not is_activation:
+        if node.op in _MARKS and node.attrs["T"] is types.float32:
             return True
         if not count % STRIDE:
             yield
