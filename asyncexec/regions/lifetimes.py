@@ -2,11 +2,16 @@
 
 Statements have positions, in the order of the source.  What is made before a loop and taken in it is kept until the
 loop has ended, for the next round takes it again.
+
+Values that are never kept at the same time share a number, as variables share a register: by a linear scan over the
+positions (Poletto and Sarkar, "Linear Scan Register Allocation", 1999).  A small value then goes when the next one
+takes its place, and its memory is still in the processor's cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from asyncexec.compilation.graph_view import NOTHING
@@ -17,14 +22,26 @@ from asyncexec.regions.schedule import Block, Branch, Piece, Repeat, Statement
 END: Final = 1 << 60  # of the program
 
 
+@dataclass(slots=True, eq=False)
+class _Range:
+    """From where to where a value is kept, or several that become one another."""
+
+    first: int
+    last: int
+    values: list[Value] = field(default_factory=list)
+    is_small: bool = True
+    number: int = 0
+
+
 class Lifetimes:
     """Positions of a scheduled program.
 
     Attributes:
         made: where each value is first written; last: where it is last taken.
         start, end: of statements, the first and last position in them; size: how many calls and moves.
-        names: of each value that is no constant a number; values that become one another share it.
-        dying: by position, the numbers that nobody takes after it, unless all that they stand for is small.
+        names: of each value that is no constant a number.
+        dying: by position, the numbers of what is not small and is not taken after it, unless another value is made
+            there that has the number.
     """
 
     def __init__(self) -> None:
@@ -41,6 +58,7 @@ class Lifetimes:
         self._in_round: dict[Value, int] = {}  # of variables of loops, where a round takes them last
         self._loops: list[set[Value]] = []  # around, with what is kept until they end
         self._depths: dict[Value, int] = {}
+        self._awaited: set[int] = set()  # where something is awaited, during which nothing else is kept
         self._position = 0
         self._count = 0
 
@@ -49,12 +67,15 @@ class Lifetimes:
         for value in (*program.inputs, *program.defaults):
             self._make(value)
         yield from self._block(block)
+        end = self._position
         self._position = END
         self._use(program.outputs)
-        self._name(frozenset(program.defaults))
+        becomes = self._joined(frozenset(program.defaults))
+        yield
+        yield from self._number(self._ranges(becomes), end)
 
-    def _name(self, apart: frozenset[Value]) -> None:
-        """Give numbers to all values; *apart* are outputs that have a value from the start."""
+    def _joined(self, apart: frozenset[Value]) -> dict[Value, Value]:
+        """The values that become others, each with that; *apart* are outputs that have a value from the start."""
         becomes: dict[Value, Value] = {}
         made = self.made.copy()
         for move in self._moves:
@@ -85,18 +106,54 @@ class Lifetimes:
                 ):
                     taken.add(following_value)
                     becomes[following_value] = value
-        last: dict[int, int] = {}
-        large: set[int] = set()
-        for value in self.made:
+        return becomes
+
+    def _ranges(self, becomes: dict[Value, Value]) -> list[_Range]:
+        """Where values are kept; those that become one another, together."""
+        ranges: dict[Value, _Range] = {}
+        for value, made in self.made.items():
             final = value
             while final in becomes:
                 final = becomes[final]
-            name = self.names[value] = self.names.setdefault(final, len(self.names))
-            last[name] = max(last.get(name, 0), self.last.setdefault(value, self.made[value]))
-            if not value.is_scalar:
-                large.add(name)
-        for name in large:
-            self.dying.setdefault(last[name], []).append(name)
+            last = self.last.setdefault(value, made)
+            found = ranges.get(final)
+            if found is None:
+                found = ranges[final] = _Range(made, last)
+            found.values.append(value)
+            found.first = min(found.first, made)
+            found.last = max(found.last, last)
+            found.is_small = found.is_small and value.is_scalar
+        return list(ranges.values())
+
+    def _number(self, ranges: Iterable[_Range], end: int) -> Stage[None]:
+        """Give numbers to all values, in the order of positions; the one let go of last is the next to be given."""
+        begun: dict[int, list[_Range]] = {}
+        for each in ranges:
+            begun.setdefault(each.first, []).append(each)
+        ended: dict[int, list[_Range]] = {}
+        free: list[int] = []
+        count = 0
+        for position in range(end + 1):
+            over, new = ended.pop(position, []), begun.get(position, ())
+            if position not in self._awaited:  # else they are let go of before the new ones are made
+                free += [each.number for each in over]
+            for each in new:
+                if free:
+                    each.number = free.pop()
+                else:
+                    each.number, count = count, count + 1
+                ended.setdefault(each.last, []).append(each)
+                self.names.update(dict.fromkeys(each.values, each.number))
+            if position in self._awaited:
+                free += [each.number for each in over]
+            written = {each.number for each in new}
+            over = [each for each in over if each.number not in written]
+            unused = ended.pop(position, [])
+            free += [each.number for each in unused]
+            if dying := [each.number for each in (*over, *unused) if not each.is_small]:
+                self.dying[position] = dying
+            if not position % STRIDE:
+                yield
 
     def _make(self, value: Value) -> None:
         if value not in self.made:
@@ -121,6 +178,8 @@ class Lifetimes:
             self.start[statement] = self._position
             if isinstance(statement, Call):
                 self._use(statement.inputs)
+                if statement.is_awaited:
+                    self._awaited.add(self._position)
                 for value in statement.outputs:
                     self._make(value)
                 self.size[statement] = 1

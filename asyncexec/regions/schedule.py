@@ -1,7 +1,8 @@
 """Program -> blocks: its units in an order, those under one condition side by side.
 
 A unit comes as soon as all it waits for has come, and where there is a choice, where the last one stood; so that an
-``if`` is opened as seldom as may be.  The same condition may be opened again later.
+``if`` is opened as seldom as may be.  The same condition may be opened again later.  Of those in one place, what has
+become ready last comes first: it takes what has just been made, so that few values are kept at a time.
 
 What is awaited comes when nothing else is ready: all that does not wait for it has been done by then.
 """
@@ -119,7 +120,7 @@ class _Place:
         self.parent = parent
         self.condition = condition
         self.below: dict[Condition, _Place] = {}
-        self.ready: deque[Unit] = deque()
+        self.ready: list[Unit] = []  # the last one is the next
         self.num_ready = 0  # here and below
         self.to_open: deque[_Place] = deque()  # places right below that have had something ready since they were left
         self.block: Block | None = None  # where it is open
@@ -134,7 +135,7 @@ class _Place:
             place = place.parent
 
     def take(self) -> Unit:
-        unit = self.ready.popleft()
+        unit = self.ready.pop()
         place: _Place | None = self
         while place is not None:
             place.num_ready -= 1
@@ -142,12 +143,11 @@ class _Place:
         return unit
 
 
-def _put(ready: Iterable[Unit], awaited: deque[Unit], root: _Place, places: Mapping[Liveness, _Place]) -> bool:
+def _put(ready: Sequence[Unit], awaited: deque[Unit], root: _Place, places: Mapping[Liveness, _Place]) -> bool:
     """Put *ready* into their *places* below *root*, what is awaited only if there is nothing else; whether any is."""
-    for unit in ready:
-        if unit.is_awaited:
-            awaited.append(unit)
-        else:
+    awaited.extend([unit for unit in ready if unit.is_awaited])
+    for unit in reversed(ready):
+        if not unit.is_awaited:
             places[unit.liveness].put(unit)
     if not root.num_ready and awaited:
         unit = awaited.popleft()

@@ -252,7 +252,8 @@ class _Writer:
             yield from self._piece(statement, function, indent)
         else:
             yield from self._repeat(statement, function, indent)
-        self._release(self._at.end[statement], function, indent)
+        if not (isinstance(statement, Call) and statement.is_awaited):  # which lets go before it is awaited
+            self._release(self._at.end[statement], function, indent)
 
     def _pause(self, statement: Statement, function: _Function, indent: int) -> None:
         """Yield before *statement*, if enough has been done since that was done last."""
