@@ -136,13 +136,13 @@ for _name, _function in _ZERO_FUNCTIONS.items():
 
 def add_n(*inputs: Any) -> Any:
     """The sum of tensors of one shape, added up in groups of eight (``tensorflow/core/kernels/aggregate_ops.h``)."""
-    shape = np.shape(inputs[0])
-    for other in inputs:
-        if np.shape(other) != shape:
-            raise InvalidArgumentError(
-                "Inputs to operation of type AddN must have the same size and shape: "
-                f"input 0: {shape_text(inputs[0])} != {shape_text(other)}"
-            )
+    if len({each.shape for each in inputs}) > 1:
+        shape = np.shape(inputs[0])
+        other = next(each for each in inputs if each.shape != shape)
+        raise InvalidArgumentError(
+            "Inputs to operation of type AddN must have the same size and shape: "
+            f"input 0: {shape_text(inputs[0])} != {shape_text(other)}"
+        )
     return add_in_groups(*inputs)
 
 
@@ -154,10 +154,8 @@ def add_in_groups(*inputs: Any) -> Any:
     for other in inputs[1:end]:
         total = total + other
     for start in range(end, count, 8):
-        group = inputs[start]
-        for other in inputs[start + 1 : start + 8]:
-            group = group + other
-        total = total + group
+        a, b, c, d, e, f, g, h = inputs[start : start + 8]
+        total = total + (a + b + c + d + e + f + g + h)
     return total
 
 
