@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, MutableMapping, Sequence
 from dataclasses import dataclass, fields, replace
-from operator import itemgetter
+from operator import call, itemgetter
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
@@ -100,10 +100,10 @@ class ExecutorsAndKeys:
         )
 
     def convert(self, values: Collection[Any]) -> list[Any]:
-        """The values fed, as they travel along edges; LargeFeedError if that would take long."""
+        """The *values* fed, one for each feed, as they travel along edges; LargeFeedError if that would take long."""
         if len(values) > PART:
             raise LargeFeedError
-        return [convert(value) for convert, value in zip(self.guarded, values, strict=True)]
+        return list(map(call, self.guarded, values))
 
     def convert_large(self, values: Sequence[Any]) -> Stage[list[Any]]:
         """The same as a stage, however large they are."""
