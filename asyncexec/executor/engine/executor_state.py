@@ -198,9 +198,11 @@ class ExecutorState(TransferScope):
 
     def _calls(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int) -> list[NodeCall]:
         """The call of *item*, and those that go along on its thread."""
-        if self._observer is not None and self._observer.wants_outputs:
+        observer = self._observer
+        if observer is not None and observer.wants_outputs:
             return [NodeCall(item, inputs, size)]
-        return self._chains.calls(entry, item, inputs, size, self._propagator, self._places)
+        state = self._propagator, self._places
+        return self._chains.calls(entry, item, inputs, size, *state, is_observed=observer is not None)
 
     def _run_inline(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int = -1) -> None:
         """Call the kernel of *item*, and take what that costs into account; *size* is that of a SIZED one's inputs."""

@@ -28,7 +28,7 @@ from asyncexec.executor.workers.job import HANDED_ON, Call, Outcome
 from asyncexec.framework.kernel import DEAD
 
 # Nodes that go along at most: their outcomes are taken in one go.
-_LONGEST: Final = 32
+_LONGEST: Final = 64
 
 
 class Link:
@@ -51,16 +51,22 @@ class Link:
 
 
 class NodeCall(Call):
-    """The call of a node's kernel in a chain; *link* leads to it, *size* is that of the inputs where it is SIZED."""
+    """The call of a node's kernel in a chain; *link* leads to it, *size* is that of the inputs where it is SIZED.
+
+    Attributes:
+        received: the sizes of what the node before gave, where somebody wants to know them.
+    """
 
     __slots__ = ("item", "link", "received", "size")
 
-    def __init__(self, item: NodeItem, inputs: list[Any], size: int = -1, link: Link | None = None) -> None:
+    def __init__(
+        self, item: NodeItem, inputs: list[Any], size: int = -1, link: Link | None = None, *, is_observed: bool = False
+    ) -> None:
         super().__init__(item.checked_kernel, inputs, item.node.name)
         self.item: NodeItem = item
         self.link: Link | None = link
         self.size: int = size
-        self.received: Sizes = ()  # of what the node before gave
+        self.received: Sizes | None = () if is_observed else None
 
     def receive(self, result: Any) -> bool:
         """Take the outputs of the node before; False if one of them is dead.
@@ -71,7 +77,8 @@ class NodeCall(Call):
         inputs, link = self.args, self.link
         assert isinstance(inputs, list)  # nobody has taken them
         assert link is not None  # this is not the first
-        self.received = sizes_of(link.maker.node, result, is_tuple=link.maker.returns_tuple)
+        if self.received is not None:
+            self.received = sizes_of(link.maker.node, result, is_tuple=link.maker.returns_tuple)
         outputs = checked_outputs(link.maker, result) if link.maker.returns_tuple else (result,)
         for index, position in link.fills:
             if outputs[index] is DEAD:
@@ -98,6 +105,8 @@ class WorkerChains:
         size: int,
         propagator: Propagator,
         places: Sequence[int],
+        *,
+        is_observed: bool,
     ) -> list[NodeCall]:
         """The call of *item*, which is *entry* of the ready queue, and those of the nodes that go along."""
         calls = [NodeCall(item, inputs, size)]
@@ -109,7 +118,7 @@ class WorkerChains:
             others = propagator.take_ahead(entry, item, link.num_awaited)
             if others is None:
                 break
-            calls.append(NodeCall(item, others, 0 if place == SIZED else -1, link))
+            calls.append(NodeCall(item, others, 0 if place == SIZED else -1, link, is_observed=is_observed))
         return calls
 
     def _link_from(self, item: NodeItem) -> Link | None:
