@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from asyncexec.framework.loop_turns import LoopTurns
 from asyncexec.framework.op_def import NameAttrList
 from asyncexec.framework.types import DType
 
@@ -80,7 +81,13 @@ class CalledFunction(Protocol):
 
 
 class FunctionRuntime(Protocol):
-    """What runs functions in a session."""
+    """What runs functions in a session.
+
+    Attributes:
+        turns: of the event loop, which calls begin in.
+    """
+
+    turns: LoopTurns
 
     def called(self, function: NameAttrList, device: str, host: str) -> CalledFunction:
         """*function*, whose nodes run on *device* where they ask for none, if it names one; it is called on *host*."""

@@ -23,6 +23,7 @@ from asyncexec.framework.call_frame import CallFrame, current_call
 from asyncexec.framework.cooperative import Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError
 from asyncexec.framework.function_runtime import FunctionCall
+from asyncexec.framework.loop_turns import LoopTurns
 from asyncexec.framework.op_def import NameAttrList
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.step_stats import StepStats, StepTrace, begin_trace, end_trace
@@ -53,6 +54,7 @@ class SessionFunctionRuntime:
         self._state = state
         self._loop = loop
         self.clock = state.holds.clock
+        self.turns: LoopTurns = LoopTurns(self.clock)
         self._called: dict[Any, _CalledFunction] = {}
         self._names: set[str] = set()
 

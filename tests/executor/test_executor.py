@@ -311,16 +311,17 @@ async def test_one_pause_of_the_machine_moves_no_kernel(held: Held, pause_s: flo
     assert await runs_here(held, pauses, pause_s) == "llll"
 
 
-async def test_pauses_of_the_machine_move_no_scalar_node() -> None:
+@pytest.mark.parametrize("shape", [[], None])
+async def test_pauses_of_the_machine_move_no_scalar_node(shape: list[int] | None) -> None:
     """However many there are: what takes a few scalars, and is an op of the library, is never slow itself."""
     time = FakeTime()
     with ax.Graph() as graph:
-        x = ax.placeholder(ax.float32, [], name="x")
+        x = ax.placeholder(ax.float32, shape, name="x")
         y = x * 2.0 + 1.0
     async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=None), clock=time.clock) as session:
         time.step_ns = 50_000_000
         for _ in range(5):
-            assert await session.run(y, {x: 1.0}) == 3.0
+            assert await session.run(y, {x: np.float32(1)}) == 3.0
         assert session.statistics().longest_node is not None
         assert [pool.threads for pool in session.statistics().worker_pools.values()] == [0]
 

@@ -22,7 +22,9 @@ from asyncexec.framework.errors import (
     ResourceExhaustedError,
 )
 from asyncexec.framework.graph_def import NodeDef
+from asyncexec.framework.loop_turns import LoopTurns
 from asyncexec.ops.flow import calling
+from tests.fake_time import FakeTime
 from tests.optimization.function_text import call, function, load, node, placeholder
 from tests.optimization.recursive_functions import (
     FACT,
@@ -278,8 +280,25 @@ async def test_recursion_that_branches_is_ended_by_the_number_of_its_calls(monke
     async with ax.Session(load(*branching, X, node("c", "BranchingFn", "x"))) as session:
         assert await session.run("c:0", {"x:0": 4}) == 16
         with pytest.raises(ResourceExhaustedError, match="'BranchingFn' has 100 calls under way at once"):
-            await session.run("c:0", {"x:0": 30})
+            await session.run("c:0", {"x:0": 3_000})
         assert await session.run("c:0", {"x:0": 4}) == 16
+
+
+async def test_recursion_that_branches_goes_deep_before_it_goes_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call begins in a turn of the event loop, where each takes as long as a slice: so few are under way."""
+    most = 0
+    enter = LoopTurns.enter
+
+    async def count(turns: LoopTurns, outermost: CallFrame) -> None:
+        nonlocal most
+        most = max(most, outermost.num_under_way)
+        await enter(turns, outermost)
+
+    monkeypatch.setattr(LoopTurns, "enter", count)
+    time = FakeTime(step_ns=2_000_000)
+    async with ax.Session(load(*FIB, X, node("c", "FibFn", "x")), clock=time.clock) as session:
+        assert await session.run("c:0", {"x:0": 14}) == 377  # by 1,219 calls, of which 610 are of 0 or 1
+    assert most < 610 // 2  # else all of these are under way together
 
 
 async def test_as_deep_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.compilation.output_bounds import makes_text
 from asyncexec.executor.diagnostics.first_cost import first_cost_ns, may_expand
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds, watched
+from asyncexec.executor.diagnostics.output_sizes import SCALAR_TYPES
 from asyncexec.framework.cooperative import Stage, in_parts, run_at_once
 from asyncexec.framework.kernel import KernelKind
 
@@ -124,14 +125,16 @@ class KernelStats:
             return coroutine
         return watched(coroutine, self.items[item_id].node, self.holds)
 
-    def update_inline(self, item_id: int, elapsed_ns: int) -> None:
+    def update_inline(self, item_id: int, elapsed_ns: int, inputs: Sequence[Any] = (), outputs: Any = None) -> None:
         """Take a sample of a sync kernel that ran inline, and was not cheap, into account."""
         note_slow = getattr(self.items[item_id].kernel, "note_slow", None)
         if note_slow is not None:  # a region, which knows what was at work in it
             note_slow(elapsed_ns)
             return
-        self.holds.note(self.items[item_id].node, elapsed_ns)
-        self.update(item_id, elapsed_ns)
+        item = self.items[item_id]
+        self.holds.note(item.node, elapsed_ns)
+        if not (type(outputs) in SCALAR_TYPES and _is_builtin(item) and _are_scalars(inputs)):  # else it is the machine
+            self.update(item_id, elapsed_ns)
 
     def update(self, item_id: int, elapsed_ns: int, now_ns: int | None = None) -> None:
         """Take a sample of a sync kernel into account; *now_ns* is by the clock of ``holds``."""
@@ -183,12 +186,19 @@ def _cheap_place(item: NodeItem) -> int:
     return CAREFUL if makes_text(item.node) else INLINE
 
 
+def _is_builtin(item: NodeItem) -> bool:
+    return item.node.properties.registration.kernel is None and not makes_text(item.node)
+
+
+def _are_scalars(inputs: Sequence[Any]) -> bool:
+    return 0 < len(inputs) <= _FEW and all(type(value) in SCALAR_TYPES for value in inputs)
+
+
 def _is_of_scalars(item: NodeItem) -> bool:
-    """Whether *item* is a builtin op that takes and gives a few scalars: what looks slow there is the machine."""
+    """Whether *item* is a builtin op that takes and gives a few scalars, as far as is known beforehand."""
     node = item.node
     return (
-        node.properties.registration.kernel is None
-        and not makes_text(node)
+        _is_builtin(item)
         and 0 < len(node.inputs) <= _FEW
         and all(shape.rank == 0 for shape in node.output_shapes)
         and all(tensor.shape.rank == 0 and not tensor.dtype.is_opaque for tensor in node.inputs)

@@ -217,12 +217,12 @@ class ExecutorState(TransferScope):
             if size >= 0:
                 self.holds.note(item.node, elapsed)
             else:
-                self._stats.update_inline(item.id, elapsed)
+                self._stats.update_inline(item.id, elapsed, inputs, outputs)
         self._note_ended(item, start, entry[1], outputs=outputs)
 
-    def _note_slow(self, item: NodeItem, elapsed_ns: int, outputs: Any) -> list[int]:
+    def _note_slow(self, item: NodeItem, elapsed_ns: int, inputs: Sequence[Any], outputs: Any) -> list[int]:
         """Take a slow call into account; the places from now on: what follows on something large is slow, too."""
-        self._stats.update_inline(item.id, elapsed_ns)
+        self._stats.update_inline(item.id, elapsed_ns, inputs, outputs)
         self._note_large(outputs)
         return self._places
 

@@ -144,7 +144,7 @@ class JournaledState(PartOfStep):
             raise error from error.__cause__
         elapsed = now_ns() - start
         if elapsed > self._stats.expensive_ns:
-            self._stats.update_inline(item.id, elapsed)
+            self._stats.update_inline(item.id, elapsed, inputs, outputs)
         return outputs
 
     async def _boundary(self, frames: Sequence[tuple[str, int]], inputs: list[Any], every: int) -> tuple[Any, ...]:

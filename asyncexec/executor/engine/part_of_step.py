@@ -97,7 +97,7 @@ class PartOfStep(ExecutorState):
                 return now
             before, now = now, now_ns()
             if now - before > expensive_ns:
-                places = self._note_slow(item, now - before, outputs)
+                places = self._note_slow(item, now - before, inputs, outputs)
             if observer is not None and not item.is_relay:
                 where = iteration.location if has_frames else ()
                 observer.record(item, before, before, now, outputs=outputs, where=where)

@@ -96,6 +96,7 @@ def _call(construction: OpKernelConstruction) -> Kernel:
         try:
             if not frame.depth % _BREATH:
                 await asyncio.sleep(0)
+            await runtime.turns.enter(outermost)
             if _is_in_vain(frame):
                 raise CancelledError(f"a call around that of function {function.name!r} has ended")
             return await called.run(frame, current_trace(), nested_step("function"))
