@@ -16,23 +16,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.regions.lifetimes import following
 from asyncexec.regions.native_emitter import (
     B1,
-    F4,
-    F8,
     FLOATS,
     I8,
     LLVM_NAMES,
+    Constants,
     Emitter,
     NotNativeError,
     Operand,
     ScalarType,
-    constant_operand,
-    nan_of,
+    in_memory,
+    is_usual,
+    load,
+    store,
 )
 from asyncexec.regions.native_ops import INTRINSICS, cast_to, emit_of
 from asyncexec.regions.native_parts import NativePart
@@ -85,7 +84,7 @@ class _Writer:
         self._types = dict(zip(part.takes, types, strict=True))
         self._to = Emitter()
         self._known: dict[Value, Operand] = {}
-        self._constants: dict[str, Operand] = {}
+        self._constants = Constants()
         self._uses = Counter(part.gives)
         self._places: Counter[ScalarType] = Counter()
         self._changes: dict[Value, Operand | None] = {}  # what was known before, of what is new since the side began
@@ -117,48 +116,32 @@ class _Writer:
         """Load an input; a NaN that an addition might or might not hand on is refused."""
         kind, to = self._types[value], self._to
         place = kind, self._new_place(kind)
-        loaded = to.value(f"load {_in_memory(kind)}, ptr {_pointer(*place)}")
-        self._known[value] = Operand(kind, to.value(f"trunc i8 {loaded} to i1") if kind is B1 else loaded)
+        self._known[value] = operand = load(to, kind, _pointer(*place))
         if kind in FLOATS:
-            llvm, bits = LLVM_NAMES[kind], f"i{8 * np.dtype(kind).itemsize}"
-            is_number = to.value(f"fcmp ord {llvm} {loaded}, {loaded}")
-            as_bits = to.value(f"bitcast {llvm} {loaded} to {bits}")
-            common = nan_of(kind)
-            is_common = to.value(f"icmp eq {bits} {as_bits}, {int(common.view(f'i{common.itemsize}'))}")
+            is_good = is_usual(to, operand)
             label = to.name("ok")
-            is_good = to.value(f"or i1 {is_number}, {is_common}")
             to.lines.append(f" br i1 {is_good}, label %{label}, label %refuse")
             to.begin(label)
         return place
 
     def _store(self, places: Iterable[tuple[ScalarType, int]], operands: Iterable[Operand]) -> None:
         for place, operand in zip(places, operands, strict=True):
-            kind, text = place[0], operand.text
-            if operand.type is not kind:
+            if operand.type is not place[0]:
                 raise NotNativeError
-            if kind is B1:
-                text = self._to.value(f"zext i1 {text} to i8")
-            self._to.lines.append(f" store {_in_memory(kind)} {text}, ptr {_pointer(*place)}")
+            store(self._to, operand, _pointer(*place))
 
     def _module(self) -> str:
-        lines = [f"{operand.text} = global {_llvm_constant(operand)}" for operand in self._constants.values()]
-        loads = [
-            f" {_loaded(operand)} = load {LLVM_NAMES[operand.type]}, ptr {operand.text}"
-            for operand in self._constants.values()
-        ]
-        body = ["define i32 @native() {", "entry:", *loads, *self._to.lines, "refuse:", f" ret i32 {REFUSED}", "}"]
-        return "\n".join([*lines, *body, INTRINSICS, '!0 = !{!"branch_weights", i32 1, i32 100000}', ""])
+        constants = self._constants
+        body = ["define i32 @native() {", "entry:", *constants.loads, *self._to.lines]
+        body += ["refuse:", f" ret i32 {REFUSED}", "}"]
+        return "\n".join([*constants.globals, *body, INTRINSICS, '!0 = !{!"branch_weights", i32 1, i32 100000}', ""])
 
     # Statements.
 
     def _operand(self, value: Value) -> Operand:
         if value.constant is NOTHING:
             return self._known[value]
-        operand = constant_operand(value.constant)
-        if operand.type not in FLOATS:
-            return operand
-        self._constants[operand.text] = operand
-        return Operand(operand.type, _loaded(operand))
+        return self._constants.operand(value.constant)
 
     def _set(self, value: Value, operand: Operand) -> None:
         self._changes.setdefault(value, self._known.get(value))
@@ -362,12 +345,8 @@ class _Head:
     decides_in: str = ""
 
 
-def _in_memory(kind: ScalarType) -> str:
-    return "i8" if kind is B1 else LLVM_NAMES[kind]
-
-
 def _pointer(kind: ScalarType, place: int) -> str:
-    return f"getelementptr ({_in_memory(kind)}, ptr {_memory(kind)}, i64 {place})"
+    return f"getelementptr ({in_memory(kind)}, ptr {_memory(kind)}, i64 {place})"
 
 
 def _memory(kind: ScalarType) -> str:
@@ -376,18 +355,6 @@ def _memory(kind: ScalarType) -> str:
 
 def _zero(kind: ScalarType) -> str:
     return "false" if kind is B1 else "0.0" if kind in FLOATS else "0"
-
-
-def _loaded(operand: Operand) -> str:
-    return f"%c.{operand.text[1:]}"
-
-
-def _llvm_constant(operand: Operand) -> str:
-    """A float by the bits of its name, as LLVM writes it: always those of a double."""
-    bits = int(operand.text.rpartition(".")[2], 16)
-    if operand.type is F4:
-        bits = int(np.uint32(bits).view(F4).astype(F8).view(np.uint64))
-    return f"{LLVM_NAMES[operand.type]} 0x{bits:016X}"
 
 
 def _count_uses(statements: Iterable[object], uses: Counter[Value]) -> None:

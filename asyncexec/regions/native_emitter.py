@@ -78,6 +78,73 @@ class Emitter:
 Emit: TypeAlias = Callable[[Emitter, Sequence[Operand]], Operand]
 
 
+class Constants:
+    """Scalars that a module knows; the floats among them are globals, which it loads when it is entered."""
+
+    def __init__(self) -> None:
+        self._globals: dict[str, Operand] = {}
+
+    def operand(self, value: Any) -> Operand:
+        """What stands for *value*; NotNativeError if nothing does."""
+        operand = constant_operand(value)
+        if operand.type not in FLOATS:
+            return operand
+        self._globals[operand.text] = operand
+        return Operand(operand.type, _loaded(operand))
+
+    @property
+    def globals(self) -> list[str]:
+        """The lines that define the globals."""
+        return [f"{operand.text} = global {_llvm_constant(operand)}" for operand in self._globals.values()]
+
+    @property
+    def loads(self) -> list[str]:
+        """The lines that load them."""
+        return [
+            f" {_loaded(operand)} = load {LLVM_NAMES[operand.type]}, ptr {operand.text}"
+            for operand in self._globals.values()
+        ]
+
+
+def _loaded(operand: Operand) -> str:
+    return f"%c.{operand.text[1:]}"
+
+
+def _llvm_constant(operand: Operand) -> str:
+    """A float by the bits of its name, as LLVM writes it: always those of a double."""
+    bits = int(operand.text.rpartition(".")[2], 16)
+    if operand.type is F4:
+        bits = int(np.uint32(bits).view(F4).astype(F8).view(np.uint64))
+    return f"{LLVM_NAMES[operand.type]} 0x{bits:016X}"
+
+
+def in_memory(kind: ScalarType) -> str:
+    """The type of a *kind* in memory."""
+    return "i8" if kind is B1 else LLVM_NAMES[kind]
+
+
+def load(to: Emitter, kind: ScalarType, pointer: str) -> Operand:
+    """The *kind* at *pointer*."""
+    loaded = to.value(f"load {in_memory(kind)}, ptr {pointer}")
+    return Operand(kind, to.value(f"trunc i8 {loaded} to i1") if kind is B1 else loaded)
+
+
+def store(to: Emitter, operand: Operand, pointer: str) -> None:
+    """Store *operand* at *pointer*."""
+    text = to.value(f"zext i1 {operand.text} to i8") if operand.type is B1 else operand.text
+    to.lines.append(f" store {in_memory(operand.type)} {text}, ptr {pointer}")
+
+
+def is_usual(to: Emitter, operand: Operand) -> str:
+    """The condition that a float *operand* is a number, or the NaN that invalid operations give."""
+    llvm, bits = LLVM_NAMES[operand.type], f"i{BITS[operand.type]}"
+    is_number = to.value(f"fcmp ord {llvm} {operand.text}, {operand.text}")
+    as_bits = to.value(f"bitcast {llvm} {operand.text} to {bits}")
+    common = nan_of(operand.type)
+    is_common = to.value(f"icmp eq {bits} {as_bits}, {int(common.view(f'i{common.itemsize}'))}")
+    return to.value(f"or i1 {is_number}, {is_common}")
+
+
 def constant_operand(value: Any) -> Operand:
     """*value* as it stands in the text; a float is a global, of which LLVM knows nothing, by the name of its bits."""
     kind = type(value)

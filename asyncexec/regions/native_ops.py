@@ -55,6 +55,7 @@ def _one_type(operands: Sequence[Operand], *allowed: frozenset[ScalarType]) -> S
 
 
 _BOOL: Final[frozenset[ScalarType]] = frozenset((B1,))
+_ODD: Final = 131  # elements, of which some are left where vectors end
 
 
 def _arithmetic(of_floats: str | None, of_integers: str | None, cost: int = 1) -> Emit:
@@ -179,9 +180,11 @@ def _extreme(name: str) -> Emit:
     return emit
 
 
-def _array_extreme(name: str) -> Emit:
-    """The same by a function of arrays, which decides about equal numbers as it likes."""
+def _array_extreme(name: str, function: Kernel) -> Emit:
+    """The same by a *function* of arrays, which may decide about equal numbers as it likes."""
     plain = _extreme(name)
+    if _gives_second(function):
+        return plain
 
     def emit(to: Emitter, operands: Sequence[Operand]) -> Operand:
         x, y = operands
@@ -197,6 +200,17 @@ def _array_extreme(name: str) -> Emit:
     return emit
 
 
+def _gives_second(function: Kernel) -> bool:
+    """Whether *function* gives the second of two zeros, of vectors and of what is left of a long one."""
+    for kind in FLOATS:
+        zeros: Any = np.zeros(_ODD, kind)
+        for x, y in ((zeros, -zeros), (-zeros, zeros)):
+            for first, second in ((x, y), (x[0], y), (x, y[0]), (x[:1], y[:1]), (x[0], y[0])):
+                if np.any(np.signbit(function(first, second)) != np.signbit(second)):
+                    return False
+    return True
+
+
 def _select(to: Emitter, operands: Sequence[Operand]) -> Operand:
     condition, x, y = operands
     if condition.type is not B1:
@@ -210,38 +224,39 @@ def _select(to: Emitter, operands: Sequence[Operand]) -> Operand:
 _DIVISION: Final = 8  # what it costs
 
 
-def _can_divide(to: Emitter, operands: Sequence[Operand]) -> str:
-    """The name of the type; what has no quotient is left to Python."""
+def _can_divide(to: Emitter, operands: Sequence[Operand]) -> tuple[str, str]:
+    """The name of the type, and a divisor that does no harm; what has no quotient is left to Python."""
     kind = _one_type(operands, INTEGERS)
     x, y = operands
     llvm = LLVM_NAMES[kind]
-    to.bail_if(to.value(f"icmp eq {llvm} {y.text}, 0"))
+    is_zero = to.value(f"icmp eq {llvm} {y.text}, 0")
     is_least = to.value(f"icmp eq {llvm} {x.text}, {-(2 ** (BITS[kind] - 1))}")
     is_minus_one = to.value(f"icmp eq {llvm} {y.text}, -1")
-    to.bail_if(to.value(f"and i1 {is_least}, {is_minus_one}"))
-    return llvm
+    has_none = to.value(f"or i1 {is_zero}, {to.value(f'and i1 {is_least}, {is_minus_one}')}")
+    to.bail_if(has_none)
+    return llvm, to.value(f"select i1 {has_none}, {llvm} 1, {llvm} {y.text}")  # for who does not leave at once
 
 
 def _truncating_quotient(to: Emitter, operands: Sequence[Operand]) -> Operand:
-    llvm = _can_divide(to, operands)
-    return to.emit(operands[0].type, f"sdiv {llvm} {operands[0].text}, {operands[1].text}", _DIVISION)
+    llvm, divisor = _can_divide(to, operands)
+    return to.emit(operands[0].type, f"sdiv {llvm} {operands[0].text}, {divisor}", _DIVISION)
 
 
 def _truncating_remainder(to: Emitter, operands: Sequence[Operand]) -> Operand:
-    llvm = _can_divide(to, operands)
-    return to.emit(operands[0].type, f"srem {llvm} {operands[0].text}, {operands[1].text}", _DIVISION)
+    llvm, divisor = _can_divide(to, operands)
+    return to.emit(operands[0].type, f"srem {llvm} {operands[0].text}, {divisor}", _DIVISION)
 
 
 def _floor_division(to: Emitter, operands: Sequence[Operand], *, remainder: bool) -> Operand:
     x, y = operands
-    rest = _truncating_remainder(to, operands).text
-    llvm = LLVM_NAMES[x.type]
+    llvm, divisor = _can_divide(to, operands)
+    rest = to.emit(x.type, f"srem {llvm} {x.text}, {divisor}", _DIVISION).text
     has_rest = to.value(f"icmp ne {llvm} {rest}, 0")
     signs_differ = to.value(f"icmp slt {llvm} {to.value(f'xor {llvm} {rest}, {y.text}')}, 0")
     is_off = to.value(f"and i1 {has_rest}, {signs_differ}")
     if remainder:
         return to.emit(x.type, f"add {llvm} {rest}, {to.value(f'select i1 {is_off}, {llvm} {y.text}, {llvm} 0')}")
-    quotient = to.value(f"sdiv {llvm} {x.text}, {y.text}")
+    quotient = to.value(f"sdiv {llvm} {x.text}, {divisor}")
     return to.emit(x.type, f"sub {llvm} {quotient}, {to.value(f'zext i1 {is_off} to {llvm}')}")
 
 
@@ -292,6 +307,8 @@ def cast_to(target: ScalarType, to: Emitter, operands: Sequence[Operand]) -> Ope
         low = to.value(f"fcmp {above or f'oge {source} {x.text}, {_hex(-limit)}'}")
         high = to.value(f"fcmp olt {source} {x.text}, {_hex(limit)}")
         to.bail_unless(to.value(f"and i1 {low}, {high}"))
+        # What is out of range has no bits at all unless they are frozen; who bails out at once does not mind.
+        return to.emit(target, f"freeze {wanted} {to.value(f'fptosi {source} {x.text} to {wanted}')}")
     return to.emit(target, f"{_conversion(x.type, target)} {source} {x.text} to {wanted}")
 
 
@@ -304,7 +321,7 @@ def _conversion(source: ScalarType, target: ScalarType) -> str:
         return "uitofp" if target in FLOATS else "zext"
     if source in INTEGERS:
         return "sitofp" if target in FLOATS else "sext" if target is I8 else "trunc"
-    return "fptosi" if target in INTEGERS else "fpext" if target is F8 else "fptrunc"
+    return "fpext" if target is F8 else "fptrunc"
 
 
 _add: Final = _arithmetic("fadd", "add")
@@ -335,8 +352,8 @@ _BY_KERNEL: Final[Mapping[Any, Emit]] = {
     add_n: _sum,
     maximum_of_scalars: _extreme("gt"),
     minimum_of_scalars: _extreme("lt"),
-    np.maximum: _array_extreme("gt"),
-    np.minimum: _array_extreme("lt"),
+    np.maximum: _array_extreme("gt", np.maximum),
+    np.minimum: _array_extreme("lt", np.minimum),
     np.sqrt: _numeric_intrinsic("sqrt", _DIVISION),
     np.floor: _numeric_intrinsic("floor", 2),
     np.ceil: _numeric_intrinsic("ceil", 2),

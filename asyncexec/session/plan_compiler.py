@@ -29,14 +29,15 @@ from asyncexec.passes.builtin_passes import import_passes
 from asyncexec.passes.pipeline import PlacedGraph
 from asyncexec.regions.clusters import KEYED, LATE
 from asyncexec.regions.code import Surroundings
-from asyncexec.regions.fold import fold
+from asyncexec.regions.fold import Region, fold
 from asyncexec.regions.program import AwaitedKernel, UnstructuredError
 from asyncexec.regions.schedule import schedule
 from asyncexec.regions.source import write_code
 from asyncexec.regions.structure import Bind, find_structure
 
-_NATIVE: Final = ("asyncexec.executor.plans.native_calls", "asyncexec.regions.native_ops")
+_NATIVE: Final = ("asyncexec.executor.plans.native_calls", "asyncexec.executor.plans.native_tiles")
 native_calls: LazyModule = LazyModule(_NATIVE[0])
+native_tiles: LazyModule = LazyModule(_NATIVE[1])
 
 _HARD: Final = (WORKER, ASYNC, SIZED, TRANSFER)
 
@@ -135,11 +136,16 @@ class PlanCompiler:
                 its_surroundings = replace(surroundings, pauses=False, native=None) if region.is_group else surroundings
                 code = yield from write_code(region.program, region.block, its_surroundings)
                 plan = CompiledPlan(code, self._slice_ns, self._holds, self._pool, is_region=True)
-                self.regions[region.node] = TiledPlan(plan, self._pools[device]) if region.is_group else plan
+                self.regions[region.node] = self._tiled(region, plan, device) if region.is_group else plan
                 self.may_give_dead |= region.may_give_dead
                 yield
             found[device] = replace(part, graph=folded.graph)
         return found
+
+    def _tiled(self, region: Region, plan: CompiledPlan, device: str) -> TiledPlan:
+        """The plan of the group *region*, for which *plan* calls the kernels."""
+        native = native_tiles.native_tiles(region.program, region.block) if is_installed("llvmlite") else None
+        return TiledPlan(plan, self._pools[device], native)
 
     def _surroundings(self) -> Surroundings:
         native = native_calls.counted if is_installed("llvmlite") else None

@@ -59,7 +59,7 @@ _OF_INTEGERS: Final = "FloorMod Mod TruncateMod BitwiseAnd BitwiseOr BitwiseXor"
 _OF_FLOATS: Final = "Reciprocal Inv Sqrt Floor Ceil Rint Round IsNan IsInf IsFinite"
 _FLOAT: Final = (ax.float32, ax.float64)
 _INTEGER: Final = (ax.int32, ax.int64)
-_OPS: Final = [
+OPS: Final = [
     *[(op, (kind, kind)) for op in f"{_ARITHMETIC} {_COMPARISONS}".split() for kind in (*_FLOAT, *_INTEGER)],
     *[("RealDiv", (kind, kind)) for kind in _FLOAT],
     *[
@@ -82,7 +82,7 @@ _OPS: Final = [
 ]
 
 
-def _make(op: str, inputs: list[ax.Tensor]) -> ax.Tensor:
+def make(op: str, inputs: list[ax.Tensor]) -> ax.Tensor:
     if op.startswith("Cast"):
         return ax.cast(inputs[0], getattr(ax, op.split()[-1]))
     return ax.create_op(op, [inputs] if op == "AddN" else inputs)
@@ -90,12 +90,12 @@ def _make(op: str, inputs: list[ax.Tensor]) -> ax.Tensor:
 
 @pytest.mark.one_of("loop")
 @pytest.mark.parametrize("shape", [[], None], ids=["scalars", "unknown"])
-@pytest.mark.parametrize(("op", "kinds"), _OPS, ids=lambda value: value if isinstance(value, str) else value[-1].name)
+@pytest.mark.parametrize(("op", "kinds"), OPS, ids=lambda value: value if isinstance(value, str) else value[-1].name)
 async def test_bits_are_those_of_the_kernel(op: str, kinds: Sequence[ax.DType], shape: list[int] | None) -> None:
     """Each special value with each other; nearly all that are no NaN are done natively."""
     with native_at_once(), ax.Graph() as graph:
         inputs = [ax.placeholder(kind, shape) for kind in kinds]
-        result = _make(op, inputs)
+        result = make(op, inputs)
         async with ax.Session(graph, COMPILED) as session:
             plan = compiled(session, result, inputs)
             assert plan is not None

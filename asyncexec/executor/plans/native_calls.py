@@ -20,7 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,16 @@ _PAUSE_S: Final = 0.0001  # for another thread to wake up
 _MAX_TRIES: Final = 3  # to find it called with scalars
 
 Function: TypeAlias = Callable[..., Any]
+
+
+class Wanted(Protocol):
+    """What is to become native."""
+
+    def make(self) -> Any:
+        """The native code; NotNativeError if there is none."""
+
+    def replace(self, made: Any, /) -> None:
+        """Use what was *made* from now on; None if there is nothing."""
 
 
 class NativeCounter:
@@ -56,6 +66,23 @@ class NativeCounter:
         if self._left <= 0 and not self.types:
             self._ask(values)
         return None if self._num_given is None else (False, 0, *values[: self._num_given])
+
+    def make(self) -> Function:
+        """The part as native code."""
+        part = self.part
+        text = write_native(part, self.types, Pauses())
+        memory = {kind: np.zeros(count, kind) for kind, count in text.places.items()}
+        address = {kind: array.ctypes.data for kind, array in memory.items()}
+        kept = _Kept()
+        call = ctypes.PYFUNCTYPE(ctypes.c_int)(COMPILER.load(text.module(address), kept))
+        names: dict[str, Any] = {LLVM_NAMES[kind]: kind for kind in memory}
+        names.update({f"m_{LLVM_NAMES[kind]}": array for kind, array in memory.items()}, native=call, kept=kept)
+        code = compile(_entry(part, text), "<asyncexec native>", "exec", dont_inherit=True)
+        return FunctionType(next(each for each in code.co_consts if hasattr(each, "co_code")), names)
+
+    def replace(self, function: Function | None) -> None:
+        """Let the Python code call *function*, or nothing, from now on."""
+        self.part.replace(function)
 
     def _ask(self, values: Sequence[Any]) -> None:
         types = types_of(values)
@@ -85,15 +112,15 @@ class NativeCompiler:
     def __init__(self) -> None:
         self.num_compiled: int = 0
         self.num_freed: int = 0
-        self._wanted: deque[weakref.ref[NativeCounter]] = deque()
+        self._wanted: deque[weakref.ref[Wanted]] = deque()
         self._unused: deque[Any] = deque()  # engines of functions that are gone
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._llvm: Any = None
 
-    def submit(self, counter: NativeCounter) -> None:
-        """Have the part of *counter* compiled, unless it is gone by then."""
-        self._wanted.append(weakref.ref(counter))
+    def submit(self, wanted: Wanted) -> None:
+        """Have *wanted* compiled, unless it is gone by then."""
+        self._wanted.append(weakref.ref(wanted))
         self._start_thread()
 
     def free_soon(self) -> None:
@@ -117,9 +144,9 @@ class NativeCompiler:
         try:
             while not self._has_ended():
                 self._free()
-                counter = self._wanted.popleft()() if self._wanted else None
-                if counter is not None:
-                    self.compile(counter)
+                wanted = self._wanted.popleft()() if self._wanted else None
+                if wanted is not None:
+                    self.compile(wanted)
         except BaseException:
             self._thread = None
             raise
@@ -136,12 +163,11 @@ class NativeCompiler:
             self._unused.popleft().close()
             self.num_freed += 1
 
-    def compile(self, counter: NativeCounter) -> None:
-        """Make the part of *counter* native, if it can be."""
-        part = counter.part
-        function: Function | None = None
+    def compile(self, wanted: Wanted) -> None:
+        """Make *wanted* native, if it can be."""
+        made = None
         try:
-            function = self._function(part, write_native(part, counter.types, Pauses()))
+            made = wanted.make()
             self.num_compiled += 1
         except NotNativeError:
             pass
@@ -149,27 +175,29 @@ class NativeCompiler:
             message = f"a part of a signature could not be made native: {type(error).__name__}: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         finally:
-            part.replace(function)
+            wanted.replace(made)
 
-    def _function(self, part: NativePart, text: NativeText) -> Function:
-        memory = {kind: np.zeros(count, kind) for kind, count in text.places.items()}
-        engine = self._engine(text.module({kind: array.ctypes.data for kind, array in memory.items()}))
-        call = ctypes.PYFUNCTYPE(ctypes.c_int)(engine.get_function_address("native"))
-        names: dict[str, Any] = {LLVM_NAMES[kind]: kind for kind in memory}
-        names.update({f"m_{LLVM_NAMES[kind]}": array for kind, array in memory.items()}, native=call)
-        names["kept"] = kept = _Kept()
-        weakref.finalize(kept, self._unused.append, engine).atexit = False
-        code = compile(_entry(part, text), "<asyncexec native>", "exec", dont_inherit=True)
-        return FunctionType(next(each for each in code.co_consts if hasattr(each, "co_code")), names)
+    def load(self, text: str, user: object, *, has_vectors: bool = False) -> int:
+        """The address of the function ``native`` of the module *text*, which is freed when *user* is gone."""
+        engine = self._engine(text, has_vectors=has_vectors)
+        weakref.finalize(user, self._unused.append, engine).atexit = False
+        address: int = engine.get_function_address("native")
+        return address
 
-    def _engine(self, text: str) -> Any:
-        """The machine code of the module *text*."""
+    def _engine(self, text: str, *, has_vectors: bool) -> Any:
+        """The machine code of the module *text*; of loops over elements, it *has_vectors*."""
         llvm = self._llvm = self._llvm or _imported()
         features = llvm.get_host_cpu_features().flatten()
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=features, opt=2
         )
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
+        module = llvm.parse_assembly(text)
+        if has_vectors:
+            options = llvm.create_pipeline_tuning_options(speed_level=3)
+            options.loop_vectorization = True
+            builder = llvm.create_pass_builder(machine, options)
+            builder.getModulePassManager().run(module, builder)
+        engine = llvm.create_mcjit_compiler(module, machine)
         engine.finalize_object()
         return engine
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,9 +28,21 @@ from asyncexec.framework.kernel import Kernel
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
+
+class NativeCode(Protocol):
+    """Native code in place of the kernels of a group (``native_tiles.py``)."""
+
+    def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> Callable[[int, int], bool] | None:
+        """What writes the elements from one to another into *outputs*, or tells that it could not; None if nothing."""
+
+
+FindNative: TypeAlias = Callable[[Sequence[Any], int], NativeCode | None]
+
 # Of each array of a tile: several fit into a second-level cache, and a call of a kernel costs little beside its work.
 TILE_BYTES: Final = 2**17
 _FEWEST: Final = 4  # tiles from which on others are asked to help
+_PER_NATIVE: Final = 4  # tiles that native code does at a time: it leaves nothing in the cache
+_FEW: Final = 64  # elements of which the nodes tell what native code has to give
 
 
 class TiledPlan:
@@ -39,15 +51,17 @@ class TiledPlan:
     Args:
         plan: calls the kernels of the nodes one by one; its function is plain.
         pool: has the threads that help.
+        find_native: gives the native code for inputs whose arrays have so many elements, if there is some.
     """
 
-    __slots__ = ("_plan", "_pool")
+    __slots__ = ("_find_native", "_plan", "_pool")
 
     is_quick = True  # it is measured, and does not run inline where it is not cheap
 
-    def __init__(self, plan: CompiledPlan, pool: WorkerPool) -> None:
+    def __init__(self, plan: CompiledPlan, pool: WorkerPool, find_native: FindNative | None = None) -> None:
         self._plan = plan
         self._pool = pool
+        self._find_native = find_native
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs of the group for *inputs*; what a node raises names that node."""
@@ -65,11 +79,12 @@ class TiledPlan:
         arrays = [value for value in inputs if isinstance(value, np.ndarray)]
         if not arrays or not all(_is_like(array, arrays[0]) for array in arrays):
             return None
-        length = TILE_BYTES // max(array.itemsize for array in arrays)
-        if arrays[0].size <= length:
+        size, length = arrays[0].size, TILE_BYTES // max(array.itemsize for array in arrays)
+        if size <= length:
             return None
-        tiling = _Tiling(self._plan.function, inputs, length, arrays[0].size)
-        if not tiling.begin(arrays[0].shape):
+        native = None if self._find_native is None else self._find_native(inputs, size)
+        tiling = _Tiling(self._plan.function, inputs, length, size)
+        if not tiling.begin(arrays[0].shape, native):
             return None
         call = call_around.get()
         if call is not None and len(tiling.starts) >= _FEWEST:
@@ -89,30 +104,48 @@ class _Tiling:
         starts: of the tiles that nobody has taken; who pops one does that tile.
     """
 
-    __slots__ = ("_awaited", "_function", "_has_ended", "_has_failed", "_inputs", "_length", "_outputs", "starts")
+    __slots__ = (
+        "_awaited",
+        "_function",
+        "_has_ended",
+        "_has_failed",
+        "_inputs",
+        "_length",
+        "_native",
+        "_outputs",
+        "_size",
+        "_step",
+        "starts",
+    )
 
     def __init__(self, function: Kernel, inputs: Sequence[Any], length: int, size: int) -> None:
         self._function = function
         self._inputs = [value.reshape(-1) if isinstance(value, np.ndarray) else value for value in inputs]
-        self._length = length
+        self._length = self._step = length
+        self._size = size
         self._outputs: list[Array] = []
+        self._native: Callable[[int, int], bool] | None = None
         self._has_ended = threading.Event()
         self._has_failed = False
-        self.starts = deque(range(0, size, length))
-        self._awaited = [None] * len(self.starts)  # one for each tile that is not done
+        self.starts: deque[int] = deque()
+        self._awaited: list[None] = []  # one for each tile that is not done
 
-    def begin(self, shape: tuple[int, ...]) -> bool:
-        """Do the first tile, and make outputs of *shape* by what it gives; False if there cannot be such."""
+    def begin(self, shape: tuple[int, ...], native: NativeCode | None) -> bool:
+        """Do the first elements, and make outputs of *shape* by what they give; False if there cannot be such."""
+        end = self._length if native is None else min(self._length, _FEW)
         try:
-            first = self._tile(self.starts.popleft())
+            first = self._part(0, end)
         except Exception:  # the nodes one by one tell what is wrong
             return False
-        if not all(isinstance(value, np.ndarray) and value.shape == (self._length,) for value in first):
+        if not all(isinstance(value, np.ndarray) and value.shape == (end,) for value in first):
             return False
         self._outputs = [np.empty(shape, value.dtype) for value in first]
-        for output, value in zip(self._outputs, first, strict=True):
-            output.reshape(-1)[: self._length] = value
-        self._awaited.pop()
+        self._write(first, 0, end)
+        if native is not None:
+            self._native = native.bind(self._inputs, self._outputs)
+            self._step *= _PER_NATIVE
+        self.starts.extend(range(end, self._size, self._step))
+        self._awaited.extend([None] * len(self.starts))
         return True
 
     def help(self) -> bool:
@@ -138,7 +171,7 @@ class _Tiling:
             return None if self._has_failed else tuple(self._outputs)
         finally:  # who comes late to help finds nothing
             self.starts.clear()
-            self._inputs, self._outputs = [], []
+            self._inputs, self._outputs, self._native = [], [], None
 
     def _go_on(self) -> bool:
         """Do the next tile; whether there are more."""
@@ -148,9 +181,7 @@ class _Tiling:
             return False
         is_done = False
         try:
-            end = start + self._length
-            for output, value in zip(self._outputs, self._tile(start), strict=True):
-                output.reshape(-1)[start:end] = value
+            self._do(start)
             is_done = True
         except Exception:  # the nodes one by one tell what is wrong
             return False
@@ -164,9 +195,21 @@ class _Tiling:
                 self._has_ended.set()
         return bool(self.starts)
 
-    def _tile(self, start: int) -> Sequence[Any]:
-        end = start + self._length
-        tile: Sequence[Any] = self._function(
+    def _do(self, start: int) -> None:
+        """Do the tile at *start*."""
+        end, native = min(start + self._step, self._size), self._native
+        if native is None or not native(start, end):
+            for at in range(start, end, self._length):
+                stop = min(at + self._length, end)
+                self._write(self._part(at, stop), at, stop)
+
+    def _part(self, start: int, end: int) -> Sequence[Any]:
+        """What the nodes give for the elements from *start* to *end*."""
+        part: Sequence[Any] = self._function(
             *[value[start:end] if isinstance(value, np.ndarray) else value for value in self._inputs]
         )
-        return tile
+        return part
+
+    def _write(self, part: Sequence[Any], start: int, end: int) -> None:
+        for output, value in zip(self._outputs, part, strict=True):
+            output.reshape(-1)[start:end] = value

@@ -1,0 +1,117 @@
+"""Native code in place of the kernels of a group, which goes over large arrays tile by tile (``tiled_plan.py``).
+
+It is compiled once the group has had many elements, for the types of inputs that were met then (``native_calls.py``
+tells on which thread).  It does all elements of a tile at once, without the GIL, and writes right into the outputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from asyncexec.executor.plans.native_calls import COMPILER, Pauses
+from asyncexec.regions.native_emitter import LLVM_NAMES, ScalarType
+from asyncexec.regions.native_tiles import NativeGroup, Taken, native_group, write_tile
+from asyncexec.regions.program import Program
+from asyncexec.regions.schedule import Block
+
+HOT_ELEMENTS: Final = 1 << 24  # of a group before it is compiled: numpy takes some 10 ms a node, as LLVM does
+_REFUSALS: Final = 16  # of tiles, one after the other, after which it is not asked any more
+_TYPES: Final[dict[np.dtype[Any], ScalarType]] = {np.dtype(kind): kind for kind in LLVM_NAMES}
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+DoTile: TypeAlias = Callable[[int, int], bool]
+
+
+class NativeTiles:
+    """The native code of a group, as soon as there is some; to be called with the inputs of each call of the group."""
+
+    __slots__ = ("__weakref__", "_group", "_left", "_takes", "_tile")
+
+    def __init__(self, group: NativeGroup) -> None:
+        self._group = group
+        self._left = HOT_ELEMENTS
+        self._takes: tuple[Taken, ...] = ()  # once it has been called often
+        self._tile: NativeTile | None = None
+
+    def __call__(self, inputs: Sequence[Any], size: int) -> NativeTile | None:
+        """What does a tile of *inputs*, whose arrays have *size* elements; None if that is for Python."""
+        tile = self._tile
+        if tile is not None:
+            return tile if tile.is_useful and self._takes == _types_of(inputs) else None
+        self._left -= size
+        if self._left <= 0 and not self._takes:
+            self._ask(_types_of(inputs))
+        return None
+
+    def _ask(self, takes: tuple[Taken, ...] | None) -> None:
+        if takes is None:
+            self._left = HOT_ELEMENTS
+            return
+        self._takes = takes
+        COMPILER.submit(self)
+
+    def make(self) -> NativeTile:
+        """The native code."""
+        return NativeTile(self._group, self._takes)
+
+    def replace(self, tile: NativeTile | None) -> None:
+        """Use *tile* from now on."""
+        self._tile = tile
+
+
+class NativeTile:
+    """The native code of a group for inputs of some types.
+
+    Attributes:
+        is_useful: whether it has not refused many tiles, one after the other.
+    """
+
+    __slots__ = ("__weakref__", "_call", "_gives", "_num_refused")
+
+    def __init__(self, group: NativeGroup, takes: Sequence[Taken]) -> None:
+        text = write_tile(group, takes, Pauses())
+        pointers = [ctypes.c_void_p] * (len(takes) + len(text.gives))
+        function = ctypes.CFUNCTYPE(ctypes.c_int, *pointers, ctypes.c_int64, ctypes.c_int64)
+        self._call = function(COMPILER.load(text.text, self, has_vectors=True))
+        self._gives = [np.dtype(kind) for kind in text.gives]
+        self._num_refused = 0
+
+    @property
+    def is_useful(self) -> bool:
+        return self._num_refused < _REFUSALS
+
+    def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> DoTile | None:
+        """What does the elements from one to another of *inputs*, unless it refuses; None if *outputs* are others."""
+        if [output.dtype for output in outputs] != self._gives:
+            return None
+        arrays = [np.asarray(value) for value in (*inputs, *outputs)]
+        return partial(self._do, arrays, [array.ctypes.data for array in arrays])
+
+    def _do(self, arrays: Sequence[Array], pointers: Sequence[int], start: int, end: int) -> bool:
+        """Do a tile of *arrays*, which are where *pointers* point to; whether it could."""
+        is_refused = self._call(*pointers, start, end) != 0
+        self._num_refused = self._num_refused + 1 if is_refused else 0
+        return not is_refused
+
+
+def native_tiles(program: Program, block: Block) -> NativeTiles | None:
+    """What gives the native code of the group that *program* is; None if there can be none."""
+    COMPILER.free_soon()
+    group = native_group(program, block)
+    return None if group is None else NativeTiles(group)
+
+
+def _types_of(inputs: Sequence[Any]) -> tuple[Taken, ...] | None:
+    """The types of *inputs*, if native code knows all of them."""
+    found = []
+    for value in inputs:
+        kind = _TYPES.get(value.dtype) if isinstance(value, (np.ndarray, np.generic)) else None
+        if kind is None:
+            return None
+        found.append(Taken(kind, isinstance(value, np.ndarray)))
+    return tuple(found)
