@@ -22,13 +22,15 @@ from asyncexec.ops.array.select import choose, select, select_v2
 from asyncexec.ops.math.binary_math import (
     add_in_groups,
     add_n,
+    clip_by_value,
     maximum_of_scalars,
     minimum_of_scalars,
     squared_difference,
 )
 from asyncexec.ops.math.cast import rounding, same
 from asyncexec.ops.math.division import WITH_CHECK, floor_quotient, truncated_quotient, truncating_quotient
-from asyncexec.ops.math.math import reciprocal, square
+from asyncexec.ops.math.math import reciprocal, rsqrt, square
+from asyncexec.ops.nn.activation import relu, relu6
 from asyncexec.regions.conditions import choose_side, truth
 from asyncexec.regions.native_emitter import (
     B1,
@@ -211,6 +213,21 @@ def _gives_second(function: Kernel) -> bool:
     return True
 
 
+def _clip_by_value(to: Emitter, operands: Sequence[Operand]) -> Operand:
+    x, low, high = operands
+    return _maximum(to, [_minimum(to, [x, high]), low])
+
+
+def _relu(to: Emitter, operands: Sequence[Operand]) -> Operand:
+    kind = _one_type(operands, FLOATS, INTEGERS)
+    return _maximum(to, [*operands, Operand(kind, "0.0" if kind in FLOATS else "0")])
+
+
+def _relu6(to: Emitter, operands: Sequence[Operand]) -> Operand:
+    x = _relu(to, operands)
+    return _minimum(to, [x, Operand(x.type, "6.0" if x.type in FLOATS else "6")])
+
+
 def _select(to: Emitter, operands: Sequence[Operand]) -> Operand:
     condition, x, y = operands
     if condition.type is not B1:
@@ -327,6 +344,9 @@ def _conversion(source: ScalarType, target: ScalarType) -> str:
 _add: Final = _arithmetic("fadd", "add")
 _subtract: Final = _arithmetic("fsub", "sub")
 _multiply: Final = _arithmetic("fmul", "mul")
+_maximum: Final = _array_extreme("gt", np.maximum)
+_minimum: Final = _array_extreme("lt", np.minimum)
+_square_root: Final = _numeric_intrinsic("sqrt", _DIVISION)
 _BY_KERNEL: Final[Mapping[Any, Emit]] = {
     operator.add: _add,
     operator.sub: _subtract,
@@ -352,9 +372,12 @@ _BY_KERNEL: Final[Mapping[Any, Emit]] = {
     add_n: _sum,
     maximum_of_scalars: _extreme("gt"),
     minimum_of_scalars: _extreme("lt"),
-    np.maximum: _array_extreme("gt", np.maximum),
-    np.minimum: _array_extreme("lt", np.minimum),
-    np.sqrt: _numeric_intrinsic("sqrt", _DIVISION),
+    np.maximum: _maximum,
+    np.minimum: _minimum,
+    clip_by_value: _clip_by_value,
+    relu6: _relu6,
+    np.sqrt: _square_root,
+    rsqrt: lambda to, operands: _reciprocal(to, [_square_root(to, operands)]),
     np.floor: _numeric_intrinsic("floor", 2),
     np.ceil: _numeric_intrinsic("ceil", 2),
     np.rint: _numeric_intrinsic("rint", 2),
@@ -368,6 +391,7 @@ _BY_KERNEL: Final[Mapping[Any, Emit]] = {
     select_v2: _select,
     truth: partial(cast_to, B1),
     same: _same,
+    **{relu(np.dtype(kind)): _relu for kind in FLOATS | INTEGERS},
     **{rounding(np.dtype(kind)): partial(cast_to, kind) for kind in LLVM_NAMES},
     **{kind: partial(cast_to, kind) for kind in LLVM_NAMES},
 }

@@ -77,6 +77,9 @@ OPS: Final = [
     ("LogicalNot", (ax.bool,)),
     *[("Invert", (kind,)) for kind in _INTEGER],
     *[(op, (ax.bool, kind, kind)) for op in ("Select", "SelectV2") for kind in VALUES],
+    *[(op, (kind,)) for op in ("Relu", "Relu6") for kind in (*_FLOAT, *_INTEGER)],
+    *[("Rsqrt", (kind,)) for kind in _FLOAT],
+    *[("ClipByValue", (kind, kind, kind)) for kind in (*_FLOAT, *_INTEGER)],
     *[("AddN", (kind, kind, kind)) for kind in (*_FLOAT, *_INTEGER)],
     *[(f"Cast to {to.name}", (kind,)) for kind, to in itertools.permutations(VALUES, 2)],
 ]

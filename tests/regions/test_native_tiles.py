@@ -79,13 +79,16 @@ def native_bits(native: NativeTile, inputs: Sequence[Any], like: np.ndarray[Any,
     return out.tobytes() if do(0, len(out)) else None
 
 
+# Which inputs may be scalars where the others are arrays; of other ops all may.
+_SCALARS: Final[dict[str, Sequence[int | None]]] = {"Select": [None], "AddN": [None], "ClipByValue": [1, 2]}
+
+
 @pytest.mark.one_of("loop", "of_scalars")
 @pytest.mark.parametrize("of_scalars", [False, True])
 @pytest.mark.parametrize(("op", "kinds"), OPS, ids=lambda value: value if isinstance(value, str) else value[-1].name)
 async def test_bits_are_those_of_the_kernel(op: str, kinds: Sequence[ax.DType], of_scalars: bool) -> None:
     """Each special value with each other, in arrays of many lengths; each input in turn may be a scalar."""
-    may_be_scalars = of_scalars and len(kinds) > 1 and op not in ("Select", "AddN")
-    for slot in range(len(kinds)) if may_be_scalars else [None]:
+    for slot in _SCALARS.get(op, range(len(kinds))) if of_scalars and len(kinds) > 1 else [None]:
         await check_kernel(op, kinds, slot)
 
 

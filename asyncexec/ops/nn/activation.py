@@ -6,6 +6,7 @@ Half-size floats are computed in float32 and rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -239,10 +240,9 @@ for _name, (_second, _) in GRADIENTS.items():
     register_op(_name, f"gradients: T, {_second}: T -> backprops: T", _types, shape=merged)
 
 
-@register_kernel("Relu", dtypes={"T": REAL_NUMBER_DTYPES}, is_elementwise=True)
-def make_relu(op: OpKernelConstruction) -> Kernel:
-    """The kernel of Relu."""
-    np_dtype = op.np_dtype("T")
+@cache
+def relu(np_dtype: np.dtype[Any]) -> Kernel:
+    """What gives *x* above zero, else zero: one kernel for all nodes of a dtype."""
     zero = np_dtype.type(0)
 
     def kernel(x: Any) -> Any:
@@ -251,6 +251,12 @@ def make_relu(op: OpKernelConstruction) -> Kernel:
         return np.maximum(x, np.zeros(x.shape[1:], np_dtype) if is_worth_it else zero)
 
     return kernel
+
+
+@register_kernel("Relu", dtypes={"T": REAL_NUMBER_DTYPES}, is_elementwise=True)
+def make_relu(op: OpKernelConstruction) -> Kernel:
+    """The kernel of Relu."""
+    return relu(op.np_dtype("T"))
 
 
 @register_kernel(*UNARY, is_elementwise=True)
