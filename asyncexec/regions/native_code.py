@@ -23,7 +23,6 @@ from asyncexec.regions.native_emitter import (
     FLOATS,
     I8,
     LLVM_NAMES,
-    Constants,
     Emitter,
     NotNativeError,
     Operand,
@@ -84,7 +83,6 @@ class _Writer:
         self._types = dict(zip(part.takes, types, strict=True))
         self._to = Emitter()
         self._known: dict[Value, Operand] = {}
-        self._constants = Constants()
         self._uses = Counter(part.gives)
         self._places: Counter[ScalarType] = Counter()
         self._changes: dict[Value, Operand | None] = {}  # what was known before, of what is new since the side began
@@ -131,17 +129,17 @@ class _Writer:
             store(self._to, operand, _pointer(*place))
 
     def _module(self) -> str:
-        constants = self._constants
-        body = ["define i32 @native() {", "entry:", *constants.loads, *self._to.lines]
+        to = self._to
+        body = ["define i32 @native() {", "entry:", *to.loads, *to.lines]
         body += ["refuse:", f" ret i32 {REFUSED}", "}"]
-        return "\n".join([*constants.globals, *body, INTRINSICS, '!0 = !{!"branch_weights", i32 1, i32 100000}', ""])
+        return "\n".join([*to.globals, *body, INTRINSICS, '!0 = !{!"branch_weights", i32 1, i32 100000}', ""])
 
     # Statements.
 
     def _operand(self, value: Value) -> Operand:
         if value.constant is NOTHING:
             return self._known[value]
-        return self._constants.operand(value.constant)
+        return self._to.constant(value.constant)
 
     def _set(self, value: Value, operand: Operand) -> None:
         self._changes.setdefault(value, self._known.get(value))

@@ -44,6 +44,7 @@ class Emitter:
         self.block: str = "entry"
         self.cost: int = 0
         self._num_names = 0
+        self._globals: dict[str, Operand] = {}
 
     def name(self, kind: str = "x") -> str:
         self._num_names += 1
@@ -54,6 +55,35 @@ class Emitter:
         name = f"%{self.name()}"
         self.lines.append(f" {name} = {text}")
         return name
+
+    def constant(self, value: Any) -> Operand:
+        """What stands for *value*; NotNativeError if nothing does.
+
+        A float is hidden: what LLVM computes itself may have another NaN than the processor gives.
+        """
+        operand = constant_operand(value)
+        return self._hidden(operand) if operand.type in FLOATS else operand
+
+    def zero(self, kind: ScalarType) -> str:
+        """A zero of which LLVM does not know that it is one."""
+        return self._hidden(Operand(kind, f"@{LLVM_NAMES[kind]}.0")).text
+
+    def _hidden(self, operand: Operand) -> Operand:
+        self._globals[operand.text] = operand
+        return Operand(operand.type, _loaded(operand))
+
+    @property
+    def globals(self) -> list[str]:
+        """The lines that define what is hidden."""
+        return [f"{operand.text} = global {_llvm_constant(operand)}" for operand in self._globals.values()]
+
+    @property
+    def loads(self) -> list[str]:
+        """The lines that load it, where the function is entered."""
+        return [
+            f" {_loaded(operand)} = load {LLVM_NAMES[operand.type]}, ptr {operand.text}"
+            for operand in self._globals.values()
+        ]
 
     def emit(self, kind: ScalarType, text: str, cost: int = 1) -> Operand:
         self.cost += cost
@@ -78,41 +108,15 @@ class Emitter:
 Emit: TypeAlias = Callable[[Emitter, Sequence[Operand]], Operand]
 
 
-class Constants:
-    """Scalars that a module knows; the floats among them are globals, which it loads when it is entered."""
-
-    def __init__(self) -> None:
-        self._globals: dict[str, Operand] = {}
-
-    def operand(self, value: Any) -> Operand:
-        """What stands for *value*; NotNativeError if nothing does."""
-        operand = constant_operand(value)
-        if operand.type not in FLOATS:
-            return operand
-        self._globals[operand.text] = operand
-        return Operand(operand.type, _loaded(operand))
-
-    @property
-    def globals(self) -> list[str]:
-        """The lines that define the globals."""
-        return [f"{operand.text} = global {_llvm_constant(operand)}" for operand in self._globals.values()]
-
-    @property
-    def loads(self) -> list[str]:
-        """The lines that load them."""
-        return [
-            f" {_loaded(operand)} = load {LLVM_NAMES[operand.type]}, ptr {operand.text}"
-            for operand in self._globals.values()
-        ]
-
-
 def _loaded(operand: Operand) -> str:
     return f"%c.{operand.text[1:]}"
 
 
 def _llvm_constant(operand: Operand) -> str:
-    """A float by the bits of its name, as LLVM writes it: always those of a double."""
+    """What is hidden by the bits of its name; a float as LLVM writes it: always those of a double."""
     bits = int(operand.text.rpartition(".")[2], 16)
+    if operand.type not in FLOATS:
+        return f"{LLVM_NAMES[operand.type]} {bits}"
     if operand.type is F4:
         bits = int(np.uint32(bits).view(F4).astype(F8).view(np.uint64))
     return f"{LLVM_NAMES[operand.type]} 0x{bits:016X}"

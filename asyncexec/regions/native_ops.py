@@ -1,5 +1,7 @@
 """What kernels do to scalars, as LLVM instructions: only where the result has the bits that the kernel gives.
 
+LLVM knows no float that a function computes with: of an operation on what it knows it makes a NaN of its own.
+
 A kernel is known by itself, not by the name of its op, so one that somebody else has registered is never taken for
 ours.  What an instruction cannot do just as the kernel does, it leaves to Python: it *bails out*.
 
@@ -145,7 +147,7 @@ def _squared_difference(to: Emitter, operands: Sequence[Operand]) -> Operand:
 
 def _reciprocal(to: Emitter, operands: Sequence[Operand]) -> Operand:
     kind = _one_type(operands, FLOATS)
-    return to.emit(kind, f"fdiv {LLVM_NAMES[kind]} 1.0, {operands[0].text}", _DIVISION)
+    return to.emit(kind, f"fdiv {LLVM_NAMES[kind]} {to.constant(kind(1)).text}, {operands[0].text}", _DIVISION)
 
 
 def _sum(to: Emitter, operands: Sequence[Operand]) -> Operand:
@@ -220,12 +222,12 @@ def _clip_by_value(to: Emitter, operands: Sequence[Operand]) -> Operand:
 
 def _relu(to: Emitter, operands: Sequence[Operand]) -> Operand:
     kind = _one_type(operands, FLOATS, INTEGERS)
-    return _maximum(to, [*operands, Operand(kind, "0.0" if kind in FLOATS else "0")])
+    return _maximum(to, [*operands, to.constant(kind(0))])
 
 
 def _relu6(to: Emitter, operands: Sequence[Operand]) -> Operand:
     x = _relu(to, operands)
-    return _minimum(to, [x, Operand(x.type, "6.0" if x.type in FLOATS else "6")])
+    return _minimum(to, [x, to.constant(x.type(6))])
 
 
 def _select(to: Emitter, operands: Sequence[Operand]) -> Operand:
@@ -326,7 +328,10 @@ def cast_to(target: ScalarType, to: Emitter, operands: Sequence[Operand]) -> Ope
         to.bail_unless(to.value(f"and i1 {low}, {high}"))
         # What is out of range has no bits at all unless they are frozen; who bails out at once does not mind.
         return to.emit(target, f"freeze {wanted} {to.value(f'fptosi {source} {x.text} to {wanted}')}")
-    return to.emit(target, f"{_conversion(x.type, target)} {source} {x.text} to {wanted}")
+    text = x.text
+    if target in FLOATS and x.type not in FLOATS:  # LLVM is not to know what it is
+        text = to.value(f"xor {source} {text}, {to.zero(x.type)}")
+    return to.emit(target, f"{_conversion(x.type, target)} {source} {text} to {wanted}")
 
 
 def _hex(value: int) -> str:

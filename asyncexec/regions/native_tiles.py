@@ -15,7 +15,6 @@ from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.regions.native_emitter import (
     B1,
     FLOATS,
-    Constants,
     Emitter,
     Operand,
     ScalarType,
@@ -28,7 +27,7 @@ from asyncexec.regions.native_ops import INTRINSICS, emit_of
 from asyncexec.regions.program import Call, Program, Value
 from asyncexec.regions.schedule import Block
 
-MAX_NODES: Final = 256  # of one function: to compile one takes LLVM some milliseconds a node
+MAX_NODES: Final = 256  # of one function: LLVM takes some two milliseconds a node
 MAX_POINTERS: Final = 64
 _WIDE: Final = '"prefer-vector-width"="512"'  # LLVM's own choice is half of that, and slower
 
@@ -79,7 +78,7 @@ def write_tile(group: NativeGroup, takes: Sequence[Taken], pause: Callable[[], o
 
     It calls *pause* every few microseconds.
     """
-    to, constants = _Loop(), Constants()
+    to = _Loop()
     known: dict[Value, Operand] = {}
     inputs = list(enumerate(zip(group.takes, takes, strict=True)))
     for index, (value, taken) in inputs:
@@ -91,12 +90,12 @@ def write_tile(group: NativeGroup, takes: Sequence[Taken], pause: Callable[[], o
             known[value] = _load(to, taken.type, to.element(taken.type, f"%in{index}"))
     for call in group.calls:
         pause()
-        _call(to, call, known, constants)
+        _call(to, call, known)
     for index, value in enumerate(group.gives):
         store(to, known[value], to.element(known[value].type, f"%out{index}"))
-    lines = _function(len(inputs), len(group.gives), [*constants.loads, *scalars.lines], scalars.is_refused, to.take())
+    lines = _function(len(inputs), len(group.gives), [*to.loads, *scalars.lines], scalars.is_refused, to.take())
     gives = tuple(known[value].type for value in group.gives)
-    return TileText("\n".join([*constants.globals, *lines, INTRINSICS]), gives)
+    return TileText("\n".join([*to.globals, *lines, INTRINSICS]), gives)
 
 
 def _load(to: Emitter, kind: ScalarType, pointer: str) -> Operand:
@@ -109,12 +108,10 @@ def _load(to: Emitter, kind: ScalarType, pointer: str) -> Operand:
     return operand
 
 
-def _call(to: Emitter, call: Call, known: dict[Value, Operand], constants: Constants) -> None:
+def _call(to: Emitter, call: Call, known: dict[Value, Operand]) -> None:
     emit = emit_of(call.kernel)
     assert emit is not None  # the call is of a group
-    operands = [
-        known[value] if value.constant is NOTHING else constants.operand(value.constant) for value in call.inputs
-    ]
+    operands = [known[value] if value.constant is NOTHING else to.constant(value.constant) for value in call.inputs]
     (output,) = call.outputs
     known[output] = emit(to, operands)
 

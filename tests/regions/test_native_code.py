@@ -20,6 +20,7 @@ from asyncexec.executor.plans import native_calls
 from asyncexec.executor.plans.native_calls import COMPILER, NativeCounter
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.regions import native_code
+from asyncexec.regions.native_emitter import nan_of
 from tests.regions.native import hooks, native_at_once, never_native, num_native, plan_of
 from tests.regions.programs import COMPILED, compiled
 from tests.session.turns import turns_during
@@ -143,6 +144,18 @@ async def test_no_multiplication_is_fused_with_an_addition() -> None:
                 got = await session.run(y, {x: factor, "y:0": -(factor * factor)})
             assert num_native(plan_of(session)) == 1
     assert got == 0  # with one rounding it would be 2**-24
+
+
+async def test_a_nan_that_llvm_could_compute_is_that_of_the_processor() -> None:
+    with native_at_once(), ax.Graph() as graph:
+        x = ax.placeholder(ax.int32, [])
+        zero, infinity = ax.cast(x - x, ax.float32), ax.reciprocal(ax.cast(x * 0, ax.float64))
+        fetches = [zero / zero, infinity - infinity]
+        async with session_of(graph) as session:
+            runs = [await session.run(fetches, {x: 3}) for _ in range(3)]
+            assert num_native(plan_of(session)) == 1
+    assert {value.tobytes() for got in runs for value in got[:1]} == {nan_of(np.float32).tobytes()}
+    assert {value.tobytes() for got in runs for value in got[1:]} == {nan_of(np.float64).tobytes()}
 
 
 def _nested(x: Any, y: Any) -> ax.Tensor:

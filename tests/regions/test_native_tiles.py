@@ -252,6 +252,25 @@ async def test_a_number_out_of_range_does_no_harm_behind_it() -> None:
         assert done.count(False) == 1
 
 
+async def test_a_nan_that_llvm_could_compute_is_that_of_the_processor() -> None:
+    """Whatever the input is, the results are 0 / 0 and infinity - infinity."""
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int32, [None], name="x")
+        zero, none = ax.cast(x - x, ax.float32), ax.cast(x < x, ax.float64)
+        infinity = ax.reciprocal(ax.cast(x * 0, ax.float32))
+        fetches = [zero / zero, none / none, infinity - infinity]
+    feeds = {x: usual(ax.int32, 9 * TILE)}
+    expected = await expected_of(graph, fetches, feeds)
+    assert all(np.isnan(each).all() for each in expected)
+    async with ax.Session(graph, ax.SessionConfig(optimization="off")) as session:
+        await tile(session, fetches, feeds)
+        await session.run(fetches, feeds)
+        with counted() as done:
+            assert bits(await session.run(fetches, feeds)) == bits(expected)
+        assert done
+        assert all(done)
+
+
 async def test_inputs_of_other_kinds_are_for_the_kernels() -> None:
     """Where shapes are not known, a scalar may stand where an array was; the result may be one, too."""
     with ax.Graph() as graph:

@@ -19,7 +19,7 @@ from asyncexec.regions.native_tiles import NativeGroup, Taken, native_group, wri
 from asyncexec.regions.program import Program
 from asyncexec.regions.schedule import Block
 
-HOT_ELEMENTS: Final = 1 << 24  # of a group before it is compiled: numpy takes some 10 ms a node, as LLVM does
+HOT_ELEMENTS: Final = 1 << 24  # of a group before it is compiled: numpy takes some 10 ms a node, LLVM two
 _REFUSALS: Final = 16  # of tiles, one after the other, after which it is not asked any more
 _TYPES: Final[dict[np.dtype[Any], ScalarType]] = {np.dtype(kind): kind for kind in LLVM_NAMES}
 
