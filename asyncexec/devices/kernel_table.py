@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -10,7 +11,7 @@ import numpy as np
 from asyncexec.devices.array_library import ArrayLibrary
 from asyncexec.devices.memory_types import ALWAYS_ON_HOST
 from asyncexec.framework import types
-from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration, KernelRegistry
 from asyncexec.framework.types import DType
@@ -22,6 +23,7 @@ LibraryOn: TypeAlias = Callable[[str], ArrayLibrary]
 Make: TypeAlias = Callable[[ArrayLibrary, OpKernelConstruction], Kernel | AsyncKernel]
 
 HALVES: Final = frozenset({types.float16, types.bfloat16})
+_MOST_BYTES: Final = 2**40
 
 
 class KernelTable:
@@ -89,6 +91,14 @@ def in_float32(library: ArrayLibrary, op: OpKernelConstruction, function: Kernel
         return xp.astype(function(*(xp.astype(x, xp.float32) for x in inputs)), own)
 
     return kernel
+
+
+def check_size(shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+    """ResourceExhaustedError when an array of that shape is more than any device has memory for."""
+    if any(size < 0 for size in shape):
+        raise InvalidArgumentError(f"a shape cannot have negative sizes: {list(shape)}")
+    if math.prod(shape) * dtype.itemsize > _MOST_BYTES:
+        raise ResourceExhaustedError(f"OOM when allocating tensor with shape {list(shape)} and type {dtype.name}")
 
 
 def shape_list(array: Any) -> list[int]:

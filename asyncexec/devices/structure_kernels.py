@@ -13,14 +13,14 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.devices.array_library import ArrayLibrary
-from asyncexec.devices.kernel_table import KernelTable, shape_list, size_of
+from asyncexec.devices.kernel_table import KernelTable, check_size, shape_list, size_of
 from asyncexec.framework import types
 from asyncexec.framework.device_factory import HOST_TYPE
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, OpKernelConstruction, pass_on
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.types import DType
-from asyncexec.ops.array.array_common import canonical_axis, check_memory, int_vector
+from asyncexec.ops.array.array_common import canonical_axis, int_vector
 from asyncexec.ops.math.elementwise import COMPLEXES
 
 # Ops that never look at a tensor's elements, unless those are in host memory.
@@ -170,7 +170,7 @@ def _fill(library: ArrayLibrary, op: OpKernelConstruction) -> Kernel:
         shape = int_vector(dims, "dims")
         if value.ndim:
             raise InvalidArgumentError(f"value must be a scalar, got shape {shape_list(value)}")
-        check_memory(shape, np_dtype)
+        check_size(shape, np_dtype)
         return xp.broadcast_to(value, tuple(shape))
 
     return fill
@@ -199,7 +199,7 @@ def _broadcast_to(library: ArrayLibrary, op: OpKernelConstruction) -> Kernel:
 
     def broadcast_to(x: Any, shape: Any) -> Any:
         dims = int_vector(shape, "shape")
-        check_memory(dims, np_dtype)
+        check_size(dims, np_dtype)
         lead = len(dims) - x.ndim
         if lead < 0 or any(size not in (1, wanted) for size, wanted in zip(x.shape, dims[lead:], strict=True)):
             raise InvalidArgumentError(f"Incompatible shapes: {shape_list(x)} vs. {dims}")

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from asyncexec.devices.array_library import ArrayLibrary
-from asyncexec.devices.kernel_table import HALVES, KernelTable, shape_list
+from asyncexec.devices.kernel_table import HALVES, KernelTable, check_size, shape_list
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
-from asyncexec.ops.array.windows import Axis, check_size, make_windows, padded_shape
+from asyncexec.ops.array.windows import Axis, make_windows, padded_shape
 from asyncexec.ops.math.elementwise import FLOATS
 from asyncexec.ops.nn.convolution import check_depths
 from asyncexec.ops.nn.pooling import Pooling

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
@@ -17,16 +18,25 @@ class ControlGroup(NamedTuple):
     version: int
 
 
-def control_groups(controller: str, root: Path = ROOT) -> Iterator[ControlGroup]:
+def control_groups(controller: str, root: Path = ROOT) -> Sequence[ControlGroup]:
     """The groups of this process that *controller* limits, and those around them; *root* has the system's files.
 
     None where the system does not tell.  A container may not see all of the folders.
     """
     try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        told = (root / "proc/self/cgroup").read_text(encoding="utf-8")
     except (OSError, ValueError):
-        return
-    for line in lines:
+        return ()
+    return _groups_in(told, controller, root)
+
+
+@lru_cache(maxsize=8)
+def _groups_in(told: str, controller: str, root: Path) -> Sequence[ControlGroup]:
+    return tuple(_found(told, controller, root))
+
+
+def _found(told: str, controller: str, root: Path) -> Iterator[ControlGroup]:
+    for line in told.splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if not path.startswith("/"):  # no line of a group

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None  # type: ignore[assignment]
 
 from asyncexec.framework.errors import ResourceExhaustedError
 from asyncexec.process.control_groups import ROOT, control_groups
 
-# Bytes from which on somebody who wants memory asks first: that takes some 100 microseconds.
+if TYPE_CHECKING:
+    import numpy as np
+
+# Bytes from which on somebody who wants memory asks first: that takes some 300 microseconds, to fill so many 10,000.
 LARGE_BYTES: Final = 2**26
+_MOST_BYTES: Final = 2**40  # that are taken where the system does not tell what is free
 _KIB: Final = 1024
 _NO_LIMIT: Final = 2**60  # what version 1 says instead
 # By the version of control groups: the limit, what is in use, and what of that the page cache has.
@@ -21,26 +31,34 @@ _FILES: Final = {
 }
 
 
-def check_room(num_bytes: int) -> None:
+def check_room(num_bytes: int, what: str = "the outputs of this node take") -> None:
     """ResourceExhaustedError if *num_bytes* are many, and more than this process can still take."""
     if num_bytes < LARGE_BYTES:
         return
     free = free_bytes()
-    if free is not None and num_bytes > free:
+    if num_bytes > (_MOST_BYTES if free is None else free):
+        told = "no machine has so many" if free is None else f"{free:,} bytes of memory are free"
         raise ResourceExhaustedError(
-            f"the outputs of this node take up to {num_bytes:,} bytes, and {free:,} bytes of memory are free",
+            f"{what} up to {num_bytes:,} bytes, and {told}",
             hint="SessionConfig(memory_limit=...) holds each step to a limit of your own",
         )
+
+
+def check_array(shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+    """The same for an array that a kernel is about to make."""
+    num_bytes = math.prod(shape) * dtype.itemsize
+    if num_bytes >= LARGE_BYTES:
+        check_room(num_bytes, f"OOM when allocating tensor with shape {list(shape)} and type {dtype.name}: it takes")
 
 
 def free_bytes(root: Path = ROOT) -> int | None:
     """How many bytes this process can still take; None where the system, whose files are in *root*, does not tell."""
     try:
-        told = _fields(root / "proc/meminfo")
-        free = (told["MemAvailable:"] + told.get("SwapFree:", 0)) * _KIB
+        told = (root / "proc/meminfo").read_text(encoding="ascii")
+        free = (_field(told, "MemAvailable:") + _field(told, "SwapFree:", 0)) * _KIB
     except (OSError, ValueError, KeyError):
         return None
-    return min([free, *_free_in_groups(root)])
+    return min([free, *_free_in_groups(root), *_free_addresses(root)])
 
 
 def _free_in_groups(root: Path) -> Iterator[int]:
@@ -49,10 +67,20 @@ def _free_in_groups(root: Path) -> Iterator[int]:
         limit, usage, cache = _FILES[version]
         try:
             most = int((folder / limit).read_text(encoding="ascii"))
-            used = int((folder / usage).read_text(encoding="ascii"))
-            yield max(0, most - used + _cached(folder / "memory.stat", cache))
+            if most < _NO_LIMIT:
+                used = int((folder / usage).read_text(encoding="ascii"))
+                yield max(0, most - used + _cached(folder / "memory.stat", cache))
         except (OSError, ValueError):  # no limit is "max"
             continue
+
+
+def _free_addresses(root: Path) -> Iterator[int]:
+    """What the process has left of its limit on addresses (``ulimit -v``)."""
+    most = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most >= 0:  # else there is no limit
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            pages = int((root / "proc/self/statm").read_text(encoding="ascii").split()[0])
+            yield max(0, most - pages * resource.getpagesize())
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
@@ -67,12 +95,16 @@ def memory_limit(root: Path = ROOT) -> int | None:
 def _cached(stat: Path, name: str) -> int:
     """Bytes of files in the page cache, as *stat* tells under *name*; a kernel may tell nothing."""
     try:
-        return _fields(stat).get(name, 0)
+        return _field(stat.read_text(encoding="ascii"), name, 0)
     except (OSError, ValueError):
         return 0
 
 
-def _fields(path: Path) -> dict[str, int]:
-    """The numbers in a file with one name and one number a line."""
-    words = (line.split() for line in path.read_text(encoding="ascii").splitlines())
-    return {each[0]: int(each[1]) for each in words if len(each) > 1}
+def _field(text: str, name: str, default: int | None = None) -> int:
+    """The number after *name*, in a text with one name and one number a line; KeyError where there is none."""
+    _, found, rest = f"\n{text}".partition(f"\n{name} ")
+    if found:
+        return int(rest.split(maxsplit=1)[0])
+    if default is None:
+        raise KeyError(name)
+    return default

@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from asyncexec.framework.errors import ResourceExhaustedError
 from asyncexec.process import free_memory
-from asyncexec.process.free_memory import LARGE_BYTES, check_room, free_bytes
+from asyncexec.process.free_memory import LARGE_BYTES, check_array, check_room, free_bytes
 
 MACHINE = {"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable: 1000 kB\nSwapFree: 24 kB\n"}
 V1, V2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
@@ -71,6 +72,7 @@ def test_the_tightest_limit_counts(tmp_path: Path, files: dict[str, str], free: 
         (LARGE_BYTES, LARGE_BYTES - 1, True),
         (LARGE_BYTES - 1, 0, False),
         (LARGE_BYTES, None, False),
+        (2**41, None, True),
     ],
 )
 def test_only_what_is_large_is_refused(
@@ -79,3 +81,18 @@ def test_only_what_is_large_is_refused(
     monkeypatch.setattr(free_memory, "free_bytes", lambda: free)
     with pytest.raises(ResourceExhaustedError, match="memory_limit") if is_refused else nullcontext():
         check_room(wanted)
+
+
+def test_a_limit_on_addresses_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(free_memory.resource, "getrlimit", lambda kind: (50 * free_memory.resource.getpagesize(), -1))
+    files = MACHINE | {"proc/self/statm": "30 20 10 1 0 5 0\n"}
+    assert free_bytes(system(tmp_path, files)) == 20 * free_memory.resource.getpagesize()
+
+
+def test_an_array_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(free_memory, "free_bytes", lambda: LARGE_BYTES)
+    check_array([LARGE_BYTES], np.dtype(np.uint8))
+    with pytest.raises(
+        ResourceExhaustedError, match=r"OOM .* \[16777217\] and type float32: it takes up to 67,108,868"
+    ):
+        check_array([LARGE_BYTES // 4 + 1], np.dtype(np.float32))

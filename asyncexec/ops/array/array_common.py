@@ -5,20 +5,18 @@ The dtype sets are the ``TF_CALL_...`` lists of ``tensorflow/core/framework/regi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from asyncexec.framework import types
-from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import Dim
 from asyncexec.framework.types import DType
-
-MAX_BYTES: Final = 2**40
+from asyncexec.process.free_memory import check_array
 
 REAL: Final = types.REAL_NUMBER_DTYPES
 NUMBER: Final = REAL | {types.complex64, types.complex128}
@@ -28,12 +26,11 @@ PLAIN: Final = frozenset(dtype for dtype in types.ALL_DTYPES if not dtype.is_opa
 
 
 def check_memory(shape: Iterable[int], dtype: np.dtype[Any]) -> None:
-    """ResourceExhaustedError when an array of that shape and dtype is more than a machine could hold."""
+    """ResourceExhaustedError when an array of that shape and dtype is more than this process can still take."""
     dims = list(shape)
     if any(dim < 0 for dim in dims):
         raise InvalidArgumentError(f"a shape cannot have negative sizes: {dims}")
-    if math.prod(dims) * max(1, dtype.itemsize) > MAX_BYTES:
-        raise ResourceExhaustedError(f"OOM when allocating tensor with shape {dims} and type {dtype.name}")
+    check_array(dims, dtype)
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -17,7 +17,7 @@ from asyncexec.framework.kernel_registry import register_function, register_kern
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.io.memory import check_size
+from asyncexec.ops.array.array_common import check_memory
 from asyncexec.ops.math.elementwise import FLOATS, WIDE_FLOATS, shape_text
 
 _MAX_COUNT: Final = 2**63 - 1
@@ -54,7 +54,7 @@ def _range(c: OpKernelConstruction) -> Kernel:
     def kernel(start: Any, limit: Any, delta: Any) -> Any:
         start, limit, delta = _scalar("start", start), _scalar("limit", limit), _scalar("delta", delta)
         size = range_size(start, limit, delta)
-        check_size((size,), dtype)
+        check_memory((size,), dtype)
         if is_integer:
             return np.arange(size, dtype=dtype) * delta + start
         return start + np.arange(size).astype(dtype) * delta
@@ -89,7 +89,7 @@ def _lin_space(c: OpKernelConstruction) -> Kernel:
                 raise InvalidArgumentError(f"{name} must be a scalar, not shape {shape_text(value)}")
         if num <= 0:
             raise InvalidArgumentError(f"Requires num > 0: {num}")
-        check_size((int(num),), dtype)
+        check_memory((int(num),), dtype)
         if num == 1:
             return np.array([start], dtype)
         result = start + np.arange(num, dtype=dtype) * ((stop - start) / dtype.type(num - 1))

@@ -15,11 +15,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError, UnimplementedError
+from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.tensor_shape import Dim, TensorShape
+from asyncexec.process.free_memory import check_array
 
 Array: TypeAlias = npt.NDArray[Any]
-MAX_BYTES: Final = 2**40
 CHUNK_BYTES: Final = 8 * 2**20
 _HALVES: Final = ("float16", "bfloat16")
 
@@ -188,7 +188,7 @@ def pad_spatial(x: Array, axes: Sequence[Axis], value: Any = 0) -> Array:
     """*x*, channels-last, with its windows' pads around it."""
     if not any(axis.before or axis.after for axis in axes):
         return x
-    check_size(padded_shape(x.shape[0], axes, x.shape[-1]), x.dtype)
+    check_array(padded_shape(x.shape[0], axes, x.shape[-1]), x.dtype)
     padded = np.full(padded_shape(x.shape[0], axes, x.shape[-1]), value, x.dtype)
     padded[(slice(None), *inner_slices(axes))] = x
     return padded
@@ -202,12 +202,6 @@ def padded_shape(batch: int, axes: Sequence[Axis], channels: int) -> tuple[int, 
 def inner_slices(axes: Sequence[Axis]) -> tuple[slice, ...]:
     """Where the input lies in its padded form."""
     return tuple(slice(axis.before, axis.before + axis.size) for axis in axes)
-
-
-def check_size(shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-    """ResourceExhaustedError when an array of that shape is beyond reason."""
-    if math.prod(shape) * dtype.itemsize > MAX_BYTES:
-        raise ResourceExhaustedError(f"an array of shape {list(shape)} and type {dtype} is too large")
 
 
 def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -18,7 +18,8 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, check_size
+from asyncexec.ops.array.windows import Array
+from asyncexec.process.free_memory import check_array
 
 _FLOOR: Final = 1e-12
 _CHUNK: Final = 2**20  # numbers transformed at a time
@@ -34,7 +35,7 @@ def make_spectrogram(op: OpKernelConstruction) -> Kernel:
     window, stride, is_squared = op.attr("window_size"), op.attr("stride"), op.attr("magnitude_squared")
     check_windows(window, stride)
     size = _transform_size(window)
-    check_size((size,), np.dtype(np.float64))
+    check_array((size,), np.dtype(np.float64))
 
     def kernel(audio: Array) -> Array:
         if audio.ndim != 2:
@@ -42,7 +43,7 @@ def make_spectrogram(op: OpKernelConstruction) -> Kernel:
         frames, channels = audio.shape
         slices = 0 if frames < window else 1 + (frames - window) // stride
         shape = (channels, slices, 1 + size // 2)
-        check_size(shape, np.dtype(np.float32))
+        check_array(shape, np.dtype(np.float32))
         spectra = np.empty(shape, np.float32)
         if not spectra.size:
             return spectra
@@ -81,7 +82,7 @@ def _mel(frequency: Any) -> Any:
 @lru_cache(maxsize=16)
 def _filters(bins: int, rate: int, channels: int, low: float, high: float) -> Array:
     """What each bin of a spectrum counts in each channel [bin, channel]."""
-    check_size((bins, channels), np.dtype(np.float64))
+    check_array((bins, channels), np.dtype(np.float64))
     bottom = _mel(low)
     spacing = (_mel(high) - bottom) / (channels + 1)
     centers = bottom + spacing * np.arange(1, channels + 2)
@@ -115,7 +116,7 @@ def make_mfcc(op: OpKernelConstruction) -> Kernel:
         )
     if not 0 <= low < high:
         raise InvalidArgumentError(f"Mfcc initialization failed: frequency limits {low} and {high}")
-    check_size((channels, count), np.dtype(np.float64))
+    check_array((channels, count), np.dtype(np.float64))
     angles = np.outer(np.arange(channels) + 0.5, np.arange(count)) * (np.pi / channels)
     cosines = np.sqrt(2.0 / channels) * np.cos(angles)
 

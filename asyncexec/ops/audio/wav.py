@@ -15,6 +15,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import SCALAR, TensorShape
 from asyncexec.ops.array.windows import Array
+from asyncexec.process.free_memory import check_array
 
 _FULL_SCALE: Final = np.float32(2**15)
 _MOST_CHUNK: Final = 2**31 - 1
@@ -117,6 +118,7 @@ def _with_size(audio: Array, size: int, *, axis: int) -> Array:
     found = audio.shape[axis]
     if found >= size:
         return audio[:size] if axis == 0 else np.ascontiguousarray(audio[:, :size])
+    check_array((size, audio.shape[1 - axis]), audio.dtype)
     more = [(0, 0), (0, 0)]
     more[axis] = (0, size - found)
     return np.pad(audio, more) if axis == 0 else np.pad(audio, more, mode="edge")

@@ -13,9 +13,10 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, check_size
+from asyncexec.ops.array.windows import Array
 from asyncexec.ops.image.image_resize import check_boxes, check_scale, crop_positions
 from asyncexec.ops.image.image_sampling import KERNELS, apply_matrices, translated_matrix
+from asyncexec.process.free_memory import check_array
 
 F32: Final = np.float32
 
@@ -43,7 +44,7 @@ def make_grad_image(op: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(f"image_size must be four sizes, not {np.asarray(image_size).tolist()}")
         batch, height, width, depth = map(int, image_size)
         _check_grads(grads, boxes, box_index, (batch, height, width, depth))
-        check_size((batch, height, width, depth), np.dtype(np.float64))
+        check_array((batch, height, width, depth), np.dtype(np.float64))
         total = np.zeros((batch, height, width, depth), F32 if dtype.itemsize < 8 else dtype)
         y, y_inside = crop_positions(boxes[:, 0], boxes[:, 2], height, grads.shape[1])
         x, x_inside = crop_positions(boxes[:, 1], boxes[:, 3], width, grads.shape[2])

@@ -13,8 +13,9 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, check_size
+from asyncexec.ops.array.windows import Array
 from asyncexec.ops.image.image_sampling import truncated
+from asyncexec.process.free_memory import check_array
 
 F32: Final = np.float32
 _NOISES: Final = (b"uniform", b"gaussian", b"zero")
@@ -90,7 +91,7 @@ def _checked(images: Array, size: Any, offsets: Array) -> tuple[int, int]:
     if offsets.shape != (len(images), 2):
         raise InvalidArgumentError(f"offsets must be [{len(images)}, 2], not {list(offsets.shape)}")
     height, width = map(int, size)
-    check_size((len(images), height, width, images.shape[3]), np.dtype(F32))
+    check_array((len(images), height, width, images.shape[3]), np.dtype(F32))
     return height, width
 
 

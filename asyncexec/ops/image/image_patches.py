@@ -15,8 +15,9 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import NUMBER_DTYPES
-from asyncexec.ops.array.windows import Array, Windows, check_size, make_windows, pad_spatial, spatial
+from asyncexec.ops.array.windows import Array, Windows, make_windows, pad_spatial, spatial
 from asyncexec.ops.nn.convolution_matmul import patch_view
+from asyncexec.process.free_memory import check_array
 
 
 def _geometry(attrs: AttrDict, rank: int) -> tuple[Windows, tuple[int, ...]]:
@@ -52,7 +53,7 @@ def make_patches(op: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(f"input must be {rank + 2}-dimensional, not of shape {list(images.shape)}")
         axes = windows.axes(images.shape[1:-1], ksizes)
         shape = (images.shape[0], *(axis.out for axis in axes), math.prod(ksizes) * images.shape[-1])
-        check_size(shape, images.dtype)
+        check_array(shape, images.dtype)
         if 0 in shape:
             return np.zeros(shape, images.dtype)
         padded = pad_spatial(images, axes)

@@ -13,7 +13,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, check_size
+from asyncexec.ops.array.windows import Array
 from asyncexec.ops.image.image_sampling import (
     F32,
     KERNELS,
@@ -26,6 +26,7 @@ from asyncexec.ops.image.image_sampling import (
     nearest_indices,
     translated_matrix,
 )
+from asyncexec.process.free_memory import check_array
 
 MAX_SIDE: Final = 2**31 - 1
 _TILE: Final = 2**15  # numbers
@@ -77,7 +78,7 @@ def checked_sides(images: Array, size: Any, *, may_be_empty: bool = False) -> tu
         raise InvalidArgumentError(f"input image must be of non-zero size, not of shape {list(images.shape)}")
     if max(images.shape[1:3]) > MAX_SIDE:
         raise InvalidArgumentError("input sizes must be between 0 and max int32")
-    check_size((images.shape[0], height, width, images.shape[3]), np.dtype(F32))
+    check_array((images.shape[0], height, width, images.shape[3]), np.dtype(F32))
     return height, width
 
 
@@ -272,7 +273,7 @@ def _checked_crop(image: Array, boxes: Array, box_index: Array, crop_size: Any) 
     check_boxes(boxes, box_index, len(image))
     if not np.isfinite(boxes).all():
         raise InvalidArgumentError("Boxes contains at least one element that is not finite")
-    check_size((len(boxes), int(sides[0]), int(sides[1]), image.shape[3]), np.dtype(F32))
+    check_array((len(boxes), int(sides[0]), int(sides[1]), image.shape[3]), np.dtype(F32))
     return int(sides[0]), int(sides[1])
 
 

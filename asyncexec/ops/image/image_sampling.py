@@ -13,7 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from asyncexec.ops.array.windows import Array, check_size
+from asyncexec.ops.array.windows import Array
+from asyncexec.process.free_memory import check_array
 
 F32: Final = np.float32
 _TABLE_SIZE: Final = 1024
@@ -60,7 +61,7 @@ def linear_samples(size: int, out: int, align_corners: bool, half_pixel: bool) -
 
 def weight_matrix(out: int, size: int, *samples: tuple[Array, Array]) -> Array:
     """The matrix [out, in] with each sample's (source pixel, weight) added up."""
-    check_size((out, size), np.dtype(F32))
+    check_array((out, size), np.dtype(F32))
     matrix = np.zeros((out, size), F32)
     rows = np.arange(out)
     for index, weight in samples:
@@ -115,7 +116,7 @@ def cubic_matrix(size: int, out: int, align_corners: bool, half_pixel: bool) -> 
 
 def area_matrix(size: int, out: int, align_corners: bool) -> Array:
     """How much of each source pixel lies in each pixel of the result, divided by its length."""
-    check_size((out, size), np.dtype(F32))
+    check_array((out, size), np.dtype(F32))
     scale = resize_scale(size, out, align_corners)
     start = np.arange(out, dtype=F32) * scale
     stop = np.arange(1, out + 1, dtype=F32) * scale
@@ -133,7 +134,7 @@ def area_matrix(size: int, out: int, align_corners: bool) -> Array:
 def apply_matrices(images: Array, rows: Array, columns: Array) -> Array:
     """*images* [batch, height, width, channels] with both axes resampled, as float32."""
     batch, height, width, channels = images.shape
-    check_size((batch, len(rows), max(width, len(columns)), channels), np.dtype(F32))
+    check_array((batch, len(rows), max(width, len(columns)), channels), np.dtype(F32))
     flat = images.astype(F32, copy=False).reshape(batch, height, width * channels)
     tall = _resampled(rows, flat).reshape(batch * len(rows), width, channels)
     return _resampled(columns, tall).reshape(batch, len(rows), len(columns), channels)
@@ -196,7 +197,7 @@ KERNELS: Final[dict[bytes, tuple[float, Callable[[Array], Array]]]] = {
 
 def translated_matrix(size: int, out: int, scale: float, translation: float, kernel: bytes, antialias: bool) -> Array:
     """The weights of ScaleAndTranslate: zero where the result lies outside of the source."""
-    check_size((out, size), np.dtype(F32))
+    check_array((out, size), np.dtype(F32))
     reach, function = KERNELS[kernel]
     inverse = F32(1) / F32(scale)
     spread = max(inverse, F32(1)) if antialias else F32(1)

@@ -16,7 +16,8 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, check_size
+from asyncexec.ops.array.windows import Array
+from asyncexec.process.free_memory import check_array
 
 F32: Final = np.float32
 
@@ -117,7 +118,7 @@ def make_projective_transform(op: OpKernelConstruction) -> Kernel:
         height, width = _checked_sides(images, transforms, output_shape)
         if np.ndim(fill_value):
             raise InvalidArgumentError(f"fill_value must be a scalar, not of shape {list(fill_value.shape)}")
-        check_size((len(images), height, width, images.shape[3]), dtype)
+        check_array((len(images), height, width, images.shape[3]), dtype)
         fill = np.asarray(fill_value).astype(dtype)
         if not images.shape[1] or not images.shape[2]:
             return np.full((len(images), height, width, images.shape[3]), fill, dtype)

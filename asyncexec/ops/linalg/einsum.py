@@ -23,7 +23,6 @@ from asyncexec.ops.linalg.einsum_equation import Equation, einsum_shape, label_s
 register_op("Einsum", "inputs: N*T -> output: T", "equation: string; N: int >= 1; T: type", shape=einsum_shape)
 
 _MAX_PLANS: Final = 64
-_MAX_BYTES: Final = 2**40
 _MAX_NDIM: Final = 64  # numpy's
 _NARROW: Final = (float16, bfloat16)
 
@@ -65,7 +64,7 @@ def make_plan(equation: Equation, shapes: Sequence[tuple[int, ...]], dtype: np.d
         raise InvalidArgumentError(
             f"Incompatible shapes under the ellipsis of {equation.text!r}: {' vs. '.join(map(str, shapes))}"
         ) from None
-    _check_size(equation, sizes, ellipsis, dtype)
+    _check_rank(equation, sizes, ellipsis)
     labels = [_unique(subscript.labels) for subscript in equation.inputs]
     wanted = _unique(equation.output.labels)
     order, contract = _product_plan(labels, wanted, ellipses, sizes)
@@ -77,9 +76,9 @@ def make_plan(equation: Equation, shapes: Sequence[tuple[int, ...]], dtype: np.d
     return lambda a, b: as_value(finish(contract(left(a), right(b))))
 
 
-def _check_size(equation: Equation, sizes: dict[int, int], ellipsis: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def _check_rank(equation: Equation, sizes: dict[int, int], ellipsis: tuple[int, ...]) -> None:
     dims = [*ellipsis, *(sizes[label] for label in equation.output.labels)]
-    if math.prod(dims) * dtype.itemsize > _MAX_BYTES or len(ellipsis) + len(sizes) + len(dims) > _MAX_NDIM:
+    if len(ellipsis) + len(sizes) + len(dims) > _MAX_NDIM:
         raise ResourceExhaustedError(f"the result of {equation.text!r} would be of shape {dims}")
 
 

@@ -6,22 +6,21 @@ input is an error (``tf.signal`` pads before it comes here).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, ShapeFunction
 from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.process.free_memory import check_array
 
 _REAL: Final = "Treal: {float32, float64} = float32; Tcomplex: {complex64, complex128} = complex64"
-_MAX_ELEMENTS: Final = 2**36
 
 
 def _same_shape(rank: int) -> ShapeFunction:
@@ -88,8 +87,7 @@ def _checked_lengths(value: Any, fft_length: Any, rank: int) -> list[int]:
     lengths: list[int] = fft_length.tolist()
     if min(lengths) < 0:
         raise InvalidArgumentError(f"fft_length must be >= 0, but got: {lengths}")
-    if math.prod(value.shape[:-rank]) * math.prod(lengths) > _MAX_ELEMENTS:
-        raise ResourceExhaustedError(f"fft_length {lengths} of {list(value.shape)} asks for too much memory")
+    check_array((*value.shape[:-rank], *lengths), value.dtype)
     return lengths
 
 

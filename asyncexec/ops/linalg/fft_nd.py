@@ -6,20 +6,19 @@ input is an error, as for the transforms over the last dimensions.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape, unknown_shape
+from asyncexec.process.free_memory import check_array
 
-_MAX_ELEMENTS: Final = 2**36
 _COMPLEX: Final = "Tcomplex: {complex128, complex64} = complex64"
 _REAL: Final = f"Treal: {{float32, float64}} = float32; {_COMPLEX}"
 
@@ -63,8 +62,7 @@ def fft_nd(c: OpKernelConstruction) -> Kernel:
                     f"Input dimension {place} must have length of at least {least} but got: {value.shape[place]}"
                 )
             shape[place] = length
-        if math.prod(shape) > _MAX_ELEMENTS:
-            raise ResourceExhaustedError(f"fft_length {lengths} of {list(value.shape)} asks for too much memory")
+        check_array(shape, value.dtype)
         return transform(value, lengths, places) if 0 not in shape else np.empty(shape, output)
 
     return kernel

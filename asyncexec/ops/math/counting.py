@@ -16,7 +16,7 @@ from asyncexec.framework.kernel_registry import register_function, register_kern
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
-from asyncexec.ops.io.memory import check_size
+from asyncexec.ops.array.array_common import check_memory
 from asyncexec.ops.math.elementwise import shape_text
 from asyncexec.ops.sparse.sparse_tensor import check_bounds, check_sparse
 
@@ -40,7 +40,7 @@ def _checked_bins(values: Any, size: Any, weights: Any) -> int:
         _check_weights(values, weights)
     if np.any(values < 0):
         raise InvalidArgumentError("Input arr must be non-negative!")
-    check_size((int(size),), weights.dtype)
+    check_memory((int(size),), weights.dtype)
     return int(size)
 
 
@@ -67,7 +67,7 @@ def dense_bincount(values: Any, size: Any, weights: Any) -> Any:
     if np.ndim(values) < 2:
         return _count(np.ravel(values), bins, np.ravel(weights))
     rows = len(values)
-    check_size((rows, bins), weights.dtype)
+    check_memory((rows, bins), weights.dtype)
     cells = np.where(values < bins, values.astype(np.int64) + bins * np.arange(rows)[:, None], rows * bins)
     return _count(np.ravel(cells), rows * bins, np.ravel(weights)).reshape(rows, bins)
 
@@ -129,7 +129,7 @@ def _histogram(c: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(
                 f"value_range should satisfy value_range[0] < value_range[1], but got '[{low}, {high}]'"
             )
-        check_size((int(nbins),), out_type)
+        check_memory((int(nbins),), out_type)
         if np.any(np.isnan(values)):
             raise InvalidArgumentError("Histogram values must not contain NaN")
         cells = _cells(np.ravel(values), low, high, int(nbins))
@@ -215,7 +215,7 @@ def sparse_bincount(c: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(f"a sparse vector or matrix is needed, not one of shape {shape.tolist()}")
         bins = _checked_bins(values if len(shape) == 1 else np.maximum(values, 0), size, weights)
         rows = int(shape[0]) if len(shape) == 2 else 1
-        check_size((rows, bins), weights.dtype)
+        check_memory((rows, bins), weights.dtype)
         kept = (values >= 0) & (values < bins)
         row = indices[kept, 0] if len(shape) == 2 else np.zeros(np.count_nonzero(kept), np.int64)
         found = np.zeros((rows, bins), weights.dtype)

@@ -19,7 +19,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, ShapeFunction
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType, bfloat16
-from asyncexec.ops.io.memory import check_size
+from asyncexec.ops.array.array_common import check_memory
 from asyncexec.ops.math.elementwise import NUMBERS, REALS, shape_text
 
 
@@ -80,7 +80,7 @@ def _segment_kernel(ufunc: np.ufunc, fill: int, *, is_mean: bool = False) -> Ker
     def kernel(data: Any, ids: Any) -> Any:
         _check_segment_inputs(data, ids)
         rows = int(ids[-1]) + 1 if len(ids) else 0
-        check_size((rows, *data.shape[1:]), data.dtype)
+        check_memory((rows, *data.shape[1:]), data.dtype)
         return reduce_sorted(ufunc, data, ids, rows, fill, is_mean=is_mean)
 
     return kernel
@@ -127,7 +127,7 @@ def _unsorted_kernel(ufunc: np.ufunc, fill: Any) -> Kernel:
             )
         row_shape = np.shape(data)[len(ids_shape) :]
         flat_ids = np.ravel(ids)
-        check_size((rows, *row_shape), data.dtype)
+        check_memory((rows, *row_shape), data.dtype)
         if np.any(flat_ids >= rows):
             raise InvalidArgumentError(f"segment_ids: {flat_ids.max()} is out of range [0, {rows})")
         order = np.argsort(flat_ids, kind="stable")

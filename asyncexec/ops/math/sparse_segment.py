@@ -15,7 +15,7 @@ from asyncexec.framework.kernel_registry import register_function
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
-from asyncexec.ops.io.memory import check_size
+from asyncexec.ops.array.array_common import check_memory
 from asyncexec.ops.math.elementwise import FLOATS, REALS, shape_text
 from asyncexec.ops.math.segment import check_sorted, divide_rows, reduce_sorted, segment_counts
 
@@ -48,7 +48,7 @@ def _check_indices(indices: Any, limit: int) -> None:
 
 
 def _reduce(data: Any, indices: Any, ids: Any, rows: int, divisor: Divisor) -> Any:
-    check_size((rows, *data.shape[1:]), data.dtype)
+    check_memory((rows, *data.shape[1:]), data.dtype)
     wide = data.dtype if data.dtype.itemsize > 2 or data.dtype.kind in "iu" else np.dtype(np.float32)
     total = reduce_sorted(np.add, data[indices].astype(wide, copy=False), ids, rows, 0)
     if divisor is not None:
@@ -88,7 +88,7 @@ def _gradient_kernel(divisor: Divisor) -> Kernel:
         if divisor is not None:
             wide = divide_rows(wide, divisor(segment_counts(ids, len(grad))))
         order = np.argsort(indices, kind="stable")
-        check_size((int(output_dim0), *grad.shape[1:]), grad.dtype)
+        check_memory((int(output_dim0), *grad.shape[1:]), grad.dtype)
         total = reduce_sorted(np.add, wide[ids[order]], indices[order], int(output_dim0), 0)
         return total.astype(grad.dtype, copy=False)
 

@@ -19,12 +19,12 @@ from asyncexec.ops.array.windows import (
     Windows,
     as_channels_first,
     channels_last,
-    check_size,
     make_windows,
     widened,
 )
 from asyncexec.ops.nn.convolution import CONV2D_ATTRS, CONV3D_ATTRS, rounded
 from asyncexec.ops.nn.convolution_matmul import convolve_backprop_filter, convolve_backprop_input
+from asyncexec.process.free_memory import check_array
 
 FLOATS: Final = "T: {float16, bfloat16, float32, float64}; "
 InputGradient = Callable[[Array, Array, int, Sequence[Axis]], Array]
@@ -95,7 +95,7 @@ def make_input_gradient(
         check_ranks(rank, filter=filters, out_backprop=dy)
         filters, dy = widened(filters), widened(channels_last(dy) if first else dy)
         shape = input_shape(sizes, filters, dy, windows)
-        check_size(shape, dy.dtype)
+        check_array(shape, dy.dtype)
         axes = windows.axes(shape[1:-1], filters.shape[:rank])
         check_gradient(shape, filters.shape, dy, axes)
         out = gradient(dy, filters, shape[-1], axes)
@@ -117,7 +117,7 @@ def make_filter_gradient(
         if first:
             x, dy = channels_last(x), channels_last(dy)
         x, dy = widened(x), widened(dy)
-        check_size(shape, dy.dtype)
+        check_array(shape, dy.dtype)
         axes = windows.axes(x.shape[1:-1], shape[:rank])
         check_gradient(x.shape, shape, dy, axes)
         return gradient(x, dy, shape, axes)

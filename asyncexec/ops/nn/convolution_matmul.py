@@ -21,12 +21,12 @@ from asyncexec.ops.array.windows import (
     CHUNK_BYTES,
     Array,
     Axis,
-    check_size,
     chunks,
     inner_slices,
     pad_spatial,
     padded_shape,
 )
+from asyncexec.process.free_memory import check_array
 
 _WIDE: Final = 24  # windows in a row: with fewer, too many run over its end
 _FEW: Final = 8  # channels of the input: rows of windows with fewer are too short for a product
@@ -41,7 +41,7 @@ _SHIFTED_BYTES: Final = 2**17  # of sums that stay in the cache
 def convolve(x: Array, filters: Array, axes: Sequence[Axis]) -> Array:
     """*x* [batch, spatial..., in] convolved with *filters* [window..., in / groups, out]."""
     out_shape = (x.shape[0], *(axis.out for axis in axes), filters.shape[-1])
-    check_size(out_shape, x.dtype)
+    check_array(out_shape, x.dtype)
     groups = group_count(x.shape[-1], filters.shape[-2])
     if groups == 1:
         return _convolve_group(x, filters, axes, np.empty(out_shape, x.dtype))
@@ -98,7 +98,7 @@ def _convolve_by_shifts(x: Array, filters: Array, axes: Sequence[Axis], out: Arr
     weights = filters.reshape(rows.kernel, columns.kernel * depth, out_depth)
     line = max(columns.before + columns.size, columns.out + columns.kernel - 1 - columns.before)
     height = rows.out + (rows.kernel - 1) * rows.dilation
-    check_size((height + 1, line + 2 * columns.kernel, depth), x.dtype)
+    check_array((height + 1, line + 2 * columns.kernel, depth), x.dtype)
     flat = np.zeros((height * line + line + 2 * columns.kernel) * depth, x.dtype)
     inside = flat[: height * line * depth].reshape(height, line, depth)[rows.before :, columns.before :]
     inside = inside[: rows.size, : columns.size]
@@ -155,7 +155,7 @@ def convolve_backprop_input(dy: Array, filters: Array, depth: int, axes: Sequenc
 def _input_gradient(dy: Array, filters: Array, axes: Sequence[Axis]) -> Array:
     *kernel, depth, out_depth = filters.shape
     shape = padded_shape(dy.shape[0], axes, depth)
-    check_size(shape, dy.dtype)
+    check_array(shape, dy.dtype)
     weights = np.ascontiguousarray(filters.reshape(math.prod(filters.shape[:-1]), out_depth).T)
     if all(axis.is_plain for axis in axes):
         gradient: Array = np.matmul(dy.reshape(-1, out_depth), weights).reshape(shape)

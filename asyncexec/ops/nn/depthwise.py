@@ -27,7 +27,6 @@ from asyncexec.ops.array.windows import (
     Windows,
     as_channels_first,
     channels_last,
-    check_size,
     join_shape,
     make_windows,
     split_shape,
@@ -43,6 +42,7 @@ from asyncexec.ops.nn.convolution_gradients import (
     input_shape,
     sizes_vector,
 )
+from asyncexec.process.free_memory import check_array
 
 _PIECE_BYTES: Final = 2**20  # of padded images at a time
 _ROW: Final = 1024  # numbers that make a long inner loop
@@ -59,7 +59,7 @@ def depthwise(x: Array, filters: Array, axes: Sequence[Axis]) -> Array:
     """*x* [batch, height, width, in] with *filters* [height, width, in, multiplier]."""
     *_, depth, multiplier = filters.shape
     out_shape = (x.shape[0], *(axis.out for axis in axes), depth * multiplier)
-    check_size(out_shape, x.dtype)
+    check_array(out_shape, x.dtype)
     out = np.empty(out_shape, x.dtype)
     first, window = zip(*((axis.taps.start, len(axis.taps)) for axis in axes), strict=True)
     if not out.size or not x.size or 0 in window:
@@ -78,7 +78,7 @@ def depthwise(x: Array, filters: Array, axes: Sequence[Axis]) -> Array:
         _sum_windows(x[(slice(None), *seen)], weights, axes, out)
         return out
     shape = (*sizes, depth * multiplier)
-    check_size(shape, x.dtype)
+    check_array(shape, x.dtype)
     images = max(1, min(len(x), _PIECE_BYTES // (math.prod(shape) * x.itemsize)))
     cells = np.zeros((images, *shape), x.dtype)
     inner = tuple(slice(max(0, -start), axis.size - start) for start, axis in zip(starts, axes, strict=True))
@@ -202,7 +202,7 @@ def make_depthwise_backprop_input(op: OpKernelConstruction) -> Kernel:
         sizes_vector(sizes, 4, "input_sizes")
         filters, dy = widened(filters), widened(channels_last(dy) if first else dy)
         shape = input_shape(sizes, filters, dy, windows)
-        check_size(shape, dy.dtype)
+        check_array(shape, dy.dtype)
         check_filter(shape[-1], filters.shape)
         axes = windows.axes(shape[1:-1], filters.shape[:2])
         check_gradient(shape, grouped(filters.shape), dy, axes)
@@ -224,7 +224,7 @@ def make_depthwise_backprop_filter(op: OpKernelConstruction) -> Kernel:
         if first:
             x, dy = channels_last(x), channels_last(dy)
         x, dy = widened(x), widened(dy)
-        check_size(shape, dy.dtype)
+        check_array(shape, dy.dtype)
         check_filter(x.shape[-1], shape)
         axes = windows.axes(x.shape[1:-1], shape[:2])
         check_gradient(x.shape, grouped(shape), dy, axes)

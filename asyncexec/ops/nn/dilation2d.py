@@ -17,9 +17,10 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, Axis, check_size, make_windows, widened
+from asyncexec.ops.array.windows import Array, Axis, make_windows, widened
 from asyncexec.ops.nn.depthwise import taps
 from asyncexec.ops.nn.pooling_windows import lowest
+from asyncexec.process.free_memory import check_array
 
 _ATTRS = "T: realnumbertype; strides: list(int) >= 4; rates: list(int) >= 4; padding: {'SAME', 'VALID'}"
 
@@ -28,7 +29,7 @@ def dilate(x: Array, filters: Array, axes: Sequence[Axis]) -> tuple[Array, Array
     """The dilation of *x*, and which cell of the window (numbered row by row) each output came from; -1 where
     none is above the least number of the type."""
     shape = (x.shape[0], *(axis.out for axis in axes), x.shape[-1])
-    check_size(shape, x.dtype)
+    check_array(shape, x.dtype)
     out = np.full(shape, lowest(x.dtype), x.dtype)
     winner = np.full(shape, -1, np.int32)
     for number, (place, to, cells) in enumerate(taps(axes)):

@@ -19,9 +19,10 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, check_size
+from asyncexec.ops.array.windows import Array
 from asyncexec.ops.random.random_stateful import GuardedPhilox
 from asyncexec.ops.random.simple_philox import SimplePhilox
+from asyncexec.process.free_memory import check_array
 
 
 def _pseudo_random(length: int, windows: int, generator: GuardedPhilox) -> list[int]:
@@ -153,7 +154,7 @@ def make_average_grad(op: OpKernelConstruction) -> Kernel:
         if dy.ndim != 4 or not dy.size or dy.shape[0] > sizes[0] or dy.shape[3] != sizes[3]:
             raise InvalidArgumentError(f"out_backprop {list(dy.shape)} does not fit the input {sizes}")
         _checked_sequences(dy, rows, columns, sizes[1:3])
-        check_size(sizes, np.dtype(np.float64))
+        check_array(sizes, np.dtype(np.float64))
         total = np.zeros(sizes)
         starts, stops = _ends(rows, sizes[1], overlapping)
         left, right = _ends(columns, sizes[2], overlapping)

@@ -14,7 +14,8 @@ from asyncexec.framework.kernel_registry import register_function, register_kern
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import SCALAR, Dim, TensorShape
-from asyncexec.ops.array.windows import Array, check_size
+from asyncexec.ops.array.windows import Array
+from asyncexec.process.free_memory import check_array
 
 F32: Final = np.float32
 Similarity = Callable[[int, Any], Array]
@@ -172,7 +173,7 @@ def make_nms_v5(op: OpKernelConstruction) -> Kernel:
 
 
 def _padded(values: Array, length: int) -> Array:
-    check_size((length,), values.dtype)
+    check_array((length,), values.dtype)
     padded = np.zeros(length, values.dtype)
     padded[: len(values)] = values
     return padded
@@ -190,7 +191,7 @@ def make_combined_nms(op: OpKernelConstruction) -> Kernel:
         size = int(total)
         if pad_per_class:
             size = min(size, int(per_class) * scores.shape[2])
-        check_size((len(boxes), size, 4), np.dtype(F32))
+        check_array((len(boxes), size, 4), np.dtype(F32))
         found = [
             _combined_image(*image, int(per_class), threshold, least, size) for image in zip(boxes, scores, strict=True)
         ]

@@ -21,7 +21,6 @@ from asyncexec.ops.array.windows import (
     Windows,
     as_channels_first,
     channels_last,
-    check_size,
     is_channels_first,
     join_shape,
     make_windows,
@@ -40,6 +39,7 @@ from asyncexec.ops.nn.pooling_windows import (
     max_pool_grad_all,
     max_pool_of_volumes,
 )
+from asyncexec.process.free_memory import check_array
 
 Pool = Callable[[Array, Sequence[Axis]], Array]
 
@@ -245,7 +245,7 @@ def make_average_pool_grad(op: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(f"out_backprop must be {rank + 2}-dimensional, not of shape {list(grad.shape)}")
         if first:
             shape, grad = (shape[0], *shape[2:], shape[1]), channels_last(grad)
-        check_size(shape, grad.dtype)
+        check_array(shape, grad.dtype)
         axes = pooling.axes(shape[1:-1])
         expected = (shape[0], *(axis.out for axis in axes), shape[-1])
         if grad.shape != expected:

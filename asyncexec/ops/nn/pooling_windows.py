@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.ops.array.windows import Array, Axis, check_size, pad_spatial, pieces
+from asyncexec.ops.array.windows import Array, Axis, pad_spatial, pieces
 from asyncexec.ops.nn.depthwise import taps
+from asyncexec.process.free_memory import check_array
 
 _PIECE_BYTES: Final = 2**20  # of the images that are taken at a time
 
@@ -45,7 +46,7 @@ def _along(x: Array, axis: Axis, position: int, start: Any, combine: np.ufunc) -
     if axis.is_plain:
         return x
     shape = (*x.shape[:position], axis.out, *x.shape[position + 1 :])
-    check_size(shape, x.dtype)
+    check_array(shape, x.dtype)
     before = (slice(None),) * position
     parts = [axis.tap(k) for k in axis.taps]
     if [to for to, _ in parts[:2]] == [slice(0, axis.out)] * 2:
@@ -101,7 +102,7 @@ def cell_counts(axes: Sequence[Axis], dtype: np.dtype[Any]) -> Array:
 def average_pool_grad(grad: Array, axes: Sequence[Axis]) -> Array:
     """What the gradient of each mean gives to the cells it was made of."""
     shape = (len(grad), *(axis.size for axis in axes), grad.shape[-1])
-    check_size(shape, grad.dtype)
+    check_array(shape, grad.dtype)
     out, counts = np.empty(shape, grad.dtype), cell_counts(axes, grad.dtype)
     for images in pieces(out, _PIECE_BYTES):
         total = grad[images] / counts
@@ -113,7 +114,7 @@ def average_pool_grad(grad: Array, axes: Sequence[Axis]) -> Array:
 
 def _spread(grad: Array, axis: Axis, position: int) -> Array:
     shape = (*grad.shape[:position], axis.size, *grad.shape[position + 1 :])
-    check_size(shape, grad.dtype)
+    check_array(shape, grad.dtype)
     out = np.zeros(shape, grad.dtype)
     before = (slice(None),) * position
     for k in axis.taps:
@@ -125,7 +126,7 @@ def _spread(grad: Array, axis: Axis, position: int) -> Array:
 def first_maxima(x: Array, axes: Sequence[Axis]) -> tuple[Array, Array]:
     """The largest of each window, and the number (row by row) of the first of its cells that has it."""
     shape = (x.shape[0], *(axis.out for axis in axes), x.shape[-1])
-    check_size(shape, x.dtype)
+    check_array(shape, x.dtype)
     largest = np.full(shape, lowest(x.dtype), x.dtype)
     winner = np.full(shape, -1, np.int64)
     for number, (_, to, cells) in enumerate(taps(axes)):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
-from asyncexec.ops.array.windows import check_size
+from asyncexec.process.free_memory import check_array
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -84,11 +84,11 @@ def axis_of(axis: int, rank: int, *, end: bool = False) -> int:
 
 def empty(shape: Sequence[int], dtype: Any) -> Array:
     """A new array, whatever is in it; ResourceExhaustedError when it is beyond reason."""
-    check_size(shape, np.dtype(dtype))
+    check_array(shape, np.dtype(dtype))
     return np.empty(tuple(shape), dtype)
 
 
 def zeros(shape: Sequence[int], dtype: Any) -> Array:
     """A new array of zeros; ResourceExhaustedError when it is beyond reason."""
-    check_size(shape, np.dtype(dtype))
+    check_array(shape, np.dtype(dtype))
     return np.zeros(tuple(shape), dtype)

@@ -13,9 +13,9 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.array.windows import check_size
 from asyncexec.ops.onnx.arrays import Array, need, zeros
 from asyncexec.ops.onnx.onnx_kernels import ML_DOMAIN, OnnxNode, onnx_kernel
+from asyncexec.process.free_memory import check_array
 
 
 @onnx_kernel("ArrayFeatureExtractor", domain=ML_DOMAIN)
@@ -135,7 +135,7 @@ def make_cast_map(node: OnnxNode) -> Kernel:
         "TO_STRING": (object, lambda value: value if isinstance(value, bytes) else str(value).encode()),
     }
     need(to in casts and form in ("DENSE", "SPARSE"), f"cast_to {to!r} or map_form {form!r} is unknown")
-    check_size((length if form == "SPARSE" else 0,), np.dtype(object))
+    check_array((length if form == "SPARSE" else 0,), np.dtype(object))
     dtype, cast = casts[to]
 
     def kernel(x: Mapping[int, Any]) -> tuple[Array]:

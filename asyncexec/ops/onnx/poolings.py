@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.array.windows import Axis, check_size
+from asyncexec.ops.array.windows import Axis
 from asyncexec.ops.onnx.arrays import Array, empty, inner, need, wide, zeros
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 from asyncexec.ops.onnx.onnx_windows import OnnxWindows, make_onnx_windows
+from asyncexec.process.free_memory import check_array
 
 
 def _axes(windows: OnnxWindows, x: Array) -> tuple[Axis, ...]:
@@ -23,7 +24,7 @@ def _axes(windows: OnnxWindows, x: Array) -> tuple[Axis, ...]:
 
 def _pool(x: Array, axes: Sequence[Axis], combine: np.ufunc, start: Any) -> Array:
     """The cells of each window, combined along one axis after the other."""
-    check_size((*(max(1, n) for n in x.shape[:2]), *(axis.out for axis in axes)), x.dtype)
+    check_array((*(max(1, n) for n in x.shape[:2]), *(axis.out for axis in axes)), x.dtype)
     out = x
     for i, axis in enumerate(axes):
         if not axis.is_plain:

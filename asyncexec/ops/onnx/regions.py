@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.array.windows import check_size
 from asyncexec.ops.onnx.arrays import Array, empty, need, need_rank, need_shape, wide, zeros
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
+from asyncexec.process.free_memory import check_array
 
 
 def _check_batch(numbers: Array, batch: int) -> None:
@@ -98,7 +98,7 @@ class _Samples:
         length = last - first if is_shifted else max(last - first, 1.0)
         self.parts, self.size = parts, size
         self.count = ratio or max(0, math.ceil(length / parts))
-        check_size((parts, self.count), np.dtype(np.float64))
+        check_array((parts, self.count), np.dtype(np.float64))
         step = length / parts
         places = (
             first + np.arange(parts)[:, np.newaxis] * step + (np.arange(self.count) + 0.5) * step / max(self.count, 1)

@@ -15,9 +15,9 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.array.windows import check_size
 from asyncexec.ops.onnx.arrays import Array, axis_of, need, wide
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
+from asyncexec.process.free_memory import check_array
 
 _TRANSFORMS: Final = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
@@ -89,7 +89,7 @@ class _Plan:
             reach = 2 if rules.mode == "cubic" else 1
             first = np.floor(positions - reach * stretch) + 1
             count = 2 * math.ceil(reach * stretch) + (1 if stretch > 1 else 0)
-            check_size((self.out, count), np.dtype(np.float64))
+            check_array((self.out, count), np.dtype(np.float64))
             cells = first[:, np.newaxis] + np.arange(count)
             distance = np.abs(cells - positions[:, np.newaxis]) / stretch
             weights = _cubic(distance, rules.cubic_a) if rules.mode == "cubic" else np.maximum(1 - distance, 0)
@@ -116,7 +116,7 @@ def _resized(x: Array, plans: Sequence[_Plan], rules: _Rules) -> Array:
         if rules.transform == "tf_crop_and_resize":
             outside.append((plan.axis, (positions < 0) | (positions > plan.size - 1)))
         cells, weights = plan.taps(rules, positions)
-        check_size((*out.shape[: plan.axis], plan.out, *out.shape[plan.axis + 1 :]), out.dtype)
+        check_array((*out.shape[: plan.axis], plan.out, *out.shape[plan.axis + 1 :]), out.dtype)
         out = np.take(out, cells[:, 0], plan.axis) if rules.mode == "nearest" else _summed(out, plan, cells, weights)
     for axis, where in outside:
         if where.any():
@@ -127,7 +127,7 @@ def _resized(x: Array, plans: Sequence[_Plan], rules: _Rules) -> Array:
 def _summed(x: Array, plan: _Plan, cells: Array, weights: Array) -> Array:
     """The weighted sums along the axis of *plan*."""
     if plan.size <= _SHORT or cells.shape[1] > 8:
-        check_size((plan.out, plan.size), x.dtype)
+        check_array((plan.out, plan.size), x.dtype)
         matrix = np.zeros((plan.out, plan.size))
         np.add.at(matrix, (np.arange(plan.out)[:, np.newaxis], cells), weights)
         matrix = matrix.astype(x.dtype)
@@ -156,7 +156,7 @@ def _run(x: Array, plans: Sequence[_Plan], rules: _Rules) -> Array:
     sizes = list(x.shape)
     for plan in plans:
         sizes[plan.axis] = plan.out
-    check_size([max(1, size) for size in sizes], x.dtype)
+    check_array([max(1, size) for size in sizes], x.dtype)
     cells = x if rules.mode == "nearest" else wide(x)
     if cells.dtype.kind in "iub" and rules.mode != "nearest":
         info = np.iinfo(x.dtype)

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.array.windows import check_size
 from asyncexec.ops.onnx.arrays import Array, empty, need, need_shape, wide
 from asyncexec.ops.onnx.interpolation import Border, cubic_taps, linear_taps, sample, zeros_outside
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
+from asyncexec.process.free_memory import check_array
 
 _FAR: Final = 2.0**40  # cells; whatever is farther away is as far
 
@@ -100,7 +100,7 @@ def make_affine_grid(node: OnnxNode) -> Kernel:
         rank = len(sizes) - 2
         need_shape(theta, (sizes[0], rank, rank + 1), "theta")
         maps = wide(theta)
-        check_size((max(1, sizes[0]), *sizes[2:], rank + 1), maps.dtype)
+        check_array((max(1, sizes[0]), *sizes[2:], rank + 1), maps.dtype)
         grid = np.ones((*sizes[2:], rank + 1), maps.dtype)
         for i, count in enumerate(sizes[2:]):
             if aligned:

@@ -16,9 +16,9 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.array.windows import check_size
 from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
 from asyncexec.ops.pnnx.windows import Pads, num_windows, padded, taps, with_batch
+from asyncexec.process.free_memory import check_array
 
 _COLUMN_BYTES: Final = 2**21
 _BLOCK_BYTES: Final = 2**18
@@ -45,7 +45,7 @@ class Convolution:
         sizes = [
             num_windows(*each) for each in zip(x.shape[2:], window, self.stride, self.dilation, self.pads, strict=True)
         ]
-        check_size((x.shape[0], weight.shape[0], *sizes), x.dtype)
+        check_array((x.shape[0], weight.shape[0], *sizes), x.dtype)
         x = padded(x, self.pads, self.mode)
         if all(size == 1 for size in window):
             out = self._pointwise(x, weight)
@@ -133,8 +133,8 @@ class TransposedConvolution:
             for size, s, d, k, more in zip(sizes, self.stride, self.dilation, window, self.output_padding, strict=True)
         ]
         outputs = weight.shape[1]
-        check_size((batch, self.groups * outputs, *whole), x.dtype)
-        check_size((batch, self.groups * outputs, *window, *sizes), x.dtype)
+        check_array((batch, self.groups * outputs, *whole), x.dtype)
+        check_array((batch, self.groups * outputs, *window, *sizes), x.dtype)
         filters = weight.reshape(self.groups, channels // self.groups, -1).transpose(0, 2, 1)
         products = np.matmul(filters, x.reshape(batch, self.groups, channels // self.groups, -1))
         products = products.reshape(batch, self.groups * outputs, *window, *sizes)

@@ -12,9 +12,9 @@ from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.framework.types import DType
-from asyncexec.ops.array.windows import check_size
 from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
 from asyncexec.ops.pnnx.windows import padded
+from asyncexec.process.free_memory import check_array
 
 _TO_THE_END: Final = 2**31 - 1  # PNNX's greatest number
 _DTYPES: Final[dict[str, DType]] = {
@@ -161,7 +161,7 @@ def _repeat(node: PnnxNode) -> Kernel:
         times = (1,) * (x.ndim - len(sizes)) + tuple(sizes)
         if min(times, default=1) < 0:
             raise InvalidArgumentError(f"a tensor cannot be repeated {list(sizes)} times")
-        check_size([size * count for size, count in zip(own, times, strict=True)], x.dtype)
+        check_array([size * count for size, count in zip(own, times, strict=True)], x.dtype)
         return np.tile(x, times)
 
     return repeat
@@ -172,7 +172,7 @@ def _repeat_interleave(node: PnnxNode) -> Kernel:
     count, axis = node.integer("repeats"), node.param("dim")
 
     def repeat(x: Array) -> Array:
-        check_size((x.size, max(count, 0)), x.dtype)
+        check_array((x.size, max(count, 0)), x.dtype)
         return np.repeat(x, count, axis)
 
     return repeat

@@ -9,9 +9,9 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.array.windows import check_size
 from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
 from asyncexec.ops.pnnx.windows import Pads, num_windows, padded, taps, with_batch
+from asyncexec.process.free_memory import check_array
 
 
 def _pads(sizes: Sequence[int], window: Sequence[int], stride: Sequence[int], pad: Sequence[int], ceil: bool) -> Pads:
@@ -118,7 +118,7 @@ def _adaptive(x: Array, sizes: Sequence[int | None], reduce: Callable[..., Any])
             whole = axis % x.ndim
             x = reduce(x.reshape(*x.shape[:whole], size, length // size, *x.shape[whole + 1 :]), axis=whole + 1)
             continue
-        check_size((*x.shape[:axis], size), x.dtype)
+        check_array((*x.shape[:axis], size), x.dtype)
         parts = [(k * length // size, -(-(k + 1) * length // size)) for k in range(size)]
         moved = np.moveaxis(x, axis, -1)
         x = np.moveaxis(np.stack([reduce(moved[..., low:high], axis=-1) for low, high in parts], -1), -1, axis)

@@ -9,8 +9,8 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.array.windows import check_size
 from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
+from asyncexec.process.free_memory import check_array
 
 _CUBIC: Final = -0.75
 _LINEAR: Final = ("linear", "bilinear", "trilinear")
@@ -65,7 +65,7 @@ def _nearest(x: Array, axis: int, out: int, scale: float | None, exact: bool) ->
 
 def resize(x: Array, sizes: Sequence[int], scales: Sequence[float | None], mode: str, aligned: bool) -> Array:
     """*x* whose last dimensions have *sizes*; *scales* tell the positions where they are known."""
-    check_size((*x.shape[: x.ndim - len(sizes)], *sizes), x.dtype)
+    check_array((*x.shape[: x.ndim - len(sizes)], *sizes), x.dtype)
     if min(*sizes, *x.shape) < 1:
         raise InvalidArgumentError(f"an array of shape {list(x.shape)} cannot be resized to {list(sizes)}")
     for axis, out, scale in zip(range(x.ndim - len(sizes), x.ndim), sizes, scales, strict=True):

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.ops.array.windows import check_size
 from asyncexec.ops.pnnx.pnnx_kernels import Array
+from asyncexec.process.free_memory import check_array
 
 Pads = Sequence[tuple[int, int]]
 # What torch and numpy call ways to fill borders.
@@ -44,7 +44,7 @@ def padded(x: Array, pads: Pads, mode: str = "zeros", value: Any = 0) -> Array:
     x = x[(..., *cut)]
     widths = [(0, 0)] * (x.ndim - len(pads)) + [(max(low, 0), max(high, 0)) for low, high in pads]
     shape = [size + low + high for size, (low, high) in zip(x.shape, widths, strict=True)]
-    check_size(shape, x.dtype)
+    check_array(shape, x.dtype)
     if mode not in ("zeros", "constant"):
         return _padded_by_itself(x, widths, mode)
     out = np.full(shape, value, x.dtype)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.ops.random.philox import Philox
 from asyncexec.ops.random.random_distributions import unit_doubles
-
-_MAX_SAMPLES: Final = 2**36
+from asyncexec.process.free_memory import check_array
 
 
 def draw_classes(logits: Any, num_samples: Any, dtype: np.dtype[Any], reserve: Callable[[int], Philox]) -> Any:
@@ -25,8 +24,7 @@ def draw_classes(logits: Any, num_samples: Any, dtype: np.dtype[Any], reserve: C
         raise InvalidArgumentError(f"num_samples should be non-negative, got {count}")
     if classes == 0:
         raise InvalidArgumentError("num_classes should be positive, got 0")
-    if rows * count > _MAX_SAMPLES:
-        raise ResourceExhaustedError(f"{count} samples of {rows} rows take too much memory")
+    check_array((rows, count), np.dtype(np.float64))
     if rows * count == 0:
         return np.empty((rows, count), dtype)
     generator = reserve(rows * ((count + 3) // 4 * 4) * 2)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-
-_MAX_BYTES: Final = 2**40
+from asyncexec.process.free_memory import check_room
 
 
 def spelled_shape(value: Any, itemsize: int) -> tuple[int, ...]:
@@ -22,8 +21,7 @@ def spelled_shape(value: Any, itemsize: int) -> tuple[int, ...]:
     sizes = tuple(value.tolist())
     if any(size < 0 for size in sizes):
         raise InvalidArgumentError(f"Dimensions must be >= 0, got {list(sizes)}")
-    if math.prod(sizes) * itemsize > _MAX_BYTES:
-        raise ResourceExhaustedError(f"a tensor of shape {list(sizes)} takes too much memory")
+    check_room(math.prod(sizes) * itemsize)
     return sizes
 
 

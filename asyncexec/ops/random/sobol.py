@@ -15,7 +15,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import float32, float64
-from asyncexec.ops.io.memory import check_size
+from asyncexec.ops.array.array_common import check_memory
 
 _MOST_DIMS: Final = 3667  # that TensorFlow has numbers for
 _MOST_POINTS: Final = 2**31 - 1
@@ -49,7 +49,7 @@ def sobol_sample(construction: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(f"dim must be at most {_MOST_DIMS}, not {dim}")
         if int(num_results) + int(skip) >= _MOST_POINTS:
             raise InvalidArgumentError(f"num_results+skip must be less than {_MOST_POINTS}")
-        check_size((int(num_results), int(dim)), np.dtype(np.float64))
+        check_memory((int(num_results), int(dim)), np.dtype(np.float64))
         points = sequence(int(dim), scramble=False, bits=_BITS)
         points.fast_forward(1 + int(skip))
         return points.random(int(num_results)).astype(dtype)

@@ -13,17 +13,18 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
-from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_def import AttrDict, OpDef, arg_slices
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.array_common import MAX_BYTES, check_memory
+from asyncexec.ops.array.array_common import check_memory
 from asyncexec.ops.string.farmhash import siphash24
 from asyncexec.ops.string.string_elements import as_strings, scalar_string
 from asyncexec.ops.string.string_hash import best_fingerprint64
+from asyncexec.process.free_memory import check_room
 
 _JOINT: Final = b"_X_"
 _MUL: Final = np.uint64(0xC6A4A7935BD1E995)
@@ -120,8 +121,7 @@ def _places(features: Sequence[Feature]) -> tuple[list[Any], Any, Any]:
     sizes = np.ones(batch, np.int64)
     with np.errstate(over="ignore"):
         wide = np.prod([feature.counts.astype(np.float64) for feature in features], axis=0)
-    if wide.sum() * 16 > MAX_BYTES:
-        raise ResourceExhaustedError(f"OOM when allocating {wide.sum():.0f} combinations of features")
+    check_room(int(min(wide.sum() * 16, _MOST_INT64)))
     for feature in features:
         sizes *= feature.counts
     row = np.repeat(np.arange(batch), sizes)

@@ -5,19 +5,18 @@ Rules from ``tensorflow/core/kernels/queue_base.cc`` and ``padding_fifo_queue.cc
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import as_value
 from asyncexec.framework.ownership import keeper
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, string
 from asyncexec.ops.state.queue_state import Element, PaddingFIFOQueue, Queue
-from asyncexec.ops.state.variable_state import MAX_BYTES
+from asyncexec.process.free_memory import check_array
 
 
 def checked_element(queue: Queue, components: Sequence[Any]) -> Element:
@@ -96,8 +95,7 @@ def _stacked(dtype: DType, column: Sequence[Any]) -> Any:
 def _padded(dtype: DType, column: Sequence[Any]) -> Any:
     sizes = tuple(map(max, zip(*(_shape_of(dtype, value) for value in column), strict=True)))
     shape = (len(column), *sizes)
-    if math.prod(shape) * dtype.itemsize > MAX_BYTES:
-        raise ResourceExhaustedError(f"a batch of shape {TensorShape(shape)} is too large")
+    check_array(shape, dtype.as_numpy_dtype)
     batch = np.zeros(shape, dtype.as_numpy_dtype)
     if batch.dtype == np.object_:
         batch.fill(b"" if dtype is string else None)

@@ -5,13 +5,12 @@ Rules from ``tensorflow/core/ops/list_ops.cc`` and ``core/kernels/list_kernels.h
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -19,7 +18,7 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape, unknown_shape
 from asyncexec.ops.state.tensor_array_state import require_size
 from asyncexec.ops.state.tensor_list_state import TensorList, as_list, checked_length, shape_from, stacked
-from asyncexec.ops.state.variable_state import MAX_BYTES
+from asyncexec.process.free_memory import check_array
 
 
 def _stack_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -139,8 +138,7 @@ def _stacked_elements(found: TensorList, elements: Sequence[Any], asked: TensorS
         raise InvalidArgumentError(f"Tried to stack elements of an empty list with non-fully-defined shape: {shape}")
     filled = found.filled(elements, shape)
     wanted = shape.as_tuple()
-    if len(filled) * math.prod(wanted) * found.dtype.itemsize > MAX_BYTES:
-        raise ResourceExhaustedError(f"{len(filled)} elements of shape {shape} are too large for one tensor")
+    check_array((len(filled), *wanted), found.dtype.as_numpy_dtype)
     return stacked(found.dtype, filled, wanted)
 
 

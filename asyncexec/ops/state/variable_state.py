@@ -7,7 +7,6 @@ several worker threads.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import RLock
@@ -19,16 +18,15 @@ from asyncexec.framework.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
-    ResourceExhaustedError,
 )
 from asyncexec.framework.kernel import OpKernelConstruction
 from asyncexec.framework.ownership import freeze, keeper
 from asyncexec.framework.process_bound import ProcessBound
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, string
+from asyncexec.process.free_memory import check_array
 
 DEFAULT_CONTAINER: Final = "localhost"
-MAX_BYTES: Final = 2**40
 # The shared name by which TensorFlow asks for a new variable at every execution.
 ANONYMOUS: Final = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
@@ -153,8 +151,7 @@ def _text(construction: OpKernelConstruction, attr: str) -> str:
 
 def zeros(dtype: DType, shape: tuple[int, ...]) -> Any:
     """A read-only tensor of zeros (of empty strings); ResourceExhaustedError when it would be too large."""
-    if math.prod(shape) * dtype.itemsize > MAX_BYTES:
-        raise ResourceExhaustedError(f"a tensor of shape {TensorShape(shape)} and dtype {dtype.name} is too large")
+    check_array(shape, dtype.as_numpy_dtype)
     if dtype is string:
         return freeze(np.full(shape, b"", object)) if shape else b""
     return freeze(np.zeros(shape, dtype.as_numpy_dtype))

@@ -26,6 +26,7 @@ from asyncexec.ops.string.string_elements import (
     flat_strings,
     in_pieces,
 )
+from asyncexec.process.free_memory import check_array
 
 _WHOLE_GROUPS: Final = PIECE_BYTES // 3 * 3  # base64 makes four characters of three bytes
 _NUMBERS: Final = "{float32, float64, int32, int64, uint32, uint64}"
@@ -35,7 +36,6 @@ _FLOAT: Final = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-
 _HEX_FLOAT: Final = re.compile(rb"[+-]?0x([0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(p[+-]?[0-9]+)?", re.IGNORECASE)
 _NAN: Final = re.compile(rb"[+-]?nan\([0-9a-z_]*\)", re.IGNORECASE)
 _WEB_SAFE: Final = re.compile(rb"[A-Za-z0-9_-]*={0,2}")
-_MAX_BYTES: Final = 2**40
 _MAX_DIGITS: Final = 4000  # int() of longer text takes quadratic time; no integer dtype has as many
 
 
@@ -203,8 +203,7 @@ def decode_padded_raw(construction: OpKernelConstruction) -> Kernel:
         length = int(fixed_length)
         width = _width(length, dtype.itemsize)
         texts = flat_strings(value)
-        if length * len(texts) > _MAX_BYTES:
-            raise ResourceExhaustedError(f"{len(texts)} strings of {length} bytes take too much memory")
+        check_array((len(texts), length), np.dtype(np.uint8))
         data = np.zeros((len(texts), length), np.uint8)  # which takes no memory where nothing is written
         for row, text in zip(data, texts, strict=True):
             row[: len(text)] = np.frombuffer(text[:length], np.uint8)

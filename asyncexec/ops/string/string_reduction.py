@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from asyncexec.framework.errors import InvalidArgumentError, OutOfRangeError, ResourceExhaustedError
+from asyncexec.framework.errors import InvalidArgumentError, OutOfRangeError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -15,8 +15,7 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape, unknown_shape
 from asyncexec.ops.array.array_common import empty
 from asyncexec.ops.string.string_elements import as_strings
-
-_MAX_ELEMENTS: Final = 2**36
+from asyncexec.process.free_memory import check_array
 
 
 def _reduce_join_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -127,6 +126,5 @@ def _check_segments(value: Any, segment_ids: Any, num_segments: Any) -> int:
         raise InvalidArgumentError(f"num_segments must not be negative, but is {count}")
     if np.size(segment_ids) and not 0 <= np.min(segment_ids) <= np.max(segment_ids) < count:
         raise InvalidArgumentError(f"segment_ids must be in [0, {count}), not {np.min(segment_ids)} or more")
-    if count * int(np.prod(shape[len(ids_shape) :])) > _MAX_ELEMENTS:
-        raise ResourceExhaustedError(f"{count} segments take too much memory")
+    check_array((count, *shape[len(ids_shape) :]), np.dtype(object))
     return count
