@@ -75,14 +75,20 @@ def _product(inputs: Sequence[Any]) -> int:
 
 
 def _spread(inputs: Sequence[Any]) -> int:
-    one, other = inputs
-    return 0 if one.shape == other.shape else int(one.size * other.size) * _ITEM
+    first = inputs[0].shape
+    return 0 if all(value.shape == first for value in inputs) else _product(inputs)
 
 
 def _gathered(inputs: Sequence[Any]) -> int:
     params, indices = inputs[:2]
     axis = int(inputs[2]) if len(inputs) > 2 else 0
     return int(params.nbytes // max(1, params.shape[axis]) * indices.size)
+
+
+def _gathered_points(inputs: Sequence[Any]) -> int:
+    params, indices = inputs
+    depth = indices.shape[-1]
+    return int(params.nbytes // max(1, math.prod(params.shape[:depth])) * math.prod(indices.shape[:-1]))
 
 
 def _total(inputs: Sequence[Any]) -> int:
@@ -117,8 +123,12 @@ _GUESSES: Final[Mapping[str, Guess]] = {
     **dict.fromkeys(("MirrorPad", "Pad", "PadV2"), _padded),
     **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"), _product),
     **dict.fromkeys(("Gather", "GatherV2"), _gathered),
-    "MatMul": lambda inputs: max(inputs[0].shape) * max(inputs[1].shape) * _ITEM,
-    **dict.fromkeys(("Diag", "MatrixDiag"), lambda inputs: np.size(inputs[0]) ** 2 * _ITEM),
+    "GatherNd": _gathered_points,
+    **dict.fromkeys(
+        ("MatMul", "QuantizedMatMul", "SparseMatMul", "_FusedMatMul"),
+        lambda inputs: max(inputs[0].shape) * max(inputs[1].shape) * _ITEM,
+    ),
+    **dict.fromkeys(("BatchMatrixDiag", "Diag", "MatrixDiag"), lambda inputs: np.size(inputs[0]) ** 2 * _ITEM),
     **dict.fromkeys(("Concat", "ConcatV2", "Pack"), _total),
     "Range": _range,
 }
@@ -163,20 +173,21 @@ def _guess_of(node: Node) -> Guess | None:
     bound = BOUNDS.get(node.op)
     if bound is not None:
         return None if node.op in _UNBOUNDED_TEXT else lambda inputs: bound(node, inputs)
-    if node.properties.registration.shape_function is broadcast:
-        return _spread if _spreads(node.inputs[0].shape, node.inputs[1].shape) else None
+    if node.properties.registration.shape_function is broadcast or node.op == "SelectV2":
+        return _spread if _spreads([tensor.shape for tensor in node.inputs]) else None
     return _GUESSES.get(node.op)
 
 
-def _spreads(one: TensorShape, other: TensorShape) -> bool:
-    """Whether tensors of these shapes broadcast to something larger than both of them.
+def _spreads(shapes: Sequence[TensorShape]) -> bool:
+    """Whether tensors of *shapes* broadcast to something larger than each of them.
 
     Where that is not known they count as alike, as they mostly are: regions know the plain kernels of such ops.
     """
-    if one.dims is None or other.dims is None:
+    known = [tuple(reversed(shape.dims)) for shape in shapes if shape.dims is not None]
+    if len(known) < len(shapes):
         return False
-    pairs = list(zip_longest(reversed(one.dims), reversed(other.dims), fillvalue=1))
-    return any(a == 1 != b for a, b in pairs) and any(b == 1 != a for a, b in pairs)
+    axes = list(zip_longest(*known, fillvalue=1))
+    return all(any(axis[index] == 1 and set(axis) != {1} for axis in axes) for index in range(len(known)))
 
 
 def _is_small(node: Node) -> bool:

@@ -104,6 +104,48 @@ def _like_text(factor: int) -> Bound:
     return lambda node, inputs: factor * (text_bytes(inputs[0]) + _POINTER * _count(inputs[0]))
 
 
+def _n_grams(node: Node, inputs: Sequence[Any]) -> int:
+    """Of each width: a string is in as many n-grams as these are wide, and pads may be all that is in one."""
+    attrs, (data, splits) = node.attrs, inputs
+    rows = np.diff(splits).astype(object)
+    pad, most_pads = len(attrs["left_pad"]) + len(attrs["right_pad"]) + _POINTER, attrs["pad_width"]
+    size, separator = text_bytes(data), len(attrs["separator"])
+    is_short = rows > 0
+    total = 0
+    for width in attrs["ngram_widths"]:
+        pads = min(most_pads if most_pads >= 0 else width - 1, width - 1)
+        counts = np.maximum(rows + 2 * pads - width + 1, 0)
+        is_short &= counts == 0
+        count = int(counts.sum())
+        total += min(width, count) * size + count * (_POINTER + (width - 1) * separator)
+        total += min(count * width, 2 * pads * width * len(rows)) * pad
+    num_short = int(is_short.sum()) if attrs["preserve_short_sequences"] else 0
+    return int(total + (size if num_short else 0) + num_short * 2 * max(0, most_pads) * (pad + separator))
+
+
+def _substrings(node: Node, inputs: Sequence[Any]) -> int:
+    """A text may be cut at many places."""
+    text, place, length = inputs
+    if getattr(text, "shape", ()) == getattr(place, "shape", ()):
+        return text_bytes(text) + _POINTER * _count(text)
+    count = math.prod(np.broadcast_shapes(*[np.shape(value) for value in inputs]))
+    longest = len(text) if isinstance(text, bytes) else max(map(len, text.flat), default=0)
+    return count * (_POINTER + min(longest, max(0, int(np.max(length, initial=0)))))
+
+
+def _serialized(node: Node, inputs: Sequence[Any]) -> int:
+    """A few bytes for the length of each string, and for what the tensor is."""
+    return (
+        int(getattr(inputs[0], "nbytes", _POINTER)) + 2 * text_bytes(inputs[0]) + _LONGEST_NUMBER * np.ndim(inputs[0])
+    )
+
+
+def _found(node: Node, inputs: Sequence[Any]) -> int:
+    """For each key a value, like the default."""
+    _, keys, default = inputs
+    return _count(keys) * _count(default) * _item_bytes(node)
+
+
 def _bincount(node: Node, inputs: Sequence[Any]) -> int:
     return max(0, int(inputs[1])) * node.properties.output_dtypes[0].as_numpy_dtype.itemsize
 
@@ -145,9 +187,13 @@ _TEXT: Final[Mapping[str, Bound]] = {
     "RegexReplace": _regex_replace,
     "StaticRegexReplace": _regex_replace,
     "StringFormat": _string_format,
+    "SerializeTensor": _serialized,
     "StringJoin": _string_join,
     "StringLower": _like_text(3),
+    "StringNGrams": _n_grams,
     "StringUpper": _like_text(3),
+    "Substr": _substrings,
+    "UnicodeTranscode": _like_text(4),
     "UnsortedSegmentJoin": _reduce_join,
 }
 BOUNDS: Final[Mapping[str, Bound]] = {
@@ -155,6 +201,8 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "AddManySparseToTensorsMap": _a_row_each(_INT64),
     "Bincount": _bincount,
     "CSRSparseMatrixToDense": _dense_of_rows,
+    "LookupTableFind": _found,
+    "LookupTableFindV2": _found,
     "SerializeManySparse": _a_row_each(3 * _POINTER),
     "SparseCross": _crossed,
     "SparseCrossHashed": _crossed,

@@ -147,7 +147,7 @@ async def test_shapes_that_do_not_fit_fail_in_the_step(tmp_path: Path) -> None:
     async with ax.Session(graph) as session:
         with pytest.raises(ax.errors.InvalidArgumentError, match=r"shape \[1, 2\] cannot have shape \[5, -1\]"):
             await session.run("bad:0", {"x:0": np.ones((1, 2), np.float32)})
-        with pytest.raises(ax.errors.ResourceExhaustedError, match="too large"):
+        with pytest.raises(ax.errors.ResourceExhaustedError, match="OOM"):
             await session.run("much:0", {"x:0": np.ones((1, 2), np.float32)})
 
 

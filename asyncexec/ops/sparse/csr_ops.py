@@ -30,6 +30,7 @@ from asyncexec.ops.sparse.csr_matrix import (
     scipy_parts,
 )
 from asyncexec.ops.sparse.sparse_tensor import UNKNOWN_MATRIX, UNKNOWN_VECTOR, check_bounds, check_sparse, run_starts
+from asyncexec.process.free_memory import check_room
 
 _TYPES: Final = "{complex128, complex64, float32, float64}"
 _FLOATS: Final = frozenset({types.float32, types.float64, types.complex64, types.complex128})
@@ -308,6 +309,8 @@ def csr_sparse_matmul(c: OpKernelConstruction) -> Kernel:
 
 def _product(a: Any, b: Any) -> Any:
     """``a @ b``, with an element wherever products were added up, which scipy leaves out where they come to zero."""
+    num_products = int(np.bincount(a.indices, minlength=a.shape[1]) @ np.diff(b.indptr).astype(np.int64))
+    check_room(min(num_products, a.shape[0] * b.shape[1]) * (a.dtype.itemsize + a.indices.itemsize))
     found = (a @ b).tocsr()
     places = (_pattern(a) @ _pattern(b)).tocsr()
     if places.nnz == found.nnz:

@@ -24,6 +24,7 @@ from asyncexec.framework.types import bool as bool_dtype
 from asyncexec.ops.state.scatter_updates import APPLY, checked_rows, flat_rows, scatter, scatter_nd
 from asyncexec.ops.state.variable_state import ANONYMOUS, Variable, variable_of
 from asyncexec.ops.state.variables import COMPUTED, combined
+from asyncexec.process.free_memory import check_array
 
 
 def _vector_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -187,6 +188,7 @@ def _gather(construction: OpKernelConstruction) -> Kernel:
         if np.ndim(value) <= batch_dims:
             raise InvalidArgumentError(f"params must be at least {batch_dims + 1}-dimensional")
         checked_rows(indices, value.shape[batch_dims])
+        check_array((*np.shape(indices), *value.shape[batch_dims + 1 :]), value.dtype)
         return as_value(_batched_take(value, indices, batch_dims) if batch_dims else np.take(value, indices, axis=0))
 
     return gather
@@ -217,6 +219,7 @@ def _gather_nd(construction: OpKernelConstruction) -> Kernel:
             )
         depth = index_shape[-1]
         rows, _ = flat_rows(indices, shape)
+        check_array(index_shape[:-1] + shape[depth:], value.dtype)
         flat = np.reshape(value, (math.prod(shape[:depth]), *shape[depth:]))
         return as_value(flat[rows].reshape(index_shape[:-1] + shape[depth:]))
 

@@ -20,6 +20,7 @@ from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape,
 from asyncexec.framework.types import DType
 from asyncexec.ops.state.tensor_array_state import TensorArray
 from asyncexec.ops.state.tensor_list_state import shape_from
+from asyncexec.process.free_memory import check_array
 
 FLOW: Final = np.float32(0)
 HANDLE_SHAPE: Final = TensorShape([2])
@@ -259,6 +260,7 @@ def _require_equal_shapes(shapes: Sequence[tuple[int, ...]], declared: TensorSha
 
 
 def _stacked(dtype: DType, shape: tuple[int, ...], values: Sequence[Any]) -> Any:
+    check_array((len(values), *shape), dtype.as_numpy_dtype)
     result = np.empty((len(values), *shape), dtype.as_numpy_dtype)
     for row, value in enumerate(values):
         result[row] = value

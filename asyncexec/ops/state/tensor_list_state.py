@@ -18,6 +18,7 @@ from asyncexec.framework.variant_ops import add, register_variant_ops, zeros_lik
 from asyncexec.framework.wire_forms import WireForm, register_wire_form
 from asyncexec.ops.state.tensor_array_state import require_size
 from asyncexec.ops.state.variable_state import zeros
+from asyncexec.process.free_memory import check_array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,6 +140,7 @@ def checked_length(length: Any, what: str) -> int:
 
 def stacked(dtype: DType, elements: Sequence[Any], element_shape: tuple[int, ...]) -> Any:
     """*elements*, all of *element_shape*, along a new first dimension."""
+    check_array((len(elements), *element_shape), dtype.as_numpy_dtype)
     result = np.empty((len(elements), *element_shape), dtype.as_numpy_dtype)
     for row, element in enumerate(elements):
         result[row] = element
