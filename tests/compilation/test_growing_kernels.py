@@ -182,9 +182,10 @@ def test_kernels_that_cannot_grow_are_left_alone(build: Callable[[], Any], is_wa
 
 def test_long_texts_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(string_elements, "PIECE_BYTES", 4)
-    assert string_elements.joined(b", ", [b"a", b"bcdefghijkl", b""]) == b"a, bcdefghijkl, "
+    room = string_elements.TextRoom()
+    assert string_elements.joined(b", ", [b"a", b"bcdefghijkl", b""], room) == b"a, bcdefghijkl, "
     assert string_elements.in_pieces(b"abcdefghi", bytes.upper, 4) == b"ABCDEFGHI"
-    out = string_elements.BigText()
+    out = string_elements.BigText(room)
     for _ in range(3):
         out.add(b"0123456789")
     assert out.text() == b"0123456789" * 3

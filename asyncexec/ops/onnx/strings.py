@@ -11,11 +11,10 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import as_array, check_shape, of_two, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
-from asyncexec.ops.string.string_elements import as_strings, flat_strings
+from asyncexec.ops.string.string_elements import TextRoom, as_strings, flat_strings, joined
 from asyncexec.ops.string.string_regex import compiler, matcher
 
 _CASES: Final[dict[str, Callable[[str], str]]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
-_joined: Final = np.frompyfunc(lambda x, y: x + y, 2, 1)
 
 
 def text_of(string: bytes) -> str:
@@ -26,7 +25,12 @@ def text_of(string: bytes) -> str:
         raise InvalidArgumentError(f"{string[:80]!r} is no UTF-8: {error}") from error
 
 
-onnx_kernel("StringConcat", since=20)(of_two(lambda x, y: _joined(as_array(x), as_array(y))))
+@onnx_kernel("StringConcat", since=20)
+def make_string_concat(node: OnnxNode) -> Kernel:
+    """The kernel of StringConcat."""
+    room = TextRoom()
+    ufunc = np.frompyfunc(lambda x, y: joined(b"", (x, y), room), 2, 1)
+    return of_two(lambda x, y: ufunc(as_array(x), as_array(y)))(node)
 
 
 @onnx_kernel("StringSplit", since=20)

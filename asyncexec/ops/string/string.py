@@ -13,7 +13,7 @@ from asyncexec.framework.kernel_registry import register_function, register_kern
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, broadcast_shapes, unchanged
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape
-from asyncexec.ops.string.string_elements import as_strings, elementwise, elementwise_to, in_pieces, joined
+from asyncexec.ops.string.string_elements import TextRoom, as_strings, elementwise, elementwise_to, in_pieces, joined
 
 _UNIT: Final = "unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
 _WHITESPACE: Final = b" \t\n\v\f\r"
@@ -87,19 +87,20 @@ def string_join(construction: OpKernelConstruction) -> Kernel:
     separator, count = construction.attr("separator"), construction.attr("N")
     if count == 0:
         return lambda: b""
-    ufunc = np.frompyfunc(lambda *texts: joined(separator, texts), count, 1) if count <= 30 else None
+    room = TextRoom()
+    ufunc = np.frompyfunc(lambda *texts: joined(separator, texts, room), count, 1) if count <= 30 else None
 
     def kernel(*inputs: Any) -> Any:
         shapes = {value.shape for value in inputs if isinstance(value, np.ndarray)}
         if not shapes:
-            return joined(separator, inputs)
+            return joined(separator, inputs, room)
         if len(shapes) > 1:
             raise InvalidArgumentError(f"Input shapes do not match: {' vs. '.join(map(str, map(list, shapes)))}")
         if ufunc is not None:
             return ufunc(*map(_as_object, inputs))
         (shape,) = shapes
         columns = [np.broadcast_to(_as_object(value), shape).flat for value in inputs]
-        return as_strings((joined(separator, texts) for texts in zip(*columns, strict=True)), shape)
+        return as_strings((joined(separator, texts, room) for texts in zip(*columns, strict=True)), shape)
 
     return kernel
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.process.free_memory import check_room
+from asyncexec.process.free_memory import LARGE_BYTES, check_room
 
 # Bytes that are copied at once: what copies them holds all other threads up, about a millisecond for so many.
 PIECE_BYTES: Final = 2**20
@@ -55,11 +55,14 @@ def scalar_string(value: Any, name: str) -> bytes:
     return value
 
 
-def joined(separator: bytes, texts: Sequence[bytes]) -> bytes:
+def joined(separator: bytes, texts: Sequence[bytes], room: TextRoom) -> bytes:
     """``separator.join(texts)``; of a long text as ``BigText`` makes it."""
-    if sum(map(len, texts)) + len(separator) * len(texts) <= PIECE_BYTES:
+    size = sum(map(len, texts)) + len(separator) * len(texts)
+    if size <= PIECE_BYTES:
+        room.take(size)
         return separator.join(texts)
-    out = BigText()
+    check_room(size)
+    out = BigText(room)
     for index, text in enumerate(texts):
         if index:
             out.add(separator)
@@ -71,28 +74,47 @@ def in_pieces(text: bytes, function: Callable[[bytes], bytes], size: int = PIECE
     """``function(text)``, where the function gives the same for parts of *size*, one after the other."""
     if len(text) <= size:
         return function(text)
-    out = BigText()
+    out = BigText(TextRoom())
     for start in range(0, len(text), size):
         out.add(function(text[start : start + size]))
     return out.text()
 
 
-class BigText:
-    """A text that is made of others, piece by piece, so that other threads run meanwhile.
+class TextRoom:
+    """The memory for the texts of a kernel, which does not know before how long they get, and may make many.
 
-    ``add`` raises ResourceExhaustedError when the memory ends.
+    It is asked for LARGE_BYTES at a time, or for as much as a long text takes.
     """
 
     def __init__(self) -> None:
+        self._left = LARGE_BYTES
+
+    def take(self, size: int) -> None:
+        """ResourceExhaustedError when *size* more bytes are more than this process can still take."""
+        self._left -= size
+        if self._left < 0:
+            check_room(max(size, LARGE_BYTES))
+            self._left = LARGE_BYTES
+
+
+class BigText:
+    """A text that is made of others, piece by piece, so that other threads run meanwhile.
+
+    ``add`` raises ResourceExhaustedError when there is no more *room*.
+    """
+
+    def __init__(self, room: TextRoom) -> None:
         self._out = BytesIO()
-        self._size = self._checked = 0
+        self._room = room
+        self._size = self._allowed = 0
 
     def add(self, text: bytes) -> None:
         """Append *text*."""
         self._size += len(text)
-        if self._size > 2 * self._checked:
-            check_room(self._size - self._checked)
-            self._checked = self._size
+        if self._size > self._allowed:  # the buffer grows by an eighth at a time
+            more = self._size // 4
+            check_room(max(more, len(text)))
+            self._allowed = self._size + more
         if len(text) <= PIECE_BYTES:
             self._out.write(text)
             return
@@ -102,4 +124,5 @@ class BigText:
 
     def text(self) -> bytes:
         """All of it."""
+        self._room.take(self._size)
         return self._out.getvalue()

@@ -19,7 +19,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.string.string_elements import BigText, elementwise, elementwise_to, scalar_string
+from asyncexec.ops.string.string_elements import BigText, TextRoom, elementwise, elementwise_to, joined, scalar_string
 
 Match = Any  # re2's
 Pattern = Any
@@ -83,12 +83,13 @@ def _replacer(pattern: Pattern, rewrite: bytes, is_global: bool) -> Callable[[by
         if not is_global:
             return lambda text: text
         parts = parts[: 2 * wrong + 1]
-    expand = _expander(parts)
+    room = TextRoom()
+    expand = _expander(parts, room)
     replace = _replace_all if is_global else _replace_first
-    return lambda text: replace(pattern, expand, text)
+    return lambda text: replace(pattern, expand, text, room)
 
 
-def _expander(parts: list[bytes]) -> Callable[[Match], bytes]:
+def _expander(parts: list[bytes], room: TextRoom) -> Callable[[Match], bytes]:
     """What a match is replaced with: text and, at the odd places, escapes."""
     if len(parts) == 1:
         return lambda match: parts[0]
@@ -98,19 +99,24 @@ def _expander(parts: list[bytes]) -> Callable[[Match], bytes]:
         for index in range(1, len(parts), 2):
             escape = parts[index]
             pieces[index] = escape if escape == b"\\" else match[int(escape)] or b""
-        return b"".join(pieces)
+        return joined(b"", pieces, room)
 
     return expand
 
 
-def _replace_first(pattern: Pattern, expand: Callable[[Match], bytes], text: bytes) -> bytes:
+def _replace_first(pattern: Pattern, expand: Callable[[Match], bytes], text: bytes, room: TextRoom) -> bytes:
     match = pattern.search(text)
-    return text if match is None else text[: match.start()] + expand(match) + text[match.end() :]
+    if match is None:
+        return text
+    out = BigText(room)
+    for part in (text[: match.start()], expand(match), text[match.end() :]):
+        out.add(part)
+    return out.text()
 
 
-def _replace_all(pattern: Pattern, expand: Callable[[Match], bytes], text: bytes) -> bytes:
+def _replace_all(pattern: Pattern, expand: Callable[[Match], bytes], text: bytes, room: TextRoom) -> bytes:
     """As RE2 does it: no empty match where the last match ended."""
-    out = BigText()
+    out = BigText(room)
     place, last_end = 0, -1
     while place <= len(text) and (match := pattern.search(text, place)) is not None:
         start, end = match.span()
