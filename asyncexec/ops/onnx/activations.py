@@ -11,6 +11,7 @@ import numpy as np
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.math.error_function import erf_function
 from asyncexec.ops.onnx.arrays import Array, axis_of, elementwise, need, wide
+from asyncexec.ops.onnx.common import check_broadcast
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 _SELU_ALPHA: Final = 1.6732631921768188
@@ -52,6 +53,7 @@ def make_prelu(node: OnnxNode) -> Kernel:
         slopes = np.asarray(slope)
         if node.opset < 9 and slopes.ndim == 1 and x.ndim > 1 and slopes.size == x.shape[1]:
             slopes = slopes.reshape(-1, *(1,) * (x.ndim - 2))
+        check_broadcast(x, slopes)
         return (np.asarray(np.where(x < 0, x * slopes, x)).astype(x.dtype, copy=False),)
 
     return kernel

@@ -11,6 +11,7 @@ import numpy as np
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.onnx.arrays import Array, axis_of, dtype_of_code, empty, need, need_rank, need_shape, wide
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
+from asyncexec.process.free_memory import check_array
 
 _RAW, _CAPPED, _WITH_BIAS, _PROBABILITIES = range(4)  # what output 3 of Attention has
 _WRITE_MODES: Final = ("linear", "circular")
@@ -74,6 +75,7 @@ class _Attention:
     ) -> Array | None:
         """What is added to the scores of that *shape*: the mask, and minus infinity where a query must not look."""
         batch, _, steps, total = shape
+        check_array((steps, total), np.dtype(np.int64))
         queries = offsets[:, None, None, None] + np.arange(steps)[:, None]
         ahead = np.arange(total) - queries
         hidden = np.zeros((1, 1, 1, 1), np.bool_)

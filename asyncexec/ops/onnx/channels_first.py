@@ -23,6 +23,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.ops.array.windows import Axis
 from asyncexec.ops.nn.depthwise import depthwise
 from asyncexec.ops.onnx.arrays import Array, empty, inner, zeros
+from asyncexec.process.free_memory import check_array
 
 _PIECE_BYTES: Final = 2**20
 _SMALL: Final = 1024  # outputs of a depthwise filter that are sooner summed with channels last
@@ -49,6 +50,7 @@ def convolve(x: Array, filters: Array, axes: Sequence[Axis], groups: int) -> Arr
     shape = (x.shape[0], filters.shape[0], *(axis.out for axis in axes))
     if not x.size or not filters.size or not math.prod(shape):
         return zeros(shape, x.dtype)
+    check_array(shape, x.dtype)
     if all(axis.kernel == 1 and not axis.before and not axis.after for axis in axes):
         return _by_one_cell(x, filters, axes, groups).reshape(shape)
     if filters.shape[1] == 1 and groups > 1:

@@ -13,9 +13,12 @@ from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceEx
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.array.array_common import boxed, check_memory
 from asyncexec.ops.onnx.onnx_kernels import OnnxKernelFactory, OnnxNode
+from asyncexec.process.free_memory import LARGE_BYTES, check_room
 
 # An AttributeError: a single string, which is bytes, came where numbers were due.
 _REFUSALS: Final = (ValueError, TypeError, IndexError, AttributeError, OverflowError, MemoryError)
+
+_WIDEST: Final = 16  # bytes of an element
 
 
 def refused(error: Exception, inputs: Iterable[Any]) -> Exception:
@@ -64,16 +67,37 @@ def of_one(function: Callable[[Any], Any]) -> OnnxKernelFactory:
     return lambda node: kernel
 
 
-def of_two(function: Callable[[Any, Any], Any]) -> OnnxKernelFactory:
-    """The factory of the kernel that gives *function* of its two inputs."""
+def of_two(function: Callable[[Any, Any], Any], itemsize: int | None = None) -> OnnxKernelFactory:
+    """The factory of the kernel that gives *function* of its two inputs, which are broadcast.
+
+    The elements of the result have the *itemsize* of the first input where none is told.
+    """
 
     def kernel(x: Any, y: Any) -> tuple[Any]:
         try:
+            check_broadcast(x, y, itemsize=itemsize)
             return (function(x, y),)
         except _REFUSALS as error:
             raise refused(error, (x, y)) from error
 
     return lambda node: kernel
+
+
+def check_broadcast(x: Any, y: Any, *others: Any, itemsize: int | None = None) -> None:
+    """ResourceExhaustedError when what the inputs broadcast to is larger than what this process can still take."""
+    size = getattr(x, "size", 1) * getattr(y, "size", 1)
+    for value in others:
+        size *= getattr(value, "size", 1)
+    if size >= LARGE_BYTES // _WIDEST:
+        shape = np.broadcast_shapes(*map(np.shape, (x, y, *others)))
+        check_room(math.prod(shape) * (itemsize or as_array(x).itemsize))
+
+
+def check_product(a: Any, b: Any, itemsize: int) -> None:
+    """The same for the product of two matrices, or of stacks of them."""
+    if a.size * b.size >= LARGE_BYTES // _WIDEST and a.ndim and b.ndim:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        check_room(math.prod((*batch, *a.shape[-2:-1], *b.shape[1:][-1:])) * itemsize)
 
 
 def as_array(value: Any) -> Any:

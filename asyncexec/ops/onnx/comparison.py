@@ -8,7 +8,7 @@ import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.onnx.common import as_array, of_one, of_two, refusing
+from asyncexec.ops.onnx.common import as_array, check_broadcast, of_one, of_two, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 _BINARY: Final[dict[str, np.ufunc]] = {
@@ -25,7 +25,7 @@ _BINARY: Final[dict[str, np.ufunc]] = {
 }
 
 for _op, _ufunc in _BINARY.items():
-    onnx_kernel(_op, since=7)(of_two(_ufunc))
+    onnx_kernel(_op, since=7)(of_two(_ufunc, None if _op.startswith("Bitwise") else 1))
 onnx_kernel("Not")(of_one(np.logical_not))
 onnx_kernel("BitwiseNot")(of_one(np.invert))
 onnx_kernel("IsNaN")(of_one(np.isnan))
@@ -38,7 +38,7 @@ def equal(x: Any, y: Any) -> Any:
     return np.equal(x, y)
 
 
-onnx_kernel("Equal", since=7)(of_two(equal))
+onnx_kernel("Equal", since=7)(of_two(equal, 1))
 
 
 @onnx_kernel("IsInf")
@@ -72,6 +72,7 @@ def make_where(node: OnnxNode) -> Kernel:
         x, y = as_array(x), as_array(y)
         if x.dtype != y.dtype:
             raise InvalidArgumentError(f"X is {x.dtype.name} and Y is {y.dtype.name}, but both must be of one dtype")
+        check_broadcast(x, y, condition)
         return (np.where(condition, x, y),)
 
     return where

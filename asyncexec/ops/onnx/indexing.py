@@ -110,7 +110,10 @@ def make_gather_nd(node: OnnxNode) -> Kernel:
     def gather_nd(x: Any, indices: Any) -> tuple[Any]:
         if not 0 <= batch_dims < min(x.ndim, indices.ndim) or x.shape[:batch_dims] != indices.shape[:batch_dims]:
             raise InvalidArgumentError(f"{batch_dims} axes of {list(x.shape)} and {list(indices.shape)} are no batches")
-        return (x[point_index(x, indices, batch_dims)],)
+        places = point_index(x, indices, batch_dims)
+        if x.size * indices.size > _MANY:
+            check_shape((*indices.shape[:-1], *x.shape[batch_dims + indices.shape[-1] :]), x.dtype)
+        return (x[places],)
 
     return gather_nd
 

@@ -13,10 +13,11 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.linalg.einsum import make_plan
 from asyncexec.ops.linalg.einsum_equation import parse_equation
-from asyncexec.ops.onnx.common import check_shape, in_single, is_half, of_one, of_two, refusing
+from asyncexec.ops.onnx.common import check_product, check_shape, in_single, is_half, of_one, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 _MAX_PLANS: Final = 64
+_MANY: Final = 2**22  # elements; a result of fewer is small
 _EQUATION: Final = re.compile(r"[A-Za-z.,]*(->[A-Za-z.]*)?")
 
 
@@ -24,12 +25,13 @@ def product(a: Any, b: Any) -> Any:
     """``a @ b`` in their own dtype."""
     if a.dtype != b.dtype:
         raise InvalidArgumentError(f"A is {a.dtype.name}, but B is {b.dtype.name}")
+    check_product(a, b, a.dtype.itemsize)
     if is_half(a.dtype):
         return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
     return np.matmul(a, b)
 
 
-onnx_kernel("MatMul", kind=KernelKind.EXPENSIVE)(of_two(product))
+onnx_kernel("MatMul", kind=KernelKind.EXPENSIVE)(refusing(lambda node: lambda a, b: (product(a, b),)))
 
 
 @onnx_kernel("Gemm", since=7, kind=KernelKind.EXPENSIVE)
@@ -85,6 +87,8 @@ def make_einsum(node: OnnxNode) -> Kernel:
 
     def contract(*values: Any) -> Any:
         key = (values[0].dtype, *[value.shape for value in values])
+        if math.prod([value.size for value in values]) > _MANY:
+            _check_einsum_size(equation, values)
         plan = plans.get(key)
         if plan is None:
             if len(plans) >= _MAX_PLANS:

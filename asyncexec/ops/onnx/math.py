@@ -13,7 +13,7 @@ from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.math.binary_math import integer_power
 from asyncexec.ops.math.division import truncating_quotient
 from asyncexec.ops.math.error_function import erf_function
-from asyncexec.ops.onnx.common import axis_of, in_single, integer, of_one, of_two, refusing
+from asyncexec.ops.onnx.common import axis_of, check_broadcast, in_single, integer, of_one, of_two, refusing
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 _UNARY: Final[dict[str, np.ufunc]] = {
@@ -104,7 +104,11 @@ def _folded(ufunc: np.ufunc) -> Callable[[OnnxNode], Kernel]:
 
     @refusing
     def of_many(node: OnnxNode) -> Kernel:
-        return lambda *inputs: (functools.reduce(ufunc, inputs),)
+        def combine(*inputs: Any) -> tuple[Any]:
+            check_broadcast(inputs[0], *inputs)
+            return (functools.reduce(ufunc, inputs),)
+
+        return combine
 
     return make
 
@@ -120,6 +124,7 @@ def make_mean(node: OnnxNode) -> Kernel:
     """The kernel of Mean: that of several tensors, element by element."""
 
     def mean(first: Any, *others: Any) -> tuple[Any]:
+        check_broadcast(first, *(others or (first,)))
         total = functools.reduce(np.add, others, first)
         return (np.divide(total, total.dtype.type(len(others) + 1)),)
 

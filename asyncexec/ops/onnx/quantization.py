@@ -14,6 +14,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.onnx.arrays import Array, axis_of, dtype_of_code, need
+from asyncexec.ops.onnx.common import check_product
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 _RANGES: Final = {"uint4": (0, 15), "int4": (-8, 7), "uint2": (0, 3), "int2": (-2, 1)}
@@ -140,6 +141,7 @@ def _product(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Array:
         np.ndim(a) > 0 and np.ndim(b) > 0 and np.shape(a)[-1] == np.shape(b)[-2 if np.ndim(b) > 1 else 0],
         f"matrices of shapes {list(np.shape(a))} and {list(np.shape(b))} have no product",
     )
+    check_product(a, b, 8)
     is_short = a.dtype.itemsize == b.dtype.itemsize == 1 and a.shape[-1] < _EXACT_TERMS
     kind = np.float32 if is_short else np.float64
     left, right = a.astype(kind), b.astype(kind)
