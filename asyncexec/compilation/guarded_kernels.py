@@ -39,7 +39,7 @@ class GuardedKernel:
         if memory is None:
             return self._kernel(*inputs)
         memory.check(self._reckoner.num_bytes(inputs))
-        outputs = self._kernel(*inputs)
+        outputs = memory.call(self._kernel, inputs)
         note_outputs(memory, outputs, inputs, has_text=self._reckoner.makes_text)
         return outputs
 

@@ -2,7 +2,7 @@
 
 It is a hook of the session, so it knows when steps begin and end.  Guarded kernels (``compilation/guarded_kernels.py``)
 ask for the memory of their step before they run, and tell of the arrays that they have made; an array is counted until
-nobody has it any more.
+nobody has it any more.  Meanwhile ``check_running`` holds the kernel to what its step may take.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncexec.framework.errors import ResourceExhaustedError
@@ -17,6 +18,8 @@ from asyncexec.framework.spans import Hook, Span, running_span
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from asyncexec.framework.kernel import Kernel
 
 # Arrays of fewer bytes are not counted: to watch them would cost more than to have them.
 LEAST_COUNTED: Final = 4096
@@ -29,6 +32,21 @@ class _Counted(weakref.ref[Any]):
 
     key: int
     num_bytes: int
+
+
+class _Running(threading.local):
+    """The memory of the step that this thread runs a guarded kernel for."""
+
+    memory: StepMemory | None = None
+
+
+_RUNNING: Final = _Running()
+
+
+def check_running(num_bytes: int) -> None:
+    """ResourceExhaustedError unless the step of the running kernel has room for *num_bytes* more, or no limit."""
+    if _RUNNING.memory is not None:
+        _RUNNING.memory.check(num_bytes)
 
 
 class StepMemory:
@@ -61,6 +79,14 @@ class StepMemory:
                 f"the outputs of this node take up to {num_bytes:,} bytes; of the {self.limit:,} bytes that a step may"
                 f" take (memory_limit) {taken:,} are taken"
             )
+
+    def call(self, kernel: Kernel, inputs: Sequence[Any]) -> Any:
+        """What *kernel* gives of *inputs*; ``check_running`` asks here meanwhile."""
+        outer, _RUNNING.memory = _RUNNING.memory, self
+        try:
+            return kernel(*inputs)
+        finally:
+            _RUNNING.memory = outer
 
     def count(self, array: np.ndarray[Any, Any], num_bytes: int) -> None:
         """Count *array*, of *num_bytes*, until it is gone; once, however often this is called."""

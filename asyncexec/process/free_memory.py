@@ -14,11 +14,13 @@ except ImportError:  # Windows has none
     resource = None  # type: ignore[assignment]
 
 from asyncexec.framework.errors import ResourceExhaustedError
+from asyncexec.framework.memory_budget import check_running
 from asyncexec.process.control_groups import ROOT, control_groups
 
 if TYPE_CHECKING:
     import numpy as np
 
+_resource: Any = resource  # None is no module to type checkers
 # Bytes from which on somebody who wants memory asks first: that takes some 300 microseconds, to fill so many 10,000.
 LARGE_BYTES: Final = 2**26
 _MOST_BYTES: Final = 2**40  # that are taken where the system does not tell what is free
@@ -32,9 +34,10 @@ _FILES: Final = {
 
 
 def check_room(num_bytes: int, what: str = "the outputs of this node take") -> None:
-    """ResourceExhaustedError if *num_bytes* are many, and more than this process can still take."""
+    """ResourceExhaustedError if *num_bytes* are many, and more than this process or the running step can take."""
     if num_bytes < LARGE_BYTES:
         return
+    check_running(num_bytes)
     free = free_bytes()
     if num_bytes > (_MOST_BYTES if free is None else free):
         told = "no machine has so many" if free is None else f"{free:,} bytes of memory are free"
@@ -76,11 +79,11 @@ def _free_in_groups(root: Path) -> Iterator[int]:
 
 def _free_addresses(root: Path) -> Iterator[int]:
     """What the process has left of its limit on addresses (``ulimit -v``)."""
-    most = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
+    most = -1 if _resource is None else _resource.getrlimit(_resource.RLIMIT_AS)[0]
     if most >= 0:  # else there is no limit
         with contextlib.suppress(OSError, ValueError, IndexError):
             pages = int((root / "proc/self/statm").read_text(encoding="ascii").split()[0])
-            yield max(0, most - pages * resource.getpagesize())
+            yield max(0, most - pages * _resource.getpagesize())
 
 
 def memory_limit(root: Path = ROOT) -> int | None:

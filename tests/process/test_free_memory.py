@@ -84,9 +84,9 @@ def test_only_what_is_large_is_refused(
 
 
 def test_a_limit_on_addresses_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(free_memory.resource, "getrlimit", lambda kind: (50 * free_memory.resource.getpagesize(), -1))
+    monkeypatch.setattr(free_memory._resource, "getrlimit", lambda kind: (50 * free_memory._resource.getpagesize(), -1))
     files = MACHINE | {"proc/self/statm": "30 20 10 1 0 5 0\n"}
-    assert free_bytes(system(tmp_path, files)) == 20 * free_memory.resource.getpagesize()
+    assert free_bytes(system(tmp_path, files)) == 20 * free_memory._resource.getpagesize()
 
 
 def test_an_array_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

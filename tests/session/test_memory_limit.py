@@ -123,6 +123,18 @@ async def test_what_a_small_input_makes_large_is_refused_before_it_runs(build: A
             assert await session.run(y, {x: np.arange(2.0)}) is not None
 
 
+async def test_what_only_the_kernel_can_tell_is_refused_before_it_is_made() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None])
+        (y,) = ax.create_op(
+            "Onnx>Mul", [[ax.expand_dims(x, 1), ax.expand_dims(x, 0)]], {"Tout": [ax.float32], "opset": 20}
+        )
+    async with ax.Session(graph, config(80 * MB)) as session:
+        with pytest.raises(ax.errors.ResourceExhaustedError, match=r"take up to 100,000,000 bytes; .*memory_limit"):
+            await session.run(y, {x: np.ones(5000, np.float32)})
+        assert np.shape(await session.run(y, {x: np.ones(50, np.float32)})) == (50, 50)
+
+
 async def test_memory_that_is_free_again_is_not_counted() -> None:
     with ax.Graph() as graph:
         x = y = ax.placeholder(ax.float32, [None])
