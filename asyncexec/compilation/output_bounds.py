@@ -48,7 +48,16 @@ def _where(node: Node, inputs: Sequence[Any]) -> int:
 
 def _as_string(node: Node, inputs: Sequence[Any]) -> int:
     width, precision = int(node.attrs["width"]), int(node.attrs["precision"])
-    return _count(inputs[0]) * (_POINTER + max(width, 0) + max(precision, 0) + _LONGEST_NUMBER)
+    number = _LONGEST_NUMBER + _whole_digits(inputs[0]) + max(precision, 0)
+    return _count(inputs[0]) * (_POINTER + max(width, 0) + (2 * number if np.iscomplexobj(inputs[0]) else number))
+
+
+def _whole_digits(value: Any) -> int:
+    """Of the largest of floating-point numbers, all of which AsString may write."""
+    if np.asarray(value).dtype.kind not in "fc":
+        return 0
+    largest = np.abs(np.asarray(value, np.complex128)).max(initial=1, where=np.isfinite(value))
+    return math.ceil(math.log10(max(1.0, float(largest))))
 
 
 def _string_join(node: Node, inputs: Sequence[Any]) -> int:
@@ -121,6 +130,20 @@ def _n_grams(node: Node, inputs: Sequence[Any]) -> int:
         total += min(count * width, 2 * pads * width * len(rows)) * pad
     num_short = int(is_short.sum()) if attrs["preserve_short_sequences"] else 0
     return int(total + (size if num_short else 0) + num_short * 2 * max(0, most_pads) * (pad + separator))
+
+
+def _split(node: Node, inputs: Sequence[Any]) -> int:
+    """Each part is a string with two indices."""
+    value, separator = inputs
+    found = [value] if isinstance(value, bytes) else value.flat
+    marks = [separator] if node.op == "StringSplitV2" else [separator[i : i + 1] for i in range(len(separator))]
+    count = _count(value) + sum(text.count(mark) if mark else len(text) for text in found for mark in marks or [b""])
+    return text_bytes(value) + count * (_POINTER + 2 * _INT64)
+
+
+def _characters(width: int) -> Bound:
+    """A character takes one byte or more."""
+    return lambda node, inputs: text_bytes(inputs[0]) * width + (_count(inputs[0]) + 1) * _INT64
 
 
 def _substrings(node: Node, inputs: Sequence[Any]) -> int:
@@ -211,6 +234,10 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "SparseMatrixZeros": _row_pointers,
     "SparseTensorToCSRSparseMatrix": _row_pointers,
     "Where": _where,
+    "StringSplit": _split,
+    "StringSplitV2": _split,
+    "UnicodeDecode": _characters(_INT32),
+    "UnicodeDecodeWithOffsets": _characters(_INT32 + _INT64),
     "_PadElements": _padded,
     "_StackElements": _stacked,
 }

@@ -33,11 +33,14 @@ _FILES: Final = {
 }
 
 
-def check_room(num_bytes: int, what: str = "the outputs of this node take") -> None:
-    """ResourceExhaustedError if *num_bytes* are many, and more than this process or the running step can take."""
-    if num_bytes < LARGE_BYTES:
+def check_room(num_bytes: int, what: str = "the outputs of this node take", held: int = 0) -> None:
+    """ResourceExhaustedError if *num_bytes* are many, and more than this process or the running step can take.
+
+    With the bytes *held* of what grows by them they are what the step is to have room for.
+    """
+    if num_bytes + held < LARGE_BYTES:
         return
-    check_running(num_bytes)
+    check_running(num_bytes + held)
     free = free_bytes()
     if num_bytes > (_MOST_BYTES if free is None else free):
         told = "no machine has so many" if free is None else f"{free:,} bytes of memory are free"

@@ -23,6 +23,7 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.ops.array.windows import Array
 from asyncexec.ops.image import jpeg, png
+from asyncexec.process.free_memory import check_array
 
 _JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
 MAX_SAMPLES: Final = 2**29
@@ -147,6 +148,7 @@ def _frame(image: Any, index: int, mode: str) -> Array:
 
 
 def _pixels(image: Any) -> Array:
+    check_array((image.height, image.width, len(image.getbands())), np.dtype(np.uint8))
     pixels: Array = _loaded(image, lambda: np.asarray(image))
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
+from asyncexec.framework.errors import DataLossError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -19,7 +19,7 @@ from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 from asyncexec.framework.types import DType, string
 from asyncexec.ops.array.array_common import PLAIN, boxed
 from asyncexec.ops.parsing.wire import DELIMITED, FIXED32, FIXED64, VARINT, as_varint, delimited, fields, packed_varints
-from asyncexec.ops.string.string_elements import elementwise, scalar_string
+from asyncexec.ops.string.string_elements import PIECE_BYTES, BigText, TextRoom, elementwise, scalar_string
 
 _CONTENT: Final = 4
 _STRINGS: Final = 8
@@ -36,7 +36,6 @@ _VALUES: Final = {
     16: ("uint32_val", None),
     17: ("uint64_val", None),
 }
-_MOST_UNPACKED: Final = 2**32
 
 
 def _unknown_of_scalar(c: InferenceContext) -> list[TensorShape]:
@@ -150,18 +149,20 @@ def decode_compressed(c: OpKernelConstruction) -> Kernel:
     kind = c.attr("compression_type")
     if kind not in (b"", b"ZLIB", b"GZIP"):
         raise InvalidArgumentError(f"Only ZLIB, GZIP or NONE are supported compressions, not {kind!r}")
+    room = TextRoom()
     window = zlib.MAX_WBITS | 16 if kind == b"GZIP" else zlib.MAX_WBITS
 
     def unpacked(data: bytes) -> bytes:
         if not kind:
             return data
         unpacker = zlib.decompressobj(window)
+        out = BigText(room)
         try:
-            found = unpacker.decompress(data, _MOST_UNPACKED)
+            while piece := unpacker.decompress(data, PIECE_BYTES):
+                out.add(piece)
+                data = unpacker.unconsumed_tail
         except (zlib.error, gzip.BadGzipFile) as error:
             raise DataLossError(f"a compressed string cannot be unpacked: {error}") from None
-        if unpacker.unconsumed_tail:
-            raise ResourceExhaustedError(f"a compressed string is more than {_MOST_UNPACKED} bytes when it is unpacked")
-        return found
+        return out.text()
 
     return elementwise(unpacked)

@@ -113,7 +113,7 @@ class BigText:
         self._size += len(text)
         if self._size > self._allowed:  # the buffer grows by an eighth at a time
             more = self._size // 4
-            check_room(max(more, len(text)))
+            check_room(max(more, len(text)), held=self._size)
             self._allowed = self._size + more
         if len(text) <= PIECE_BYTES:
             self._out.write(text)
