@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import pytest
 
 from asyncexec.framework.errors import InvalidArgumentError, MissingExtraError
+from asyncexec.ops.string.string_elements import TextRoom
+from asyncexec.ops.string.string_regex import is_literal, replace_literal
 from tests.ops.op_case import OpCase, case
 from tests.ops.op_runner import run_case
 
@@ -63,3 +66,21 @@ def test_without_re2_the_error_says_what_to_install(op_case: OpCase, monkeypatch
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(MissingExtraError, match=r"asyncexec\[ops\]"):
         run_case(op_case)
+
+
+@pytest.mark.parametrize("literal", [b"a", b"ab", b"aab", b"abbb"])
+@pytest.mark.parametrize("size", [4, 5, 7, 100])
+def test_a_literal_is_replaced_in_pieces_as_in_the_whole(literal: bytes, size: int) -> None:
+    rng = np.random.default_rng(size)
+    for length in range(60):
+        text = bytes(rng.choice(list(b"ab"), length).tolist())
+        got = replace_literal(literal, b"<>", text, TextRoom(), size)
+        assert got == text.replace(literal, b"<>")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [(b"a", True), (b"ab c", True), (b"aa", False), (b"aba", False), (b"a.", False), (b"", False), (b"\\d", False)],
+)
+def test_literals_are_plain_and_do_not_overlap(pattern: bytes, expected: bool) -> None:
+    assert is_literal(pattern) == expected

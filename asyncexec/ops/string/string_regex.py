@@ -19,12 +19,23 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.string.string_elements import BigText, TextRoom, elementwise, elementwise_to, joined, scalar_string
+from asyncexec.ops.string.string_elements import (
+    PIECE_BYTES,
+    BigText,
+    TextRoom,
+    elementwise,
+    elementwise_to,
+    joined,
+    scalar_string,
+)
+from asyncexec.process.free_memory import check_room
 
 Match = Any  # re2's
 Pattern = Any
 Compile = Callable[[bytes], Pattern]
 _ESCAPE: Final = re.compile(rb"\\(.|\Z)", re.DOTALL)
+# A pattern that stands for itself, and is short beside a piece of a text.
+_LITERAL: Final = re.compile(rb"[A-Za-z0-9 _,;:@#%&=~'\"<>/!-]{1,1000}")
 _DIGITS: Final = frozenset(b"%d" % digit for digit in range(10))
 
 
@@ -84,9 +95,36 @@ def _replacer(pattern: Pattern, rewrite: bytes, is_global: bool) -> Callable[[by
             return lambda text: text
         parts = parts[: 2 * wrong + 1]
     room = TextRoom()
+    if is_global and len(parts) == 1 and is_literal(pattern.pattern):
+        return lambda text: replace_literal(pattern.pattern, parts[0], text, room)
     expand = _expander(parts, room)
     replace = _replace_all if is_global else _replace_first
     return lambda text: replace(pattern, expand, text, room)
+
+
+def replace_literal(literal: bytes, rewrite: bytes, text: bytes, room: TextRoom, size: int = PIECE_BYTES) -> bytes:
+    """*text* with *rewrite* for each *literal*: many times quicker than a search for each.
+
+    Pieces of *size* are taken up to their last match, or up to where one may begin that is not all there.
+    """
+    out = BigText(room)
+    place = 0
+    while place < len(text):
+        piece = text[place : place + size]
+        if place + size < len(text):
+            last = piece.rfind(literal)
+            piece = piece[: last + len(literal) if last >= 0 else 1 - len(literal) or None]
+        check_room(piece.count(literal) * len(rewrite))
+        out.add(piece.replace(literal, rewrite))
+        place += len(piece)
+    return out.text()
+
+
+def is_literal(pattern: bytes) -> bool:
+    """Whether *pattern* stands for itself, and no two of it overlap, so that the last match is the last found."""
+    return bool(_LITERAL.fullmatch(pattern)) and not any(
+        pattern.startswith(pattern[start:]) for start in range(1, len(pattern))
+    )
 
 
 def _expander(parts: list[bytes], room: TextRoom) -> Callable[[Match], bytes]:
