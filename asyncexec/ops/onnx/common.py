@@ -70,12 +70,17 @@ def of_one(function: Callable[[Any], Any]) -> OnnxKernelFactory:
 def of_two(function: Callable[[Any, Any], Any], itemsize: int | None = None) -> OnnxKernelFactory:
     """The factory of the kernel that gives *function* of its two inputs, which are broadcast.
 
-    The elements of the result have the *itemsize* of the first input where none is told.
+    The elements of the result have the *itemsize* of those of the first input where none is told.
     """
 
     def kernel(x: Any, y: Any) -> tuple[Any]:
         try:
-            check_broadcast(x, y, itemsize=itemsize)
+            size = x.size * y.size
+        except AttributeError:  # a single string
+            size = LARGE_BYTES
+        try:
+            if size >= LARGE_BYTES // _WIDEST:
+                check_broadcast(x, y, itemsize=itemsize)
             return (function(x, y),)
         except _REFUSALS as error:
             raise refused(error, (x, y)) from error
@@ -83,14 +88,13 @@ def of_two(function: Callable[[Any, Any], Any], itemsize: int | None = None) -> 
     return lambda node: kernel
 
 
-def check_broadcast(x: Any, y: Any, *others: Any, itemsize: int | None = None) -> None:
-    """ResourceExhaustedError when what the inputs broadcast to is larger than what this process can still take."""
-    size = getattr(x, "size", 1) * getattr(y, "size", 1)
-    for value in others:
-        size *= getattr(value, "size", 1)
-    if size >= LARGE_BYTES // _WIDEST:
-        shape = np.broadcast_shapes(*map(np.shape, (x, y, *others)))
-        check_room(math.prod(shape) * (itemsize or as_array(x).itemsize))
+def check_broadcast(*values: Any, itemsize: int | None = None) -> None:
+    """ResourceExhaustedError when what *values* broadcast to is larger than what this process can still take.
+
+    Its elements have the *itemsize* of those of the first value where none is told.
+    """
+    shape = np.broadcast_shapes(*map(np.shape, values))
+    check_room(math.prod(shape) * (itemsize or as_array(values[0]).itemsize))
 
 
 def check_product(a: Any, b: Any, itemsize: int) -> None:

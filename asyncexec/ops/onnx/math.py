@@ -105,7 +105,7 @@ def _folded(ufunc: np.ufunc) -> Callable[[OnnxNode], Kernel]:
     @refusing
     def of_many(node: OnnxNode) -> Kernel:
         def combine(*inputs: Any) -> tuple[Any]:
-            check_broadcast(inputs[0], *inputs)
+            check_broadcast(*inputs)
             return (functools.reduce(ufunc, inputs),)
 
         return combine
@@ -124,7 +124,7 @@ def make_mean(node: OnnxNode) -> Kernel:
     """The kernel of Mean: that of several tensors, element by element."""
 
     def mean(first: Any, *others: Any) -> tuple[Any]:
-        check_broadcast(first, *(others or (first,)))
+        check_broadcast(first, *others)
         total = functools.reduce(np.add, others, first)
         return (np.divide(total, total.dtype.type(len(others) + 1)),)
 
