@@ -39,11 +39,46 @@ def doubled_text(x: Any) -> Any:
 
 
 N = 30_000
+
+
+def from_variable(x: Any) -> Any:
+    variable = ax.raw_ops.VarHandleOp(dtype=ax.float32, shape=[1, 4])
+    assign = ax.raw_ops.AssignVariableOp(resource=variable, value=ax.reshape(x, [1, 4]))
+    with ax.control_dependencies([assign]):
+        return ax.raw_ops.ResourceGather(resource=variable, indices=ax.zeros([N // 2], ax.int32), dtype=ax.float32)
+
+
+def from_array(x: Any) -> Any:
+    handle, flow = ax.raw_ops.TensorArrayV3(size=1, dtype=ax.float32, clear_after_read=False)
+    flow = ax.raw_ops.TensorArrayWriteV3(handle=handle, index=0, value=x, flow_in=flow)
+    indices = ax.zeros([N // 2], ax.int32)
+    return ax.raw_ops.TensorArrayGatherV3(handle=handle, indices=indices, flow_in=flow, dtype=ax.float32)
+
+
+def sparse_product(x: Any) -> Any:
+    places, ones = ax.range(0, 1000, dtype=ax.int64), ax.ones([1000])
+    zeros = ax.zeros_like(places)
+    shapes = ax.constant([1000, 1], ax.int64), ax.constant([1, 1000], ax.int64)
+    a, b = (
+        ax.raw_ops.SparseTensorToCSRSparseMatrix(indices=ax.stack(pair, axis=1), values=ones, dense_shape=shape)
+        for pair, shape in zip(([places, zeros], [zeros, places]), shapes, strict=True)
+    )
+    product = ax.raw_ops.SparseMatrixSparseMatMul(a=a, b=b, type=ax.float32)
+    return ax.raw_ops.SparseMatrixNNZ(sparse_matrix=product)
+
+
 GROWING: dict[str, tuple[Callable[[Any], Any], str]] = {
     "doubling": (doubled, "ConcatV2"),
     "doubled text": (doubled_text, "StringJoin"),
     "outer product": (lambda x: ax.multiply(ax.reshape(x, [-1, 1]), ax.reshape(x, [1, -1])), "Mul"),
     "matrix product": (lambda x: ax.matmul(ax.reshape(x, [-1, 1]), ax.reshape(x, [1, -1])), "MatMul"),
+    "choice": (
+        lambda x: ax.raw_ops.SelectV2(condition=ax.reshape(x, [-1, 1]) > 0.0, t=ax.reshape(x, [1, -1]), e=0.0),
+        "SelectV2",
+    ),
+    "rows of a variable": (from_variable, "ResourceGather"),
+    "rows of an array": (from_array, "TensorArrayGatherV3"),
+    "sparse product": (sparse_product, "SparseMatrixSparseMatMul"),
     "tile": (lambda x: ax.tile(x, [N]), "Tile"),
     "fill": (lambda x: ax.fill(ax.shape(x) * N, 1.0), "Fill"),
     "pad": (lambda x: ax.pad(x, [[0, N]]), "Pad"),
@@ -99,7 +134,14 @@ GROWING: dict[str, tuple[Callable[[Any], Any], str]] = {
         "StaticRegexReplace",
     ),
 }
-SIZES = {"outer product": 400, "matrix product": 400, "diagonal": 400, "random": 10, "rewritten text": 10}
+SIZES = {
+    "choice": 400,
+    "outer product": 400,
+    "matrix product": 400,
+    "diagonal": 400,
+    "random": 10,
+    "rewritten text": 10,
+}
 
 
 @pytest.mark.parametrize("executor_type", ["DEFAULT", "COMPILED"])
