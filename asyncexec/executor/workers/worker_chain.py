@@ -174,7 +174,8 @@ def note_outcomes(
         if observer is not None:
             times = scheduled, outcome.start_ns, outcome.end_ns
             if outcome.result is HANDED_ON:
-                observer.record(call.item, *times, outcome.thread_id, sizes=calls[index + 1].received, where=where)
+                sizes = calls[index + 1].received or ()
+                observer.record(call.item, *times, outcome.thread_id, sizes=sizes, where=where)
             else:
                 observer.record(call.item, *times, outcome.thread_id, outputs=outcome.result, where=where)
         scheduled = outcome.end_ns
