@@ -3,6 +3,7 @@
 - An ``async def`` test runs twice, on asyncio's loop and on uvloop; with mark ``virtual_clock`` once, on
   VirtualClockLoop.
 - Of the variants of a test that differ only in what mark ``one_of`` names, one runs; the others are deep.
+- Tests that have mark ``first`` run first: nothing waits for them at the end.
 - A collection of garbage looks only at what was made since the module of the test began.
 - Every module of the package is imported before the first test: in a loop, none may read files.
 - A call made by asyncexec that blocks a running loop (sleeping, files, sockets, locks that are held) raises
@@ -23,7 +24,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -72,8 +73,33 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
     return factories
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected: they all stay, and each look takes longer than the one before."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, dict[str, Any], dict[str, Any]]:
+    """Send no keywords of what has passed to the process that prints: they are most of a report, and not asked for."""
+    data = yield
+    if data["outcome"] == "passed" and "keywords" in data:
+        data["keywords"] = {}
+    return data
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sorts tests with mark ``first`` to the front, and marks as deep variants that need not run by default."""
+    items.sort(key=lambda item: item.get_closest_marker("first") is None)
+    keep_one_of_the_variants(items)
+
+
+def keep_one_of_the_variants(items: list[pytest.Item]) -> None:
     """Marks as deep all but one of the variants that differ only in what ``one_of`` names.
 
     Which one stays goes round with the other parameters, and begins anywhere, so that each is there for some of them.

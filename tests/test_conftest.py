@@ -20,6 +20,7 @@ filterwarnings = error
 addopts = -p no:anyio -p no:cacheprovider
 markers =
     deep
+    first
     one_of
     virtual_clock
     allow_blocking
@@ -99,6 +100,47 @@ def test_one_of_the_variants_runs_and_the_others_are_deep(outcome) -> None:  # t
     assert set(parts.values()) == set("abc")
     loops = re.findall(r"test_loops\[(\w+)-\d\] PASSED", result.stdout.str())
     assert sorted(loops) == ["asyncio", "uvloop"]
+
+
+def test_what_takes_long_begins_before_the_others(outcome) -> None:  # type: ignore[no-untyped-def]
+    result = outcome(
+        """
+        import pytest
+
+        def test_a(): pass
+
+        def test_b(): pass
+
+        @pytest.mark.first
+        def test_c(): pass
+        """,
+        "-v",
+    )
+    result.assert_outcomes(passed=3)
+    assert re.findall(r"::test_(\w) PASSED", result.stdout.str()) == ["c", "a", "b"]
+
+
+def test_reports_of_workers_are_complete(outcome) -> None:  # type: ignore[no-untyped-def]
+    """But for the keywords of what has passed, which are left out."""
+    result = outcome(
+        """
+        import pytest
+
+        def test_passed(record_property):
+            record_property("counts", {"nodes": 2})
+
+        @pytest.mark.skip(reason="not now")
+        def test_skipped(): pass
+
+        def test_failed():
+            print("said")
+            assert [] == [1]
+        """,
+        *("-n", "1", "-rs", "--durations", "1"),
+    )
+    result.assert_outcomes(passed=1, skipped=1, failed=1)
+    result.stdout.fnmatch_lines(["*assert [[][]] == [[]1[]]", "*said*", "*slowest 1 durations*", "SKIPPED*not now*"])
+    result.stdout.fnmatch_lines(["*test_passed: 2 nodes"])
 
 
 def test_a_call_that_blocks_the_loop_fails_the_test(outcome) -> None:  # type: ignore[no-untyped-def]

@@ -75,6 +75,7 @@ def assert_errors(found: dict[Line, str], expected: set[Line]) -> None:
     assert expected - found.keys() == set()
 
 
+@pytest.mark.first
 def test_mypy(tmp_path: Path) -> None:
     files = [*GOOD, *BAD, *EXAMPLES, readme_program(tmp_path)]
     output = checked(["-m", "mypy", "--output", "json", *map(str, files)])
@@ -84,6 +85,7 @@ def test_mypy(tmp_path: Path) -> None:
 
 
 @needs_pyright
+@pytest.mark.first
 def test_pyright(tmp_path: Path) -> None:
     files = [*GOOD, *BAD, readme_program(tmp_path)]
     config = tmp_path / "pyrightconfig.json"
