@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -169,8 +169,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def executor_type(request: pytest.FixtureRequest) -> Iterator[None]:
-    with mock.patch.object(executor_maker, "DEFAULT_EXECUTOR_TYPE", request.config.getoption("--executor-type")):
+def executor_type(pytestconfig: pytest.Config) -> Iterator[None]:
+    with mock.patch.object(executor_maker, "DEFAULT_EXECUTOR_TYPE", pytestconfig.getoption("--executor-type")):
         yield
 
 
@@ -219,19 +219,21 @@ def nothing_left_behind(no_blocking_calls: None, warm_loops: None) -> Iterator[N
 
 
 @pytest.fixture(autouse=True)
-def no_task_left_behind(request: pytest.FixtureRequest, nothing_left_behind: None) -> None:
-    """Asks the loop of an asynchronous test for leaked tasks, after all other fixtures of the test have ended."""
-    if is_asynchronous(request.node):
-        request.getfixturevalue("leaked_tasks")
+def no_task_left_behind(request: pytest.FixtureRequest, nothing_left_behind: None) -> Iterator[None]:
+    """Asks the loop of an asynchronous test for leaked tasks, after all other fixtures of the test have ended.
 
-
-@pytest.fixture
-async def leaked_tasks() -> AsyncIterator[None]:
+    An asynchronous fixture would do the same, but take longer than most tests.
+    """
+    runner = request.getfixturevalue("_function_scoped_runner") if is_asynchronous(request.node) else None
     yield
-    await asyncio.sleep(0)  # what was cancelled by the last act of the test ends in this turn of the loop
-    left = asyncio.all_tasks() - {asyncio.current_task()}
+    left = runner.run(leaked_tasks()) if runner is not None else None
     if left:
         pytest.fail(f"the test left tasks behind: {', '.join(map(repr, left))}")
+
+
+async def leaked_tasks() -> set[asyncio.Task[Any]]:
+    await asyncio.sleep(0)  # what was cancelled by the last act of the test ends in this turn of the loop
+    return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
 
 
 def is_asynchronous(item: pytest.Item) -> bool:
