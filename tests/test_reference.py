@@ -73,6 +73,7 @@ def programs() -> str:
     return "\n".join(re.findall(r"^```python\n(.*?)^```$", "\n".join(pages().values()), re.MULTILINE | re.DOTALL))
 
 
+@pytest.mark.first
 @pytest.mark.timeout(300)
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")

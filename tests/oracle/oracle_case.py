@@ -16,6 +16,7 @@ from asyncexec.framework.errors import Code, error_class
 from asyncexec.framework.graph_def import GraphDef
 
 FOLDER = Path(__file__).parents[1] / "golden" / "tf"
+LONG = 5_000  # nodes that a run runs: sweeps leave it to the deep suite
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,16 @@ class OracleCase:
     @property
     def family(self) -> str:
         return str(self.meta["family"])
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.meta["runs"]
+        return found
+
+    @property
+    def short_runs(self) -> list[dict[str, Any]]:
+        """The runs but a loop of a thousand iterations, which takes as long as all others together."""
+        return [run for run in self.runs if sum(run.get("traced_nodes", {}).values()) < LONG]
 
     @cached_property
     def arrays(self) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def graph(case: OracleCase) -> ax.Graph:
     return case.load()
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case.name)
 async def test_runs_as_in_tensorflow(case: OracleCase, graph: ax.Graph, debug: bool) -> None:

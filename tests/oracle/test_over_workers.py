@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -41,14 +41,14 @@ def graphs(request: pytest.FixtureRequest, case: OracleCase) -> list[tuple[int, 
     return [(workers, scattered(case, workers, seed)) for workers in (2, 3) for seed in range(10)]
 
 
-async def check_graphs(case: OracleCase, graphs: list[tuple[int, ax.Graph]]) -> None:
+async def check_graphs(case: OracleCase, graphs: list[tuple[int, ax.Graph]], runs: list[dict[str, Any]]) -> None:
     for num_workers, graph in graphs:
         config = ax.SessionConfig(device_count={"CPU": 3}, allow_soft_placement=True)
         async with (
             small_cluster(num_workers) as small,
             ax.Session(graph, config=config, cluster=small.cluster) as session,
         ):
-            for run in case.meta["runs"]:
+            for run in runs:
                 metadata = await check_values(session, case, run)
                 if run["error"] is None and "traced_nodes" in run:
                     assert node_counts(metadata, session.graph) == run["traced_nodes"]
@@ -57,11 +57,11 @@ async def check_graphs(case: OracleCase, graphs: list[tuple[int, ax.Graph]]) -> 
 @pytest.mark.one_of("loop")
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case.name)
 async def test_scattered_over_workers(case: OracleCase, graphs: list[tuple[int, ax.Graph]]) -> None:
-    await check_graphs(case, graphs)
+    await check_graphs(case, graphs, case.short_runs)
 
 
 @pytest.mark.deep
 @pytest.mark.one_of("loop")
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case.name)
 async def test_scattered_in_more_ways(case: OracleCase, graphs: list[tuple[int, ax.Graph]]) -> None:
-    await check_graphs(case, graphs)
+    await check_graphs(case, graphs, case.runs)

@@ -26,7 +26,7 @@ def scattered_graph(case: OracleCase) -> ax.Graph:
     return scattered(case, seed=100)
 
 
-@pytest.mark.one_of("loop")
+@pytest.mark.one_of("loop", "debug")
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case.name)
 async def test_runs_as_in_tensorflow(case: OracleCase, graph: ax.Graph, debug: bool) -> None:
