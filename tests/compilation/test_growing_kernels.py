@@ -144,6 +144,7 @@ SIZES = {
 }
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("executor_type", ["DEFAULT", "COMPILED"])
 @pytest.mark.parametrize("case", GROWING)
 async def test_what_does_not_fit_names_its_node(case: str, executor_type: str) -> None:

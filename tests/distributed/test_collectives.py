@@ -235,6 +235,7 @@ async def test_in_loops_that_go_round_together(graph: ax.Graph) -> None:
     assert got == [[value] for value in values]
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize(
     ("make", "kind", "text"),

@@ -102,6 +102,7 @@ async def test_maps_under_way_use_it(small: SmallCluster, third: tuple[Worker, s
         }
 
 
+@pytest.mark.one_of("loop")
 async def test_a_map_whose_workers_have_all_been_replaced(small: SmallCluster, third: tuple[Worker, str]) -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.int32, [], name="x")

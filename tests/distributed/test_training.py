@@ -61,6 +61,7 @@ async def train(session: ax.Session, golden: dict[str, Any]) -> list[list[float]
     return found
 
 
+@pytest.mark.one_of("loop")
 async def test_losses_of_replicas_on_workers_are_those_of_tensorflow(golden: dict[str, Any]) -> None:
     replicas = len(golden["losses"][0])
     async with (

@@ -75,6 +75,7 @@ async def test_a_crash_between_the_two_files_leaves_the_checkpoint_before(tmp_pa
     assert len(await ax.checkpoint.FileStore(tmp_path).list()) == 5
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("spoil", ["cut", "changed", "foreign", "gone", "of another number"])
 async def test_a_file_that_is_damaged_is_told_and_the_checkpoint_before_is_used(spoil: str, tmp_path: Path) -> None:
     await saved(tmp_path, 2)

@@ -147,6 +147,7 @@ async def test_a_switch_that_joins_its_input_on_the_one_device_that_is_left() ->
         assert await session.run("s:1", {"unused:0": 7.0, "x:0": 1.0, "p:0": True}) == 1.0
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("devices", [2, 3])
 async def test_the_loop_gets_turns(graph: ax.Graph, devices: int) -> None:
     """3,000 nodes and as many crossings of 10 us each, in slices of a millisecond, whatever partitions they are in."""

@@ -33,6 +33,7 @@ async def run(
     return result, traced(metadata)
 
 
+@pytest.mark.one_of("loop")
 async def test_consumers_of_a_value(calls: list[int]) -> None:
     with ax.Graph() as graph:
         source = raw_op("Source", lambda: calls.append(1) or 3.0, dtype=ax.float32)(name="source")
@@ -53,6 +54,7 @@ async def test_one_consumer_of_every_value_many_times() -> None:
     assert counts == {"source": 1, "total": 1}
 
 
+@pytest.mark.one_of("loop")
 async def test_consumers_of_a_feed() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [], name="x")
@@ -62,6 +64,7 @@ async def test_consumers_of_a_feed() -> None:
     assert counts == {f"c{i}": 1 for i in range(MANY)}
 
 
+@pytest.mark.one_of("loop")
 async def test_consumers_of_each_output_of_an_op() -> None:
     with ax.Graph() as graph:
         parts = ax.split(ax.identity(ax.constant([1.0, 2.0]), name="source"), 2, name="parts")
@@ -71,6 +74,7 @@ async def test_consumers_of_each_output_of_an_op() -> None:
     assert counts["parts"] == 1
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("source", ["node", "feed"])
 async def test_nodes_that_wait(calls: list[int], source: str) -> None:
     note = raw_op("Note", lambda: calls.append(1))
@@ -85,6 +89,7 @@ async def test_nodes_that_wait(calls: list[int], source: str) -> None:
     assert set(counts.values()) == {1}
 
 
+@pytest.mark.one_of("loop")
 async def test_async_source_and_consumers() -> None:
     @ax.op
     async def later(x: float) -> float:

@@ -209,6 +209,7 @@ async def test_what_metadata_does_not_have() -> None:
         _ = ax.RunMetadata().nothing  # type: ignore[attr-defined]
 
 
+@pytest.mark.one_of("loop")
 async def test_trace_of_many_nodes() -> None:
     """Made before the run returns, in slices: later it would be made at once."""
     with ax.Graph() as graph:

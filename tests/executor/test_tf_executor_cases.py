@@ -42,6 +42,7 @@ def test_every_case_has_its_test() -> None:
     assert missing_tests(CASES, __name__) == []
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
 async def test_concurrent_additions_to_a_variable_of_any_interleaving(seed: int | None) -> None:
     """1,024 times v = v + 1, read and assigned by nodes that know nothing of each other: updates may be lost."""

@@ -118,6 +118,7 @@ def test_values(name: str) -> None:
     assert plain(run(build, *inputs)) == expected
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("parallel_iterations", [1, 10, 32])
 async def test_no_schedule_changes_the_result(parallel_iterations: int) -> None:
     @ax.op

@@ -88,6 +88,7 @@ async def test_attempts_past_their_timeout_count_against_the_pool(graph: ax.Grap
         assert await session.run(node, {"x:0": 5}) == 5
 
 
+@pytest.mark.one_of("loop")
 async def test_ten_thousand_cancelled_calls(graph: ax.Graph, blocking: Blocking) -> None:
     node = blocking.op(graph["x:0"], limiter=10_000, name="stuck")
     before = threading.active_count()

@@ -80,6 +80,7 @@ def assert_same(got: Any, expected: Any) -> None:
 CASES = [(kind, *shapes) for kind in QUEUES for shapes in FIXED + (VARYING if kind == "PaddingFIFOQueue" else [])]
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("how", ["dequeue", "dequeue_many", "dequeue_up_to"])
 @pytest.mark.parametrize(("kind", "declared", "shapes"), CASES)
 async def test_every_dtype_at_every_rank(

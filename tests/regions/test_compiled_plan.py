@@ -126,6 +126,7 @@ async def test_error_names_the_node_and_the_rounds_of_its_loops() -> None:
 AGAIN = ValueError("raised again and again")
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("error", [AGAIN, StopIteration("stop"), StopIteration(), GeneratorExit()], ids=repr)
 @pytest.mark.parametrize("where", ["straight", "loop", "behind", "part"])
 async def test_error_of_any_kind_and_origin_is_that_of_the_general_executor(error: BaseException, where: str) -> None:
@@ -319,6 +320,7 @@ async def test_source_has_no_text_of_the_graph_and_is_shown_in_tracebacks() -> N
     assert not any(file in linecache.cache for file in files)
 
 
+@pytest.mark.one_of("loop")
 async def test_graph_of_any_size_and_depth() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [], name="x")
@@ -339,6 +341,7 @@ async def test_graph_of_any_size_and_depth() -> None:
     assert [one.tobytes() for one in got] == [other.tobytes() for other in expected]
 
 
+@pytest.mark.one_of("loop")
 async def test_loops_in_one_another_deeper_than_python_lets_them_be() -> None:
     def nest(depth: int, value: ax.Tensor) -> ax.Tensor:
         if not depth:

@@ -247,6 +247,7 @@ if kind != "idle":
 """
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("kind", ["idle", "turns", "works"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_forgotten_session_does_not_hold_the_exit_of_the_process(loop: str, kind: str) -> None:

@@ -105,6 +105,7 @@ async def sweep(make: Make, way: Way, moment: str, record: Record) -> None:
     record("counts", dict(done.counts))
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("way", params(ALL_WAYS, default=[by_cancel, by_anyio, by_deadline]))
 @pytest.mark.parametrize("op", OPS)
@@ -115,6 +116,7 @@ async def test_elements_that_a_cancelled_run_has_taken(
     await sweep(lambda: of_kind(kind, op), way, moment, record_property)
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("moment", params(MOMENTS, default=["meanwhile"]))
 @pytest.mark.parametrize(
     ("make", "way"),

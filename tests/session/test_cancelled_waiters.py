@@ -289,6 +289,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
 )
 
 
+@pytest.mark.one_of("loop")
 @of_ways(by_cancel, by_timeout, by_anyio)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_nothing_goes_with_who_is_ended(scenario: Scenario, way: Way, record_property: Record) -> None:

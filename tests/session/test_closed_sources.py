@@ -67,6 +67,7 @@ MAPS: Final = (by_map, by_async_map)
 Way: TypeAlias = Callable[[Source, ax.Session, Any], Any]
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("size", [1, MAX_ITEMS + 1], ids=["small", "large"])
 @pytest.mark.parametrize("way", STREAMS)
 async def test_a_stream_that_is_closed(way: Way, size: int) -> None:
@@ -76,6 +77,7 @@ async def test_a_stream_that_is_closed(way: Way, size: int) -> None:
     assert point > 10
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("size", [1, MAX_ITEMS + 1], ids=["small", "large"])
 @pytest.mark.parametrize("way", MAPS)
 async def test_a_map_whose_session_is_closed(way: Way, size: int) -> None:

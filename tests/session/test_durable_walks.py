@@ -250,6 +250,7 @@ async def test_it_ends_at_every_suspension_point(program: Program, start: int, c
         assert disk.committed == whole, f"ended in turn {turn}"
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("program", PROGRAMS)
 async def test_it_ends_again_and_again(program: Program) -> None:
     whole, turns = await uninterrupted(program)

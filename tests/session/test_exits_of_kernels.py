@@ -143,6 +143,7 @@ async def streamed(session: ax.Session, fetches: Any, x: ax.Tensor) -> None:
 WAYS = [run, call, traced, partial, mapped, mapped_with_errors, streamed]
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("error", EXITS)
 @pytest.mark.parametrize("place", PLACES)
 async def test_an_exit_of_a_kernel_ends_the_step_whole(place: str, error: type[BaseException]) -> None:

@@ -57,6 +57,7 @@ def two_devices(counted: Counted, x: Any) -> Any:
     return x
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("make", [long_chain, long_loop, two_devices], ids=lambda make: make.__name__)
 async def test_short_steps_beside_a_long_one(make: Any) -> None:
     counted = Counted()

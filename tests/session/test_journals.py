@@ -84,6 +84,7 @@ async def test_variables_are_written_once_and_are_the_sessions() -> None:
         assert await session.run("now:0") == 1.0
 
 
+@pytest.mark.one_of("loop")
 async def test_a_result_with_very_many_consumers() -> None:
     calls: list[float] = []
 

@@ -178,6 +178,7 @@ def deep(x: ax.Tensor) -> ax.Tensor:
     return x
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize(
     "make",
     [in_a_loop, in_a_function, on_two_devices, in_a_loop_over_two_devices, in_conds],

@@ -13,6 +13,7 @@ from tests.fake_time import in_single_steps
 from tests.running import raw_op, settle
 
 
+@pytest.mark.one_of("loop")
 async def test_ten_thousand_at_once() -> None:
     """All are under way at the same time: the last to come lets all of them go on."""
     count, go = 0, asyncio.Event()
@@ -35,6 +36,7 @@ async def test_ten_thousand_at_once() -> None:
         assert (statistics.running_steps, statistics.completed_steps, statistics.failed_steps) == (0, 10_000, 0)
 
 
+@pytest.mark.one_of("loop")
 async def test_ten_thousand_through_a_narrow_door() -> None:
     inside = most = 0
 

@@ -110,6 +110,7 @@ def _rows_of_nothing(x: Any) -> Any:
 SPARSE = [_crossed, _spread, _multiplied, _rows_of_nothing]
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("build", [_outer, _as_text, _joined, _replaced, _formatted, _counted, *SPARSE])
 async def test_what_a_small_input_makes_large_is_refused_before_it_runs(build: Any) -> None:
     with ax.Graph() as graph:

@@ -95,6 +95,7 @@ async def extends(nest: Nest, value: Any) -> Any:
     return await nest.session.run(doubled, {nest.x: 2})
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize(
     "kernel", [runs, calls, maps, streams, feeds, runs_itself, runs_many, extends], ids=lambda one: one.__name__

@@ -108,6 +108,7 @@ async def test_lists_that_are_too_large_are_refused(kind: str, error: type[Excep
         assert isinstance(found, error)
 
 
+@pytest.mark.one_of("loop")
 async def test_rows_of_a_long_list_leave_the_loop_its_turns() -> None:
     graph, fed, (same, _) = objects([None, None])
     rows = [[i] for i in range(400_000)]

@@ -89,6 +89,7 @@ SHARED: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("shared", SHARED)

@@ -183,6 +183,7 @@ async def run(parts: Any, fetch: str, config: Any = None, **feeds: Any) -> Any:
         return await session.run(fetch, {f"{name}:0": value for name, value in feeds.items()})
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("config", WAYS.values(), ids=WAYS)
 async def test_values(config: dict[str, Any]) -> None:
     callers: list[NodeDef] = [
@@ -241,6 +242,7 @@ async def test_the_body_of_a_loop_may_call_the_function_around_it() -> None:
         assert [await session.run("c:0", {"x:0": x}) for x in range(4)] == [1, 2, 5, 16]
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("config", [{}, {"executor_type": "COMPILED"}], ids=["default", "compiled"])
 async def test_two_thousand_calls_deep(config: dict[str, Any]) -> None:
     assert await run((*SUMS, X, node("c", "SumsFn", "x")), "c:0", config, x=2_000) == 2_001_000

@@ -231,6 +231,7 @@ async def soak_short_streams(number: int, samples: int) -> None:
     memory.check()
 
 
+@pytest.mark.one_of("loop")
 async def test_thousands_of_items() -> None:
     await soak_one_stream(2_000, 5)
     await soak_over_devices_and_threads(1_000, 5)

@@ -220,6 +220,7 @@ async def soak(num_rounds: int) -> None:
     memory.check()
 
 
+@pytest.mark.one_of("loop")
 async def test_thousands_of_steps_in_flat_memory() -> None:
     await soak(5)
 

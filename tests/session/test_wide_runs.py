@@ -81,6 +81,7 @@ async def test_a_wide_kernel_that_turns_out_to_be_quick_comes_back() -> None:
     assert (watched.was_inline[0], watched.was_inline[-1]) == (False, True)
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("config", [None, RENDEZVOUS], ids=["call frame", "rendezvous"])
 async def test_many_feeds(config: ax.SessionConfig | None) -> None:
     with ax.Graph() as graph:
@@ -130,6 +131,7 @@ async def test_many_targets() -> None:
     assert many - few > 4 * COUNT / STRIDE
 
 
+@pytest.mark.one_of("loop")
 async def test_many_fetches_by_the_rendezvous_some_of_which_are_fed() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [])

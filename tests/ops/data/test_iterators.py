@@ -283,6 +283,7 @@ LONG = {
 }
 
 
+@pytest.mark.one_of("loop")
 @pytest.mark.parametrize("kind", LONG)
 async def test_a_long_pull_lets_others_have_the_loop(kind: str) -> None:
     with ax.Graph() as graph:
