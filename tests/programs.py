@@ -5,6 +5,7 @@ Where processes are not forked, each imports it anew.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -40,30 +41,32 @@ def start_server() -> None:
         resource_tracker.ensure_running()
 
 
-def run_program(program: Path) -> Ended:
-    """Run *program* in its folder, with warnings as errors, but for those of kernels that hold the loop."""
-    process = multiprocessing.get_context(METHOD).Process(target=_run, args=(program,))
+def run_program(program: Path, *arguments: str, folder: Path) -> Ended:
+    """Run *program* in *folder*, with warnings as errors, but for those of kernels that hold the loop."""
+    process = multiprocessing.get_context(METHOD).Process(target=_run, args=(program, arguments, folder))
     process.start()
     process.join(TIMEOUT_S)
     process.kill()
     process.join()
     code = process.exitcode
     process.close()
-    stdout, stderr = (program.with_name(name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
+    stdout, stderr = ((folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
     return Ended(code, stdout, stderr)
 
 
-def _run(program: Path) -> None:
-    os.chdir(program.parent)
+def _run(program: Path, arguments: tuple[str, ...], folder: Path) -> None:
+    os.chdir(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as a program has it that a shell starts
     for name, stream in ("stdout", sys.stdout), ("stderr", sys.stderr):
         with open(name, "wb") as file:
             os.dup2(file.fileno(), stream.fileno())
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", message="node '")
-    sys.argv = [str(program)]
+    sys.argv = [str(program), *arguments]
+    gc.freeze()
     try:
         runpy.run_path(str(program), run_name="__main__")
+        gc.collect()  # what was left open warns now, as it does when an interpreter ends
     except Exception:
         traceback.print_exc()
         sys.exit(1)

@@ -47,7 +47,7 @@ def test_every_block_of_python_runs(block: Block, tmp_path: Path) -> None:
     program.write_text("\n" * (block.line - 1) + block.source, encoding="utf-8")
     if "model.pnnx.param" in block.source:
         put_pnnx_model(tmp_path)
-    ended = run_program(program)
+    ended = run_program(program, folder=tmp_path)
     assert ended.code == 0, ended.stderr
     assert_says(ended.stdout, block.source)
 
