@@ -102,6 +102,14 @@ def _transpose(e: Emitter, node: Node) -> None:
         e.give(node, e.op("Identity", e.take(x)))
 
 
+def _reverse(e: Emitter, node: Node) -> None:
+    x = node.inputs[0]
+    axes = e.axes(node.inputs[1], rank_of(x))
+    require(axes and len(set(axes)) == len(axes), "axes")
+    ends, steps = [-_END] * len(axes), [-1] * len(axes)
+    e.give(node, _sliced(e, e.take(x), [-1] * len(axes), ends, axes, steps))
+
+
 def _concat(e: Emitter, node: Node) -> None:
     *values, axis = node.inputs
     rank = rank_of(values[0])
@@ -239,6 +247,7 @@ ARRAYS: Final[Mapping[str, Translation]] = {
     "Squeeze": _squeeze,
     "ExpandDims": _expand_dims,
     "Transpose": _transpose,
+    "ReverseV2": _reverse,
     "ConcatV2": _concat,
     "Pack": _pack,
     **dict.fromkeys(("Pad", "PadV2"), _pad),

@@ -17,6 +17,8 @@ from asyncexec.passes.onnx_math import CASTS, ORDERED
 from asyncexec.process.onnx_model import OPSET
 
 PREFIX: Final = "Onnx>"
+_STEP: Final = 2e5  # multiplications that our own kernel does in the time that it takes for what else is in a step
+_STEPS: Final = 50  # of a sequence whose length is not known
 _FLOAT: Final = frozenset({"float32"})
 _BOOL: Final = frozenset({"bool"})
 _ANY: Final = ORDERED | _BOOL
@@ -129,8 +131,8 @@ def _recurrent(e: Emitter, node: Node) -> None:
     )
     require(not node.attrs.get("layout") and not node.attrs.get("input_forget"), "layout")
     size = num_elements(weights) + num_elements(recurrence)
-    steps = math.prod(dim or 1 for dim in (x.shape.dims or ())[:2])
-    e.work += steps * size
+    steps, rows = ((x.shape.dims or ()) + (None, None))[:2]
+    e.work += (steps or _STEPS) * ((rows or 1) * size + _STEP)
     _emit(e, node)
 
 

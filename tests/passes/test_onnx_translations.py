@@ -184,6 +184,7 @@ def moves() -> list[Case]:
         *(Case("ExpandDims", (normal(2, 3), Const(np.int32(axis)))) for axis in (0, 1, -1)),
         *(Case("Transpose", (x, ints(*perm))) for perm in ((0, 3, 1, 2), (0, 2, 3, 1), (1, 0, 3, 2), (3, 2, 1, 0))),
         Case("Transpose", (normal(3, 4, 5), ints(2, 0, 1))),
+        *(Case("ReverseV2", (normal(3, 4, 5), ints(*axes))) for axes in ((0,), (1,), (-1, 0))),
         *(Case("Pad", (x, Const(np.array(pads, np.int32)))) for pads in ([[0, 0], [1, 2], [0, 3], [0, 0]],)),
         Case("Pad", (normal(3, 4), Const(np.array([[0, 1], [2, 0]])))),
         Case("PadV2", (x, Const(np.array([[0, 0], [1, 2], [0, 3], [1, 0]])), Const(np.float32(-np.inf)))),
