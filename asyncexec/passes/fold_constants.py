@@ -181,11 +181,12 @@ class _Folding:
         """The kernel of *node*, where it is cheap."""
         key = (node.properties, tuple([shape.dims for shape in node.output_shapes]))
         if key not in self._kernels:
-            self._kernels[key] = _make_kernel(node)
+            self._kernels[key] = cheap_kernel(node)
         return self._kernels[key]
 
 
-def _make_kernel(node: Node) -> Kernel | None:
+def cheap_kernel(node: Node) -> Kernel | None:
+    """The kernel of *node* on the host, where it is cheap."""
     properties = node.properties
     found = kernel_registry.find(node.op, "CPU", properties.attrs)
     if found is None or found.kind is not KernelKind.CHEAP or found.is_expensive:

@@ -11,6 +11,7 @@ from asyncexec.graph.node import Node
 from asyncexec.passes.fold_batch_norms import FoldBatchNorms
 from asyncexec.passes.fuse_layers import fuse_layers, may_have_layers
 from asyncexec.passes.onnx_clusters import OnnxClusters
+from asyncexec.passes.recurrent_loops import fuse_recurrent_loops, may_have_recurrent_loops
 from asyncexec.passes.registry import GraphPass, Level, PassFunction, PassGrouping
 from asyncexec.process.onnx_session import EXTRA, has_onnx_runtime
 from asyncexec.session.session_config import SessionConfig
@@ -33,6 +34,16 @@ def library_passes(config: SessionConfig) -> Sequence[GraphPass]:
     is_watched = config.debug or config.schedule_seed is not None
     if config.jit == "off" or (not is_forced and is_watched):
         return ()
+    return (*_recurrent_passes(config), *_kernel_passes(config, is_forced=is_forced))
+
+
+def _recurrent_passes(config: SessionConfig) -> Sequence[GraphPass]:
+    if config.memory_limit is not None:  # which does not count what a layer computes for all steps at once
+        return ()
+    return (_always("fuse_recurrent_loops", fuse_recurrent_loops, may_have_recurrent_loops, _PHASE - 1),)
+
+
+def _kernel_passes(config: SessionConfig, *, is_forced: bool) -> Sequence[GraphPass]:
     if not has_onnx_runtime():
         if config.memory_limit is not None:  # which does not count the new filters
             return ()
@@ -45,6 +56,8 @@ def library_passes(config: SessionConfig) -> Sequence[GraphPass]:
     return (_always("onnx_clusters", clusters, clusters.applies),)
 
 
-def _always(name: str, function: PassFunction, applies: Callable[[Sequence[Node]], Stage[bool]]) -> GraphPass:
+def _always(
+    name: str, function: PassFunction, applies: Callable[[Sequence[Node]], Stage[bool]], phase: int = _PHASE
+) -> GraphPass:
     grouping = PassGrouping.POST_PLACEMENT
-    return GraphPass(name, grouping, _PHASE, function, Level.ALWAYS, is_ours=True, applies=applies)
+    return GraphPass(name, grouping, phase, function, Level.ALWAYS, is_ours=True, applies=applies)
