@@ -34,26 +34,21 @@ def library_passes(config: SessionConfig) -> Sequence[GraphPass]:
     is_watched = config.debug or config.schedule_seed is not None
     if config.jit == "off" or (not is_forced and is_watched):
         return ()
-    return (*_recurrent_passes(config), *_kernel_passes(config, is_forced=is_forced))
-
-
-def _recurrent_passes(config: SessionConfig) -> Sequence[GraphPass]:
-    if config.memory_limit is not None:  # which does not count what a layer computes for all steps at once
-        return ()
-    return (_always("fuse_recurrent_loops", fuse_recurrent_loops, may_have_recurrent_loops, _PHASE - 1),)
-
-
-def _kernel_passes(config: SessionConfig, *, is_forced: bool) -> Sequence[GraphPass]:
-    if not has_onnx_runtime():
-        if config.memory_limit is not None:  # which does not count the new filters
-            return ()
-        folding = FoldBatchNorms()
-        return (
-            _always("fold_batch_norms", folding, folding.applies),
-            _always("fuse_layers", fuse_layers, may_have_layers),
-        )
     clusters = OnnxClusters(0.0 if is_forced else MIN_WORK)
-    return (_always("onnx_clusters", clusters, clusters.applies),)
+    found = [_always("onnx_clusters", clusters, clusters.applies)] if has_onnx_runtime() else []
+    if config.memory_limit is not None:  # which counts neither new filters nor what a layer computes for all steps
+        return found
+    recurrent = _always("fuse_recurrent_loops", fuse_recurrent_loops, may_have_recurrent_loops, _PHASE - 1)
+    return (recurrent, *found, *(() if is_forced else _fusions()))
+
+
+def _fusions() -> Sequence[GraphPass]:
+    """Of what ONNX Runtime has no part of."""
+    folding = FoldBatchNorms()
+    return (
+        _always("fold_batch_norms", folding, folding.applies, _PHASE + 1),
+        _always("fuse_layers", fuse_layers, may_have_layers, _PHASE + 1),
+    )
 
 
 def _always(

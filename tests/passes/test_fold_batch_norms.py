@@ -296,7 +296,7 @@ async def test_signatures_share_the_filters_that_are_made() -> None:
         y = ax.raw_ops.Neg(normalized(convolved(x)))
         z = ax.raw_ops.Abs(y)
     folding = library_passes.FoldBatchNorms()
-    assert library_passes.library_passes(ax.SessionConfig())[0].name == "fold_batch_norms"
+    assert "fold_batch_norms" in [each.name for each in library_passes.library_passes(ax.SessionConfig())]
     made = [await _folded_filters(graph, folding, fetch) for fetch in (y, z)]
     assert made[0] is made[1]
 

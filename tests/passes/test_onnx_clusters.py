@@ -102,6 +102,20 @@ async def test_auto_leaves_small_products_alone() -> None:
     assert not [each for each in metadata.passes if each.name == "onnx_clusters"]
 
 
+async def test_what_is_too_small_for_a_cluster_is_fused_by_us() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 5])
+        y = ax.matmul(x, ax.constant(W))
+        root = ax.constant(np.float32(0.5) ** np.float32(0.5))
+        z = ax.raw_ops.Mul(ax.raw_ops.Mul(ax.constant(np.float32(0.5)), y), ax.raw_ops.Erfc(ax.raw_ops.Neg(y) * root))
+    async with ax.Session(graph) as session:
+        metadata, options = ax.RunMetadata(), ax.RunOptions(output_pass_graphs=True)
+        await session.run(z, {x: X}, metadata=metadata, options=options)
+    (found,) = (each.graph for each in metadata.passes if each.name == "fuse_layers")
+    assert found is not None
+    assert [node.op for node in found.node if node.op.startswith("_")] == ["_FusedGelu"]
+
+
 @pytest.mark.parametrize("quicker", [0, 1])
 def test_the_quicker_way_stays(quicker: int) -> None:
     trial = Trial()
