@@ -24,6 +24,7 @@ from asyncexec.passes.recurrent_algebra import (
     source,
     width,
 )
+from asyncexec.process.onnx_model import Array
 
 
 class Outside(NamedTuple):
@@ -51,24 +52,32 @@ class Limits(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The source that an element of a list is: of which list, and at which variable."""
+    """The source that the step *at* a variable of *tensor* is; the node *made* cut that into a list or an array."""
 
     tensor: Tensor
     at: Variable
+    made: Node
 
 
 class Written(NamedTuple):
-    """A list in which an element has been replaced, *at* a variable or a number."""
+    """A list in which an element has been replaced, *at* a variable or a number; or an array that *made* is."""
 
     variable: Variable
     at: Any
     value: Sum
+    made: Node | None = None
 
 
 class Matrix(NamedTuple):
     """A matrix of floats, computed in each round."""
 
     sum: Sum
+
+
+class Joined(NamedTuple):
+    """Matrices side by side, with the numbers of their columns, where these are known."""
+
+    parts: tuple[tuple[Sum, int | None], ...]
 
 
 # Arrays and numbers are constants.
@@ -154,7 +163,23 @@ class Body:
         _require(isinstance(values, Outside) and isinstance(at, Variable) and node.attrs["element_dtype"] is float32)
         made = values.tensor.op
         _require(made.op == "TensorListFromTensor")
-        return Matrix(source(Read(made.inputs[0], at)))
+        return Matrix(source(Read(made.inputs[0], at, made)))
+
+    def _read(self, node: Node, inputs: Sequence[Known]) -> Known:
+        handle, at, flow = inputs
+        _require(isinstance(handle, Outside) and isinstance(at, Variable) and isinstance(flow, Outside))
+        made = flow.tensor.op
+        _require(made.op == "TensorArrayScatterV3" and made.inputs[0].op is handle.tensor.op)
+        _require(node.attrs["dtype"] is float32)
+        return Matrix(source(Read(made.inputs[2], at, made)))
+
+    def _write(self, node: Node, inputs: Sequence[Known]) -> Known:
+        handle, at, value, flow = inputs
+        _require(isinstance(handle, Outside) and isinstance(at, Variable))
+        _require(isinstance(value, Matrix) and isinstance(flow, Matrix) and list(flow.sum) == [()])
+        merge: Any = next(iter(flow.sum[()].weights), None)
+        _require(isinstance(merge, Node) and flow.sum == source(merge))
+        return Written(Variable(merge), at, value.sum, handle.tensor.op)
 
     def _set_item(self, node: Node, inputs: Sequence[Known]) -> Known:
         values, at, value = inputs
@@ -182,9 +207,16 @@ class Body:
 
     def _mat_mul(self, node: Node, inputs: Sequence[Known]) -> Known:
         a, b = inputs
-        _require(isinstance(a, Matrix) and isinstance(b, np.ndarray) and b.ndim == _TWO and b.dtype == np.float32)
-        _require(not node.attrs["transpose_a"])
-        return Matrix(product(a.sum, b.T if node.attrs["transpose_b"] else b))
+        _require(isinstance(b, np.ndarray) and b.ndim == _TWO and b.dtype == np.float32)
+        _require(isinstance(a, (Matrix, Joined)) and not node.attrs["transpose_a"])
+        matrix = b.T if node.attrs["transpose_b"] else b
+        return Matrix(_joined_product(a, matrix) if isinstance(a, Joined) else product(a.sum, matrix))
+
+    def _concat(self, node: Node, inputs: Sequence[Known]) -> Known:
+        *values, axis = inputs
+        _require(is_number(axis) and int(axis) in (1, -1))
+        given = zip(values, node.inputs, strict=False)
+        return Joined(tuple((_as_sum(value), _num_columns(_as_sum(value), tensor)) for value, tensor in given))
 
     def _activation(self, node: Node, inputs: Sequence[Known]) -> Known:
         return Matrix(activation(node.op, _as_sum(inputs[0])))
@@ -226,6 +258,9 @@ class Body:
 _FORMS: Final[Mapping[str, Callable[[Body, Node, Sequence[Known]], Known]]] = {
     "TensorListGetItem": Body._get_item,
     "TensorListSetItem": Body._set_item,
+    "TensorArrayReadV3": Body._read,
+    "TensorArrayWriteV3": Body._write,
+    "ConcatV2": Body._concat,
     "Add": Body._sum,
     "AddV2": Body._sum,
     "BiasAdd": Body._bias_add,
@@ -252,6 +287,29 @@ def _computed(node: Node, inputs: Sequence[Known]) -> Sequence[Known]:
     except Exception as error:  # whatever it is, the node raises it when it runs
         raise UnknownFormError(str(error)) from error
     return list(result) if node.op_def.returns_tuple else [result]
+
+
+def _num_columns(value: Sum, tensor: Tensor) -> int | None:
+    """How many columns *value* has, which is what *tensor* gives."""
+    sources = [name for affine in value.values() for name in affine.weights]
+    read = sources[0] if len(sources) == 1 and isinstance(sources[0], Read) else None
+    dims = tensor.shape.dims or (None if read is None else read.tensor.shape.dims)
+    return dims[-1] if dims else None
+
+
+def _joined_product(joined: Joined, matrix: Array) -> Sum:
+    """The product of matrices side by side; one of them may have as many columns as the others leave."""
+    widths = [columns for _, columns in joined.parts]
+    if None in widths:
+        _require(widths.count(None) == 1)
+        widths[widths.index(None)] = len(matrix) - sum(columns or 0 for columns in widths)
+    known = [columns or 0 for columns in widths]
+    _require(min(known) > 0 and sum(known) == len(matrix))
+    ends = np.cumsum(known)
+    found: Sum = {}
+    for (value, _), begin, end in zip(joined.parts, ends - known, ends, strict=True):
+        found = added(found, product(value, matrix[begin:end]))
+    return found
 
 
 def is_number(known: Known) -> bool:

@@ -24,6 +24,7 @@ and on nothing stateful, that the node does not depend on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -59,7 +60,10 @@ from asyncexec.process.onnx_model import OPSET
 _MOST_NODES: Final = 256  # of a loop
 _MOST_BYTES: Final = 32 << 20  # of weights, which are put in order at once
 _LENGTHS: Final = 4  # the input that tells how long sequences are
-_LISTS: Final = frozenset("TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem".split())
+_LISTS: Final = frozenset(
+    "TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem "
+    "TensorArrayReadV3 TensorArrayScatterV3 TensorArrayV3 TensorArrayWriteV3".split()
+)
 _WAITING: Final = frozenset({"NoOp", "ControlTrigger"})
 _TRANSPARENT: Final = _LISTS | _WAITING | IDENTITIES
 
@@ -94,7 +98,7 @@ def may_have_recurrent_loops(nodes: Sequence[Node]) -> Stage[bool]:
         ops.add(node.op)
         if not count % STRIDE:
             yield
-    return {"LoopCond", "TensorListFromTensor", "Tanh"} <= ops
+    return {"LoopCond", "Tanh"} <= ops and not ops.isdisjoint({"TensorListFromTensor", "TensorArrayScatterV3"})
 
 
 class _Layer(NamedTuple):
@@ -251,6 +255,12 @@ class _Loop:
         _require(len(found) == 1)
         (read,) = found
         _require(read.at.merge in counters)
+        if read.made.op == "TensorArrayScatterV3":
+            array = read.made.inputs[0].op
+            _require(array.op == "TensorArrayV3" and array.attrs["dtype"] is float32)
+            _require(self._counts(read.made.inputs[1], size_of(read.tensor, 0, self._graph.is_fed)))
+            self._check_handle(array, {"TensorArrayScatterV3"})
+            _require(read.made.inputs[3].op is array and len(self._graph.consumers(array.outputs[1])) == 1)
         return read
 
     def _check_steps(self, condition: Known, counters: set[Node], x: Read) -> None:
@@ -273,21 +283,54 @@ class _Loop:
         for merge, written in lists.items():
             has_all = isinstance(written.at, Variable)
             steps = size_of(x.tensor, 0, self._graph.is_fed) if has_all else 1
-            made = self._entered[merge].op
             _require(written.variable.merge is merge and written.value is after[cell.states[0]].sum)
             _require(written.at == x.at if has_all else written.at == 0)
-            _require(made.op == "TensorListReserve" and number_of(made.inputs[1], self._graph.is_fed) == steps)
+            self._check_made(self._entered[merge].op, written, steps)
             for leaving in self._exits_of(merge):
                 _require(not self._graph.is_kept(leaving))
                 for taker in self._graph.consumers(leaving.outputs[0]):
-                    _require(taker.op == "TensorListStack" and taker.inputs[0].op is leaving)
-                    _require(taker.attrs["num_elements"] in (-1, steps) and not taker.control_inputs)
-                    _require(not self._graph.is_fed(taker.outputs[0]))
-                    _require(self._graph.device_of(taker) == self._graph.device_of(leaving))
+                    self._check_taker(taker, leaving, written, steps)
                     stacks.append(taker)
             if not has_all:
                 return [], stacks
         return stacks, []
+
+    def _check_made(self, made: Node, written: Written, steps: Size | None) -> None:
+        """UnknownFormError unless *made* is a list, or an array, of so many elements, of which none is there before."""
+        if written.made is None:
+            _require(made.op == "TensorListReserve" and number_of(made.inputs[1], self._graph.is_fed) == steps)
+            return
+        _require(made is written.made and made.op == "TensorArrayV3" and made.attrs["dtype"] is float32)
+        _require(number_of(made.inputs[0], self._graph.is_fed) == steps and isinstance(written.at, Variable))
+        self._check_handle(made, {"TensorArrayGatherV3"})
+
+    def _check_handle(self, made: Node, others: AbstractSet[str]) -> None:
+        """UnknownFormError unless nothing uses the array *made* but the loop and nodes of the ops *others*."""
+        for user in self._graph.consumers(made.outputs[0]):
+            _require(user in self._frame.enters or user.op in others)
+
+    def _check_taker(self, taker: Node, leaving: Node, written: Written, steps: Size | None) -> None:
+        """UnknownFormError unless *taker* stacks all elements of what is *leaving* the loop."""
+        if written.made is None:
+            _require(taker.op == "TensorListStack" and taker.inputs[0].op is leaving)
+            _require(taker.attrs["num_elements"] in (-1, steps))
+        else:
+            _require(taker.op == "TensorArrayGatherV3" and taker.inputs[0].op is written.made)
+            _require(self._counts(taker.inputs[1], steps))
+        _require(not taker.control_inputs and not self._graph.is_fed(taker.outputs[0]))
+        _require(self._graph.device_of(taker) == self._graph.device_of(leaving))
+
+    def _counts(self, tensor: Tensor, steps: Size | None) -> bool:
+        """Whether *tensor* is all numbers from 0 to *steps*, in order."""
+        is_fed = self._graph.is_fed
+        value = self._value(tensor)
+        if value is not None:
+            return isinstance(steps, int) and np.array_equal(value, np.arange(steps))
+        return (
+            tensor.op.op == "Range"
+            and not is_fed(tensor)
+            and [number_of(each, is_fed) for each in tensor.op.inputs] == [0, steps, 1]
+        )
 
     def _exits_of(self, merge: Any) -> list[Node]:
         return [

@@ -63,6 +63,10 @@ def main() -> None:
             found[f"{name}/{kind}/outputs"] = np.array(outputs)
         for index, value in enumerate(tf.nest.flatten(call(tf.constant(x)))):
             found[f"{name}/wanted/{index}"] = value.numpy()
+    graph, wanted = _dynamic_rnn(tf, x)
+    found["dynamic_rnn/lowered"] = np.frombuffer(graph.SerializeToString(), np.uint8)
+    found["dynamic_rnn/lowered/outputs"] = np.array(["y:0", "h:0"])
+    found |= {f"dynamic_rnn/wanted/{index}": value for index, value in enumerate(wanted)}
     np.savez_compressed(Path(__file__).with_name("recurrent.npz"), x=x, **found)
 
 
@@ -95,6 +99,34 @@ def _standard_lstm(tf: Any) -> Any:
         return standard_lstm(x, zeros, zeros, *weights)
 
     return call
+
+
+def _dynamic_rnn(tf: Any, given: Any) -> tuple[Any, Any]:
+    """An LSTM as TensorFlow 1 wrote it: arrays, one matrix for input and state, and a bias of the forget gate."""
+    v1 = tf.compat.v1
+    v1.disable_control_flow_v2()
+    with v1.Graph().as_default() as graph:
+        random = np.random.default_rng(6)
+        kernel = tf.constant(random.normal(size=(FEATURES + UNITS, 4 * UNITS), scale=0.7).astype(np.float32))
+        bias = tf.constant(random.normal(size=4 * UNITS).astype(np.float32))
+        x = v1.placeholder(tf.float32, [None, STEPS, FEATURES], name="x")
+        steps_first = tf.transpose(x, [1, 0, 2])
+        steps = tf.shape(steps_first)[0]
+        read = v1.TensorArray(tf.float32, steps).unstack(steps_first)
+        zeros = tf.zeros([tf.shape(x)[0], UNITS])
+
+        def step(time: Any, made: Any, c: Any, h: Any) -> Any:
+            z = tf.nn.bias_add(tf.matmul(tf.concat([read.read(time), h], 1), kernel), bias)
+            i, j, f, o = tf.split(z, 4, 1)
+            c = tf.sigmoid(f + 1.0) * c + tf.sigmoid(i) * tf.tanh(j)
+            h = tf.sigmoid(o) * tf.tanh(c)
+            return time + 1, made.write(time, h), c, h
+
+        first = (0, v1.TensorArray(tf.float32, steps), zeros, zeros)
+        _, made, _, h = v1.while_loop(lambda time, *_: time < steps, step, first)
+        outputs = [tf.transpose(made.stack(), [1, 0, 2], name="y"), tf.identity(h, name="h")]
+        with v1.Session(graph=graph) as session:
+            return graph.as_graph_def(), session.run(outputs, {x: given})
 
 
 def _frozen(tf: Any, call: Any, steps: int | None, *, lowers: bool) -> tuple[Any, list[str]]:

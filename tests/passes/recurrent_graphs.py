@@ -26,7 +26,9 @@ LAYERS: Final = {
     "stack": ["LSTM", "GRU"],
     "stack_any_length": ["LSTM", "GRU"],
     "standard_lstm": ["LSTM"],
+    "dynamic_rnn": ["LSTM"],
 }
+CASES: Final = [(name, kind) for name in LAYERS for kind in KINDS if f"{name}/{kind}" in GOLDEN]
 
 
 async def outputs_and_ops(

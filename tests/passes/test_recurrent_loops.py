@@ -11,7 +11,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.session import library_passes
-from tests.passes.recurrent_graphs import GOLDEN, KINDS, LAYERS, assert_close, golden, outputs_and_ops
+from tests.passes.recurrent_graphs import CASES, GOLDEN, KINDS, LAYERS, assert_close, golden, outputs_and_ops
 
 LOOPS: Final = ("masked", "relu", "hard")
 STEPS, ROWS, FEATURES, UNITS = 5, 2, 3, 4
@@ -28,8 +28,7 @@ def no_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_onnx_runtime")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(("name", "kind"), CASES)
 @pytest.mark.parametrize("optimizes", [False, True])
 async def test_a_layer_of_keras_becomes_one_node(name: str, kind: str, optimizes: bool) -> None:
     graph, fetches, wanted = golden(name, kind)
@@ -201,3 +200,18 @@ async def test_a_loop_in_a_loop_stays() -> None:
             lambda i, _: i < 2, lambda i, h: (i + 1, loop(x, first=h)[1]), [number(np.int32(0)), zeros]
         )
     assert (await both(graph, [y], {x: X}))["LoopCond"] == 2
+
+
+@pytest.mark.usefixtures("no_onnx_runtime")
+@pytest.mark.parametrize("name", ["TensorArray", "TensorArray_1"])
+async def test_an_array_that_others_use_keeps_the_loop(name: str) -> None:
+    graph, fetches, wanted = golden("dynamic_rnn", "lowered")
+    flows = {
+        "TensorArray": "TensorArrayUnstack/TensorArrayScatter/TensorArrayScatterV3:0",
+        "TensorArray_1": "while/Exit_1:0",
+    }
+    with graph:
+        size = ops.TensorArraySizeV3(graph.tensor(f"{name}:0"), graph.tensor(flows[name]))
+    got, found = await outputs_and_ops(graph, [*fetches, size], {"x:0": GOLDEN["x"]}, ax.SessionConfig())
+    assert_close(got, [*wanted, np.int32(4)])
+    assert found["LoopCond"] == 1
