@@ -210,7 +210,8 @@ class KernelBinder:
     def _make_cluster(self, cluster: OnnxCluster) -> BoundKernel:
         own = OwnKernels(cluster, lambda call: self._make_within_budget(call.node).kernel)
         kernel = OnnxKernel(cluster, own, is_forced=self._forces_onnx, budget=self._budget)
-        return BoundKernel(kernel, KernelKind.EXPENSIVE, is_expensive=True)
+        # A call may load the model if that is forced; else it is measured like any other.
+        return BoundKernel(kernel, KernelKind.EXPENSIVE, is_expensive=self._forces_onnx or None)
 
     def _make_within_budget(self, node: Node) -> BoundKernel:
         bound = self._make(node)

@@ -40,6 +40,7 @@ class Emitter:
         is_fed: as it was given.
         inputs: the tensors from outside that the model takes.
         work: multiplications of a call, roughly.
+        serial_work: those of them that wait for others, so that more threads make them no quicker.
     """
 
     def __init__(self, is_fed: Callable[[Tensor], bool], variables: Mapping[Key, Array] | None = None) -> None:
@@ -53,6 +54,7 @@ class Emitter:
         self._num_names = 0
         self.inputs: list[Tensor] = []
         self.work: float = 0.0
+        self.serial_work: float = 0.0
 
     # Constants.
 
@@ -140,7 +142,8 @@ class Emitter:
         nodes = fuser.nodes(outputs_and_guards)
         used = {name for node in nodes for name in node.inputs}
         constants: Mapping[str, Array] = {name: array for name, array in self._constants.items() if name in used}
-        return OnnxModel(inputs, outputs_and_guards, tuple(nodes), constants, len(self._guards), self.work, opset)
+        work = self.work - self.serial_work
+        return OnnxModel(inputs, outputs_and_guards, tuple(nodes), constants, len(self._guards), work, opset)
 
     def _name(self) -> str:
         self._num_names += 1

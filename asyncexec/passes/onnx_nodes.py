@@ -132,7 +132,10 @@ def _recurrent(e: Emitter, node: Node) -> None:
     require(not node.attrs.get("layout") and not node.attrs.get("input_forget"), "layout")
     size = num_elements(weights) + num_elements(recurrence)
     steps, rows = ((x.shape.dims or ()) + (None, None))[:2]
-    e.work += (steps or _STEPS) * ((rows or 1) * size + _STEP)
+    step = (rows or 1) * size
+    work = (steps or _STEPS) * (step + _STEP)
+    e.work += work
+    e.serial_work += work - step
     _emit(e, node)
 
 

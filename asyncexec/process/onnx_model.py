@@ -37,7 +37,7 @@ class OnnxModel:
         nodes: each after its inputs.
         constants: arrays by name, which may be views of others.
         num_guards: outputs, each a number.  Where one of them is NaN the other outputs do not hold.
-        work: multiplications of a call, roughly, where unknown sizes are 1.
+        work: multiplications of a call that threads can share, roughly, where unknown sizes are 1.
         opset: the version of the operator set that the nodes are of.
     """
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.graph.node import Node
+from asyncexec.passes.onnx_emitter import Emitter
+from asyncexec.passes.onnx_translations import TRANSLATIONS
+from asyncexec.session.library_passes import MIN_WORK
 from tests.passes.recurrent_graphs import CASES, GOLDEN, assert_close, golden, outputs_and_ops
 
 pytestmark = pytest.mark.ort
@@ -20,3 +25,27 @@ async def test_onnx_runtime_runs_the_whole_layer(name: str, kind: str) -> None:
     assert_close(got, wanted)
     assert found["_OnnxCluster"] == 1
     assert not found.keys() & {"LoopCond", "ReverseV2", "Onnx>LSTM", "Onnx>GRU", "Onnx>RNN"}
+
+
+def gru_node(steps: int | None, rows: int, units: int) -> Node:
+    with ax.Graph():
+        x = ax.placeholder(ax.float32, [steps, rows, 32])
+        weights = [ax.constant(np.zeros((1, 3 * units, size), np.float32)) for size in (32, units)]
+        (y,) = ax.create_op(
+            "Onnx>GRU", [[x, *weights]], attrs={"Tout": [ax.float32], "opset": 17, "hidden_size": units}
+        )
+    return y.op
+
+
+@pytest.mark.parametrize("steps", [64, None])
+def test_many_steps_of_a_small_layer_are_worth_a_cluster_but_no_threads(steps: int | None) -> None:
+    node, emitter = gru_node(steps, 1, 64), Emitter(lambda _: False)
+    TRANSLATIONS[node.op](emitter, node)
+    assert emitter.work >= MIN_WORK
+    assert emitter.model(node.outputs).work == 3 * 64 * (32 + 64)
+
+
+def test_a_step_of_a_large_layer_is_worth_threads() -> None:
+    node, emitter = gru_node(64, 16, 256), Emitter(lambda _: False)
+    TRANSLATIONS[node.op](emitter, node)
+    assert emitter.model(node.outputs).work == 16 * 3 * 256 * (32 + 256)
