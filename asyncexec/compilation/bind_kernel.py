@@ -210,8 +210,9 @@ class KernelBinder:
     def _make_cluster(self, cluster: OnnxCluster) -> BoundKernel:
         own = OwnKernels(cluster, lambda call: self._make_within_budget(call.node).kernel)
         kernel = OnnxKernel(cluster, own, is_forced=self._forces_onnx, budget=self._budget)
-        # A call may load the model if that is forced; else it is measured like any other.
-        return BoundKernel(kernel, KernelKind.EXPENSIVE, is_expensive=self._forces_onnx or None)
+        # Not for the event loop's thread: to load a model, if that is forced, and to look for idle cores.
+        stays_on_worker = self._forces_onnx or cluster.translation.is_large
+        return BoundKernel(kernel, KernelKind.EXPENSIVE, is_expensive=stays_on_worker or None)
 
     def _make_within_budget(self, node: Node) -> BoundKernel:
         bound = self._make(node)

@@ -13,6 +13,7 @@ from asyncexec.passes.onnx_emitter import Emitter, Key, UntranslatableError, ori
 from asyncexec.passes.onnx_nodes import opset_of
 from asyncexec.passes.onnx_translations import TRANSLATIONS
 from asyncexec.process.onnx_model import Array, OnnxModel
+from asyncexec.process.onnx_session import LONG
 
 
 class MemberCall(NamedTuple):
@@ -62,9 +63,10 @@ class ClusterTranslation:
         inputs: the tensors from outside that the model takes.
         variables: those of the given ones that the members take.
         work: multiplications of a call, roughly.
+        is_large: whether enough of them are for several threads.
     """
 
-    __slots__ = ("_dims", "_fed", "_members", "_model", "_outputs", "inputs", "variables", "work")
+    __slots__ = ("_dims", "_fed", "_members", "_model", "_outputs", "inputs", "is_large", "variables", "work")
 
     def __init__(
         self, members: Sequence[Node], outputs: Sequence[Tensor], fed: frozenset[Key], variables: Mapping[Key, Array]
@@ -80,6 +82,7 @@ class ClusterTranslation:
         emitter = self._emitter(stand_ins)
         self.inputs: tuple[Tensor, ...] = tuple(emitter.inputs)
         self.work: float = emitter.work
+        self.is_large: bool = emitter.work - emitter.serial_work >= LONG
         self._model = None if self.variables else emitter.model(outputs, opset_of(members[0]))
 
     def model(self, values: Sequence[Any] = ()) -> OnnxModel:

@@ -26,7 +26,7 @@ from asyncexec.process.onnx_model import IR_VERSION, Array, Dims, OnnxModel
 
 EXTRA: Final = "ort"
 _SEVERITY_FATAL: Final = 4  # errors are raised, so that they need no line of their own
-_LONG: Final = 2e6  # multiplications from which on several threads are worth their start
+LONG: Final = 2e6  # multiplications from which on several threads are worth their start
 _LARGE: Final = 4096  # bytes of a constant from which on it is given beside the model
 # Of the cores, so many are to be idle for a call of a thread on each: the call waits for the slowest at every node.
 _IDLE_SHARE: Final = 0.75
@@ -161,7 +161,7 @@ def load(model: OnnxModel) -> OnnxSession:
         key = digest.digest()
         session = _sessions.get(key)
         if session is None:
-            is_large = model.work >= _LONG
+            is_large = model.work >= LONG
             session = _sessions[key] = OnnxSession(data, arrays, model.num_guards, is_large=is_large)
         return session
 
