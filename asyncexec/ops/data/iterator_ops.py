@@ -8,11 +8,10 @@ from typing import Any, Final
 from asyncexec.framework.errors import InvalidArgumentError, OutOfRangeError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction, require_kind
 from asyncexec.framework.kernel_registry import register_kernel
-from asyncexec.framework.limiter import WaitQueue
 from asyncexec.framework.shape_inference import InferenceContext, no_outputs, scalars
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import variant
-from asyncexec.ops.data.dataset import Element, as_dataset
+from asyncexec.ops.data.dataset import Dataset, Element, as_dataset
 from asyncexec.ops.data.functions import FunctionAttr
 from asyncexec.ops.data.iterators import GetNext, IteratorHandles, IteratorResource, check_element
 from asyncexec.ops.op_list import register_listed_op
@@ -99,17 +98,13 @@ def one_shot_iterator(c: OpKernelConstruction) -> Kernel:
         raise InvalidArgumentError("OneShotIteratorOp does not currently support the 'shared_name' attr.")
     factory = FunctionAttr(c, "dataset_factory", "", (variant,)).capture(())
     found = c.node_state(IteratorResource, lambda: _new(c))
-    lock = WaitQueue(1, knows_waiters=False)
+
+    async def make() -> Dataset:
+        (dataset,) = await factory()
+        return as_dataset(dataset)
 
     async def kernel() -> IteratorResource:
-        if found.source is None:
-            await lock.acquire()
-            try:
-                if found.source is None:
-                    (dataset,) = await factory()
-                    await found.begin(as_dataset(dataset))
-            finally:
-                lock.release()
+        await found.begin_once(make)
         return found
 
     return kernel

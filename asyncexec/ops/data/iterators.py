@@ -7,7 +7,7 @@ taken: the next one gets it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -48,6 +48,18 @@ class IteratorResource(ProcessBound):
         pipeline = Pipeline(self._background)
         self._elements = pipeline, dataset.iterate(pipeline)
         self._returned = []
+
+    async def begin_once(self, make: Callable[[], Awaitable[Dataset]]) -> None:
+        """Begin with the dataset that *make* gives, unless it has begun, by whichever signature's kernel."""
+        if self._elements is not None:
+            return
+        await self._lock.acquire()
+        lock = self._lock
+        try:
+            if self._elements is None:
+                await self.begin(await make())
+        finally:
+            lock.release()
 
     def check_types(self, dtypes: Sequence[DType], shapes: Sequence[TensorShape]) -> None:
         """InvalidArgumentError unless it gives elements of these; none are any."""

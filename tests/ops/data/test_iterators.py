@@ -160,9 +160,19 @@ async def test_optionals_tell_the_end() -> None:
         assert [await session.run(value) for _ in range(3)] == [0, -1, -1]
 
 
-async def test_a_one_shot_iterator_begins_by_itself() -> None:
+async def test_a_one_shot_iterator_begins_by_itself_once_for_all_signatures() -> None:
+    num_begun = 0
+
+    @ax.op(outputs=[ax.int64])
+    async def two() -> Any:
+        nonlocal num_begun
+        num_begun += 1
+        for _ in range(20):  # while the other run asks, too
+            await asyncio.sleep(0)
+        return np.int64(2)
+
     with ax.Graph() as graph:
-        made, _ = traced(lambda: count(2), [], [])
+        made, _ = traced(lambda: count(two()), [], [])
         attrs = count(1).attrs
         handle = ax.create_op("OneShotIterator", [], {"dataset_factory": made.name, **attrs})
         found = Iterated(handle, None, ax.create_op("IteratorGetNext", [handle], attrs))
@@ -171,6 +181,7 @@ async def test_a_one_shot_iterator_begins_by_itself() -> None:
         both = await asyncio.gather(session.run(found.next), session.run(again))
         assert sorted(plain(each) for each in both) == [0, 1]
         assert await found.take(session) == []
+    assert num_begun == 1
 
 
 async def test_an_anonymous_iterator_lasts_as_long_as_its_step() -> None:
