@@ -75,12 +75,22 @@ class CoreBudget:
         self._lock = threading.Lock()
         self._num_calls = 0
 
-    def begin(self, *, is_large: bool) -> int:
-        """How many threads a call may take; end() is to follow it."""
+    def begin(self, *, is_large: bool, patience_s: float = 0.0) -> int:
+        """How many threads a call may take; end() is to follow it.
+
+        A call that is worth it waits for *patience_s* seconds where cores are taken: threads of other libraries spin
+        for a millisecond or so after they have worked.
+        """
         with self._lock:
             is_alone = not self._num_calls
             self._num_calls += 1
-        return self._num_idle() if is_large and is_alone else 1
+        if not (is_large and is_alone):
+            return 1
+        idle = self._num_idle()
+        if patience_s and idle < num_cores():
+            time.sleep(patience_s)
+            idle = max(idle, self._num_idle())
+        return idle
 
     def end(self) -> None:
         """A call has ended."""

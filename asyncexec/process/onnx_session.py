@@ -27,6 +27,8 @@ from asyncexec.process.onnx_model import IR_VERSION, Array, Dims, OnnxModel
 EXTRA: Final = "ort"
 _SEVERITY_FATAL: Final = 4  # errors are raised, so that they need no line of their own
 LONG: Final = 2e6  # multiplications from which on several threads are worth their start
+_PATIENCE_S: Final = 1e-12  # for each multiplication: about a thirtieth of what that takes
+_MOST_PATIENCE_S: Final = 0.002
 _LARGE: Final = 4096  # bytes of a constant from which on it is given beside the model
 # Of the cores, so many are to be idle for a call of a thread on each: the call waits for the slowest at every node.
 _IDLE_SHARE: Final = 0.75
@@ -55,14 +57,24 @@ class OnnxSession:
     Args:
         data: the model; arrays: its large constants, by name.
         num_guards: as OnnxModel has it.
-        is_large: whether calls are worth several threads.
+        work: the multiplications of a call, by which it is worth several threads.
         budget: tells which calls may take them.
 
     Attributes:
         lasting: what others keep beside it, as long as it is loaded.
     """
 
-    __slots__ = ("__weakref__", "_arrays", "_budget", "_input_names", "_narrow", "_num_guards", "_wide", "lasting")
+    __slots__ = (
+        "__weakref__",
+        "_arrays",
+        "_budget",
+        "_input_names",
+        "_narrow",
+        "_num_guards",
+        "_patience_s",
+        "_wide",
+        "lasting",
+    )
 
     def __init__(
         self,
@@ -70,13 +82,14 @@ class OnnxSession:
         arrays: Mapping[str, Array],
         num_guards: int,
         *,
-        is_large: bool,
+        work: float,
         budget: CoreBudget = core_budget,
     ) -> None:
         self._arrays = arrays  # ONNX Runtime takes their memory, and does not keep them
         self._budget = budget
         self._narrow = _opened(data, arrays, 1)
-        self._wide = _opened(data, arrays, num_cores()) if is_large and num_cores() > 1 else None
+        self._wide = _opened(data, arrays, num_cores()) if work >= LONG and num_cores() > 1 else None
+        self._patience_s = min(_PATIENCE_S * work, _MOST_PATIENCE_S)
         self._input_names = [each.name for each in self._narrow.get_inputs()]
         self._num_guards = num_guards
         self.lasting: dict[Any, Any] = {}
@@ -117,7 +130,7 @@ class OnnxSession:
             manager.deregister_callback(token)
 
     def _within_budget(self, feeds: dict[str, Any], options: Any) -> list[Any]:
-        num_threads = self._budget.begin(is_large=self._wide is not None)
+        num_threads = self._budget.begin(is_large=self._wide is not None, patience_s=self._patience_s)
         try:
             is_wide = num_threads >= _IDLE_SHARE * num_cores()
             session = self._wide if is_wide and self._wide is not None else self._narrow
@@ -161,8 +174,7 @@ def load(model: OnnxModel) -> OnnxSession:
         key = digest.digest()
         session = _sessions.get(key)
         if session is None:
-            is_large = model.work >= LONG
-            session = _sessions[key] = OnnxSession(data, arrays, model.num_guards, is_large=is_large)
+            session = _sessions[key] = OnnxSession(data, arrays, model.num_guards, work=model.work)
         return session
 
 

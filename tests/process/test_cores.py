@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from asyncexec.process.cores import CoreBudget, num_cores, num_idle_cores
 
 
@@ -24,6 +26,20 @@ def test_what_is_idle_is_not_asked_for_small_calls() -> None:
     budget.begin(is_large=False)
     budget.begin(is_large=True)
     assert not asked
+
+
+def test_a_long_call_waits_a_moment_where_cores_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("asyncexec.process.cores.num_cores", lambda: 4)
+    monkeypatch.setattr("time.sleep", waited.append)
+    found = iter([1, 4, 2, 1, 4])
+    budget = CoreBudget(lambda: next(found))
+    for expected in (4, 2, 4):  # taken at first; taken still; idle
+        assert budget.begin(is_large=True, patience_s=0.25) == expected
+        budget.end()
+    assert waited == [0.25, 0.25]
+    assert budget.begin(is_large=False, patience_s=0.25) == 1
+    assert waited == [0.25, 0.25]
 
 
 def test_some_core_is_there() -> None:

@@ -10,7 +10,7 @@ import pytest
 from asyncexec.process import onnx_session
 from asyncexec.process.cores import CoreBudget
 from asyncexec.process.onnx_model import OnnxModel, OnnxNode
-from asyncexec.process.onnx_session import OnnxSession, encoded, load
+from asyncexec.process.onnx_session import LONG, OnnxSession, encoded, load
 
 pytestmark = pytest.mark.ort
 pytest.importorskip("onnxruntime")
@@ -77,20 +77,20 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
 def test_a_large_call_takes_all_cores_where_most_are_idle(
     is_large: bool, num_idle: int, expected: int, opened: list[Opened]
 ) -> None:
-    session = OnnxSession(b"", {}, 0, is_large=is_large, budget=CoreBudget(lambda: num_idle))
+    session = OnnxSession(b"", {}, 0, work=LONG if is_large else 1, budget=CoreBudget(lambda: num_idle))
     assert session.run([]) == [expected]
 
 
 def test_of_calls_side_by_side_one_takes_several_threads(opened: list[Opened]) -> None:
     budget = CoreBudget(lambda: 4)
-    one, other = (OnnxSession(b"", {}, 0, is_large=True, budget=budget) for _ in range(2))
+    one, other = (OnnxSession(b"", {}, 0, work=LONG, budget=budget) for _ in range(2))
     opened[1].within = lambda: other.run([]) or ()  # while the first call runs, on all cores
     assert one.run([]) == [4, 1]
     assert other.run([]) == [4]
 
 
 def test_a_call_that_fails_leaves_the_cores_to_the_next(opened: list[Opened]) -> None:
-    session = OnnxSession(b"", {}, 0, is_large=True, budget=CoreBudget(lambda: 4))
+    session = OnnxSession(b"", {}, 0, work=LONG, budget=CoreBudget(lambda: 4))
     for each in opened:
         each.within = lambda: [1 / 0]
     with pytest.raises(ZeroDivisionError):
