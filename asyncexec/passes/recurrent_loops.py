@@ -198,6 +198,8 @@ class _Loop:
         _require(all(number_of(self._entered[merge], self._graph.is_fed) == 0 for merge in counters))
         self._check_steps(body.of(self._frame.loop_cond.outputs[0]), counters, x)  # type: ignore[union-attr]
         stacks, ends = self._stacked(lists, x, cell, after)
+        known = {leaving for merge in merges for leaving in self._exits_of(merge)}
+        _require(all(node in known for node in self._nodes if node.op == "Exit"))
         exits = [[leaving for leaving in self._exits_of(merge) if self._is_taken(leaving)] for merge in cell.states]
         for merge in merges:
             _require(
@@ -206,6 +208,7 @@ class _Loop:
                 or not any(self._is_taken(leaving) for leaving in self._exits_of(merge))
             )
         first = self._first(cell, x)
+        _require(not (ends and first) or self._has_steps(x))
         self._check_origins([x.tensor, *first])
         name = f"{self._frame.name}/{cell.op.lower()}"
         others = [*self._frame.enters, *self._nodes]
@@ -354,6 +357,11 @@ class _Loop:
             _require(tensor.shape.rank == 2 and rows is not None and rows == size_of(x.tensor, 1, is_fed))
             _require(size_of(tensor, 1, is_fed) == cell.size)
         return () if all(map(self._is_zero, first)) else first
+
+    def _has_steps(self, x: Read) -> bool:
+        """Whether there is at least one step of *x*: else what stacks the last output gets zeros."""
+        steps = size_of(x.tensor, 0, self._graph.is_fed)
+        return isinstance(steps, int) and steps > 0
 
     def _is_zero(self, tensor: Tensor) -> bool:
         is_filled = tensor.op.op == "Fill" and not self._graph.is_fed(tensor)

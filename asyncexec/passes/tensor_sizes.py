@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.types import int32, int64
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.node_facts import IDENTITIES
 
@@ -14,7 +15,6 @@ Size: TypeAlias = int | tuple[Node, int, int]  # a number, or an axis of an outp
 IsFed: TypeAlias = Callable[[Tensor], bool]
 
 _SAME_SHAPE: Final = IDENTITIES | {"ReverseV2", "Relu", "Tanh", "Sigmoid"}
-_CASTS: Final = IDENTITIES | {"Cast"}
 # Where the sizes of what ONNX's recurrent nodes give come from, by output and axis: the axis of the input.
 _OF_RECURRENT: Final = {(0, 0): 0, (0, 2): 1, (1, 1): 1, (2, 1): 1}
 _RECURRENT: Final = frozenset({"Onnx>LSTM", "Onnx>GRU", "Onnx>RNN"})
@@ -58,7 +58,7 @@ def size_of(tensor: Tensor, axis: int, is_fed: IsFed) -> Size | None:
             tensor, axis = node.inputs[0], left[axis]
         elif node.op in _RECURRENT and (tensor.index, axis) in _OF_RECURRENT:
             tensor, axis = node.inputs[0], _OF_RECURRENT[tensor.index, axis]
-        elif node.op == "Fill" and node.inputs[0].op.op == "Pack":
+        elif node.op == "Fill" and node.inputs[0].op.op == "Pack" and not is_fed(node.inputs[0]):
             return number_of(node.inputs[0].op.inputs[axis], is_fed) or (node, tensor.index, axis)
         else:
             return node, tensor.index, axis
@@ -73,12 +73,17 @@ def number_of(tensor: Tensor, is_fed: IsFed) -> Size | None:
         node = tensor.op
         if is_fed(tensor):
             return None
-        if node.op in _CASTS or (node.op == "Max" and node.inputs[0].shape.rank == 0):
+        if node.op in IDENTITIES or _is_widening(node) or (node.op == "Max" and node.inputs[0].shape.rank == 0):
             tensor = node.inputs[0]
         elif node.op == "StridedSlice" and node.inputs[0].op.op == "Shape" and not is_fed(node.inputs[0]):
             return _element(node, is_fed)
         else:
             return None
+
+
+def _is_widening(node: Node) -> bool:
+    """Whether *node* casts to a type that holds all sizes."""
+    return node.op == "Cast" and node.attrs["DstT"] in (int32, int64)
 
 
 def _element(node: Node, is_fed: IsFed) -> Size | None:

@@ -215,3 +215,58 @@ async def test_an_array_that_others_use_keeps_the_loop(name: str) -> None:
     got, found = await outputs_and_ops(graph, [*fetches, size], {"x:0": GOLDEN["x"]}, ax.SessionConfig())
     assert_close(got, [*wanted, np.int32(4)])
     assert found["LoopCond"] == 1
+
+
+def loop_of_any_length(x: Any, first: Any, steps: Any) -> tuple[Any, Any]:
+    """A layer over *x*: its last state, and the list of it, in which nothing is before the first step."""
+    row, rows = number(np.array([-1, FEATURES], np.int32)), number(np.array([ROWS, UNITS], np.int32))
+    given = ops.TensorListFromTensor(x, row, element_dtype=ax.float32)
+    made = ops.TensorListReserve(rows, number(np.int32(1)), element_dtype=ax.float32)
+
+    def body(t: Any, h: Any, made: Any) -> Any:
+        now = ops.TensorListGetItem(given, t, row, element_dtype=ax.float32)
+        h = ops.Tanh(ax.matmul(now, number(W[:, :UNITS])) + ax.matmul(h, number(U[:, :UNITS])))
+        return t + 1, h, ops.TensorListSetItem(made, number(np.int32(0)), h, element_dtype=ax.float32)
+
+    _, h, made = ax.while_loop(lambda t, *_: t < steps, body, [number(np.int32(0)), first, made])
+    return h, ops.TensorListStack(made, rows, element_dtype=ax.float32)
+
+
+@pytest.mark.usefixtures("no_onnx_runtime")
+@pytest.mark.parametrize("value", [0, 1])
+async def test_without_steps_the_last_output_is_zero_whatever_the_state_is(value: int) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, ROWS, FEATURES])
+        first = number(np.full((ROWS, UNITS), value, np.float32))
+        h, y = loop_of_any_length(x, first, ops.Shape(x)[0])
+    found = await both(graph, [y, h], {x: X[:0]})
+    assert found["Onnx>RNN"] == (value == 0)
+
+
+@pytest.mark.usefixtures("no_onnx_runtime")
+@pytest.mark.parametrize(("kind", "count"), [(ax.int64, 1), (ax.bool, 0), (ax.int8, 0)])
+async def test_a_number_of_steps_in_a_type_that_cannot_hold_it_keeps_the_loop(kind: Any, count: int) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, ROWS, FEATURES])
+        steps = ops.Cast(ops.Cast(ops.Shape(x)[0], DstT=kind), DstT=ax.int32)
+        h, _ = loop_of_any_length(x, number(np.zeros((ROWS, UNITS), np.float32)), steps)
+    assert (await both(graph, [h], {x: X}))["Onnx>RNN"] == count
+
+
+@pytest.mark.usefixtures("no_onnx_runtime")
+async def test_rows_that_are_fed_keep_the_loop() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [STEPS, None, FEATURES])
+        shape = ops.Pack([ops.Shape(x)[1], number(np.int32(UNITS))], axis=0)
+        _, h, y = loop(x, first=ops.Fill(shape, number(np.float32(1))))
+    assert (await both(graph, [y, h], {x: X}))["Onnx>GRU"] == 1
+    assert (await both(graph, [y, h], {x: X, shape: np.array([1, UNITS], np.int32)}))["LoopCond"] == 1
+
+
+@pytest.mark.usefixtures("no_onnx_runtime")
+async def test_what_leaves_the_loop_by_way_of_an_identity_keeps_it() -> None:
+    graph, fetches, _ = golden("dynamic_rnn", "lowered")
+    with graph:
+        left = ops.Exit(ops.Identity(graph.tensor("while/Switch_3:0")))
+    found = await both(graph, [*fetches, left], {"x:0": GOLDEN["x"]})
+    assert found["LoopCond"] == 1
