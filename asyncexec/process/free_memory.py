@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,10 +26,11 @@ LARGE_BYTES: Final = 2**26
 _MOST_BYTES: Final = 2**40  # that are taken where the system does not tell what is free
 _KIB: Final = 1024
 _NO_LIMIT: Final = 2**60  # what version 1 says instead
-# By the version of control groups: the limit, what is in use, and what of that the page cache has.
+# By the version of control groups: the limit, what is in use, and what of that the page cache has, which goes when
+# memory is wanted, also where it has been read twice ("active"); files in memory alone (tmpfs) are not in it.
 _FILES: Final = {
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    2: ("memory.max", "memory.current", "inactive_file"),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
+    2: ("memory.max", "memory.current", ("inactive_file", "active_file")),
 }
 
 
@@ -98,10 +99,11 @@ def memory_limit(root: Path = ROOT) -> int | None:
     return min((limit for limit in found if limit < _NO_LIMIT), default=None)
 
 
-def _cached(stat: Path, name: str) -> int:
-    """Bytes of files in the page cache, as *stat* tells under *name*; a kernel may tell nothing."""
+def _cached(stat: Path, names: Iterable[str]) -> int:
+    """Bytes of files in the page cache, as *stat* tells under *names*; a kernel may tell nothing."""
     try:
-        return _field(stat.read_text(encoding="ascii"), name, 0)
+        told = stat.read_text(encoding="ascii")
+        return sum(_field(told, name, 0) for name in names)
     except (OSError, ValueError):
         return 0
 

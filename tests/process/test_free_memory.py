@@ -24,14 +24,14 @@ def system(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def group(folder: str, limit: str, used: int, cached: int) -> dict[str, str]:
+def group(folder: str, limit: str, used: int, cached: int, again: int = 0) -> dict[str, str]:
     v2 = not folder.startswith(V1)
     names = ("memory.max", "memory.current") if v2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    cache = "inactive_file" if v2 else "total_inactive_file"
+    total = "" if v2 else "total_"
     return {
         f"{folder}/{names[0]}": f"{limit}\n",
         f"{folder}/{names[1]}": f"{used}\n",
-        f"{folder}/memory.stat": f"anon 5\n{cache} {cached}\n",
+        f"{folder}/memory.stat": f"anon 5\n{total}inactive_file {cached}\n{total}active_file {again}\n",
     }
 
 
@@ -43,6 +43,8 @@ def group(folder: str, limit: str, used: int, cached: int) -> dict[str, str]:
         ({"proc/meminfo": "nothing of use"}, None),
         (MACHINE | {"proc/self/cgroup": "0::/a/b\n"} | group(f"{V2}/a/b", "max", 10, 0), 1024 * 1024),
         (MACHINE | {"proc/self/cgroup": "0::/a/b\n"} | group(f"{V2}/a/b", "5000", 3000, 500), 2500),
+        (MACHINE | {"proc/self/cgroup": "0::/a/b\n"} | group(f"{V2}/a/b", "5000", 4900, 500, again=3000), 3600),
+        (MACHINE | {"proc/self/cgroup": "4:memory:/job\n"} | group(f"{V1}/job", "5000", 4900, 500, 3000), 3600),
         (MACHINE | {"proc/self/cgroup": "0::/a/b\n"} | group(f"{V2}/a", "700", 300, 0), 400),
         (MACHINE | {"proc/self/cgroup": "0::/\n"} | group(V2, "700", 900, 0), 0),
         (
