@@ -7,6 +7,7 @@ collected heap: a full collection comes once in so many allocations, and could f
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import math
@@ -78,8 +79,13 @@ class Times:
         return Times(tuple(value * factor for value in self.values))
 
 
-async def alternate(contestants: Sequence[Contestant], settings: Settings, rounds: int = 5) -> dict[str, Times]:
-    """The times of each contestant by name: *rounds* rounds at least, and more while the budget lasts."""
+async def alternate(
+    contestants: Sequence[Contestant], settings: Settings, rounds: int = 5, settle_s: float = 0.0
+) -> dict[str, Times]:
+    """The times of each contestant by name: *rounds* rounds at least, and more while the budget lasts.
+
+    Before each round it waits for *settle_s* seconds, as long as threads of the contestant before may go on to spin.
+    """
     found: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     least, end = settings.rounds(rounds), monotonic_ns() + int(settings.budget_s * NS_PER_S)
     for done in range(MAX_ROUNDS):
@@ -88,6 +94,7 @@ async def alternate(contestants: Sequence[Contestant], settings: Settings, round
         for contestant in contestants:
             if done < contestant.max_rounds:
                 gc.collect()
+                await asyncio.sleep(settle_s)
                 found[contestant.name].append(await contestant.time_round())
     return {name: Times(tuple(values)) for name, values in found.items()}
 

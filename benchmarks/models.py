@@ -37,6 +37,7 @@ FOLDER: Final = Path(__file__).parents[1] / "build" / "models"
 BATCHES: Final = (1, 16)
 IN_FLIGHT: Final = 16
 MS_PER_S: Final = 1000
+SETTLE_S: Final = 0.1  # ONNX Runtime's threads spin for some 50 ms after a call, by its defaults
 MOST: Final = 1.15  # of the better one, with ONNX Runtime installed
 # Of TensorFlow's, with our own kernels alone.
 MOST_OF_TENSORFLOW: Final = {
@@ -127,7 +128,7 @@ async def _race(files: Files, in_flight: int, settings: Settings) -> dict[str, T
             blocking[ONNX] = _onnx(files)
         for key, run in blocking.items():
             contestants.append(await _threaded(key, run, in_flight, pool))
-        return await alternate(contestants, settings)
+        return await alternate(contestants, settings, settle_s=SETTLE_S)
 
 
 async def open_ours(files: Files, *, is_alone: bool = False) -> ax.Session:
