@@ -173,8 +173,8 @@ def close_gates() -> None:
         gate.arrived.clear()
 
 
-async def run_right(session: ax.Session, steps: Chain) -> None:
-    """A run with all gates open gives what it should."""
+async def run_right(session: ax.Session, steps: Chain, retries: int = 0) -> None:
+    """A run with all gates open gives what it should, after so many *retries* at most."""
     open_gates()
-    result = await session.run(steps.fetch, {steps.feed: ones()})
+    result = await session.run(steps.fetch, {steps.feed: ones()}, options=ax.RunOptions(retries=retries))
     assert np.array_equal(result, np.full(SIZE, -3, np.float32))
