@@ -6,6 +6,7 @@ tuples and by bytes; whoever puts into a full one waits, as does whoever takes w
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -36,7 +37,7 @@ def num_bytes(values: Iterable[Any]) -> int:
     return total
 
 
-class Bounded(ProcessBound):
+class Bounded(ProcessBound, ABC):
     """What both kinds of areas share: the bounds, and who waits."""
 
     def __init__(self, dtypes: tuple[DType, ...], capacity: int, memory_limit: int) -> None:
@@ -45,8 +46,9 @@ class Bounded(ProcessBound):
         self._bytes = 0
         self._changes = Changes()
 
+    @abstractmethod
     def __len__(self) -> int:
-        raise NotImplementedError
+        """How many tuples are in there."""
 
     async def _wait_for_room(self, size: int, *, counts: bool = True) -> None:
         """Wait until *size* bytes fit in, and a tuple where that *counts*."""
