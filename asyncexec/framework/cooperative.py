@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Iterator, MutableMapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
 
@@ -19,7 +19,7 @@ from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
 T = TypeVar("T")
 Stage: TypeAlias = Generator[None, None, T]
 
-SLICE_NS: Final = NS_PER_MS
+SLICE_NS: Final = NS_PER_MS // 2
 _ANYIO_SCOPES: Final = "anyio._backends._asyncio"  # imported with the first of them, which holds the loop for 40 ms
 STRIDE: Final = 64  # nodes a stage handles between two yields: some 100 microseconds
 PART: Final = 2048  # the same for what takes a tenth of a microsecond each: edges, fetches
@@ -32,6 +32,15 @@ def in_parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
         return
     for start in range(0, len(items), PART):
         yield items[start : start + PART]
+
+
+def release(*tables: MutableMapping[Any, Any]) -> Stage[None]:
+    """Empty *tables* in parts, as a stage: to free many thousands of objects in one go takes milliseconds."""
+    for table in tables:
+        while table:
+            for _ in range(min(PART, len(table))):
+                table.popitem()
+            yield
 
 
 def run_at_once(stage: Stage[T]) -> T:

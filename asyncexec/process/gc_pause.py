@@ -27,8 +27,8 @@ from typing import Final
 from asyncexec.framework.clock import NS_PER_S, monotonic_ns
 from asyncexec.framework.interpreter import IS_FREE_THREADED
 
-# Young objects from which on it is worth it: to walk them takes some 5 ms.
-_MANY: Final = 50_000
+# Young objects from which on it is worth it: fewer than Python's own threshold, so that it walks none of a slice's.
+_MANY: Final = 500
 
 # Frozen objects from which on somebody has frozen some: Python puts some hundred aside that are immortal.
 _FROZEN: Final = 2_000

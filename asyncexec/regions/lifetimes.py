@@ -10,12 +10,12 @@ takes its place, and its memory is still in the processor's cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
 from asyncexec.regions.program import Call, Carried, Move, Program, Value
 from asyncexec.regions.schedule import Block, Branch, Piece, Repeat, Statement
 
@@ -70,15 +70,17 @@ class Lifetimes:
         end = self._position
         self._position = END
         self._use(program.outputs)
-        becomes = self._joined(frozenset(program.defaults))
-        yield
-        yield from self._number(self._ranges(becomes), end)
+        becomes = yield from self._joined(frozenset(program.defaults))
+        ranges = yield from self._ranges(becomes)
+        yield from self._number(ranges, end)
 
-    def _joined(self, apart: frozenset[Value]) -> dict[Value, Value]:
+    def _joined(self, apart: frozenset[Value]) -> Stage[dict[Value, Value]]:
         """The values that become others, each with that; *apart* are outputs that have a value from the start."""
         becomes: dict[Value, Value] = {}
         made = self.made.copy()
-        for move in self._moves:
+        for count, move in enumerate(self._moves):
+            if not count % STRIDE:
+                yield
             source, target, unit = move.source, move.target, move.source.unit
             if (
                 target not in apart
@@ -108,10 +110,12 @@ class Lifetimes:
                     becomes[following_value] = value
         return becomes
 
-    def _ranges(self, becomes: dict[Value, Value]) -> list[_Range]:
+    def _ranges(self, becomes: dict[Value, Value]) -> Stage[list[_Range]]:
         """Where values are kept; those that become one another, together."""
         ranges: dict[Value, _Range] = {}
-        for value, made in self.made.items():
+        for count, (value, made) in enumerate(self.made.items()):
+            if not count % STRIDE:
+                yield
             final = value
             while final in becomes:
                 final = becomes[final]
@@ -125,11 +129,13 @@ class Lifetimes:
             found.is_small = found.is_small and value.is_scalar
         return list(ranges.values())
 
-    def _number(self, ranges: Iterable[_Range], end: int) -> Stage[None]:
+    def _number(self, ranges: Sequence[_Range], end: int) -> Stage[None]:
         """Give numbers to all values, in the order of positions; the one let go of last is the next to be given."""
         begun: dict[int, list[_Range]] = {}
-        for each in ranges:
-            begun.setdefault(each.first, []).append(each)
+        for some in in_parts(ranges):
+            for each in some:
+                begun.setdefault(each.first, []).append(each)
+            yield
         ended: dict[int, list[_Range]] = {}
         free: list[int] = []
         count = 0

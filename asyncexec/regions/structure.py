@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 from asyncexec.compilation.bind_kernel import TRANSFERS
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.compilation.guarded_kernels import GuardedKernel
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import STRIDE, Stage, release
 from asyncexec.framework.kernel import CheckedKernel, Kernel, do_nothing, pass_on, switch
 from asyncexec.framework.shape_inference import broadcast, merged, unchanged
 from asyncexec.graph.control_flow_info import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, ControlFlowInfo, Frame
@@ -57,6 +57,7 @@ class _Activation(NamedTuple):
     liveness: Liveness
 
 
+_AT_ONCE: Final = STRIDE // 4  # nodes: each takes a kernel to be found
 _NEVER: Final = Value()  # of what is dead whatever happens
 
 
@@ -73,11 +74,12 @@ def find_structure(graph: ClientGraph, bind: Bind) -> Stage[Program]:
     growing: set[Node] = set()  # variables of loops that begin as scalars and do not stay such
     while True:
         finder = _Finder(graph, flow, fed, bind, growing)
-        for start in range(0, len(graph.nodes), STRIDE):
-            for node in graph.nodes[start : start + STRIDE]:
+        for start in range(0, len(graph.nodes), _AT_ONCE):
+            for node in graph.nodes[start : start + _AT_ONCE]:
                 finder.add(node)
             yield
         program = finder.finish()
+        yield from release(*finder.tables)
         if not finder.grown:
             yield from check_waits(program)
             return program
@@ -105,6 +107,7 @@ class _Finder:
         self.grown: set[Node] = set()
         self._sides: dict[Value, int] = {}  # how many sides a predicate has
         self._tested: dict[tuple[Value, Liveness, int], Value] = {}  # what tells the side, of what may be no scalar
+        self.tables = self._states, self._activations  # what has an entry for each node
         self._given = tuple(Value(is_scalar=_is_scalar(tensor)) for tensor in graph.feeds)
         for tensor, value in zip(graph.feeds, self._given, strict=True):
             self._states[tensor.op, tensor.index] = _State(value, ALWAYS)

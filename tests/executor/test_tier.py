@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from typing import cast
 
@@ -11,10 +12,10 @@ import pytest
 
 from asyncexec.executor.diagnostics.kernel_stats import LARGE_SIZE
 from asyncexec.executor.plans.tier import WARM_UP, AnyPlan, Tier
-from asyncexec.framework.clock import NS_PER_MS, Clock
-from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.clock import Clock
+from asyncexec.framework.cooperative import SLICE_NS, Stage
 
-PART_NS = NS_PER_MS // 10  # how long each part of the work takes
+PART_NS = SLICE_NS // 10  # how long each part of the work takes
 PARTS = 100
 PLAN = cast(AnyPlan, object())
 
@@ -69,7 +70,7 @@ async def turns(count: int) -> None:
 async def test_a_long_run_pays_for_all_of_it_slice_by_slice() -> None:
     work = Work()
     tier = work.tier()
-    tier.note_run(20 * NS_PER_MS)
+    tier.note_run(20 * SLICE_NS)
     slices = [work.done]
     while tier.compiled is None:
         await turns(1)
@@ -83,11 +84,11 @@ async def test_short_runs_pay_for_as_long_as_they_took() -> None:
     work = Work()
     tier = work.tier()
     for runs in range(1, 7):
-        tier.note_run(3 * NS_PER_MS // 2)
+        tier.note_run(3 * SLICE_NS // 2)
         assert work.done == 15 * runs - 5
         await turns(10)
         assert work.done == 15 * runs
-        tier.note_run(NS_PER_MS // 2)  # in which half a millisecond of compiling was
+        tier.note_run(SLICE_NS // 2)  # in which half a slice of compiling was
         assert work.done == 15 * runs
     assert tier.compiled is None
 
@@ -96,7 +97,7 @@ async def test_runs_at_once_share_a_turn() -> None:
     work = Work()
     tier = work.tier()
     for _ in range(4):
-        tier.note_run(3 * NS_PER_MS)
+        tier.note_run(3 * SLICE_NS)
     assert work.done == 40
     await turns(1)
     assert work.done == 50
@@ -106,7 +107,7 @@ async def test_one_signature_goes_on_in_a_turn() -> None:
     works = [Work() for _ in range(3)]
     tiers = [work.tier() for work in works]
     for tier in tiers:
-        tier.note_run(4 * NS_PER_MS)
+        tier.note_run(4 * SLICE_NS)
     assert [work.done for work in works] == [10, 10, 10]
     for turn in range(1, 7):
         await turns(1)
@@ -117,7 +118,7 @@ async def test_one_signature_goes_on_in_a_turn() -> None:
 async def test_nothing_goes_on_for_a_signature_that_is_gone() -> None:
     work = Work()
     tier = work.tier()
-    tier.note_run(20 * NS_PER_MS)
+    tier.note_run(20 * SLICE_NS)
     del tier
     await turns(3)
     assert work.done == 10
@@ -129,7 +130,7 @@ def test_a_loop_that_ends_first_is_not_waited_for(turns_before: int) -> None:
     tier = work.tier()
 
     async def run(after: int) -> None:
-        tier.note_run(4 * NS_PER_MS)
+        tier.note_run(4 * SLICE_NS)
         await turns(after)
 
     loop = asyncio.new_event_loop()
@@ -144,7 +145,7 @@ def test_a_turn_of_a_loop_that_the_session_has_left_does_nothing() -> None:
     tier = work.tier()
 
     async def run() -> None:
-        tier.note_run(4 * NS_PER_MS)
+        tier.note_run(4 * SLICE_NS)
 
     async def wait() -> None:
         await turns(5)
@@ -175,7 +176,7 @@ def test_two_threads_do_not_go_on_at_once() -> None:
     tier = Tier(stage)
 
     async def run() -> None:
-        tier.note_run(NS_PER_MS, WARM_UP)
+        tier.note_run(SLICE_NS, WARM_UP)
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
@@ -192,9 +193,23 @@ def test_two_threads_do_not_go_on_at_once() -> None:
 async def test_what_fails_is_told_and_tried_no_more() -> None:
     work = Work(ValueError("no such thing"))
     tier = work.tier()
-    tier.note_run(20 * NS_PER_MS)
+    tier.note_run(20 * SLICE_NS)
     with pytest.warns(RuntimeWarning, match="ValueError: no such thing"):
         await turns(20)
-    tier.note_run(20 * NS_PER_MS)
+    tier.note_run(20 * SLICE_NS)
     await turns(20)
     assert (work.done, tier.compiled) == (PARTS, None)
+
+
+async def test_what_it_makes_is_not_collected_in_a_slice() -> None:
+    before, inside = gc.get_threshold(), []
+
+    def compile_it() -> Stage[AnyPlan | None]:
+        inside.append(gc.get_threshold())
+        yield
+        return PLAN
+
+    tier = Tier(compile_it)
+    tier.note_run(SLICE_NS, WARM_UP)
+    assert len(inside) == 1
+    assert inside[0] != before == gc.get_threshold()

@@ -150,6 +150,8 @@ async def test_kernels_that_never_suspend_let_others_have_the_loop(config: ax.Se
         (last,) = ax.while_loop(lambda y: y >= 0.0, lambda y: [call(y)], [x])
     async with ax.Session(graph, config) as session:
         run = await started(session.run(last, {x: 1.0}))
+        while not calls:  # noqa: ASYNC110 - it is compiled first, in as many turns as that takes
+            await asyncio.sleep(0)
         seen = []
         for _ in range(5):
             await asyncio.sleep(0)

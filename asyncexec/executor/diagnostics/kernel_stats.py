@@ -14,7 +14,7 @@ from asyncexec.compilation.output_bounds import makes_text
 from asyncexec.executor.diagnostics.first_cost import first_cost_ns, may_expand
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds, watched
 from asyncexec.executor.diagnostics.output_sizes import SCALAR_TYPES
-from asyncexec.framework.cooperative import Stage, in_parts, run_at_once
+from asyncexec.framework.cooperative import STRIDE, Stage, in_parts, run_at_once
 from asyncexec.framework.kernel import KernelKind
 
 INLINE: Final = 0
@@ -93,14 +93,15 @@ class KernelStats:
             if other_id in others._ns_per_byte:
                 self._ns_per_byte[item_id] = others._ns_per_byte[other_id]
 
-    def careful_places(self) -> list[int]:
-        """The places for a step that may have inputs larger than those that the places come from."""
-        items, places = self.items, self.places
-        careful = [
-            CAREFUL if place == INLINE and item.is_expensive is None else place
-            for item, place in zip(items, places, strict=False)
-        ]
-        return careful + places[len(items) :]
+    def careful_places(self) -> Stage[list[int]]:
+        """The places for a step that may have inputs larger than those that the places come from, as a stage."""
+        careful = self.places.copy()
+        for part in in_parts(self.items):
+            for item in part:
+                if item.is_expensive is None and careful[item.id] == INLINE:
+                    careful[item.id] = CAREFUL
+            yield
+        return careful
 
     def stays_inline(self, item_id: int, inputs: Sequence[Any]) -> bool:
         """Whether a CAREFUL kernel is called inline with *inputs*; if not, it is SIZED from now on."""
@@ -167,16 +168,17 @@ def first_places(items: Sequence[NodeItem]) -> Stage[list[int]]:
     """Where each kernel runs as long as nothing is known of it, as a stage."""
     first = {key: _first_place(*key) for key in itertools.product(KernelKind, (None, True, False))}
     places: list[int] = []
-    for part in in_parts(items):
-        places += [first[item.kind, item.is_expensive] for item in part]
-        for item in part:
-            if item.transfer is not None:
-                places[item.id] = TRANSFER
-            elif places[item.id] == INLINE and item.is_expensive is None:
-                places[item.id] = WORKER if _is_wide(item) else CAREFUL if may_expand(item.node) else INLINE
-            if item.action:
-                places[item.id] = PASSIVE
-        yield
+    for count, item in enumerate(items):
+        place = first[item.kind, item.is_expensive]
+        if item.action:
+            place = PASSIVE
+        elif item.transfer is not None:
+            place = TRANSFER
+        elif place == INLINE and item.is_expensive is None:
+            place = WORKER if _is_wide(item) else CAREFUL if may_expand(item.node) else INLINE
+        places.append(place)
+        if not count % STRIDE:
+            yield
     places.append(PASSIVE)  # of suspended deliveries
     return places
 

@@ -40,7 +40,7 @@ from asyncexec.framework.kernel import DEAD, switch
 # A bit of a pending count that tells that one of the inputs that came is dead.
 DEAD_BIT: Final = 1 << 40
 # Values delivered in one cascade; at some 150 ns each.
-CASCADE_BUDGET: Final = 2048
+CASCADE_BUDGET: Final = 1024
 _PORTION: Final = 1024  # of the work that waits, behind one entry of the ready queue
 # Members of enums as ints and names of the module: looking them up is a good part of a delivery otherwise.
 _ACT_SWITCH, _ACT_CONSTANT, _ACT_TRIGGER = int(Action.SWITCH), int(Action.CONSTANT), int(Action.TRIGGER)
@@ -71,12 +71,11 @@ class Cascade(ABC):
         """Deliver values, and what comes of them.  In one piece: a call a route would cost more than what it does."""
         work, budget, queues_all = self.work, CASCADE_BUDGET, self._queues_all
         while work:
-            value, routes, target = work.pop()
-            budget -= len(routes)
             if budget < 0:
-                work.append((value, routes, target))
                 self._suspend(ready)
                 return
+            value, routes, target = work.pop()
+            budget -= len(routes)
             if value is DEAD:
                 self._deliver_dead(routes, target, ready)
                 continue

@@ -39,6 +39,7 @@ from asyncexec.executor.engine.undo_log import Record, UndoLog
 from asyncexec.executor.workers.job import Job, Outcome, told_of
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_chain import NodeCall, WorkerChains, note_outcomes, pass_along
+from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.foreign_errors import explained_by
 from asyncexec.framework.kernel import Change
@@ -103,9 +104,9 @@ class ExecutorState(TransferScope):
             observer.record_constants(plan.view.constants)
         self._propagator.activate_roots(feeds, self.ready)
 
-    def be_careful(self) -> None:
-        """Call no kernel inline with large inputs that was never timed with such."""
-        self._places = self._stats.careful_places()
+    def be_careful(self, places: list[int] | None = None) -> None:
+        """Call no kernel inline with large inputs that was never timed with such: *places*, if they are known."""
+        self._places = places or run_at_once(self._stats.careful_places())
 
     @property
     def has_ready(self) -> bool:

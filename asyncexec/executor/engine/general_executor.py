@@ -37,9 +37,20 @@ class GeneralExecutor:
 
     Attributes:
         has_run: whether a step has begun.
+        first_places: where kernels run in the first step, if that has been found.
     """
 
-    __slots__ = ("_journaled", "_pool", "_schedule_seed", "_slice_ns", "chains", "has_run", "stats", "view")
+    __slots__ = (
+        "_journaled",
+        "_pool",
+        "_schedule_seed",
+        "_slice_ns",
+        "chains",
+        "first_places",
+        "has_run",
+        "stats",
+        "view",
+    )
 
     def __init__(
         self,
@@ -57,6 +68,7 @@ class GeneralExecutor:
         self._slice_ns = slice_ns
         self._schedule_seed = schedule_seed
         self.has_run: bool = False
+        self.first_places: list[int] | None = None
         self._journaled: frozenset[int] | None = None  # what runs once in runs with a journal; not looked for yet
 
     def start(
@@ -82,8 +94,11 @@ class GeneralExecutor:
             state = PartOfStep(self, pool, self._slice_ns, feeds, observer, ready)
         if args is not None:
             state.rendezvous, state.context = args.rendezvous, context
-        if not self.has_run or (feeds and has_large(feeds)):
+        if not self.has_run:
             self.has_run = True
+            state.be_careful(self.first_places)
+            self.first_places = None
+        elif feeds and has_large(feeds):
             state.be_careful()
         return state
 

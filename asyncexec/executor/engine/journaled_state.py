@@ -81,8 +81,8 @@ class JournaledState(PartOfStep):
     def is_parked(self) -> bool:
         return bool(self._step.asked)
 
-    def be_careful(self) -> None:
-        super().be_careful()
+    def be_careful(self, places: list[int] | None = None) -> None:
+        super().be_careful(places)
         self._places = self._awaiting(self._places)
 
     def _awaiting(self, places: list[int]) -> list[int]:

@@ -23,6 +23,7 @@ from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import SLICE_NS, Stage
+from asyncexec.process.gc_pause import paused_gc
 from asyncexec.regions.program import UnstructuredError
 
 WARM_UP: Final = 2  # runs before a plan is compiled; eight times as many after each that was dropped, or came to none
@@ -153,7 +154,8 @@ class Tier:
         """Go on for a slice with what was begun, or with what *make* does, and later if there is time left."""
         if self._lock.acquire(blocking=False):  # else a turn of the loop that the session had is not over
             try:
-                self._advance_alone(loop, make)
+                with paused_gc():
+                    self._advance_alone(loop, make)
             finally:
                 self._lock.release()
 

@@ -85,4 +85,6 @@ def general_executor(params: ExecutorParams, kind: type[E] = GeneralExecutor) ->
     view = yield from build_graph_view(params.graph, params.binder, has_control_flow=params.has_control_flow)
     places = yield from first_places(view.items)
     pool = params.pool or WorkerPool()
-    return kind(view, pool, params.slice_ns, params.schedule_seed, params.holds, places)
+    executor = kind(view, pool, params.slice_ns, params.schedule_seed, params.holds, places)
+    executor.first_places = yield from executor.stats.careful_places()
+    return executor
