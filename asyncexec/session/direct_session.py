@@ -78,6 +78,18 @@ _NO_TARGETS: Final[tuple[Node, ...]] = ()
 _TARGETS: Final = object()  # stands between feeds and targets in the key of a signature
 
 
+def _read_call(fetches: Fetches, feeds: Feeds, targets: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
+    """What the executors of a run are cached by, and the view of the values of its feeds."""
+    try:
+        values = feeds.values()
+        wanted = fetches if type(fetches) is Tensor else structure_key(fetches)
+        if targets is _NO_TARGETS:
+            return (wanted, *feeds), values
+        return (wanted, *feeds, _TARGETS, *map(structure_key, targets)), values
+    except (AttributeError, RecursionError) as error:
+        raise bad_call(feeds, error) from None
+
+
 class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSession):
     """Runs *graph*; variables, queues and worker threads live as long as it does.
 
@@ -146,8 +158,10 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
         self._runner = StepRunner(self._loop, self._steps, self._counts, clock, self._spans, *guards)
         if workers is not None and restore is not None:
             workers.restore_with(partial(self._restore_by, restore))
-        # Whether every call goes by admission control; else only those do that have to be prepared.
         self._is_bounded = self.config.timeout is not None or bool(self._spans.hooks)
+        # Whether a run without options may be a plain call, which nobody is told of.
+        self._is_direct = self._journals is None and self.config.record_failures is None and not self._is_bounded
+        # Whether every call goes by admission control; else only those do that have to be prepared.
         self._is_guarded = self.config.max_concurrent_steps is not None or self.config.drain_timeout_s != 0
 
     async def __aenter__(self) -> Self:
@@ -186,6 +200,14 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
                 session stays usable.
             asyncio.CancelledError: the caller was cancelled.
         """
+        if options is None and metadata is None and targets is _NO_TARGETS and self._is_direct:
+            key, values = _read_call(fetches, _NO_FEEDS if feeds is None else feeds, _NO_TARGETS)
+            prepared = self._cache.get(key)
+            if prepared is not None and prepared.tier.plain is not None and not self._is_guarded:
+                try:
+                    return self._runner.call(prepared, values)
+                except (LargeFeedError, NotCalledError):
+                    pass
         if options is not None:
             checked_options(options, has_journal=self._journals is not None)
         if is_to_be_recorded(self.config, options):
@@ -216,15 +238,8 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
         metadata: RunMetadata | None,
     ) -> Any:
         feeds = _NO_FEEDS if feeds is None else feeds
-        try:
-            values: Any = feeds.values()
-            if targets is _NO_TARGETS:
-                key = (structure_key(fetches), *feeds)
-            else:
-                targets = as_tuple(targets)
-                key = (structure_key(fetches), *feeds, _TARGETS, *map(structure_key, targets))
-        except (AttributeError, RecursionError) as error:
-            raise bad_call(feeds, error) from None
+        targets = targets if targets is _NO_TARGETS else as_tuple(targets)
+        key, values = _read_call(fetches, feeds, targets)
         prepared = self._cache.get(key)
         if prepared is None or self._is_guarded:
             self._check_open()
@@ -232,15 +247,6 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
             return await self._run_admitted(
                 key, prepared or await read_fetches(self.graph, fetches, key[0], self._clock), *given
             )
-        if (
-            prepared.tier.plain is not None
-            and metadata is None
-            and not (options and (options.trace or options.retries))
-        ):
-            try:
-                return self._runner.call(prepared, values, options)
-            except (LargeFeedError, NotCalledError):
-                pass
         return await self._runner.run(prepared, values, options, metadata)
 
     def _call(self, key: Any, feeds: Feeds) -> Any:

@@ -21,7 +21,7 @@ from asyncexec.session.call_arguments import feed_tensors_stage, target_nodes_st
 from asyncexec.session.dead_fetches import why_dead
 from asyncexec.session.executor_maker import AnyExecutor
 from asyncexec.session.fetch_mapper import Build, FetchMapper
-from asyncexec.session.function_call_frame import Converter, convert_in_slices, feed_converter
+from asyncexec.session.function_call_frame import Converter, convert_in_slices, exact_type, feed_converter
 from asyncexec.session.graph_execution_state import GraphExecutionState, PreparedGraph
 from asyncexec.session.large_feeds import LargeFeedError
 from asyncexec.session.outgoing import Giver, giver, may_be_scalar, python_scalar
@@ -38,6 +38,7 @@ class ExecutorsAndKeys:
         feeds: the tensors fed, in the order of the values; fetches: those fetched, in the order of a step's values.
         converters: one for each feed.
         guarded: the same, for values that do not take long.
+        exact: the types of values that travel as they are, where all feeds are scalars, and not very many.
         executor: runs the steps.
         awaits: whether it has async kernels.
         tells_step: whether kernels may ask which step they are called for: users' functions, and what calls graphs.
@@ -53,6 +54,7 @@ class ExecutorsAndKeys:
     fetches: tuple[Tensor, ...]
     converters: tuple[Converter, ...]
     guarded: tuple[Converter, ...]
+    exact: tuple[type, ...] | None
     executor: AnyExecutor
     awaits: bool
     tells_step: bool
@@ -101,6 +103,8 @@ class ExecutorsAndKeys:
 
     def convert(self, values: Collection[Any]) -> list[Any]:
         """The *values* fed, one for each feed, as they travel along edges; LargeFeedError if that would take long."""
+        if tuple(map(type, values)) == self.exact:
+            return list(values)
         if len(values) > PART:
             raise LargeFeedError
         return list(map(call, self.guarded, values))
@@ -240,6 +244,7 @@ def _make_executors(
         fetches,
         tuple(converters),
         tuple(guarded),
+        _exact_types(feeds),
         prepared.executor,
         prepared.executor.awaits,
         tells_step,
@@ -249,6 +254,16 @@ def _make_executors(
         mapper.build,
         tier,
     )
+
+
+def _exact_types(feeds: Sequence[Tensor]) -> tuple[type, ...] | None:
+    found: list[type] = []
+    for tensor in feeds[: PART + 1]:
+        kind = exact_type(tensor)
+        if kind is None:
+            return None
+        found.append(kind)
+    return None if len(found) > PART else tuple(found)
 
 
 async def build_in_slices(

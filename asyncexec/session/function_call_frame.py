@@ -42,9 +42,8 @@ def feed_converter(tensor: Tensor, *, is_guarded: bool = False) -> Converter:
     slow = (_GuardedConverter if is_guarded else SlowConverter)(tensor)
     if dtype is types.string:
         return slow
-    np_dtype, dims = dtype.as_numpy_dtype, shape.dims
-    scalar_type = np_dtype.type
-    if dims == ():
+    np_dtype, scalar_type = dtype.as_numpy_dtype, exact_type(tensor)
+    if scalar_type is not None:
         return lambda value: value if type(value) is scalar_type else slow(value)
     accepts = _shape_check(shape)
     if is_guarded and not shape.is_fully_defined:
@@ -56,6 +55,15 @@ def feed_converter(tensor: Tensor, *, is_guarded: bool = False) -> Converter:
         return slow(value)
 
     return convert
+
+
+def exact_type(tensor: Tensor) -> type | None:
+    """The type of values fed for *tensor* that need no converting, where it is a scalar; of numbers only."""
+    dtype = tensor.dtype.base_dtype
+    if dtype.is_opaque or dtype is types.string or tensor.shape.dims != ():
+        return None
+    kind: type = dtype.as_numpy_dtype.type
+    return kind
 
 
 def _shape_check(shape: TensorShape) -> Callable[[tuple[int, ...]], bool]:

@@ -75,7 +75,8 @@ class StepRunner:
             NotCalledError: the step is to be started; nothing has run.
             OpError: what the step failed with.
         """
-        plan = prepared.tier.plain
+        tier = prepared.tier
+        plan = tier.plain
         if plan is None:
             raise NotCalledError
         if asyncio.get_running_loop() is not self._loop.current:
@@ -95,10 +96,13 @@ class StepRunner:
             if span is not None:
                 leave_step(span)
         if fetched is None:
-            prepared.tier.plain = None
+            tier.plain = None
             raise NotCalledError
         counts.completed += 1
-        prepared.tier.note_compiled_run(plan)
+        if tier.num_left > 1 and plan.is_quick:
+            tier.num_left -= 1
+        else:
+            tier.note_compiled_run(plan)
         return prepared.result(fetched, options)
 
     async def run(

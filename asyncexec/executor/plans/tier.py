@@ -47,6 +47,7 @@ class Tier:
 
     Attributes:
         compiled: the plan that steps are to be run by, if there is one.
+        num_left: how many compiled runs there are, this one counted, before the graph is optimized.
         plain: the same if a step of it is one call, and need not be timed, or if it may be by now.
     """
 
@@ -60,12 +61,12 @@ class Tier:
         "_make",
         "_make_better",
         "_now_ns",
-        "_num_left",
         "_num_runs",
         "_stage",
         "_varying",
         "_warm_up",
         "compiled",
+        "num_left",
         "plain",
     )
 
@@ -81,7 +82,7 @@ class Tier:
         self._now_ns = clock.now_ns
         self._varying = varying
         self._num_runs = 0
-        self._num_left = OPTIMIZE_AFTER  # compiled runs before the graph is optimized
+        self.num_left: int = OPTIMIZE_AFTER
         self._warm_up = WARM_UP
         self._stage: Stage[AnyPlan | None] | None = None
         self._budget_ns = 0  # for how long it may go on compiling
@@ -107,15 +108,15 @@ class Tier:
                     self._take((yield from make()))
                 except UnstructuredError:
                     self._make = self._make_better = None
-        self._num_left = _NEVER
+        self.num_left = _NEVER
 
     def note_compiled_run(self, plan: AnyPlan, elapsed_ns: int = 0) -> None:
         """Take note of a run by *plan*; go on optimizing for as long as it took, where that is told.
 
         If *plan* holds the event loop, the general executor has the next runs.
         """
-        self._num_left -= 1
-        if self._num_left > 0 and plan.is_quick:
+        self.num_left -= 1
+        if self.num_left > 0 and plan.is_quick:
             if elapsed_ns and plan.may_be_called:
                 self.plain = plan  # type: ignore[assignment]  # only that of a whole signature may be
             return
@@ -186,7 +187,7 @@ class Tier:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         self._take(plan)
         if before is not None:
-            self._num_left = _NEVER
+            self.num_left = _NEVER
         elif plan is None:
             self._wait_longer()
 
@@ -206,7 +207,7 @@ class Tier:
         self._budget_ns = self._late_ns = 0
         self.compiled = plan
         self.plain = plan if isinstance(plan, CompiledPlan) and plan.is_plain else None
-        self._num_left = OPTIMIZE_AFTER
+        self.num_left = OPTIMIZE_AFTER
 
     def _wait_longer(self) -> None:
         """Compile only after eight times as many runs."""
