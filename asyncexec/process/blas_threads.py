@@ -14,13 +14,15 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from functools import cache
 from typing import Any, Final, Protocol
 
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.process.cores import CoreBudget, core_budget
+from asyncexec.process.shards import cores_granted
 
 # Multiplications from which on several threads are worth their start: some milliseconds on one.
 _LONG: Final = 5e7
@@ -53,22 +55,40 @@ class BlasThreads:
     def call(self, kernel: Callable[..., Any], inputs: tuple[Any, ...], work: float) -> Any:
         """What *kernel* gives for *inputs*; *work* is how many multiplications that takes, roughly."""
         loop = asyncio._get_running_loop()
-        self._begin(work, loop)
+        count = self._begin(work, loop)
         try:
-            return kernel(*inputs)
+            with cores_granted(count, self._one_each):
+                return kernel(*inputs)
         finally:
             self._end(loop)
 
-    def _begin(self, work: float, loop: asyncio.AbstractEventLoop | None) -> None:
+    @contextmanager
+    def _one_each(self) -> Iterator[None]:
+        """One thread for each operation inside: the kernel that runs alone has shared out its work by itself."""
+        with self._lock:
+            before = self._count
+            self._set(1)
+        try:
+            yield
+        finally:
+            with self._lock:
+                if self._num_running == 1:
+                    self._set(before)
+
+    def _set(self, count: int) -> None:
+        if count != self._count:
+            self._count = count
+            self._library.set_num_threads(count)
+
+    def _begin(self, work: float, loop: asyncio.AbstractEventLoop | None) -> int:
         wanted = self._budget.begin(is_large=loop is None and work >= _LONG)
         with self._lock:
             self._num_running += 1
             if self._host_count is None:
                 self._host_count = self._count = self._library.get_num_threads()
             wanted = min(wanted, self._host_count)  # which may have been limited
-            if wanted != self._count:
-                self._count = wanted
-                self._library.set_num_threads(wanted)
+            self._set(wanted)
+        return wanted
 
     def _end(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """In an event loop the next kernel is likely to follow soon, so what the host has is set once a turn."""

@@ -19,6 +19,7 @@ from asyncexec.framework.shape_inference import InferenceContext, merged, unchan
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import REAL_NUMBER_DTYPES
 from asyncexec.ops.array.windows import compute_dtype
+from asyncexec.process.shards import share
 
 FLOATS: Final = "T: {float16, bfloat16, float32, float64}"
 _MANY: Final = 2**14  # elements
@@ -124,11 +125,14 @@ def _by_rows(function: Callable[[Any, Any, Any], None], x: Any) -> Any:
     rows, results = x.reshape(-1, length), out.reshape(-1, length)
     step = min(len(rows), _TILE // length)
     starts = np.arange(0, step * length, length)
-    for start in range(0, len(rows), step):
+
+    def write(start: int) -> None:
         part = rows[start : start + step]
         # ``max`` takes three times as long for short rows.
         maxima = np.maximum.reduceat(part.reshape(-1), starts[: len(part)])
         function(part, maxima[:, None], results[start : start + step])
+
+    share(write, range(0, len(rows), step), out.nbytes)
     return out
 
 

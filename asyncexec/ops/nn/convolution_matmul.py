@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -27,6 +27,7 @@ from asyncexec.ops.array.windows import (
     padded_shape,
 )
 from asyncexec.process.free_memory import check_array
+from asyncexec.process.shards import share
 
 _WIDE: Final = 24  # windows in a row: with fewer, too many run over its end
 _FEW: Final = 8  # channels of the input: rows of windows with fewer are too short for a product
@@ -35,6 +36,7 @@ _NARROW: Final = 8  # numbers in a row of a window: fewer are sooner copied as c
 _MUCH: Final = 2**14  # cells of patches: fewer are copied sooner than it takes to find out where they are
 _SHORT: Final = 32  # of which it is worth while to make items
 _PATCH_BYTES: Final = 2**20  # of patches that stay in the cache
+_Piece: TypeAlias = tuple[slice, slice]  # images, and rows of the output
 _SHIFTED_BYTES: Final = 2**17  # of sums that stay in the cache
 
 
@@ -71,11 +73,17 @@ def _convolve_group(x: Array, filters: Array, axes: Sequence[Axis], out: Array) 
         _convolve_by_shifts(x, filters, axes, out)
         return out
     is_narrow = axes[-1].kernel * x.shape[-1] < _NARROW and out.size // out.shape[-1] * len(weights) >= _MUCH
-    patches = _patch_columns if is_narrow else _patch_rows
+    lay_out = _patch_columns if is_narrow else _patch_rows
     # A product lays out the filters anew, so that wide ones want more patches at a time than the cache holds.
     chunk_bytes = min(CHUNK_BYTES, max(_PATCH_BYTES, 2 * weights.nbytes))
-    for rows, where in patches(pad_spatial(x, axes), axes, chunk_bytes):
-        np.matmul(rows, weights, out=out[where].reshape(len(rows), -1))
+    padded, scratch = pad_spatial(x, axes), list[Array]()
+
+    def multiply(piece: _Piece) -> None:
+        rows = lay_out(padded, axes, piece, scratch)
+        np.matmul(rows, weights, out=out[piece].reshape(len(rows), -1))
+        scratch.append(rows.reshape(-1) if rows.flags.c_contiguous else rows.T.reshape(-1))
+
+    share(multiply, list(_pieces(padded, axes, len(weights), chunk_bytes)), out.nbytes)
     return out
 
 
@@ -99,16 +107,21 @@ def _convolve_by_shifts(x: Array, filters: Array, axes: Sequence[Axis], out: Arr
     line = max(columns.before + columns.size, columns.out + columns.kernel - 1 - columns.before)
     height = rows.out + (rows.kernel - 1) * rows.dilation
     check_array((height + 1, line + 2 * columns.kernel, depth), x.dtype)
-    flat = np.zeros((height * line + line + 2 * columns.kernel) * depth, x.dtype)
-    inside = flat[: height * line * depth].reshape(height, line, depth)[rows.before :, columns.before :]
-    inside = inside[: rows.size, : columns.size]
     step = min(rows.out, max(1, _SHIFTED_BYTES // (line * out_depth * x.itemsize)))
-    buffers = np.empty((2, -(-step * line // columns.kernel), columns.kernel, out_depth), x.dtype)
+    size = 2, -(-step * line // columns.kernel), columns.kernel, out_depth
     strides = (depth * x.itemsize, columns.kernel * depth * x.itemsize, x.itemsize)
-    for image, result in zip(x, out, strict=True):
-        inside[...] = image[: inside.shape[0], : inside.shape[1]]
-        for first in range(0, rows.out, step):
+    lines, sums = list[Array](), list[Array]()  # what nobody works with just now
+
+    def convolve_image(index: int) -> None:
+        flat = lines.pop() if lines else np.zeros((height * line + line + 2 * columns.kernel) * depth, x.dtype)
+        inside = flat[: height * line * depth].reshape(height, line, depth)[rows.before :, columns.before :]
+        inside = inside[: rows.size, : columns.size]
+        inside[...] = x[index, : inside.shape[0], : inside.shape[1]]
+        result = out[index]
+
+        def add_up(first: int) -> None:
             count = min(step, rows.out - first)
+            buffers = sums.pop() if sums else np.empty(size, x.dtype)
             total, term = buffers[:, : -(-count * line // columns.kernel)]
             shape = (columns.kernel, len(total), columns.kernel * depth)
             for row, matrix in enumerate(weights):
@@ -119,6 +132,12 @@ def _convolve_by_shifts(x: Array, filters: Array, axes: Sequence[Axis], out: Arr
                     total += term
             cells = total.reshape(-1, out_depth)[: count * line].reshape(count, line, out_depth)
             result[first : first + count] = cells[:, : columns.out]
+            sums.append(buffers)
+
+        share(add_up, range(0, rows.out, step), result.nbytes)
+        lines.append(flat)
+
+    share(convolve_image, range(len(x)), out.nbytes)
 
 
 def convolve_backprop_filter(x: Array, dy: Array, filter_shape: Sequence[int], axes: Sequence[Axis]) -> Array:
@@ -137,8 +156,11 @@ def _filter_gradient(x: Array, dy: Array, axes: Sequence[Axis]) -> Array:
     taps = math.prod(axis.kernel for axis in axes)
     total = np.zeros((taps * x.shape[-1], dy.shape[-1]), x.dtype)
     if x.size and dy.size:
-        for rows, where in _patch_rows(pad_spatial(x, axes), axes):
-            total += rows.T @ dy[where].reshape(len(rows), -1)
+        padded, scratch = pad_spatial(x, axes), list[Array]()
+        for piece in _pieces(padded, axes, len(total)):
+            rows = _patch_rows(padded, axes, piece, scratch)
+            total += rows.T @ dy[piece].reshape(len(rows), -1)
+            scratch.append(rows.reshape(-1))
     return total
 
 
@@ -221,12 +243,11 @@ def _pieces(
     return chunks(array.shape[0], axes[0].out, across * columns * array.itemsize, chunk_bytes)
 
 
-def _patch_rows(
-    padded: Array, axes: Sequence[Axis], chunk_bytes: int = CHUNK_BYTES
-) -> Iterator[tuple[Array, tuple[slice, slice]]]:
-    """The patches of the input as matrix rows, with the batch and row range of the output they belong to.
+def _patch_rows(padded: Array, axes: Sequence[Axis], piece: _Piece, scratch: list[Array]) -> Array:
+    """The patches of the input as matrix rows, of the batch and row range *piece* of the output.
 
-    All pieces are in one buffer: each is good until the next.
+    They are in the last array of *scratch*, where that is large enough, or in a new one: whoever is through with them
+    may put it there for the next piece.
     """
     view = patch_view(padded, axes)
     columns = math.prod(view.shape[len(axes) + 1 :])
@@ -234,36 +255,30 @@ def _patch_rows(
         # The cells in a row of a window are side by side: as one item they are copied sooner than one by one.
         item = np.dtype((np.void, math.prod(view.shape[-2:]) * view.itemsize))
         view = np.ndarray(view.shape[:-2], item, padded, 0, view.strides[:-2])
-    buffer: Array | None = None
-    for where in _pieces(padded, axes, columns, chunk_bytes):
-        piece = view[where]
-        size = math.prod(piece.shape[: len(axes) + 1]) * columns
-        if buffer is None:
-            buffer = np.empty(size, padded.dtype)
-        rows = buffer[:size]
-        np.copyto(rows.view(piece.dtype).reshape(piece.shape), piece)
-        yield rows.reshape(-1, columns), where
+    cells = view[piece]
+    rows = _room(math.prod(cells.shape[: len(axes) + 1]) * columns, padded.dtype, scratch)
+    np.copyto(rows.view(cells.dtype).reshape(cells.shape), cells)
+    return rows.reshape(-1, columns)
 
 
-def _patch_columns(
-    padded: Array, axes: Sequence[Axis], chunk_bytes: int = CHUNK_BYTES
-) -> Iterator[tuple[Array, tuple[slice, slice]]]:
+def _patch_columns(padded: Array, axes: Sequence[Axis], piece: _Piece, scratch: list[Array]) -> Array:
     """The same rows as those of ``_patch_rows``, seen through the transpose of a buffer that has them as columns."""
     num_places = math.prod(axis.kernel for axis in axes)
     channels, across = padded.shape[-1], [axis.out for axis in axes[1:]]
-    columns = num_places * channels
     channels_first = np.moveaxis(padded, -1, 0)
-    buffer: Array | None = None
-    for where in _pieces(padded, axes, columns, chunk_bytes):
-        images, out_rows = where
-        counts = (out_rows.stop - out_rows.start, *across)
-        shape = (num_places, channels, images.stop - images.start, *counts)
-        if buffer is None:
-            buffer = np.empty(math.prod(shape), padded.dtype)
-        patches = buffer[: math.prod(shape)].reshape(shape)
-        for column, cells in zip(patches, _cells(axes, out_rows.start, counts), strict=True):
-            column[...] = channels_first[(slice(None), images, *cells)]
-        yield patches.reshape(columns, -1).T, where
+    images, out_rows = piece
+    counts = (out_rows.stop - out_rows.start, *across)
+    shape = (num_places, channels, images.stop - images.start, *counts)
+    patches = _room(math.prod(shape), padded.dtype, scratch).reshape(shape)
+    for column, cells in zip(patches, _cells(axes, out_rows.start, counts), strict=True):
+        column[...] = channels_first[(slice(None), images, *cells)]
+    return patches.reshape(num_places * channels, -1).T
+
+
+def _room(size: int, dtype: np.dtype[Any], scratch: list[Array]) -> Array:
+    """An array of *size* numbers, in what *scratch* has, if it has enough."""
+    room = scratch.pop() if scratch else None
+    return np.empty(size, dtype) if room is None or len(room) < size else room[:size]
 
 
 def patch_view(padded: Array, axes: Sequence[Axis]) -> Array:

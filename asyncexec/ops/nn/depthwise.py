@@ -43,6 +43,7 @@ from asyncexec.ops.nn.convolution_gradients import (
     sizes_vector,
 )
 from asyncexec.process.free_memory import check_array
+from asyncexec.process.shards import share
 
 _PIECE_BYTES: Final = 2**20  # of padded images at a time
 _ROW: Final = 1024  # numbers that make a long inner loop
@@ -80,12 +81,17 @@ def depthwise(x: Array, filters: Array, axes: Sequence[Axis]) -> Array:
     shape = (*sizes, depth * multiplier)
     check_array(shape, x.dtype)
     images = max(1, min(len(x), _PIECE_BYTES // (math.prod(shape) * x.itemsize)))
-    cells = np.zeros((images, *shape), x.dtype)
     inner = tuple(slice(max(0, -start), axis.size - start) for start, axis in zip(starts, axes, strict=True))
-    for start in range(0, len(x), images):
+    padded: list[Array] = []  # images that nobody works with just now
+
+    def sum_images(start: int) -> None:
+        cells = padded.pop() if padded else np.zeros((images, *shape), x.dtype)
         part = x[(slice(start, start + images), *seen)]
         np.copyto(cells[(slice(len(part)), *inner)], part if multiplier == 1 else np.repeat(part, multiplier, axis=-1))
         _sum_windows(cells[: len(part)], weights, axes, out[start : start + len(part)])
+        padded.append(cells)
+
+    share(sum_images, range(0, len(x), images), out.nbytes)
     return out
 
 

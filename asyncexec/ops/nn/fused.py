@@ -25,6 +25,7 @@ from asyncexec.ops.nn.bias import by_lines, checked_bias
 from asyncexec.ops.nn.convolution import conv_shape, convolution_kernel, rounded
 from asyncexec.ops.nn.depthwise import depthwise_kernel, depthwise_shape
 from asyncexec.ops.nn.normalization import batch_norm_shape, make_batch_norm
+from asyncexec.process.shards import share
 
 Step = Callable[[Array], Array]
 _PIECE_BYTES: Final = 2**18  # of what the steps go over one after the other
@@ -148,8 +149,11 @@ class _Epilogue:
             return product
         lines, *vectors = by_lines(product.reshape(-1, product.shape[-1]), *vectors)
         others = None if added is None else np.ascontiguousarray(added).reshape(lines.shape)
-        for rows in pieces(lines, _PIECE_BYTES):
+
+        def run(rows: slice) -> None:
             self._run(lines[rows], None if others is None else others[rows], *vectors)
+
+        share(run, list(pieces(lines, _PIECE_BYTES)), lines.nbytes)
         return product
 
     def _run(self, piece: Array, added: Array | None, *vectors: Array) -> None:

@@ -18,8 +18,10 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.array.windows import Array, pieces
+from asyncexec.process.shards import share
 
 _TILE: Final = 2**15  # elements
+_PART: Final = 4 * _TILE  # of what one thread goes over in one go
 _PIECE_BYTES: Final = 2**19
 _ONE: Final = np.float32(1)
 # x * erfc(-x / sqrt(2)) / 2 = x / (1 + exp(-x P(x^2))), where P is closest to the logarithm of the odds of the normal
@@ -39,9 +41,14 @@ def gelu(x: Array, *, approximate: bool = False) -> Array:
     """``x * P(X <= x)`` of a normal distribution; *approximate* by the hyperbolic tangent."""
     out = np.empty(x.shape, x.dtype)
     cells, results = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
-    squares = np.empty(min(_TILE, cells.size), x.dtype)
-    for start in range(0, cells.size, _TILE):
-        _gelu_tile(cells[start : start + _TILE], results[start : start + _TILE], squares, approximate)
+
+    def activate(part: slice) -> None:
+        squares = np.empty(min(_TILE, cells.size), x.dtype)
+        for start in range(part.start, min(part.stop, cells.size), _TILE):
+            tile = slice(start, start + _TILE)
+            _gelu_tile(cells[tile], results[tile], squares, approximate)
+
+    share(activate, [slice(start, start + _PART) for start in range(0, cells.size, _PART)], out.nbytes)
     return out
 
 
@@ -68,15 +75,18 @@ def layer_norm(x: Array, scale: Array, offset: Array, epsilon: np.float32) -> Ar
     if not x.size:
         return out
     rows, results = (array.reshape(-1, x.shape[-1]) for array in (x, out))
-    share = np.float32(1 / x.shape[-1])
-    for where in pieces(results, _PIECE_BYTES):
+    each = np.float32(1 / x.shape[-1])
+
+    def normalize(where: slice) -> None:
         part, result = rows[where], results[where]
-        means = np.einsum("ij->i", part) * share
+        means = np.einsum("ij->i", part) * each
         np.subtract(part, means[:, None], out=result)
-        variances = np.einsum("ij,ij->i", result, result) * share
+        variances = np.einsum("ij,ij->i", result, result) * each
         result *= (_ONE / np.sqrt(variances + epsilon))[:, None]
         result *= scale
         result += offset
+
+    share(normalize, list(pieces(results, _PIECE_BYTES)), out.nbytes)
     return out
 
 

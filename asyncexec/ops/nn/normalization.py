@@ -20,6 +20,7 @@ from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, Dim, TensorShape
 from asyncexec.framework.types import float32
 from asyncexec.ops.array.windows import Array, as_channels_first, channels_last, is_channels_first, pieces, widened
 from asyncexec.ops.nn.bias import by_lines
+from asyncexec.process.shards import share
 
 _PIECE_BYTES: Final = 2**18  # of what two steps go over one after the other
 
@@ -80,9 +81,12 @@ def normalized(x: Array, scale: Array, offset: Array, mean: Array, variance: Arr
         return y
     lines, factors, shifts = by_lines(x.reshape(-1, x.shape[-1]), factor, shift)
     out = np.empty(lines.shape, np.result_type(x, factor))
-    for rows in pieces(out, _PIECE_BYTES):
+
+    def normalize(rows: slice) -> None:
         part = np.multiply(lines[rows], factors, out=out[rows])
         part += shifts
+
+    share(normalize, list(pieces(out, _PIECE_BYTES)), out.nbytes)
     return out.reshape(x.shape)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from asyncexec.ops.array.windows import Array, Axis, pad_spatial, pieces
 from asyncexec.ops.nn.depthwise import taps
 from asyncexec.process.free_memory import check_array
+from asyncexec.process.shards import share
 
 _PIECE_BYTES: Final = 2**20  # of the images that are taken at a time
 
@@ -104,11 +105,14 @@ def average_pool_grad(grad: Array, axes: Sequence[Axis]) -> Array:
     shape = (len(grad), *(axis.size for axis in axes), grad.shape[-1])
     check_array(shape, grad.dtype)
     out, counts = np.empty(shape, grad.dtype), cell_counts(axes, grad.dtype)
-    for images in pieces(out, _PIECE_BYTES):
+
+    def spread(images: slice) -> None:
         total = grad[images] / counts
         for i, axis in enumerate(axes[:-1]):
             total = _spread(total, axis, i + 1)
         out[images] = _spread(total, axes[-1], len(axes))
+
+    share(spread, list(pieces(out, _PIECE_BYTES)), out.nbytes)
     return out
 
 
@@ -152,13 +156,16 @@ def max_pool_grad(x: Array, grad: Array, axes: Sequence[Axis]) -> Array:
     """The gradient of each window's maximum, given to the first cell that has it."""
     total = np.zeros(x.shape, grad.dtype)
     places = list(taps(axes))
-    for images in pieces(x, _PIECE_BYTES):
+
+    def add(images: slice) -> None:
         part, out = grad[images].view(f"i{grad.itemsize}"), total[images]
         # The last place comes first: so each cell is given the gradients of its windows in their order.
         for (_, to, cells), wins in zip(reversed(places), reversed(_winners(x[images], axes)), strict=True):
             bits = np.negative(wins.view(np.int8)).astype(part.dtype)
             bits &= part[(slice(None), *to)]
             out[(slice(None), *cells)] += bits.view(grad.dtype)
+
+    share(add, list(pieces(x, _PIECE_BYTES)), total.nbytes)
     return total
 
 
