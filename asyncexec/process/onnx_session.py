@@ -6,6 +6,7 @@ threads other than that of an event loop.  A call gives up the GIL.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import os
@@ -28,6 +29,7 @@ EXTRA: Final = "ort"
 _SEVERITY_FATAL: Final = 4  # errors are raised, so that they need no line of their own
 LONG: Final = 2e6  # multiplications from which on several threads are worth their start
 _PATIENCE_S: Final = 1e-12  # for each multiplication: about a thirtieth of what that takes
+_LEAST_PATIENCE_S: Final = 0.0001  # to sleep for less takes as long
 _MOST_PATIENCE_S: Final = 0.002
 _LARGE: Final = 4096  # bytes of a constant from which on it is given beside the model
 # Of the cores, so many are to be idle for a call of a thread on each: the call waits for the slowest at every node.
@@ -89,7 +91,8 @@ class OnnxSession:
         self._budget = budget
         self._narrow = _opened(data, arrays, 1)
         self._wide = _opened(data, arrays, num_cores()) if work >= LONG and num_cores() > 1 else None
-        self._patience_s = min(_PATIENCE_S * work, _MOST_PATIENCE_S)
+        patience_s = min(_PATIENCE_S * work, _MOST_PATIENCE_S)
+        self._patience_s = patience_s if patience_s >= _LEAST_PATIENCE_S else 0.0
         self._input_names = [each.name for each in self._narrow.get_inputs()]
         self._num_guards = num_guards
         self.lasting: dict[Any, Any] = {}
@@ -130,7 +133,9 @@ class OnnxSession:
             manager.deregister_callback(token)
 
     def _within_budget(self, feeds: dict[str, Any], options: Any) -> list[Any]:
-        num_threads = self._budget.begin(is_large=self._wide is not None, patience_s=self._patience_s)
+        # In an event loop it is a call that is over before it is known which cores are idle.
+        is_large = self._wide is not None and asyncio._get_running_loop() is None
+        num_threads = self._budget.begin(is_large=is_large, patience_s=self._patience_s)
         try:
             is_wide = num_threads >= _IDLE_SHARE * num_cores()
             session = self._wide if is_wide and self._wide is not None else self._narrow

@@ -96,3 +96,8 @@ def test_a_call_that_fails_leaves_the_cores_to_the_next(opened: list[Opened]) ->
     with pytest.raises(ZeroDivisionError):
         session.run([])
     assert session.run([]) == [4]
+
+
+async def test_in_an_event_loop_a_call_takes_one_thread_and_asks_for_no_cores(opened: list[Opened]) -> None:
+    session = OnnxSession(b"", {}, 0, work=1e12, budget=CoreBudget(lambda: pytest.fail("it blocks")))
+    assert session.run([]) == [1]
