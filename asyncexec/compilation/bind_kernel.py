@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from asyncexec.compilation.blas_kernels import calls_blas, with_blas_threads
+from asyncexec.compilation.blas_kernels import BLAS_OPS, calls_blas, with_blas_threads
 from asyncexec.compilation.growing_kernels import checks_room
 from asyncexec.compilation.guarded_kernels import guarded, guarded_async
 from asyncexec.compilation.observed_kernels import Observer, is_observed
@@ -40,7 +40,8 @@ from asyncexec.graph.node import Node, NodeProperties
 from asyncexec.partition.send_recv import RECVS, SENDS, rendezvous_key
 from asyncexec.passes.onnx_cluster import OnnxCluster
 from asyncexec.passes.onnx_clusters import ClusterRegistration
-from asyncexec.process.blas_threads import blas_threads
+from asyncexec.process.blas_threads import blas_threads, found_blas
+from asyncexec.process.imports import imported
 from asyncexec.pruning.feed_errors import fed_reference
 
 TRANSFERS: Final = SENDS | RECVS
@@ -143,6 +144,19 @@ class KernelBinder:
         self._forces_onnx = forces_onnx
         self._budget = budget if self._shares_host_memory else None
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
+
+    def prepare(self, nodes: Sequence[Node]) -> Stage[None]:
+        """Import what the kernels of *nodes* are made with, as a stage that does so outside of the event loop."""
+        ops: set[str] = set()
+        for part in in_parts(nodes):
+            for node in part:
+                ops.add(node.op)
+                if isinstance(node.properties.registration, ClusterRegistration):
+                    ops.update(node.properties.registration.ops)
+            yield
+        yield from imported({library for op in ops for library in kernel_registry.libraries(op)})
+        if not (self._leaves_blas or BLAS_OPS.isdisjoint(ops)):
+            yield from found_blas()
 
     def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:
         """What bind() gives, as a stage, for very many inputs."""

@@ -71,6 +71,7 @@ _WORK: Final[Mapping[str, Callable[[Node], Work]]] = {
     ),
     "Einsum": _of_sum,
 }
+BLAS_OPS: Final = _WORK.keys()
 
 
 def calls_blas(node: Node) -> bool:

@@ -1,7 +1,8 @@
 """Long computations that let others have the event loop, and waiting that no cancellation cuts short.
 
 A stage that walks a whole graph is a generator: it yields now and then, and returns its result.  In an event loop it is
-run in slices; elsewhere at once.
+run in slices; elsewhere at once.  It may yield a call that takes long, and raises nothing: in an event loop that is
+made on another thread before the stage goes on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import anyio
 from asyncexec.framework.clock import CLOCK, NS_PER_MS, Clock
 
 T = TypeVar("T")
-Stage: TypeAlias = Generator[None, None, T]
+Call: TypeAlias = Callable[[], object]
+Stage: TypeAlias = Generator[Any, None, T]  # of Call | None, which mypy would want each `yield` to say
 
 SLICE_NS: Final = NS_PER_MS // 2
 _ANYIO_SCOPES: Final = "anyio._backends._asyncio"  # imported with the first of them, which holds the loop for 40 ms
@@ -47,10 +49,12 @@ def run_at_once(stage: Stage[T]) -> T:
     """The result of *stage*, without a pause."""
     while True:
         try:
-            next(stage)
+            call: Call | None = next(stage)
         except StopIteration as stop:
             result: T = stop.value
             return result
+        if call is not None:
+            call()
 
 
 class Slices:
@@ -79,10 +83,12 @@ async def run_in_slices(stage: Stage[T], clock: Clock = CLOCK, slice_ns: int = S
     slices = Slices(clock, slice_ns)
     while True:
         try:
-            next(stage)
+            call: Call | None = next(stage)
         except StopIteration as stop:
             result: T = stop.value
             return result
+        if call is not None:
+            await asyncio.to_thread(call)
         if slices.is_over:
             await slices.begin_next()
 

@@ -42,6 +42,7 @@ class KernelRegistration:
     gives_new: bool = False  # whether nobody else has the arrays that it gives
     # Whether a part of its result is what it gives for that part of its inputs, to the bit.
     is_elementwise: bool = False
+    libraries: tuple[str, ...] = ()  # modules that the factory imports
 
     def accepts(self, attrs: Mapping[str, Any]) -> bool:
         return all(_is_among(attrs.get(name), dtypes) for name, dtypes in self.constraints.items())
@@ -87,6 +88,11 @@ class KernelRegistry:
             if registration.accepts(attrs):
                 return registration
         return None
+
+    def libraries(self, op: str) -> set[str]:
+        """What the factories of *op* import."""
+        registrations = (r for kind in self._device_types.get(op, ()) for r in self._kernels[op, kind])
+        return {library for registration in registrations for library in registration.libraries}
 
     def device_types(self, op: str) -> list[str]:
         """Device types that *op* has a kernel for."""
@@ -136,12 +142,14 @@ def register_kernel(
     handles: type | None = None,
     is_elementwise: bool = False,
     is_expensive: bool | None = None,
+    libraries: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
     """Decorator: the function is the kernel factory of *ops*: it gets an OpKernelConstruction, returns the kernel.
 
     The kernel, a sync one, may take its handles for *handles*: where it fails, it is seen whether they are.
     One that *is_elementwise* may get its inputs part by part, where these are real numbers.  One that *is_expensive*
-    runs on a worker thread however short it was before, as what touches files does.
+    runs on a worker thread however short it was before, as what touches files does.  The *libraries* are modules
+    that the factory imports; a session imports them before, outside of the event loop.
     """
     constraints = {name: frozenset(allowed) for name, allowed in (dtypes or {}).items()}
 
@@ -149,7 +157,7 @@ def register_kernel(
         make = factory if handles is None else _with_handles(factory, handles)
         for op in ops:
             registration = KernelRegistration(
-                make, kind, constraints, is_expensive, priority=priority, is_elementwise=is_elementwise
+                make, kind, constraints, is_expensive, priority, is_elementwise=is_elementwise, libraries=libraries
             )
             registry.register(op, device_type, registration)
         return factory

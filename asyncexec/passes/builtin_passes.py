@@ -11,9 +11,9 @@ import importlib
 from typing import Any, Final
 
 from asyncexec.framework.cooperative import Stage
-from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.optimization.lower_functional_ops import LowerFunctionalOps
 from asyncexec.passes.registry import GraphPass, Level, PassGrouping, registry
+from asyncexec.process.imports import imported
 from asyncexec.pruning.prune import ClientGraph
 
 # By phase: the module of a pass, and the pass.
@@ -36,11 +36,11 @@ class LatePass:
 
     def __init__(self, module: str, name: str) -> None:
         self.__name__: str = name
-        self._module = LazyModule(f"asyncexec.passes.{module}")
+        self._module = f"asyncexec.passes.{module}"
 
     def __call__(self, graph: Any) -> Stage[None]:
-        stage: Stage[None] = getattr(self._module, self.__name__)(graph)
-        return stage
+        yield from imported([self._module])
+        yield from getattr(importlib.import_module(self._module), self.__name__)(graph)
 
 
 def import_passes() -> None:

@@ -57,6 +57,11 @@ class ClusterRegistration(OpRegistration):
 
     cluster: OnnxCluster | None = None
 
+    @property
+    def ops(self) -> Iterable[str]:
+        """Those of its members."""
+        return () if self.cluster is None else {call.node.op for call in self.cluster.calls}
+
 
 class OnnxClusters:
     """The pass.

@@ -22,7 +22,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import asyncexec.passes.builtin_passes  # noqa: F401 - registers the passes
 from asyncexec.framework.cooperative import STRIDE, Stage
@@ -39,18 +39,21 @@ from asyncexec.optimization.lower_functional_ops import LowerFunctionalOps
 from asyncexec.partition.partition import partition
 from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.partition.send_recv import PartitionOptions
+from asyncexec.passes.pass_stats import pass_stats
 from asyncexec.passes.registry import GraphPass, Level, PassGrouping, PassRegistry
 from asyncexec.passes.registry import registry as pass_registry
 from asyncexec.passes.verify import BrokenGraphError, verify
 from asyncexec.placement.device_set import DeviceSet
 from asyncexec.placement.placement_rules import Placement
 from asyncexec.placement.placer import Placer
+from asyncexec.process.imports import imported
 from asyncexec.pruning.prune import ClientGraph, prune
 
 if TYPE_CHECKING:
     from asyncexec.passes.pass_graph import PassGraph
 
-_pass_graph = LazyModule("asyncexec.passes.pass_graph")
+_EDITING: Final = "asyncexec.passes.pass_graph"
+_pass_graph = LazyModule(_EDITING)
 
 DeviceOf = Callable[[Node], str]
 
@@ -254,6 +257,7 @@ class _Run:
         if opened is None:
             if not self._is_own and not device:
                 self._plain = graph
+            yield from imported([_EDITING])
             make = _pass_graph.PassGraph.of_own if self._is_own else _pass_graph.PassGraph.open
             opened = yield from make(graph, self._pipeline.graph, self._placement)
             assert opened is not None
@@ -311,7 +315,7 @@ class _Run:
     ) -> Stage[None]:
         """Keep what the step *name* has made of the graph, and verify it."""
         if stats is None:
-            stats = PassStats(name=name, grouping=grouping, num_nodes_before=before, num_nodes_after=len(graph.nodes))
+            stats = pass_stats(name, grouping, before, len(graph.nodes))
         self._stats.append(stats)
         if self._verifies_each or (one is not None and not one.is_ours):
             try:
@@ -324,9 +328,7 @@ class _Run:
     def _note_partitions(self, before: int, partitions: Mapping[str, PartitionedGraph]) -> Stage[None]:
         for name, part in partitions.items():
             after = len(part.graph.nodes)
-            stats = PassStats(
-                name="partition", grouping="", device=name, num_nodes_before=before, num_nodes_after=after
-            )
+            stats = pass_stats("partition", "", before, after, name)
             self._like = None
             yield from self._note("partition", "", before, part.graph, None, stats)
 

@@ -20,12 +20,15 @@ from contextvars import Context
 from functools import cache
 from typing import Any, Final, Protocol
 
+from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.process.cores import CoreBudget, core_budget
+from asyncexec.process.gil_switches import quick_switches
 from asyncexec.process.shards import cores_granted
 
 # Multiplications from which on several threads are worth their start: some milliseconds on one.
 _LONG: Final = 5e7
+_finding: Final = threading.Lock()
 _LOGGER: Final = logging.getLogger("asyncexec")
 _CPU_INFO: Final = "/proc/cpuinfo"
 # Kernel sets of OpenBLAS that do not use the 512-bit registers of a processor that has them.
@@ -123,6 +126,17 @@ def blas_threads() -> BlasThreads | None:
         return None
     _tell_of_slow_kernels()
     return BlasThreads(library)
+
+
+def found_blas() -> Stage[None]:
+    """Let ``blas_threads`` know numpy's BLAS, as a stage: to look at all libraries of a process takes 10 ms."""
+    if not blas_threads.cache_info().currsize:
+        yield _find
+
+
+def _find() -> None:
+    with quick_switches(), _finding:
+        blas_threads()
 
 
 class _Functions:

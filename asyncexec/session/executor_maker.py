@@ -179,6 +179,7 @@ class ExecutorMaker:
         executors: list[PartitionExecutor] = []
         for device, part in partitions.items():
             binder: Binder = self._binders[device] if compiler is None else compiler.binder(device)
+            yield from self._binders[device].prepare(part.graph.nodes)
             params = ExecutorParams(
                 part.graph,
                 self._devices[device],

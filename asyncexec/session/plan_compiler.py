@@ -27,6 +27,7 @@ from asyncexec.graph.node import Node
 from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.passes.builtin_passes import import_passes
 from asyncexec.passes.pipeline import PlacedGraph
+from asyncexec.process.imports import imported
 from asyncexec.regions.clusters import KEYED, LATE
 from asyncexec.regions.code import Surroundings
 from asyncexec.regions.fold import Region, fold
@@ -48,6 +49,11 @@ def import_compilers() -> None:
     if is_installed("llvmlite"):
         for name in _NATIVE:
             importlib.import_module(name)
+
+
+def _imported_compilers() -> Stage[None]:
+    """Import what compiles to native code, where that can be, as a stage."""
+    return imported(_NATIVE if is_installed("llvmlite") else ())
 
 
 class PlanCompiler:
@@ -121,6 +127,7 @@ class PlanCompiler:
                 return self._awaited(item)
             return self._kernel(node, fed, whole.device_of(node))
 
+        yield from _imported_compilers()
         program = yield from find_structure(whole.graph, bind)
         block = yield from schedule(program)
         code = yield from write_code(program, block, self._surroundings())
@@ -129,6 +136,7 @@ class PlanCompiler:
     def compile_regions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[dict[str, PartitionedGraph]]:
         """*partitions* with regions, whose plans are in ``regions`` then; UnstructuredError where a loop is none."""
         found: dict[str, PartitionedGraph] = {}
+        yield from _imported_compilers()
         surroundings = replace(self._surroundings(), absent=DEAD, gives_tuple=True)
         for device, part in partitions.items():
             folded = yield from fold(part.graph, self._is_hard, self._is_elementwise, self._bind_on(device))

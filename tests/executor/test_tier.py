@@ -213,3 +213,28 @@ async def test_what_it_makes_is_not_collected_in_a_slice() -> None:
     tier.note_run(SLICE_NS, WARM_UP)
     assert len(inside) == 1
     assert inside[0] != before == gc.get_threshold()
+
+
+async def test_a_call_that_takes_long_is_made_on_another_thread_meanwhile_runs_go_on() -> None:
+    has_begun, may_end, threads = asyncio.Event(), threading.Event(), []
+    loop = asyncio.get_running_loop()
+
+    def import_it() -> None:
+        threads.append(threading.current_thread())
+        loop.call_soon_threadsafe(has_begun.set)
+        may_end.wait()
+
+    def compile_it() -> Stage[AnyPlan | None]:
+        yield import_it
+        return PLAN
+
+    tier = Tier(compile_it)
+    tier.note_run(SLICE_NS, WARM_UP)
+    await has_begun.wait()
+    tier.note_run(SLICE_NS)
+    before = tier.compiled
+    may_end.set()
+    while tier.compiled is None:  # noqa: ASYNC110 - the thread tells the loop
+        await asyncio.sleep(0)
+    assert (before, len(threads)) == (None, 1)
+    assert threads[0] is not threading.current_thread()

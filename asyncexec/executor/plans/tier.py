@@ -22,7 +22,7 @@ from asyncexec.executor.diagnostics.kernel_stats import has_large
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.clock import CLOCK, Clock
-from asyncexec.framework.cooperative import SLICE_NS, Stage
+from asyncexec.framework.cooperative import SLICE_NS, Call, Stage
 from asyncexec.process.gc_pause import paused_gc
 from asyncexec.regions.program import UnstructuredError
 
@@ -55,6 +55,7 @@ class Tier:
         "__weakref__",
         "_budget_ns",
         "_has_turn",
+        "_is_away",
         "_late_ns",
         "_lock",
         "_loop",
@@ -89,6 +90,7 @@ class Tier:
         self._late_ns = 0  # for how long it has, in later turns, while the next run may have been under way
         self._loop: ref[asyncio.AbstractEventLoop] | None = None  # in which it was last told of a run
         self._has_turn = False  # whether there is a later turn of that loop to come
+        self._is_away = False  # whether a call that takes long is being made on another thread
         self._lock = threading.Lock()  # for when the session goes to the loop of another thread
         self.compiled: AnyPlan | None = None
         self.plain: CompiledPlan | None = None
@@ -146,13 +148,15 @@ class Tier:
         """Go on with what *make* does: for a slice now, and for the rest of *elapsed_ns* in later turns of the loop."""
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop() is not loop:
-            self._loop, self._has_turn = ref(loop), False
+            self._loop, self._has_turn, self._is_away = ref(loop), False, False
         self._budget_ns += max(elapsed_ns - self._late_ns, 0)
         self._late_ns = 0
         self._advance(loop, make)
 
     def _advance(self, loop: asyncio.AbstractEventLoop, make: Compile | None = None) -> None:
         """Go on for a slice with what was begun, or with what *make* does, and later if there is time left."""
+        if self._is_away:
+            return
         if self._lock.acquire(blocking=False):  # else a turn of the loop that the session had is not over
             try:
                 with paused_gc():
@@ -169,11 +173,15 @@ class Tier:
                 self._stage = make()
             stage = self._stage
             while stage is not None and now < end:
-                next(stage)
+                call: Call | None = next(stage)
                 now = self._now_ns()
+                if call is not None:
+                    self._is_away = True
+                    _make_elsewhere(loop, call, self)
+                    break
             self._budget_ns = max(self._budget_ns - (now - began), 0)  # however long the last part took
             if stage is not None:
-                if self._budget_ns > 0 and not self._has_turn:
+                if self._budget_ns > 0 and not (self._has_turn or self._is_away):
                     self._has_turn = True
                     _wait_for_turn(loop, self)
                 return
@@ -202,6 +210,13 @@ class Tier:
             self._advance(loop)
             self._late_ns += self._now_ns() - began
 
+    def come_back(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Go on compiling, as the call is over that was made on another thread, unless the session has another loop."""
+        if self._loop is not None and self._loop() is loop:
+            self._is_away = False
+            if not self._has_turn:
+                self.advance_later()
+
     def _take(self, plan: AnyPlan | None) -> None:
         self._stage = None
         self._budget_ns = self._late_ns = 0
@@ -225,6 +240,18 @@ def _wait_for_turn(loop: asyncio.AbstractEventLoop, tier: Tier) -> None:
     waiting.append(ref(tier))
     if len(waiting) == 1:
         loop.call_soon(_take_turn, loop, waiting, context=Context())
+
+
+def _make_elsewhere(loop: asyncio.AbstractEventLoop, call: Call, tier: Tier) -> None:
+    """Make *call* on another thread, and let *tier* come back then, unless it is dropped before."""
+    found = ref(tier)
+
+    def over(made: asyncio.Future[object]) -> None:
+        tier = found()
+        if not made.cancelled() and tier is not None:
+            tier.come_back(loop)
+
+    loop.run_in_executor(None, call).add_done_callback(over, context=Context())
 
 
 def _take_turn(loop: asyncio.AbstractEventLoop, waiting: deque[ref[Tier]]) -> None:

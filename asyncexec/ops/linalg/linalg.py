@@ -177,7 +177,9 @@ def triangular_solver(construction: OpKernelConstruction) -> Kernel:
     return lambda matrix, rhs: trsm(1, matrix, rhs, lower=is_lower, trans_a=transposition)
 
 
-@register_kernel("MatrixTriangularSolve", kind=KernelKind.EXPENSIVE, dtypes={"T": DTYPES})
+@register_kernel(
+    "MatrixTriangularSolve", kind=KernelKind.EXPENSIVE, dtypes={"T": DTYPES}, libraries=("scipy.linalg.blas",)
+)
 def matrix_triangular_solve(construction: OpKernelConstruction) -> Kernel:
     """The solution where only one triangle of the matrix counts; a zero on its diagonal gives inf or NaN."""
     solve = triangular_solver(construction)

@@ -34,7 +34,7 @@ register_op(
 )
 
 
-@register_kernel("TridiagonalSolve", kind=KernelKind.EXPENSIVE, dtypes={"T": DTYPES})
+@register_kernel("TridiagonalSolve", kind=KernelKind.EXPENSIVE, dtypes={"T": DTYPES}, libraries=("scipy.linalg",))
 def tridiagonal_solve(construction: OpKernelConstruction) -> Kernel:
     """The solution for diagonals [..., 3, M] (above, on and below the main one); NaN where there is none.
 
@@ -109,7 +109,9 @@ def tridiagonal_matmul(_: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-@register_kernel("BandedTriangularSolve", kind=KernelKind.EXPENSIVE, dtypes={"T": DTYPES})
+@register_kernel(
+    "BandedTriangularSolve", kind=KernelKind.EXPENSIVE, dtypes={"T": DTYPES}, libraries=("scipy.linalg.lapack",)
+)
 def banded_triangular_solve(construction: OpKernelConstruction) -> Kernel:
     """The solution for a triangular matrix given by its bands [..., K, M]."""
     is_lower, transposition = construction.attr("lower"), "C" if construction.attr("adjoint") else "N"

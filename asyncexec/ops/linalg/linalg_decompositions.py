@@ -146,7 +146,7 @@ def _eig(construction: OpKernelConstruction, both: Any, values_only: Any, dtype:
     return kernel
 
 
-@register_kernel("Lu", kind=_EXPENSIVE, dtypes={"T": DTYPES})
+@register_kernel("Lu", kind=_EXPENSIVE, dtypes={"T": DTYPES}, libraries=("scipy.linalg.lapack",))
 def lu(construction: OpKernelConstruction) -> Kernel:
     """Both factors packed into one matrix, and the row that each row of the product comes from."""
     index_dtype = construction.np_dtype("output_idx_type")

@@ -67,7 +67,9 @@ register_op(
     f"lower: bool = True; adjoint: bool = False; {_WIDE}",
     shape=triangular_solve_shape,
 )
-register_kernel("BatchMatrixTriangularSolve", kind=_EXPENSIVE, dtypes={"T": _REAL})(matrix_triangular_solve)
+register_kernel("BatchMatrixTriangularSolve", kind=_EXPENSIVE, dtypes={"T": _REAL}, libraries=("scipy.linalg.blas",))(
+    matrix_triangular_solve
+)
 register_op("BatchSelfAdjointEigV2", "input: T -> e: T, v: T", f"compute_v: bool = True; {_WIDE}", shape=eig_shape)
 register_kernel("BatchSelfAdjointEigV2", kind=_EXPENSIVE, dtypes={"T": _REAL})(self_adjoint_eig)
 register_op(
@@ -141,7 +143,7 @@ register_op(
 )
 
 
-@register_kernel("MatrixExponential", kind=_EXPENSIVE, dtypes={"T": DTYPES})
+@register_kernel("MatrixExponential", kind=_EXPENSIVE, dtypes={"T": DTYPES}, libraries=("scipy.linalg",))
 def matrix_exponential(_: OpKernelConstruction) -> Kernel:
     """The exponential of each matrix."""
     expm = require("scipy.linalg", extra="ops").expm

@@ -18,6 +18,7 @@ from asyncexec.framework.types import bfloat16, float16, float32, float64
 from asyncexec.ops.math.elementwise import FLOAT_ATTR, FLOATS, WIDE_FLOATS, checked, shape_text
 from asyncexec.ops.math.error_function import erf_function, erfc_function
 
+_SPECIAL: Final = ("scipy.special",)
 _HALF_AND_WIDER: Final = frozenset({float16, float32, float64})
 
 # op -> (name in scipy.special, dtypes)
@@ -46,7 +47,7 @@ _BINARY_ATTR: Final = "T: {float32, float64}"
 
 
 def _special() -> Any:
-    return require("scipy.special", extra="ops")
+    return require(*_SPECIAL, extra="ops")
 
 
 def _for_dtype(c: OpKernelConstruction, function: Kernel) -> Kernel:
@@ -63,15 +64,15 @@ def _scipy_function(name: str) -> Callable[[OpKernelConstruction], Kernel]:
 
 for _op, (_name, _dtypes) in _UNARY.items():
     register_op(_op, "x: T -> y: T", FLOAT_ATTR, shape=unchanged)
-    register_kernel(_op, dtypes={"T": _dtypes})(_scipy_function(_name))
+    register_kernel(_op, dtypes={"T": _dtypes}, libraries=_SPECIAL)(_scipy_function(_name))
 
 
-@register_kernel("Erf", "Erfc", dtypes={"T": FLOATS})
+@register_kernel("Erf", "Erfc", dtypes={"T": FLOATS}, libraries=_SPECIAL)
 def _error_function(c: OpKernelConstruction) -> Kernel:
     return _for_dtype(c, erf_function() if c.op == "Erf" else erfc_function())
 
 
-@register_kernel("Expint", dtypes={"T": WIDE_FLOATS})
+@register_kernel("Expint", dtypes={"T": WIDE_FLOATS}, libraries=_SPECIAL)
 def _expint(c: OpKernelConstruction) -> Kernel:
     return replacing(_special().expi, lambda x: x < 0, np.nan)
 
@@ -85,7 +86,7 @@ def _second_kind(name: str, below_zero: float) -> Callable[[OpKernelConstruction
 
 for _op, (_name, _value) in _SECOND_KIND.items():
     register_op(_op, "x: T -> y: T", FLOAT_ATTR, shape=unchanged)
-    register_kernel(_op, dtypes={"T": _HALF_AND_WIDER})(_second_kind(_name, _value))
+    register_kernel(_op, dtypes={"T": _HALF_AND_WIDER}, libraries=_SPECIAL)(_second_kind(_name, _value))
 
 
 def replacing(function: Kernel, where: Kernel, value: float) -> Kernel:
@@ -98,7 +99,7 @@ def replacing(function: Kernel, where: Kernel, value: float) -> Kernel:
     return kernel
 
 
-@register_kernel("Digamma", dtypes={"T": _HALF_AND_WIDER})
+@register_kernel("Digamma", dtypes={"T": _HALF_AND_WIDER}, libraries=_SPECIAL)
 def _digamma(c: OpKernelConstruction) -> Kernel:
     return _for_dtype(c, digamma_function())
 
@@ -108,7 +109,7 @@ def digamma_function() -> Kernel:
     return replacing(_special().psi, lambda x: x == 0, np.nan)
 
 
-@register_kernel("Lgamma", dtypes={"T": _HALF_AND_WIDER})
+@register_kernel("Lgamma", dtypes={"T": _HALF_AND_WIDER}, libraries=_SPECIAL)
 def _lgamma(c: OpKernelConstruction) -> Kernel:
     return _for_dtype(c, lgamma_function())
 
@@ -128,12 +129,12 @@ def _fresnel_part(which: int) -> Kernel:
     return kernel
 
 
-@register_kernel("FresnelCos", dtypes={"T": WIDE_FLOATS})
+@register_kernel("FresnelCos", dtypes={"T": WIDE_FLOATS}, libraries=_SPECIAL)
 def _fresnel_cos(c: OpKernelConstruction) -> Kernel:
     return _fresnel_part(1)
 
 
-@register_kernel("FresnelSin", dtypes={"T": WIDE_FLOATS})
+@register_kernel("FresnelSin", dtypes={"T": WIDE_FLOATS}, libraries=_SPECIAL)
 def _fresnel_sin(c: OpKernelConstruction) -> Kernel:
     return _fresnel_part(0)
 
@@ -153,18 +154,18 @@ def _incomplete_gamma(function: Kernel, of_large: float) -> Kernel:
     return kernel
 
 
-@register_kernel("Igamma", dtypes={"T": WIDE_FLOATS})
+@register_kernel("Igamma", dtypes={"T": WIDE_FLOATS}, libraries=_SPECIAL)
 def _igamma(c: OpKernelConstruction) -> Kernel:
     function = _incomplete_gamma(_special().gammainc, 0)
     return checked(lambda a, x: np.where(np.equal(x, 0), x.dtype.type(0), function(a, x))[()])
 
 
-@register_kernel("Igammac", dtypes={"T": WIDE_FLOATS})
+@register_kernel("Igammac", dtypes={"T": WIDE_FLOATS}, libraries=_SPECIAL)
 def _igammac(c: OpKernelConstruction) -> Kernel:
     return checked(_incomplete_gamma(_special().gammaincc, 1))
 
 
-@register_kernel("Zeta", dtypes={"T": WIDE_FLOATS})
+@register_kernel("Zeta", dtypes={"T": WIDE_FLOATS}, libraries=_SPECIAL)
 def _zeta(c: OpKernelConstruction) -> Kernel:
     return checked(_zeta_function())
 
@@ -187,7 +188,7 @@ def _zeta_function() -> Kernel:
     return kernel
 
 
-@register_kernel("Polygamma", dtypes={"T": WIDE_FLOATS})
+@register_kernel("Polygamma", dtypes={"T": WIDE_FLOATS}, libraries=_SPECIAL)
 def _polygamma(c: OpKernelConstruction) -> Kernel:
     special, digamma, dtype, zeta = _special(), digamma_function(), c.np_dtype("T"), _zeta_function()
 
@@ -216,7 +217,7 @@ def _betainc_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return [SCALAR if all(given.rank == 0 for given in c.input_shapes) else shape]
 
 
-@register_kernel("Betainc", dtypes={"T": WIDE_FLOATS})
+@register_kernel("Betainc", dtypes={"T": WIDE_FLOATS}, libraries=_SPECIAL)
 def _betainc(c: OpKernelConstruction) -> Kernel:
     betainc = _special().betainc
 

@@ -20,7 +20,8 @@ from asyncexec.framework.onnx_kernels import OnnxNode, find_onnx_kernel, onnx_op
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unknown
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.onnx.reference_kernel import reference_kernel
+from asyncexec.ops.onnx.onnx_index import ONNX_KERNELS
+from asyncexec.ops.onnx.reference_kernel import REFERENCE, reference_kernel
 
 _OPS: Final = {
     "Onnx": """
@@ -126,6 +127,11 @@ def _with_absent(kernel: Kernel, node: OnnxNode) -> Kernel:
     return run
 
 
+_modules: Final[dict[str, tuple[str, ...]]] = {}  # by op, where its kernels are
+for _module, _ops in ONNX_KERNELS.items():
+    for _op in _ops.split():
+        _modules[_op] = (*_modules.get(_op, ()), f"asyncexec.ops.{_module}")
+
 for _prefix, _names in _OPS.items():
     for _name in _names.split():
         register_op(
@@ -136,4 +142,4 @@ for _prefix, _names in _OPS.items():
             is_stateful=_name in _RANDOM,
             has_open_attrs=True,
         )
-        register_kernel(f"{_prefix}>{_name}")(_make_kernel)
+        register_kernel(f"{_prefix}>{_name}", libraries=_modules.get(f"{_prefix}>{_name}", REFERENCE))(_make_kernel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.framework.kernel import Kernel
 from asyncexec.framework.onnx_kernels import OnnxNode
+
+REFERENCE: Final = ("onnx.helper", "onnx.reference")
 
 
 def reference_kernel(node: OnnxNode) -> Kernel:

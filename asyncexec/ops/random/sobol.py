@@ -36,7 +36,9 @@ register_op(
 )
 
 
-@register_kernel("SobolSample", kind=KernelKind.EXPENSIVE, dtypes={"dtype": (float32, float64)})
+@register_kernel(
+    "SobolSample", kind=KernelKind.EXPENSIVE, dtypes={"dtype": (float32, float64)}, libraries=("scipy.stats",)
+)
 def sobol_sample(construction: OpKernelConstruction) -> Kernel:
     """Points of Sobol's sequence, behind the origin and those that are skipped."""
     sequence, dtype = require("scipy.stats", extra="ops").qmc.Sobol, construction.np_dtype("dtype")

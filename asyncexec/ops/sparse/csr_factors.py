@@ -43,7 +43,7 @@ def _factors(matrix: Any, ordering: str) -> Any:
     return splu(matrix.tocsc(), permc_spec=ordering, diag_pivot_thresh=0.0, options={"SymmetricMode": True})
 
 
-@register_kernel("SparseMatrixOrderingAMD", kind=KernelKind.EXPENSIVE)
+@register_kernel("SparseMatrixOrderingAMD", kind=KernelKind.EXPENSIVE, libraries=("scipy.sparse",))
 def csr_ordering(c: OpKernelConstruction) -> Kernel:
     """For each matrix, the order of its rows that a decomposition fills in least."""
     sparse = require("scipy.sparse", extra="ops")
@@ -64,7 +64,9 @@ def csr_ordering(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-@register_kernel("SparseMatrixSparseCholesky", kind=KernelKind.EXPENSIVE, dtypes={"type": _FLOATS})
+@register_kernel(
+    "SparseMatrixSparseCholesky", kind=KernelKind.EXPENSIVE, dtypes={"type": _FLOATS}, libraries=("scipy.sparse",)
+)
 def csr_cholesky(c: OpKernelConstruction) -> Kernel:
     """The lower factor of each matrix, of which the lower half is read, with rows and columns in another order."""
     dtype = c.attr("type")

@@ -1,0 +1,41 @@
+"""Modules that a stage needs are imported on another thread than that of the event loop."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from asyncexec.framework.cooperative import run_at_once, run_in_slices
+from asyncexec.process.imports import imported
+
+NAME = "imported_by_a_stage"
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / f"{NAME}.py").write_text("import threading\n\nthread = threading.current_thread()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, NAME, raising=False)
+    return NAME
+
+
+async def test_in_an_event_loop_another_thread_imports(module: str) -> None:
+    await run_in_slices(imported([module]))
+    assert sys.modules.pop(module).thread is not threading.current_thread()
+
+
+def test_elsewhere_it_is_imported_at_once(module: str) -> None:
+    run_at_once(imported([module]))
+    assert sys.modules.pop(module).thread is threading.current_thread()
+
+
+def test_what_is_there_is_not_imported_again() -> None:
+    assert list(imported(["asyncexec", "sys"])) == []
+
+
+def test_what_is_not_installed_is_left_out(module: str) -> None:
+    run_at_once(imported(["no_such_module_anywhere", module]))
+    assert sys.modules.pop(module) is not None
