@@ -15,7 +15,7 @@ from asyncexec.compilation.guarded_kernels import guarded, guarded_async
 from asyncexec.compilation.observed_kernels import Observer, is_observed
 from asyncexec.compilation.onnx_kernel import OnnxKernel, OwnKernels
 from asyncexec.compilation.shared_inputs import is_user_function, makes_new, protected, watched
-from asyncexec.framework.cooperative import Stage, in_parts
+from asyncexec.framework.cooperative import Stage, in_parts, run_at_once
 from asyncexec.framework.device import AllocatorAttributes, Device
 from asyncexec.framework.errors import InternalError
 from asyncexec.framework.foreign_errors import as_op_error
@@ -159,19 +159,27 @@ class KernelBinder:
             yield from found_blas()
 
     def stage(self, node: Node, fed: Container[tuple[Node, int]]) -> Stage[BoundKernel]:
-        """What bind() gives, as a stage, for very many inputs."""
+        """What bind() gives, as a stage, for very many inputs, or a cluster."""
         references: list[int] = []
         for slots in in_parts(range(len(node.inputs))):
             references += reference_inputs(node, fed, slots)
             yield
-        return self.bind(node, fed, references)
+        registration, made = node.properties.registration, None
+        if isinstance(registration, ClusterRegistration) and registration.cluster is not None:
+            made = yield from self._make_cluster(registration.cluster)
+        return self.bind(node, fed, references, made)
 
     def bind(
-        self, node: Node, fed: Container[tuple[Node, int]] = (), references: Sequence[int] | None = None
+        self,
+        node: Node,
+        fed: Container[tuple[Node, int]] = (),
+        references: Sequence[int] | None = None,
+        made: BoundKernel | None = None,
     ) -> BoundKernel:
         """The kernel of *node*, which gets the outputs in *fed* from the caller.
 
-        *references* are those of its inputs that take a value and get a reference, where they are known.
+        *references* are those of its inputs that take a value and get a reference, where they are known; *made* is the
+        kernel, where it has been made.
 
         Raises:
             UnimplementedError: there is none for its op.
@@ -187,7 +195,7 @@ class KernelBinder:
         key = (properties, tuple([shape.dims for shape in node.output_shapes]))  # factories may look at the shapes
         bound = self._shared.get(key)
         if bound is None:
-            bound = self._make(node)
+            bound = made or self._make(node)
             if not properties.op_def.is_stateful:
                 self._shared[key] = bound
         if references is None:
@@ -221,8 +229,8 @@ class KernelBinder:
         transfer = Transfer(is_send, prefix, full_key(prefix, ROOT_FRAME), args, reads, is_fetch)
         return BoundKernel(_never_called, KernelKind.CHEAP, False, finish, transfer)
 
-    def _make_cluster(self, cluster: OnnxCluster) -> BoundKernel:
-        own = OwnKernels(cluster, lambda call: self._make_within_budget(call.node).kernel)
+    def _make_cluster(self, cluster: OnnxCluster) -> Stage[BoundKernel]:
+        own = yield from OwnKernels.bound(cluster, lambda call: self._make_within_budget(call.node).kernel)
         kernel = OnnxKernel(cluster, own, is_forced=self._forces_onnx, budget=self._budget)
         # Not for the event loop's thread: to load a model, if that is forced, and to look for idle cores.
         stays_on_worker = self._forces_onnx or cluster.translation.is_large
@@ -235,7 +243,7 @@ class KernelBinder:
     def _make(self, node: Node) -> BoundKernel:
         properties = node.properties
         if isinstance(properties.registration, ClusterRegistration) and properties.registration.cluster is not None:
-            return self._make_cluster(properties.registration.cluster)
+            return run_at_once(self._make_cluster(properties.registration.cluster))
         construction = OpKernelConstruction(
             node.name,
             properties.op_def,

@@ -18,11 +18,12 @@ from asyncexec.compilation.graph_view import (
 from asyncexec.compilation.missing_kernels import naming_missing_kernels
 from asyncexec.compilation.routes import SINK, EdgeInfo, Routes
 from asyncexec.compilation.shared_inputs import is_user_function, protected, watched
-from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts
+from asyncexec.framework.cooperative import FEW, PART, STRIDE, Stage, in_parts
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, do_nothing, pass_on
 from asyncexec.graph.control_flow_info import ENTERS, MERGES, ControlFlowInfo, Frame
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.passes.onnx_clusters import OP_NAME as CLUSTER
 from asyncexec.pruning.feed_errors import fed_inside_loop
 from asyncexec.pruning.prune import ClientGraph
 
@@ -181,7 +182,7 @@ class _Builder:
             merged = yield from self._find_merged()
             self._guards = yield from self._find_guarded(merged)
         for count, node in enumerate(self._graph.nodes):
-            if not count % STRIDE:
+            if not count % FEW:
                 yield
             if node.op == "Const" and not node.control_inputs and node not in merged:
                 self._values[node] = self._binder.constant(node)
@@ -191,7 +192,10 @@ class _Builder:
             frame = self._index[self._flow.frame_of(node)] if self._has_control_flow else 0
             layout = self._layouts[frame]
             is_large = len(node.inputs) + len(node.control_inputs) > PART
-            bound = (yield from self._binder.stage(node, self._fed)) if is_large else self._binder.bind(node, self._fed)
+            if is_large or node.op == CLUSTER:
+                bound = yield from self._binder.stage(node, self._fed)
+            else:
+                bound = self._binder.bind(node, self._fed)
             item = NodeItem(len(self._items), node, bound, len(layout.inputs), len(layout.pending), frame)
             self._items.append(item)
             if self._binder.protects_inputs and is_user_function(node):

@@ -7,7 +7,7 @@ timed on inputs of about that size, until it is clear which is quicker, and that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from asyncexec.compilation.onnx_loader import Load, OnnxLoader
 from asyncexec.compilation.onnx_memory import BoundCall, ClusterMemory
 from asyncexec.framework.cancellation import CancellationManager, call_around
 from asyncexec.framework.clock import CLOCK, Clock
+from asyncexec.framework.cooperative import FEW, Stage
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.foreign_errors import as_op_error
 from asyncexec.framework.kernel import Kernel, as_values
@@ -67,7 +68,7 @@ class Trial:
 
 
 class OwnKernels:
-    """The members of *cluster* one after the other, by the kernels that *bind* gives.
+    """The members of *cluster* one after the other; made by ``bound``.
 
     Attributes:
         calls: each member's, with its kernel.
@@ -75,10 +76,20 @@ class OwnKernels:
 
     __slots__ = ("_outputs", "_slots", "calls")
 
-    def __init__(self, cluster: OnnxCluster, bind: Callable[[MemberCall], Kernel]) -> None:
-        self.calls: Sequence[BoundCall] = [(call, bind(call), call.node.op_def.returns_tuple) for call in cluster.calls]
+    def __init__(self, cluster: OnnxCluster, calls: Sequence[BoundCall]) -> None:
+        self.calls: Sequence[BoundCall] = calls
         self._slots = cluster.slots
         self._outputs = cluster.outputs
+
+    @classmethod
+    def bound(cls, cluster: OnnxCluster, bind: Callable[[MemberCall], Kernel]) -> Stage[Self]:
+        """Those of *cluster*, by the kernels that *bind* gives, as a stage."""
+        calls: list[BoundCall] = []
+        for count, call in enumerate(cluster.calls):
+            if not count % FEW:
+                yield
+            calls.append((call, bind(call), call.node.op_def.returns_tuple))
+        return cls(cluster, calls)
 
     def __call__(self, inputs: Sequence[Any], manager: CancellationManager | None) -> tuple[Any, ...]:
         """The outputs; what a member raises names that member."""

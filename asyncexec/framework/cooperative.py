@@ -24,6 +24,7 @@ Stage: TypeAlias = Generator[Any, None, T]  # of Call | None, which mypy would w
 SLICE_NS: Final = NS_PER_MS // 2
 _ANYIO_SCOPES: Final = "anyio._backends._asyncio"  # imported with the first of them, which holds the loop for 40 ms
 STRIDE: Final = 64  # nodes a stage handles between two yields: some 100 microseconds
+FEW: Final = 8  # the same for what takes tens of microseconds each: translations, kernels
 PART: Final = 2048  # the same for what takes a tenth of a microsecond each: edges, fetches
 
 

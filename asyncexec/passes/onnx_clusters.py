@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import FEW, STRIDE, Stage
 from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
 from asyncexec.framework.op_registry import OpRegistration
 from asyncexec.framework.op_registry import registry as op_registry
@@ -30,7 +30,7 @@ from asyncexec.framework.shape_inference import unknown
 from asyncexec.graph.graph import properties_of
 from asyncexec.graph.node import Node, NodeProperties, Tensor
 from asyncexec.passes.fold_constants import fold_constants
-from asyncexec.passes.onnx_cluster import ClusterTranslation, OnnxCluster, cluster_of, copies
+from asyncexec.passes.onnx_cluster import OnnxCluster, cluster_of, copies, translated
 from asyncexec.passes.onnx_emitter import Emitter, Key, UntranslatableError, constant_of
 from asyncexec.passes.onnx_nodes import opset_of
 from asyncexec.passes.onnx_translations import HEAVY_OPS, TRANSLATIONS
@@ -80,7 +80,7 @@ class OnnxClusters:
         finder = _Finder(graph)
         clusters = yield from finder.run()
         for members in clusters:
-            _Replacement(graph, members, finder.variables).make(self._min_work)
+            yield from _Replacement(graph, members, finder.variables).make(self._min_work)
             yield
 
     def applies(self, nodes: Sequence[Node]) -> Stage[bool]:
@@ -113,7 +113,7 @@ class _Finder:
         for count, node in enumerate(self._graph):
             order[node] = count
             self._visit(node)
-            if not count % STRIDE:
+            if not count % FEW:
                 yield
         parts = {id(part): part for part in self._part_of.values()}
         found = [part for part in parts.values() if any(node.op in HEAVY_OPS for node in part)]
@@ -194,31 +194,34 @@ class _Replacement:
         self._variables = variables
         self._inside = set(members)
 
-    def make(self, min_work: float) -> None:
+    def make(self, min_work: float) -> Stage[None]:
         """Put a node in the place of the members, where there is enough to multiply in them."""
         graph = self._graph
-        outputs = self._outputs()  # members take what has taken the place of their inputs from here on
-        copied = copies(self._members)
+        outputs = yield from self._outputs()  # members take what has taken the place of their inputs from here on
+        copied = yield from copies(self._members)
         members = list(copied.values())
         gives = [copied[tensor.op].outputs[tensor.index] for tensor in outputs]
         fed = frozenset((tensor.op, tensor.index) for tensor in graph.feeds)
-        translation = ClusterTranslation(members, gives, fed, self._variables)
+        translation = yield from translated(members, gives, fed, self._variables)
         inputs = (*translation.inputs, *translation.variables)
         if translation.work < min_work or len(inputs) > _MOST_INPUTS or len(outputs) > _MOST_OUTPUTS:
             return
         heavy = [node for node in self._members if node.op in HEAVY_OPS]
         name = f"{heavy[-1].name}/onnx"
-        registration = ClusterRegistration(_OP_DEF, unknown, cluster=cluster_of(name, members, gives, translation))
+        cluster = yield from cluster_of(name, members, gives, translation)
+        registration = ClusterRegistration(_OP_DEF, unknown, cluster=cluster)
         takes, given = (tuple(tensor.dtype.base_dtype for tensor in each) for each in (inputs, outputs))
         properties = NodeProperties(registration, {"Tin": takes, "Tout": given}, takes, given)
         shapes = [tensor.shape for tensor in outputs]
-        self._replace(graph.make(properties, name, inputs, (), like=heavy[-1], shapes=shapes), outputs)
+        yield from self._replace(graph.make(properties, name, inputs, (), like=heavy[-1], shapes=shapes), outputs)
 
-    def _outputs(self) -> list[Tensor]:
+    def _outputs(self) -> Stage[list[Tensor]]:
         """What others take of the members."""
         graph, inside = self._graph, self._inside
         found: list[Tensor] = []
-        for node in self._members:
+        for count, node in enumerate(self._members):
+            if not count % STRIDE:
+                yield
             users = [user for user in graph.consumers(node) if user not in inside]
             for tensor in node.outputs:
                 is_taken = any(taken is tensor for user in users for taken in user.inputs)
@@ -226,10 +229,15 @@ class _Replacement:
                     found.append(tensor)
         return found
 
-    def _replace(self, made: Node, outputs: Sequence[Tensor]) -> None:
+    def _replace(self, made: Node, outputs: Sequence[Tensor]) -> Stage[None]:
         graph = self._graph
-        for node in self._members:
-            given = {tensor.index: made.outputs[index] for index, tensor in enumerate(outputs) if tensor.op is node}
+        taken: dict[Node, dict[int, Tensor]] = {}
+        for tensor, instead in zip(outputs, made.outputs, strict=True):
+            taken.setdefault(tensor.op, {})[tensor.index] = instead
+        for count, node in enumerate(self._members):
+            if not count % STRIDE:
+                yield
+            given = taken.get(node, {})
             if graph.is_kept(node):
                 properties = properties_of(op_registry.lookup("Identity"), {"T": given[0].dtype})
                 graph.convert(node, properties, [given[0]], (), shapes=node.output_shapes)

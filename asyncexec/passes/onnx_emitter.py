@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.cooperative import Stage
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.onnx_fusions import Fuser
 from asyncexec.process.onnx_model import FROM_NCHW, OPSET, TO_NCHW, Array, Dims, OnnxModel, OnnxNode
@@ -130,8 +131,8 @@ class Emitter:
         """Let the outputs of the model hold only where there is no NaN in *name*, of float32."""
         self._guards.append(self.op("ReduceSum", name, keepdims=0))
 
-    def model(self, outputs: Sequence[Tensor], opset: int = OPSET) -> OnnxModel:
-        """The model that gives *outputs*, of nodes of that *opset*."""
+    def model(self, outputs: Sequence[Tensor], opset: int = OPSET) -> Stage[OnnxModel]:
+        """The model that gives *outputs*, of nodes of that *opset*, as a stage."""
         names = [self.op("Identity", self.take(tensor)) for tensor in outputs]
         inputs = tuple(
             (name := self._values[tensor.op, tensor.index][False], tensor.dtype.as_numpy_dtype, self._dims.get(name))
@@ -139,7 +140,7 @@ class Emitter:
         )
         outputs_and_guards = (*names, *self._guards)
         fuser = Fuser(self._nodes, self._constants, self._dims, is_on=opset == OPSET)
-        nodes = fuser.nodes(outputs_and_guards)
+        nodes = yield from fuser.nodes(outputs_and_guards)
         used = {name for node in nodes for name in node.inputs}
         constants: Mapping[str, Array] = {name: array for name, array in self._constants.items() if name in used}
         work = self.work - self.serial_work

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from asyncexec.framework.cooperative import FEW, Stage
 from asyncexec.process.onnx_model import TO_NCHW, Array, Dims, OnnxNode
 
 _IMAGE_RANK: Final = 4
@@ -56,11 +57,13 @@ class Fuser:
         self._num_uses: Counter[str] = Counter()
         self._num_names = 0
 
-    def nodes(self, outputs: Iterable[str]) -> list[OnnxNode]:
-        """The nodes that *outputs* need."""
+    def nodes(self, outputs: Iterable[str]) -> Stage[list[OnnxNode]]:
+        """The nodes that *outputs* need, as a stage."""
         self._num_uses.update(name for node in self._nodes for name in node.inputs)
         made: list[OnnxNode] = []
-        for node in self._nodes:
+        for count, node in enumerate(self._nodes):
+            if not count % FEW:
+                yield
             fused = (self._is_on and self._fused(node)) or [node]
             made += fused
             for each in fused:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.framework.cooperative import run_at_once
 from asyncexec.passes.onnx_emitter import Emitter
 from asyncexec.passes.onnx_translations import TRANSLATIONS
 from asyncexec.process.onnx_session import load
@@ -166,7 +167,7 @@ async def test_a_pattern(
     for node in graph.operations:
         if node.op not in ("Const", "Placeholder"):
             TRANSLATIONS[node.op](emitter, node)
-    model = emitter.model([y])
+    model = run_at_once(emitter.model([y]))
     found = Counter(node.op for node in model.nodes)
     assert {op: found[op] for op in wanted_ops} == wanted_ops
     given = np.random.default_rng(1).normal(size=shape).astype(np.float32) * 3

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.framework.cooperative import run_at_once
 from asyncexec.graph.node import Node
 from asyncexec.passes.onnx_emitter import Emitter, UntranslatableError
 from asyncexec.passes.onnx_translations import TRANSLATIONS
@@ -268,7 +269,7 @@ def by_onnx(node: Node, feeds: Mapping[Any, Any]) -> list[Any] | None:
         if tensor.op.op == "Transpose":
             TRANSLATIONS["Transpose"](emitter, tensor.op)
     TRANSLATIONS[node.op](emitter, node)
-    model = emitter.model(outputs_of(node))
+    model = run_at_once(emitter.model(outputs_of(node)))
     return load(model).run([feeds[tensor] for tensor in emitter.inputs])
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.framework.cooperative import run_at_once
 from asyncexec.graph.node import Node
-from asyncexec.passes.onnx_cluster import ClusterTranslation
+from asyncexec.passes.onnx_cluster import translated
 from asyncexec.passes.onnx_emitter import Emitter
 from asyncexec.passes.onnx_translations import TRANSLATIONS
 from asyncexec.session.library_passes import MIN_WORK
@@ -43,12 +44,12 @@ def test_many_steps_of_a_small_layer_are_worth_a_cluster_but_no_threads(steps: i
     node, emitter = gru_node(steps, 1, 64), Emitter(lambda _: False)
     TRANSLATIONS[node.op](emitter, node)
     assert emitter.work >= MIN_WORK
-    assert not ClusterTranslation([node], node.outputs, frozenset(), {}).is_large
-    assert emitter.model(node.outputs).work == 3 * 64 * (32 + 64)
+    assert not run_at_once(translated([node], node.outputs, frozenset(), {})).is_large
+    assert run_at_once(emitter.model(node.outputs)).work == 3 * 64 * (32 + 64)
 
 
 def test_a_step_of_a_large_layer_is_worth_threads() -> None:
     node = gru_node(64, 16, 256)
-    translation = ClusterTranslation([node], node.outputs, frozenset(), {})
+    translation = run_at_once(translated([node], node.outputs, frozenset(), {}))
     assert translation.model().work == 16 * 3 * 256 * (32 + 256)
     assert translation.is_large
