@@ -16,6 +16,7 @@ from asyncexec.framework.extras import require
 from asyncexec.framework.graph_def import GraphDef
 from asyncexec.importers.proto_convert import GraphReader, GraphWriter
 from asyncexec.importers.proto_messages import proto_messages
+from asyncexec.importers.proto_parts import parsed
 from asyncexec.process.gc_pause import paused_gc
 
 GraphFormat: TypeAlias = Literal["pb", "pbtxt", "json"]
@@ -94,7 +95,7 @@ def serialize(message: Any, source: str) -> bytes:
 def parse_message(message_class: Any, data: bytes, source: str, what: str) -> Any:
     """*data* as a message; DataLossError, naming *source*, when it is not *what*."""
     try:
-        return message_class.FromString(data)
+        return parsed(message_class, data)
     except require("google.protobuf.message", extra="tf").DecodeError as error:
         raise DataLossError(
             f"{source} is not {what}, or is cut short, or is {_TOO_DEEP}: {error}", hint=f"expected {what}"

@@ -125,13 +125,14 @@ class GraphReader:
             entries = tuple(message.attr)
             if not name:
                 raise InvalidArgumentError(f"node {len(nodes)} has no name", op=op or None)
-            attrs = known(entries)
+            is_small = sum(map(len, entries)) <= _MAX_REMEMBERED_BYTES  # to hash weights takes as long as to copy them
+            attrs = known(entries) if is_small else None
             fields = {
                 "name": same(name, name),
                 "op": same(op, op),
                 "input": tuple(map(same, inputs, inputs)),
                 "device": same(device, device),
-                "attr": self._read_attrs(entries, name, op) if attrs is None else attrs,
+                "attr": self._read_attrs(entries, name, op, is_small=is_small) if attrs is None else attrs,
                 "experimental_debug_info": None,
                 "experimental_type": None,
             }
@@ -142,23 +143,24 @@ class GraphReader:
             nodes.append(make(fields))
         return tuple(nodes)
 
-    def _read_attrs(self, entries: tuple[bytes, ...], node: str, op: str) -> Mapping[str, AttrValue]:
+    def _read_attrs(self, entries: tuple[bytes, ...], node: str, op: str, *, is_small: bool) -> Mapping[str, AttrValue]:
         try:
             attrs = dict(filter(None, map(self._read_entry, entries)))
         except InvalidArgumentError as error:
             raise InvalidArgumentError(error.message, node=node, op=op, hint=error.hint) from error
-        if sum(map(len, entries)) <= _MAX_REMEMBERED_BYTES:
+        if is_small:
             self._attrs[entries] = attrs
         return attrs
 
     def _read_entry(self, entry: bytes) -> tuple[str, AttrValue] | None:
-        found = self._entries.get(entry)
+        is_small = len(entry) <= _MAX_REMEMBERED_BYTES
+        found = self._entries.get(entry) if is_small else None
         if found is None:
             message = self._attr_entry.FromString(entry)
             if _is_left_out(message.key, message.value):
                 return None
             found = (self._names.setdefault(message.key, message.key), self._read_attr_value(message.value))
-            if len(entry) <= _MAX_REMEMBERED_BYTES:
+            if is_small:
                 self._entries[entry] = found
         return found
 

@@ -18,6 +18,7 @@ from asyncexec.models.build import DEFAULT_SIGNATURE, build_graph, initialize, s
 from asyncexec.models.formats import read_model
 from asyncexec.models.freeze import frozen
 from asyncexec.models.model_data import ModelData
+from asyncexec.process.gil_switches import quick_switches
 from asyncexec.session.direct_session import Session
 from asyncexec.session.session_config import SessionConfig
 
@@ -110,7 +111,7 @@ class Model:
     def _parts(self) -> tuple[ModelData, Graph, Mapping[str, ModelSignature]]:
         """What has been read; it is read now if it has not been."""
         if self._read is None:
-            with self._reading:
+            with self._reading, quick_switches():
                 if self._read is None:
                     data = read_model(self.path)
                     graph = build_graph(data, allowed_ops=self._allowed_ops)
