@@ -1,6 +1,6 @@
 """Rows of models and the event loop: how late a 1 ms ticker is while a model loads, runs first and runs on.
 
-A model loads on a thread, as docs/event_loop.md says.  Its first run is that of a fresh session; ONNX Runtime, where it
+A model is read on a thread: see ``ax.Model.load``.  Its first run is that of a fresh session; ONNX Runtime, where it
 is installed, loads its parts behind that, and is measured behind the runs that follow.
 """
 
@@ -40,13 +40,9 @@ async def _lags(files: Files, repeats: int) -> tuple[dict[str, Times], Times]:
     alone = await lags(partial(asyncio.sleep, 0.5))
     found: dict[str, list[float]] = {phase: [] for phase in PHASES}
     for _ in range(repeats):
-        loaded: list[ax.Model] = []
-
-        async def load(loaded: list[ax.Model] = loaded) -> None:
-            loaded.append(await asyncio.to_thread(ax.load_model, files.graph, allowed_ops=("VarHandleOp",)))
-
-        found["load"] += await lags(load)
-        async with ax.Session(loaded.pop().graph) as session:
+        model = ax.load_model(files.graph, allowed_ops=("VarHandleOp",))
+        found["load"] += await lags(model.load)
+        async with ax.Session(model.graph) as session:
             if files.initializer is not None:
                 await session.run([], targets=[files.initializer])
             run = partial(session.run, files.gives, {files.takes: files.given})

@@ -117,6 +117,10 @@ class OpRegistry:
         found = None if self._listed is None else self._listed.find(name)
         return None if found is None else self._from_list.setdefault(name, found)
 
+    def is_loaded(self, name: str) -> bool:
+        """Whether the op *name* is found without importing its module."""
+        return name in self._parsed or name in self._from_list
+
     def is_implemented(self, name: str) -> bool:
         """Whether the op *name* is declared by a module or registered, and not just in the list."""
         return name in self._parsed or name in self._declared or name in self._loadable

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import FEW, STRIDE, Stage
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.ownership import freeze
 from asyncexec.framework.tensor_shape import TensorShape
@@ -55,6 +55,7 @@ from asyncexec.passes.recurrent_body import (
 )
 from asyncexec.passes.recurrent_cells import Cell, find_cell
 from asyncexec.passes.tensor_sizes import Size, number_of, size_of, value_of
+from asyncexec.process.imports import looked_up
 from asyncexec.process.onnx_model import OPSET
 
 _MOST_NODES: Final = 256  # of a loop
@@ -83,11 +84,11 @@ def fuse_recurrent_loops(graph: PassGraph) -> Stage[None]:
     for frame, found in inside.items():
         if frame not in outer and frame.parent is flow.root and len(found) <= _MOST_NODES:
             try:
-                layer = _Loop(graph, frame, found).layer()
+                layer = yield from _Loop(graph, frame, found).layer()
             except UnknownFormError:
                 continue
-            yield
-            layer.make(graph)
+            yield from looked_up([f"Onnx>{layer.cell.op}"])
+            yield from layer.make(graph)
             yield from graph.tidy()
 
 
@@ -119,9 +120,11 @@ class _Layer(NamedTuple):
     exits: list[list[Node]]
     others: list[Node]
 
-    def make(self, graph: PassGraph) -> None:
-        """Put the layer in the place of the loop."""
+    def make(self, graph: PassGraph) -> Stage[None]:
+        """Put the layer in the place of the loop, as a stage."""
+        yield
         made = self._node(graph)
+        yield
         outputs = [*((node, 0, 1) for node in self.stacks), *((node, 1, None) for node in self.ends)]
         outputs += [(node, slot, 0) for slot, nodes in enumerate(self.exits, 1) for node in nodes]
         for node, slot, axis in outputs:
@@ -174,8 +177,8 @@ class _Loop:
         self._entered: dict[Node, Tensor] = {}  # by Merge, what comes from outside
         self._back: dict[Node, Node] = {}  # by Merge, its NextIteration
 
-    def layer(self) -> _Layer:
-        """What takes the place of the loop.
+    def layer(self) -> Stage[_Layer]:
+        """What takes the place of the loop, as a stage.
 
         Raises:
             UnknownFormError: it is none of those that are known.
@@ -184,16 +187,21 @@ class _Loop:
         body, merges = self._body(), [node for node in self._nodes if node.op in MERGES]
         for merge in merges:
             self._note_variable(merge)
-        for node in (*self._frame.enters, *self._nodes):
+        for count, node in enumerate((*self._frame.enters, *self._nodes)):
+            if not count % FEW:
+                yield
             if node.op != "Exit":
                 body.add(node)
+        yield
         after = {merge: body.of(self._back[merge].outputs[0]) for merge in merges if self._invariant(merge) is None}
         states: dict[Source, Sum] = {merge: known.sum for merge, known in after.items() if isinstance(known, Matrix)}
         lists = {merge: known for merge, known in after.items() if isinstance(known, Written)}
         counters = {merge for merge, known in after.items() if known == Following(Variable(merge))}
         _require(len(states) + len(lists) + len(counters) == len(after) and len(lists) < 2)
         x = self._input(body, counters)
+        yield
         cell = find_cell(x, states)
+        yield
         _require(sum(array.nbytes for array in cell.weights) <= _MOST_BYTES)
         _require(all(number_of(self._entered[merge], self._graph.is_fed) == 0 for merge in counters))
         self._check_steps(body.of(self._frame.loop_cond.outputs[0]), counters, x)  # type: ignore[union-attr]

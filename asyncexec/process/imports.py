@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.process.gil_switches import quick_switches
 
 
@@ -20,6 +21,19 @@ def imported(modules: Iterable[str]) -> Stage[None]:
     missing = [name for name in modules if name not in sys.modules]
     if missing:
         yield partial(_import, missing)
+
+
+def looked_up(ops: Iterable[str]) -> Stage[None]:
+    """Let the registry of ops know *ops*, as a stage: their modules are imported on another thread."""
+    missing = [op for op in ops if not op_registry.is_loaded(op)]
+    if missing:
+        yield partial(_look_up, missing)
+
+
+def _look_up(ops: Sequence[str]) -> None:
+    with quick_switches():
+        for op in ops:
+            op_registry.find(op)
 
 
 def _import(modules: Sequence[str]) -> None:

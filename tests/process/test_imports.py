@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from asyncexec.framework.cooperative import run_at_once, run_in_slices
+from asyncexec.framework.op_registry import OpRegistry
+from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.process import imports
 from asyncexec.process.imports import imported
 
 NAME = "imported_by_a_stage"
@@ -39,3 +42,18 @@ def test_what_is_there_is_not_imported_again() -> None:
 def test_what_is_not_installed_is_left_out(module: str) -> None:
     run_at_once(imported(["no_such_module_anywhere", module]))
     assert sys.modules.pop(module) is not None
+
+
+async def test_the_module_of_an_op_is_imported_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, threads = OpRegistry(), []
+
+    def load(name: str) -> None:
+        threads.append(threading.current_thread())
+        registry.declare(name, lambda: op_registry.lookup("Identity"))
+
+    registry.set_loader(["Late"], load)
+    monkeypatch.setattr(imports, "op_registry", registry)
+    await run_in_slices(imports.looked_up(["Late"]))
+    assert len(threads) == 1
+    assert threads[0] is not threading.current_thread()
+    assert list(imports.looked_up(["Late"])) == []
