@@ -26,6 +26,7 @@ from asyncexec.optimization.lower_call import lower_call
 from asyncexec.optimization.lower_cond import lower_case, lower_if
 from asyncexec.optimization.lower_while import lower_for, lower_while
 from asyncexec.optimization.private_nodes import PrivateNodes, PropertiesCache
+from asyncexec.process.imports import looked_up
 from asyncexec.pruning.prune import ClientGraph
 
 _CALLS: Final = frozenset({"_FunctionBody", "PartitionedCall", "StatefulPartitionedCall"})
@@ -50,6 +51,7 @@ class LowerFunctionalOps:
         self._bodies = FunctionBodies(graph)
         self._sizes = FunctionSizes(graph, self._bodies.called)
         self._cache = PropertiesCache()
+        self._read: set[str] = set()  # functions whose ops have been looked up
 
     def run(self, graph: ClientGraph) -> Stage[ClientGraph]:
         """*graph* with no functional op in it, as a stage; *graph* itself where there was none.
@@ -67,11 +69,22 @@ class LowerFunctionalOps:
             yield
         if not has_calls:
             return graph
+        yield from self._look_up_ops()
         yield from self._bodies.called.update()
         yield from self._sizes.check(graph.nodes)
         fed = {(tensor.op, tensor.index) for tensor in graph.feeds}
         nodes = PrivateNodes(self._graph, self._cache, fed)
         return (yield from _Rewriting(graph, Lowering(nodes, self._bodies), has_control_flow).run())
+
+    def _look_up_ops(self) -> Stage[None]:
+        """Let the registry know the ops of functions: nobody has looked for them when these were imported."""
+        ops: set[str] = set()
+        for name, function in list(self._graph.functions.items()):
+            if name not in self._read:
+                ops.update([node.op for node in function.node_def])
+                self._read.add(name)
+                yield
+        yield from looked_up(ops - self._graph.functions.keys())
 
 
 class _Rewriting:
