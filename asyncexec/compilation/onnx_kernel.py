@@ -158,12 +158,18 @@ class OnnxKernel:
         trial.add(way, self._clock.now_ns() - start_ns)
         return outputs
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known, for inputs of all sizes that have come, which way is quicker."""
+        return self._loader.has_failed or all(trial.choice is not None for trial in self._trials.values())
+
     def _trial(self, session: OnnxSession | None, inputs: Sequence[Any]) -> Trial:
         """That of inputs of about this size, which all that have the model share once it is loaded."""
         size = sum(np.size(value) for value in inputs[: self._num_given]).bit_length()
         trial = self._trials.setdefault(size, Trial())
-        found: Trial = trial if session is None else session.lasting.setdefault(size, trial)
-        return found
+        if session is not None:
+            trial = self._trials[size] = session.lasting.setdefault(size, trial)
+        return trial
 
     def _by(
         self, way: int, session: OnnxSession | None, inputs: Sequence[Any], manager: CancellationManager | None

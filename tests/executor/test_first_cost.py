@@ -29,6 +29,20 @@ def test_the_cost_follows_from_sizes_of_inputs_and_outputs() -> None:
     assert cost_ms(ax.tile, np.ones(1000, np.float32), np.array([50_000])) > 10
 
 
+def test_a_rule_of_an_optimizer_that_takes_roots_costs_more_than_one_that_does_not() -> None:
+    grad = np.ones(4 * MB, np.float32)
+
+    def cost(op: str, num_scalars: int, gradient: int) -> float:
+        with ax.Graph():
+            handle = ax.raw_ops.VarHandleOp(dtype=ax.float32, shape=[None])
+            inputs: list[Any] = [handle, *([handle, handle] if num_scalars > 1 else []), *[np.float32(1)] * num_scalars]
+            inputs.insert(gradient, grad)
+            apply = ax.create_op(op, inputs)
+        return first_cost_ns(apply.op if isinstance(apply, ax.Tensor) else apply, [grad], grad.nbytes) / 1e6
+
+    assert cost("ResourceApplyAdam", 6, 9) > 4 * cost("ResourceApplyGradientDescent", 1, 2) > 4
+
+
 async def threads_of(fetch: Any, feeds: Any, config: ax.SessionConfig | None = None) -> dict[str, int]:
     metadata = ax.RunMetadata()
     async with ax.Session(fetch.graph, config) as session:

@@ -120,3 +120,17 @@ def test_a_sized_kernel_is_judged_by_what_it_costs_a_byte(node: ax.Operation) ->
 
 def test_num_bytes() -> None:
     assert num_bytes([np.zeros((2, 3), np.float32), np.float64(1), b"abc", object()]) == 24 + 8 + 3 + 1
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_a_sized_kernel_that_may_take_another_way_next_time_is_not_quick(
+    node: ax.Operation, *, is_settled: bool
+) -> None:
+    class Kernel:
+        def __call__(self) -> None: ...
+
+    kernel = Kernel()
+    kernel.is_settled = is_settled  # type: ignore[attr-defined]
+    stats = KernelStats([NodeItem(0, node, BoundKernel(kernel, KernelKind.EXPENSIVE, None), 0, 0, 0)])
+    stats.update_sized(0, 32, 3_200)
+    assert stats.is_quick(0, 32) == is_settled

@@ -27,12 +27,18 @@ _EXPANDING: Final = frozenset(
         *("Range", "ResizeBilinear", "ResizeNearestNeighbor", "ScatterNd", "Tile"),
     }
 )
+# Rules of optimizers that take roots: what they cost a byte of the gradient.
+_RULES: Final = (
+    *("AdaMax", "Adadelta", "Adagrad", "AdagradDA", "AdagradV2", "Adam", "AdamWithAmsgrad", "AddSign"),
+    *("CenteredRMSProp", "Ftrl", "FtrlV2", "PowerSign", "ProximalAdagrad", "RMSProp"),
+)
 _SLOW: Final = frozenset(
     {
         *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf", "Erfc"),
         *("Erfinv", "Exp", "Expm1", "FloorDiv", "FloorMod", "Lgamma", "Log", "Log1p", "LogSoftmax", "Mod", "Pow"),
         *("Selu", "Sigmoid", "Sin", "Sinh", "Softmax", "Softplus", "Tan", "Tanh", "RandomStandardNormal"),
         *("_FusedGelu", "_FusedLayerNorm"),
+        *(f"{kind}Apply{rule}" for kind in ("", "Resource") for rule in _RULES),
     }
 )
 _SLOWEST: Final = frozenset({"ListDiff", "TopK", "TopKV2", "Unique", "UniqueV2", "UniqueWithCounts", "Where"})

@@ -151,9 +151,14 @@ class KernelStats:
         self.places[item_id] = WORKER if cost > self.expensive_ns and not _is_of_scalars(item) else _cheap_place(item)
 
     def is_quick(self, item_id: int, size: int) -> bool:
-        """Whether a SIZED kernel is likely to be cheap on inputs of *size* bytes; one that has not run is not."""
+        """Whether a SIZED kernel is likely to be cheap on inputs of *size* bytes; one that has not run is not.
+
+        Nor is one that has yet to find out which way it takes: the next may be another.
+        """
         rate = self._ns_per_byte.get(item_id)
-        return rate is not None and rate * max(size, 1) <= self.expensive_ns
+        if rate is None or rate * max(size, 1) > self.expensive_ns:
+            return False
+        return bool(getattr(self.items[item_id].kernel, "is_settled", True))
 
     def update_sized(self, item_id: int, size: int, elapsed_ns: int) -> None:
         """Take a sample of a SIZED kernel into account; a cheap one is so no more when inputs are small."""

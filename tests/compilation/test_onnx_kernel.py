@@ -1,0 +1,71 @@
+"""What is known of a cluster's kernel, by which it is decided where it runs."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import numpy as np
+
+import asyncexec as ax
+from asyncexec.compilation.bind_kernel import KernelBinder
+from asyncexec.compilation.onnx_kernel import OnnxKernel, OwnKernels
+from asyncexec.framework.cooperative import run_at_once
+from asyncexec.framework.resource_mgr import ResourceMgr
+from asyncexec.passes.onnx_cluster import OnnxCluster
+from asyncexec.passes.onnx_clusters import ClusterRegistration, OnnxClusters
+from asyncexec.passes.pass_graph import PassGraph
+from asyncexec.pruning.prune import prune
+
+
+class FakeSession:
+    """Stands for a model that is loaded."""
+
+    def __init__(self) -> None:
+        self.lasting: dict[Any, Any] = {}
+
+    def run(self, inputs: Any, manager: Any = None) -> Any:
+        return [-inputs[0]]
+
+
+def cluster() -> OnnxCluster:
+    """One of a product."""
+    with ax.Graph() as graph:
+        y = ax.matmul(ax.placeholder(ax.float32, [None, 2]), ax.constant([[-1.0, 0.0], [0.0, -1.0]]))
+    passed = run_at_once(PassGraph.open(run_at_once(prune([], [y], [])), graph))
+    run_at_once(passed.apply(OnnxClusters(0.0)))
+    registrations = [node.properties.registration for node in passed]
+    (found,) = (each.cluster for each in registrations if isinstance(each, ClusterRegistration))
+    assert found is not None
+    return found
+
+
+def wait_for_loading() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "asyncexec-onnx":
+            thread.join()
+
+
+def test_a_kernel_is_settled_when_the_way_is_known_for_all_sizes_that_have_come() -> None:
+    binder, session, times = KernelBinder(ResourceMgr()), FakeSession(), itertools.count()
+    product = cluster()
+    own = run_at_once(OwnKernels.bound(product, lambda call: binder.bind(call.node).kernel))
+    clock = ax.Clock(now_ns=lambda: next(times) ** 2)
+    first, second = (
+        OnnxKernel(product, own, is_forced=False, clock=clock, load=lambda model: session)  # type: ignore[arg-type,return-value]
+        for _ in range(2)
+    )
+    small, large = np.ones((1, 2), np.float32), np.ones((1000, 2), np.float32)
+    for given in (small, large):
+        first(given)
+        wait_for_loading()
+        assert not first.is_settled
+        for _ in range(10):
+            np.testing.assert_array_equal(first(given)[0], -given)
+        assert first.is_settled
+    second(small)
+    wait_for_loading()
+    assert not second.is_settled
+    second(small)
+    assert second.is_settled  # they share what is known once they share the model
