@@ -134,3 +134,13 @@ def test_a_sized_kernel_that_may_take_another_way_next_time_is_not_quick(
     stats = KernelStats([NodeItem(0, node, BoundKernel(kernel, KernelKind.EXPENSIVE, None), 0, 0, 0)])
     stats.update_sized(0, 32, 3_200)
     assert stats.is_quick(0, 32) == is_settled
+
+
+@pytest.mark.parametrize(("elapsed_ns", "place"), [(EXPENSIVE_NS, INLINE), (EXPENSIVE_NS + 1, SIZED)])
+def test_what_is_sized_stays_so_where_it_was_slow_on_small_inputs(
+    node: ax.Operation, elapsed_ns: int, place: int
+) -> None:
+    stats = stats_of(node, KernelKind.CHEAP)
+    stats.places[0] = SIZED
+    stats.update_sized(0, 1_000, elapsed_ns)
+    assert stats.places[:-1] == [place]

@@ -161,8 +161,9 @@ class KernelStats:
         return bool(getattr(self.items[item_id].kernel, "is_settled", True))
 
     def update_sized(self, item_id: int, size: int, elapsed_ns: int) -> None:
-        """Take a sample of a SIZED kernel into account; a cheap one is so no more when inputs are small."""
-        if size < LARGE_SIZE and self.items[item_id].kind is KernelKind.CHEAP:
+        """Take a sample of a SIZED kernel into account; one that is quick on small inputs is so no more."""
+        is_quick = size < LARGE_SIZE and elapsed_ns <= self.expensive_ns
+        if is_quick and self.items[item_id].kind is KernelKind.CHEAP:
             self.places[item_id] = _cheap_place(self.items[item_id])
         sample = elapsed_ns / max(size, 1)
         rate = self._ns_per_byte.get(item_id, sample)
