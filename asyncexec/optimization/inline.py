@@ -49,7 +49,7 @@ class Inliner:
                 merges.append((node, merge))
             else:
                 self._made[node] = self._clone(node, self._tensors(node.inputs))
-            if not count % STRIDE:
+            if not count % (STRIDE // 4):
                 yield None
         for node, merge in merges:
             merge.inputs = self._tensors(node.inputs)

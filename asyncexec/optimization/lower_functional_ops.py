@@ -43,6 +43,12 @@ _LOWERED: Final = {
 }
 
 
+# Ops of the nodes that are made, of modules that may not be imported yet.
+_MADE: Final = frozenset(
+    "AddV2 ControlTrigger Enter Exit Identity Less LoopCond Merge NextIteration NoOp NotEqual Switch ToBool".split()
+)
+
+
 class LowerFunctionalOps:
     """The pass, for the client graphs of one session's graph; it keeps the functions that it has read."""
 
@@ -77,14 +83,14 @@ class LowerFunctionalOps:
         return (yield from _Rewriting(graph, Lowering(nodes, self._bodies), has_control_flow).run())
 
     def _look_up_ops(self) -> Stage[None]:
-        """Let the registry know the ops of functions: nobody has looked for them when these were imported."""
+        """Let the registry know the ops of functions, which nobody has looked for yet, and those that are made."""
         ops: set[str] = set()
         for name, function in list(self._graph.functions.items()):
             if name not in self._read:
                 ops.update([node.op for node in function.node_def])
                 self._read.add(name)
                 yield
-        yield from looked_up(ops - self._graph.functions.keys())
+        yield from looked_up((ops | _MADE) - self._graph.functions.keys())
 
 
 class _Rewriting:
