@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from asyncexec.compilation.bind_kernel import KernelBinder
@@ -43,17 +44,23 @@ native_tiles: LazyModule = LazyModule(_NATIVE[1])
 _HARD: Final = (WORKER, ASYNC, SIZED, TRANSFER)
 
 
+@cache
+def has_llvmlite() -> bool:
+    """Whether native code can be made; looked for once, as that takes two milliseconds."""
+    return is_installed("llvmlite")
+
+
 def import_compilers() -> None:
     """Import what compiles and optimizes signatures: else the first of them do so, which holds their event loop."""
     import_passes()
-    if is_installed("llvmlite"):
+    if has_llvmlite():
         for name in _NATIVE:
             importlib.import_module(name)
 
 
 def _imported_compilers() -> Stage[None]:
     """Import what compiles to native code, where that can be, as a stage."""
-    return imported(_NATIVE if is_installed("llvmlite") else ())
+    return imported(_NATIVE if has_llvmlite() else ())
 
 
 class PlanCompiler:
@@ -152,11 +159,11 @@ class PlanCompiler:
 
     def _tiled(self, region: Region, plan: CompiledPlan, device: str) -> TiledPlan:
         """The plan of the group *region*, for which *plan* calls the kernels."""
-        native = native_tiles.native_tiles(region.program, region.block) if is_installed("llvmlite") else None
+        native = native_tiles.native_tiles(region.program, region.block) if has_llvmlite() else None
         return TiledPlan(plan, self._pools[device], native)
 
     def _surroundings(self) -> Surroundings:
-        native = native_calls.counted if is_installed("llvmlite") else None
+        native = native_calls.counted if has_llvmlite() else None
         return Surroundings(checked_results, self._is_small, native=native)
 
     def restore(self, stats: KernelStats) -> Stage[None]:

@@ -40,7 +40,7 @@ def compile_at_once(counter: NativeCounter) -> None:
 def never_native() -> Iterator[None]:
     """Nothing becomes native, as where llvmlite is not installed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_compiler, "is_installed", lambda module: False)
+        patch.setattr(plan_compiler, "has_llvmlite", lambda: False)
         yield
 
 
