@@ -57,7 +57,6 @@ class _Activation(NamedTuple):
     liveness: Liveness
 
 
-_AT_ONCE: Final = STRIDE // 4  # nodes: each takes a kernel to be found
 _NEVER: Final = Value()  # of what is dead whatever happens
 
 
@@ -74,12 +73,12 @@ def find_structure(graph: ClientGraph, bind: Bind) -> Stage[Program]:
     growing: set[Node] = set()  # variables of loops that begin as scalars and do not stay such
     while True:
         finder = _Finder(graph, flow, fed, bind, growing)
-        for start in range(0, len(graph.nodes), _AT_ONCE):
-            for node in graph.nodes[start : start + _AT_ONCE]:
-                finder.add(node)
-            yield
+        for count, node in enumerate(graph.nodes):
+            finder.add(node)
+            if not count % (STRIDE // 4):  # for each, a kernel is found
+                yield
         program = finder.finish()
-        yield from release(*finder.tables)
+        yield from release(finder.states, finder.activations)
         if not finder.grown:
             yield from check_waits(program)
             return program
@@ -99,18 +98,17 @@ class _Finder:
         self._loops: dict[Frame, Loop] = {}
         self._entered: dict[Loop, Liveness] = {}
         self._invariants: dict[Loop, set[Liveness]] = {}  # when the constants of a loop are live
-        self._states: dict[Key, _State] = {}
-        self._activations: dict[Node, _Activation] = {}
+        self.states: dict[Key, _State] = {}
+        self.activations: dict[Node, _Activation] = {}
         self._initial: dict[Key, _State] = {}  # what Enters bring that are no constants
         self._open: list[tuple[Carried, Key, Node]] = []  # variables whose next value has not been met
         self._growing = growing
         self.grown: set[Node] = set()
         self._sides: dict[Value, int] = {}  # how many sides a predicate has
         self._tested: dict[tuple[Value, Liveness, int], Value] = {}  # what tells the side, of what may be no scalar
-        self.tables = self._states, self._activations  # what has an entry for each node
         self._given = tuple(Value(is_scalar=_is_scalar(tensor)) for tensor in graph.feeds)
         for tensor, value in zip(graph.feeds, self._given, strict=True):
-            self._states[tensor.op, tensor.index] = _State(value, ALWAYS)
+            self.states[tensor.op, tensor.index] = _State(value, ALWAYS)
 
     # What every node goes through.
 
@@ -150,14 +148,14 @@ class _Finder:
         return loop
 
     def _state(self, tensor: Tensor) -> _State:
-        state = self._states.get((tensor.op, tensor.index))
+        state = self.states.get((tensor.op, tensor.index))
         if state is None:
             raise UnstructuredError(f"{tensor.name!r} is taken where it is not known")
         return state
 
     def _controls(self, node: Node) -> Iterable[_Activation]:
         for control in node.control_inputs:
-            activation = self._activations.get(control)
+            activation = self.activations.get(control)
             if activation is not None:
                 yield activation
             elif control in self._here:
@@ -167,8 +165,8 @@ class _Finder:
         """Note what *node* gives, but for what the caller feeds in its place."""
         for index, state in enumerate(states):
             if (node, index) not in self._fed:
-                self._states[node, index] = state
-        self._activations[node] = activation
+                self.states[node, index] = state
+        self.activations[node] = activation
 
     # Ops that run, or that hand on what they get.
 
