@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.regions.native_emitter import (
@@ -29,6 +29,7 @@ from asyncexec.regions.schedule import Block
 
 MAX_NODES: Final = 256  # of one function: LLVM takes some two milliseconds a node
 MAX_POINTERS: Final = 64
+EmitAll: TypeAlias = Callable[[Emitter, Sequence[Operand]], Sequence[Operand]]
 _WIDE: Final = '"prefer-vector-width"="512"'  # LLVM's own choice is half of that, and slower
 
 
@@ -78,24 +79,33 @@ def write_tile(group: NativeGroup, takes: Sequence[Taken], pause: Callable[[], o
 
     It calls *pause* every few microseconds.
     """
+
+    def emit(to: Emitter, operands: Sequence[Operand]) -> Sequence[Operand]:
+        known = dict(zip(group.takes, operands, strict=True))
+        for call in group.calls:
+            pause()
+            _call(to, call, known)
+        return [known[value] for value in group.gives]
+
+    return write_loop(emit, takes)
+
+
+def write_loop(emit: EmitAll, takes: Sequence[Taken]) -> TileText:
+    """The function that does for each element what *emit* writes."""
     to = _Loop()
-    known: dict[Value, Operand] = {}
-    inputs = list(enumerate(zip(group.takes, takes, strict=True)))
-    for index, (value, taken) in inputs:
+    known: dict[int, Operand] = {}
+    for index, taken in enumerate(takes):
         if not taken.is_array:
-            known[value] = _load(to, taken.type, f"%in{index}")
+            known[index] = _load(to, taken.type, f"%in{index}")
     scalars = to.take()
-    for index, (value, taken) in inputs:
+    for index, taken in enumerate(takes):
         if taken.is_array:
-            known[value] = _load(to, taken.type, to.element(taken.type, f"%in{index}"))
-    for call in group.calls:
-        pause()
-        _call(to, call, known)
-    for index, value in enumerate(group.gives):
-        store(to, known[value], to.element(known[value].type, f"%out{index}"))
-    lines = _function(len(inputs), len(group.gives), [*to.loads, *scalars.lines], scalars.is_refused, to.take())
-    gives = tuple(known[value].type for value in group.gives)
-    return TileText("\n".join([*to.globals, *lines, INTRINSICS]), gives)
+            known[index] = _load(to, taken.type, to.element(taken.type, f"%in{index}"))
+    given = emit(to, [known[index] for index in range(len(takes))])
+    for index, operand in enumerate(given):
+        store(to, operand, to.element(operand.type, f"%out{index}"))
+    lines = _function(len(takes), len(given), [*to.loads, *scalars.lines], scalars.is_refused, to.take())
+    return TileText("\n".join([*to.globals, *lines, INTRINSICS]), tuple(operand.type for operand in given))
 
 
 def _load(to: Emitter, kind: ScalarType, pointer: str) -> Operand:

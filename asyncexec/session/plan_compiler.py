@@ -21,6 +21,7 @@ from asyncexec.executor.plans.region_plan import Rebinder
 from asyncexec.executor.plans.tiled_plan import TiledPlan
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.element_rule import ElementRule
 from asyncexec.framework.extras import is_installed
 from asyncexec.framework.kernel import DEAD, Kernel, KernelKind
 from asyncexec.framework.lazy_module import LazyModule
@@ -108,6 +109,7 @@ class PlanCompiler:
             for count, item in enumerate(part.view.items):
                 if not item.is_relay:
                     name = item.node.name
+                    _find_native_rule(item)
                     self.items[name], self._measured[name] = item, (part.stats, item.id)
                     is_small = part.has_run and item.id not in part.stats.not_small
                     if is_small or (name in small_before and _is_copy(item.node, before[name].node)):
@@ -203,6 +205,13 @@ class PlanCompiler:
     def _kernel(self, node: Node, fed: frozenset[tuple[Node, int]], device: str) -> Kernel:
         item = self.items.get(node.name)
         return self._binders[device].bind(node, fed).kernel if item is None else item.checked_kernel
+
+
+def _find_native_rule(item: NodeItem) -> None:
+    """Let the kernel of *item* find native code, if it has a rule that may become some."""
+    rule: ElementRule | None = getattr(item.kernel, "element_rule", None)
+    if rule is not None and rule.find_native is None and is_installed("llvmlite"):
+        rule.find_native = native_tiles.native_rule(rule)
 
 
 def _is_copy(node: Node, before: Node) -> bool:

@@ -1,4 +1,4 @@
-"""Native code in place of the kernels of a group, which goes over large arrays tile by tile (``tiled_plan.py``).
+"""Native code in place of what goes over large arrays tile by tile: groups (``tiled_plan.py``), and rules of kernels.
 
 It is compiled once the group has had many elements, for the types of inputs that were met then (``native_calls.py``
 tells on which thread).  It does all elements of a tile at once, without the GIL, and writes right into the outputs.
@@ -14,8 +14,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from asyncexec.executor.plans.native_calls import COMPILER, Pauses
+from asyncexec.framework.element_rule import Array, ElementRule
 from asyncexec.regions.native_emitter import LLVM_NAMES, ScalarType
-from asyncexec.regions.native_tiles import NativeGroup, Taken, native_group, write_tile
+from asyncexec.regions.native_rules import write_rule
+from asyncexec.regions.native_tiles import Taken, TileText, native_group, write_tile
 from asyncexec.regions.program import Program
 from asyncexec.regions.schedule import Block
 
@@ -23,17 +25,17 @@ HOT_ELEMENTS: Final = 1 << 24  # of a group before it is compiled: numpy takes s
 _REFUSALS: Final = 16  # of tiles, one after the other, after which it is not asked any more
 _TYPES: Final[dict[np.dtype[Any], ScalarType]] = {np.dtype(kind): kind for kind in LLVM_NAMES}
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 DoTile: TypeAlias = Callable[[int, int], bool]
+Write: TypeAlias = Callable[[Sequence[Taken], Callable[[], object]], TileText]
 
 
 class NativeTiles:
     """The native code of a group, as soon as there is some; to be called with the inputs of each call of the group."""
 
-    __slots__ = ("__weakref__", "_group", "_left", "_takes", "_tile")
+    __slots__ = ("__weakref__", "_left", "_takes", "_tile", "_write")
 
-    def __init__(self, group: NativeGroup) -> None:
-        self._group = group
+    def __init__(self, write: Write) -> None:
+        self._write = write
         self._left = HOT_ELEMENTS
         self._takes: tuple[Taken, ...] = ()  # once it has been called often
         self._tile: NativeTile | None = None
@@ -57,7 +59,7 @@ class NativeTiles:
 
     def make(self) -> NativeTile:
         """The native code."""
-        return NativeTile(self._group, self._takes)
+        return NativeTile(self._write, self._takes)
 
     def replace(self, tile: NativeTile | None) -> None:
         """Use *tile* from now on."""
@@ -73,8 +75,8 @@ class NativeTile:
 
     __slots__ = ("__weakref__", "_call", "_gives", "_num_refused")
 
-    def __init__(self, group: NativeGroup, takes: Sequence[Taken]) -> None:
-        text = write_tile(group, takes, Pauses())
+    def __init__(self, write: Write, takes: Sequence[Taken]) -> None:
+        text = write(takes, Pauses())
         pointers = [ctypes.c_void_p] * (len(takes) + len(text.gives))
         function = ctypes.CFUNCTYPE(ctypes.c_int, *pointers, ctypes.c_int64, ctypes.c_int64)
         self._call = function(COMPILER.load(text.text, self, has_vectors=True))
@@ -103,7 +105,12 @@ def native_tiles(program: Program, block: Block) -> NativeTiles | None:
     """What gives the native code of the group that *program* is; None if there can be none."""
     COMPILER.free_soon()
     group = native_group(program, block)
-    return None if group is None else NativeTiles(group)
+    return None if group is None else NativeTiles(partial(write_tile, group))
+
+
+def native_rule(rule: ElementRule) -> NativeTiles:
+    """What gives the native code of *rule*."""
+    return NativeTiles(partial(write_rule, rule.function))
 
 
 def _types_of(inputs: Sequence[Any]) -> tuple[Taken, ...] | None:

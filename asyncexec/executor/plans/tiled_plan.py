@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,20 +23,9 @@ from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.cancellation import CancellableCall, call_around
+from asyncexec.framework.element_rule import Array, FindNative, NativeCode
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.kernel import Kernel
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-
-
-class NativeCode(Protocol):
-    """Native code in place of the kernels of a group (``native_tiles.py``)."""
-
-    def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> Callable[[int, int], bool] | None:
-        """What writes the elements from one to another into *outputs*, or tells that it could not; None if nothing."""
-
-
-FindNative: TypeAlias = Callable[[Sequence[Any], int], NativeCode | None]
 
 # Of each array of a tile: several fit into a second-level cache, and a call of a kernel costs little beside its work.
 TILE_BYTES: Final = 2**17

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 from asyncexec.ops.nn import training_rules as rules
+from asyncexec.ops.nn.training_tiles import TiledRule
 from asyncexec.ops.state.variable_state import Variable, locked
 
 _WIDE: Final = frozenset({types.float32, types.float64})
@@ -35,7 +37,6 @@ _PLAIN_NUMBERS: Final = _NUMBERS - {types.bfloat16}
 _NESTEROV: Final = "use_nesterov"
 _SLOTS: Final = "update_slots"
 _LINEAR: Final = "multiply_linear_by_lr"
-_TILE: Final = 2**15  # numbers of a variable that are updated at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,10 @@ class _Optimizer:
     tensor: str  # which of the inputs is the gradient
     flag: str  # the attr that changes the rule, if any
     ranges: dict[str, str]  # what a scalar has to be, where TensorFlow asks for it
+
+    def flags(self, value: bool) -> dict[str, bool]:
+        """The attr that changes the rule, with its *value*."""
+        return {self.flag: value} if self.flag else {}
 
     @property
     def attrs(self) -> str:
@@ -185,10 +190,15 @@ def _register_kernels(ops: Sequence[str], optimizer: _Optimizer, dtypes: Collect
         names.insert(names.index(optimizer.tensor) + 1, "indices")
     count = len(optimizer.variables)
 
+    @cache
+    def tiled_rule(flag: bool, dtype: DType) -> TiledRule:  # one for all nodes: its native code takes long to make
+        return TiledRule(optimizer.rule, optimizer.inputs, optimizer.tensor, optimizer.flags(flag))
+
     @register_kernel(*ops, dtypes={"T": dtypes}, handles=Variable)
     def make(construction: OpKernelConstruction) -> Kernel:
         is_resource, dtype = construction.op.startswith("Resource"), construction.attr("T")
-        flags = {optimizer.flag: construction.attr(optimizer.flag)} if optimizer.flag else {}
+        flag = construction.attr(optimizer.flag) if optimizer.flag else False
+        flags, apply = optimizer.flags(flag), tiled_rule(flag, dtype)
 
         def update(*inputs: Any) -> Any:
             variables: Sequence[Variable] = inputs[:count]
@@ -198,43 +208,25 @@ def _register_kernels(ops: Sequence[str], optimizer: _Optimizer, dtypes: Collect
                     variable.require_dtype(dtype)
                     _require_value(variable, is_resource)
                 values = [variable.value for variable in variables]
-                for variable, value in zip(variables, _new_values(optimizer, values, given), strict=True):
+                for variable, value in zip(variables, _new_values(optimizer, apply, values, given), strict=True):
                     variable.value = freeze(value)
             return () if is_resource else variables[0]
 
+        if not is_sparse:
+            update.element_rule = apply.element_rule  # type: ignore[attr-defined]
         return update
 
 
-def _new_values(optimizer: _Optimizer, values: Sequence[Any], given: Mapping[str, Any]) -> Sequence[Any]:
+def _new_values(
+    optimizer: _Optimizer, apply: TiledRule, values: Sequence[Any], given: Mapping[str, Any]
+) -> Sequence[Any]:
     _check(values, optimizer, given)
     grad = given[optimizer.tensor]
     if "indices" in given:
         _check_rows(values[0], grad, given["indices"])
         return _update_rows(optimizer, values, given, given["indices"])
     _check_same("var", np.shape(values[0]), optimizer.tensor, np.shape(grad))
-    return _apply(optimizer, values, given)
-
-
-def _apply(optimizer: _Optimizer, values: Sequence[Any], given: Mapping[str, Any]) -> Sequence[Any]:
-    """The new values, of so many numbers at a time as stay in the cache from one step of the rule to the next."""
-    arrays = [*values, given[optimizer.tensor]]
-    if np.size(values[0]) <= _TILE or not all(np.ndim(array) and array.flags.c_contiguous for array in arrays):
-        return optimizer.rule(values, given)
-    *olds, grad = (array.reshape(-1) for array in arrays)
-    updated, untouched = [np.empty_like(value) for value in values], set[int]()
-    for start in range(0, grad.size, _TILE):
-        where = slice(start, start + _TILE)
-        outs = [new.reshape(-1)[where] for new in updated]
-        parts = [old[where] for old in olds]
-        new_parts = optimizer.rule(parts, {**given, optimizer.tensor: grad[where], rules.OUT: outs})
-        for number, (part, out, new_part) in enumerate(zip(parts, outs, new_parts, strict=True)):
-            if new_part is part:  # the rule leaves it alone
-                untouched.add(number)
-            elif new_part is not out:
-                out[:] = new_part
-    return [
-        value if number in untouched else new for number, (value, new) in enumerate(zip(values, updated, strict=True))
-    ]
+    return apply(values, given)
 
 
 def _register(

@@ -1,0 +1,34 @@
+"""What a kernel does to each element of large arrays, told so that native code can do it, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+class NativeCode(Protocol):
+    """Native code in place of numpy, for inputs of some types."""
+
+    def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> Callable[[int, int], bool] | None:
+        """What writes the elements from one to another into *outputs*, or tells that it could not; None if nothing."""
+
+
+FindNative: TypeAlias = Callable[[Sequence[Any], int], NativeCode | None]
+
+
+@dataclass(slots=True, eq=False)
+class ElementRule:
+    """A rule, which a kernel has as its attribute ``element_rule`` for who makes native code.
+
+    Attributes:
+        function: gives the new arrays for arrays and scalars, by operators and ufuncs alone.
+        find_native: gives the native code for inputs whose arrays have so many elements, once there is some.
+    """
+
+    function: Callable[[Sequence[Any]], Sequence[Any]]
+    find_native: FindNative | None = None

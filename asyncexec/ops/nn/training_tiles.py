@@ -1,0 +1,84 @@
+"""The rule of an optimizer on whole variables: tile by tile, by numpy or by native code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from asyncexec.framework.element_rule import Array, ElementRule
+from asyncexec.ops.nn import training_rules as rules
+
+TILE: Final = 2**15  # numbers of a variable that are updated at a time: they stay in the cache meanwhile
+
+
+class TiledRule:
+    """Gives the new values of variables.
+
+    Args:
+        rule: does so for all of them at once, or for a part.
+        inputs: what the op is given, by name; of these *tensor* is the gradient.
+        flags: attrs that change the rule.
+
+    Attributes:
+        element_rule: the same for who makes native code of it.
+    """
+
+    def __init__(self, rule: rules.Rule, inputs: Sequence[str], tensor: str, flags: Mapping[str, Any]) -> None:
+        self._rule = rule
+        self._inputs = inputs
+        self._tensor = tensor
+        self._flags = flags
+        self.element_rule: ElementRule = ElementRule(self._on_elements)
+
+    def __call__(self, values: Sequence[Any], given: Mapping[str, Any]) -> Sequence[Any]:
+        """The new values for the old ones and what the op is *given*."""
+        arrays, size = [*values, given[self._tensor]], np.size(values[0])
+        if not size or not all(np.ndim(array) and _is_plain(array) for array in arrays):
+            return self._rule(values, given)
+        inputs = [*values, *[given[name] for name in self._inputs]]
+        find = self.element_rule.find_native
+        native = None if find is None else find(inputs, max(size, TILE))  # a call on few numbers takes its time, too
+        if native is None and size <= TILE:
+            return self._rule(values, given)
+        updated = [np.empty_like(value) for value in values]
+        do = None if native is None else native.bind(inputs, updated)
+        parts = _Parts(values, given[self._tensor], updated)
+        for start in range(0, size, TILE):
+            if do is None or not do(start, min(start + TILE, size)):
+                self._update(parts, slice(start, start + TILE), given)
+        return [value if value is not None else new for value, new in zip(parts.untouched, updated, strict=True)]
+
+    def _update(self, parts: _Parts, where: slice, given: Mapping[str, Any]) -> None:
+        """Update the numbers of *parts* at *where*, by numpy."""
+        olds, outs = [old[where] for old in parts.olds], [new[where] for new in parts.updated]
+        news = self._rule(olds, {**given, self._tensor: parts.grad[where], rules.OUT: outs})
+        for number, (old, out, new) in enumerate(zip(olds, outs, news, strict=True)):
+            if new is old:  # the rule leaves it alone
+                parts.untouched[number] = parts.values[number]
+            elif new is not out:
+                out[:] = new
+
+    def _on_elements(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        given = dict(zip(self._inputs, inputs[-len(self._inputs) :], strict=True))
+        return self._rule(inputs[: -len(self._inputs)], {**given, **self._flags})
+
+
+class _Parts:
+    """The variables of one call and its gradient, as vectors.
+
+    Attributes:
+        untouched: by variable, its value where the rule leaves that alone, else None.
+    """
+
+    def __init__(self, values: Sequence[Array], grad: Array, updated: Sequence[Array]) -> None:
+        self.values = values
+        self.olds = [value.reshape(-1) for value in values]
+        self.grad = grad.reshape(-1)
+        self.updated = [new.reshape(-1) for new in updated]
+        self.untouched: list[Array | None] = [None] * len(values)
+
+
+def _is_plain(array: Array) -> bool:
+    return array.flags.c_contiguous and array.flags.aligned
