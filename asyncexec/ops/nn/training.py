@@ -28,6 +28,7 @@ from asyncexec.framework.types import DType
 from asyncexec.ops.nn import training_rules as rules
 from asyncexec.ops.nn.training_tiles import TiledRule
 from asyncexec.ops.state.variable_state import Variable, locked
+from asyncexec.process.subnormals import flushed_subnormals
 
 _WIDE: Final = frozenset({types.float32, types.float64})
 _HALF: Final = _WIDE | {types.float16}
@@ -203,7 +204,7 @@ def _register_kernels(ops: Sequence[str], optimizer: _Optimizer, dtypes: Collect
         def update(*inputs: Any) -> Any:
             variables: Sequence[Variable] = inputs[:count]
             given = dict(zip(names, inputs[count:], strict=True)) | flags
-            with locked(variables):
+            with locked(variables), flushed_subnormals():  # as in TensorFlow
                 for variable in variables:
                     variable.require_dtype(dtype)
                     _require_value(variable, is_resource)

@@ -1,0 +1,82 @@
+"""Subnormal floats as zeros, for the thread that asks, as long as it asks.
+
+A processor takes a hundred times as long for a number too small for the exponent of its type, and a mean that decays
+comes to such numbers and stays there.  TensorFlow's threads take them for zeros, and give zeros in their place.
+The C library has no call for that alone, but it takes and gives the whole floating-point environment of a thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+_WORDS: Final = 64  # of 32 bits: more than any environment has
+# By machine, where Linux keeps it: the word of the environment, and the bits for what is given and what is taken.
+_BITS: Final = {"x86_64": (7, 0x8040), "aarch64": (0, 1 << 24)}
+
+
+class _Library(NamedTuple):
+    """Functions that read the environment of the calling thread into memory, and set it from there."""
+
+    get: Callable[[Any], int]
+    set: Callable[[Any], int]
+    word: int
+    bits: int
+
+
+_Environment: TypeAlias = Any  # an array of words
+
+
+@contextmanager
+def flushed_subnormals() -> Iterator[None]:
+    """Inside, this thread computes with zeros in place of subnormal floats, where the machine is known."""
+    library = _library()
+    if library is None:
+        yield
+        return
+    before, inside = _environments(library)
+    library.set(inside)
+    try:
+        yield
+    finally:
+        library.set(before)
+
+
+def _environments(library: _Library) -> tuple[_Environment, _Environment]:
+    """The environment of this thread, and the same with zeros for subnormal floats."""
+    before, inside = (ctypes.c_uint32 * _WORDS)(), (ctypes.c_uint32 * _WORDS)()
+    library.get(before)
+    ctypes.memmove(inside, before, ctypes.sizeof(before))
+    inside[library.word] |= library.bits
+    return before, inside
+
+
+@cache
+def _library() -> _Library | None:
+    """What changes the environment; None where nothing is known to."""
+    place = _BITS.get(platform.machine()) if sys.platform == "linux" else None
+    if place is None:
+        return None
+    try:
+        functions = ctypes.PyDLL(None)
+        library = _Library(functions.fegetenv, functions.fesetenv, *place)
+    except (OSError, AttributeError):  # no such library, or it keeps these functions elsewhere
+        return None
+    return library if _works(library) else None
+
+
+def _works(library: _Library) -> bool:
+    tiny = np.finfo(np.float32).tiny
+    before, inside = _environments(library)
+    library.set(inside)
+    try:
+        return not np.any(np.full(4, tiny) * np.float32(0.5))
+    finally:
+        library.set(before)
