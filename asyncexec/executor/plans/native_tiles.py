@@ -92,7 +92,7 @@ class NativeTile:
         if [output.dtype for output in outputs] != self._gives:
             return None
         arrays = [np.asarray(value) for value in (*inputs, *outputs)]
-        return partial(self._do, arrays, [array.ctypes.data for array in arrays])
+        return partial(self._do, arrays, [array.__array_interface__["data"][0] for array in arrays])
 
     def _do(self, arrays: Sequence[Array], pointers: Sequence[int], start: int, end: int) -> bool:
         """Do a tile of *arrays*, which are where *pointers* point to; whether it could."""

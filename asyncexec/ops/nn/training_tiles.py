@@ -11,6 +11,7 @@ from asyncexec.framework.element_rule import Array, ElementRule
 from asyncexec.ops.nn import training_rules as rules
 
 TILE: Final = 2**15  # numbers of a variable that are updated at a time: they stay in the cache meanwhile
+_PER_NATIVE: Final = 4  # tiles that native code does at a time: it leaves nothing in the cache
 
 
 class TiledRule:
@@ -45,9 +46,10 @@ class TiledRule:
         updated = [np.empty_like(value) for value in values]
         do = None if native is None else native.bind(inputs, updated)
         parts = _Parts(values, given[self._tensor], updated)
-        for start in range(0, size, TILE):
-            if do is None or not do(start, min(start + TILE, size)):
-                self._update(parts, slice(start, start + TILE), given)
+        step = TILE if do is None else _PER_NATIVE * TILE
+        for start in range(0, size, step):
+            if do is None or not do(start, min(start + step, size)):
+                self._update(parts, slice(start, start + step), given)
         return [value if value is not None else new for value, new in zip(parts.untouched, updated, strict=True)]
 
     def _update(self, parts: _Parts, where: slice, given: Mapping[str, Any]) -> None:
