@@ -24,6 +24,7 @@ _WHOLE_GRAPH: Final = (
     (130, "common_subexpressions", "merge_common_subexpressions"),
     (140, "loop_invariants", "move_loop_invariants"),
     (150, "identities", "remove_identities"),
+    (155, "unused_values", "skip_unused_values"),
     (160, "dependencies", "reduce_dependencies"),
 )
 _PARTITION: Final = (100, "partition_optimizer", "optimize_partition")
