@@ -11,6 +11,7 @@ from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.graph.node import Node
 from asyncexec.regions.native_parts import NativePart
 from asyncexec.regions.program import Call
+from asyncexec.regions.work import MAX_WORK
 
 OutputCheck: TypeAlias = Callable[[Node, int, Any], Sequence[Any]]
 _FIRST_NATIVE: Final = "x1"
@@ -73,6 +74,7 @@ class Surroundings:
         absent: stands for outputs that are not live.
         gives_tuple: whether the functions return a tuple of the outputs, and no list.
         pauses: whether they yield where they have much to do.
+        most_work: how much work they do before they yield.
         native: gives what is to be called in place of a part that can be native code; None if nothing ever is.
     """
 
@@ -81,4 +83,5 @@ class Surroundings:
     absent: object = NOTHING
     gives_tuple: bool = False
     pauses: bool = True
+    most_work: int = MAX_WORK
     native: Callable[[NativePart], Callable[..., Any]] | None = None

@@ -86,6 +86,7 @@ class _Writer:
         self._at = lifetimes
         self._gives_tuple = surroundings.gives_tuple
         self._pauses = surroundings.pauses
+        self._most_work = surroundings.most_work
         self._native = surroundings.native
         self._num_native = 0
         self._native_calls: list[tuple[str, str]] = []  # outside of all loops and branches: what tests and takes them
@@ -258,7 +259,7 @@ class _Writer:
     def _pause(self, statement: Statement, function: _Function, indent: int) -> None:
         """Yield before *statement*, if enough has been done since that was done last."""
         work = self._work.of(statement)
-        if self._pauses and self._work_done and self._work_done + work > MAX_WORK:
+        if self._pauses and self._work_done and self._work_done + work > self._most_work:
             function.add(indent, "yield")
             function.is_generator = True
             self._work_done = 0

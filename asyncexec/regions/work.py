@@ -12,7 +12,8 @@ from asyncexec.regions.schedule import Block, Branch, Piece, Repeat, Statement
 MAX_WORK: Final = 4096  # between two yields
 _SMALL: Final = 32  # what a call that makes a small array counts
 _FOREIGN: Final = 256  # a user's function that was quick
-_UNKNOWN: Final = 1024  # and a call that nothing is known of
+UNKNOWN: Final = 1024  # and a call that nothing is known of
+_PER_UNIT: Final = 32  # elements by which a variable changes
 _MAX_ROUNDS: Final = 256
 
 
@@ -37,9 +38,11 @@ class WorkMeter:
         if isinstance(statement, Call):
             if statement.is_foreign:
                 return _FOREIGN
+            if not statement.outputs:
+                return self._of_change(statement.node)
             if all(value.is_scalar for value in statement.outputs):
                 return max(1, len(statement.inputs) // 8)
-            return _SMALL if self._makes_small(statement.node) else _UNKNOWN
+            return _SMALL if self._makes_small(statement.node) else UNKNOWN
         if isinstance(statement, Branch):
             return max(map(self._of_block, statement.sides.values()), default=0)
         if isinstance(statement, Piece):
@@ -48,6 +51,13 @@ class WorkMeter:
 
     def _of_block(self, block: Block) -> int:
         return min(MAX_WORK, sum(self.of(statement) for statement in block.statements))
+
+    def _of_change(self, node: Node) -> int:
+        """How much work a call of *node* is, which gives nothing, and changes a state by what it takes."""
+        sizes = [tensor.shape.num_elements for tensor in node.inputs if not tensor.dtype.is_opaque]
+        if None in sizes and not self._is_small(node):
+            return UNKNOWN
+        return min(MAX_WORK, max([1, *[(size or 0) // _PER_UNIT for size in sizes]]))
 
     def _makes_small(self, node: Node) -> bool:
         sizes = [shape.num_elements for shape in node.output_shapes]

@@ -110,9 +110,11 @@ class ExecutorMaker:
         self._debug = config.debug
         self._step_ids = itertools.count(1)
 
-    def compiler(self) -> PlanCompiler:
-        """What compiles a signature of these devices to Python."""
-        return PlanCompiler(self._binders, self._slice_ns, self.holds, self.pools, self._client)
+    def compiler(self, *, pauses_often: bool = False) -> PlanCompiler:
+        """What compiles a signature of these devices to Python, which *pauses_often* if need be."""
+        return PlanCompiler(
+            self._binders, self._slice_ns, self.holds, self.pools, self._client, pauses_often=pauses_often
+        )
 
     def make(
         self,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, MutableMapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from operator import call, itemgetter
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.compilation.shared_inputs import is_user_function
-from asyncexec.executor.plans.tier import Tier
+from asyncexec.executor.plans.tier import AnyPlan, Tier
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, OpError
 from asyncexec.graph.graph import Graph
@@ -234,8 +235,12 @@ def _make_executors(
             yield
     tier = Tier(None)
     if state.may_compile and prepared.may_be_compiled:
-        better = None if prepared.optimize is None else lambda: state.compile_plan(prepared, optimizes=True)
-        tier = Tier(lambda: state.compile_plan(prepared), better, state.holds.clock, varying)
+
+        def compile_plan(*, optimizes: bool = False) -> Stage[AnyPlan | None]:
+            return state.compile_plan(prepared, optimizes=optimizes, pauses_often=tier.was_slow)
+
+        better = None if prepared.optimize is None else partial(compile_plan, optimizes=True)
+        tier = Tier(compile_plan, better, state.holds.clock, varying)
         if state.compiles_at_once:
             yield from tier.compile_at_once()
     return ExecutorsAndKeys(

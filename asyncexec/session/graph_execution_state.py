@@ -224,10 +224,13 @@ class GraphExecutionState:
         """Whether a signature is compiled before its first run."""
         return self.maker.executor_type.compiles is Compiles.AT_ONCE
 
-    def compile_plan(self, prepared: PreparedGraph, *, optimizes: bool = False) -> Stage[AnyPlan | None]:
+    def compile_plan(
+        self, prepared: PreparedGraph, *, optimizes: bool = False, pauses_often: bool = False
+    ) -> Stage[AnyPlan | None]:
         """*prepared* as a plan of Python functions (plan_compiler.py), as a stage; None where there is none by now.
 
-        If it *optimizes*, the optimizer passes come first; where they change nothing there is no plan.
+        If it *optimizes*, the optimizer passes come first; where they change nothing there is no plan.  If it
+        *pauses_often*, it lets others run around each call that may take long.
 
         Raises:
             UnstructuredError: the graph has no structure that Python has.
@@ -237,7 +240,7 @@ class GraphExecutionState:
             return (yield from self._compile_own(prepared.client_graph, partitions, executor))
         if whole is None or self._partition_options.own_memory.intersection(partitions):
             return None
-        compiler = self.maker.compiler()
+        compiler = self.maker.compiler(pauses_often=pauses_often)
         yield from compiler.read(executor)
         if optimizes and prepared.optimize is not None:
             better = yield from prepared.optimize()

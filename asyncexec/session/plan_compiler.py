@@ -37,6 +37,7 @@ from asyncexec.regions.program import AwaitedKernel, UnstructuredError
 from asyncexec.regions.schedule import schedule
 from asyncexec.regions.source import write_code
 from asyncexec.regions.structure import Bind, find_structure
+from asyncexec.regions.work import MAX_WORK, UNKNOWN
 
 _NATIVE: Final = ("asyncexec.executor.plans.native_calls", "asyncexec.executor.plans.native_tiles")
 native_calls: LazyModule = LazyModule(_NATIVE[0])
@@ -72,6 +73,7 @@ class PlanCompiler:
         slice_ns: how long a step may hold the event loop; holds: is told how long it was.
         pools: by device; their threads share what a group has to do.
         client: the client's device.
+        pauses_often: whether plans pause around each call of which nothing is known.
 
     Attributes:
         items: the nodes as the general executor runs them, by name.
@@ -86,12 +88,15 @@ class PlanCompiler:
         holds: LoopHolds,
         pools: Mapping[str, WorkerPool],
         client: str,
+        *,
+        pauses_often: bool = False,
     ) -> None:
         self._binders = binders
         self._pools = pools
         self._pool = pools[client]
         self._slice_ns = slice_ns
         self._holds = holds
+        self._most_work = UNKNOWN if pauses_often else MAX_WORK
         self._measured: dict[str, tuple[KernelStats, int]] = {}  # by name, where a node has which id
         self._small: set[str] = set()
         self.items: dict[str, NodeItem] = {}
@@ -166,7 +171,7 @@ class PlanCompiler:
 
     def _surroundings(self) -> Surroundings:
         native = native_calls.counted if has_llvmlite() else None
-        return Surroundings(checked_results, self._is_small, native=native)
+        return Surroundings(checked_results, self._is_small, native=native, most_work=self._most_work)
 
     def restore(self, stats: KernelStats) -> Stage[None]:
         """Let *stats* know of all kernels, but for those of regions, what has been measured."""

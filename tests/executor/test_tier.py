@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -65,6 +66,24 @@ async def test_feeds_that_may_be_larger_than_measured_are_not_for_the_compiled_p
 async def turns(count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+@dataclass
+class SlowPlan:
+    """A plan that has turned out to hold the event loop, or not."""
+
+    is_quick: bool
+    may_be_called = False
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+async def test_plan_that_held_the_loop_is_remembered(is_quick: bool) -> None:
+    plan = cast(AnyPlan, SlowPlan(is_quick))
+    tier = Tier(None)
+    tier.compiled = plan
+    tier.note_compiled_run(plan)
+    assert (tier.compiled is plan) is is_quick
+    assert tier.was_slow is not is_quick
 
 
 async def test_a_long_run_pays_for_all_of_it_slice_by_slice() -> None:

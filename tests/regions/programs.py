@@ -14,11 +14,13 @@ from asyncexec.session.executors_and_keys import build_executors
 from asyncexec.session.fetch_mapper import FetchMapper
 
 
-def compiled(session: ax.Session, fetches: Any, feeds: Sequence[Any] = ()) -> CompiledPlan | None:
+def compiled(
+    session: ax.Session, fetches: Any, feeds: Sequence[Any] = (), *, pauses_often: bool = False
+) -> CompiledPlan | None:
     """The plan of a signature; UnstructuredError where it has no structure."""
     mapper = FetchMapper(session.graph, fetches)
     prepared = run_at_once(build_executors(session._state, session.graph, mapper, list(feeds), []))
-    return run_at_once(session._state.compile_plan(prepared.graph))
+    return run_at_once(session._state.compile_plan(prepared.graph, pauses_often=pauses_often))
 
 
 def is_structured(session: ax.Session, fetches: Any, feeds: Sequence[Any] = ()) -> bool:

@@ -405,6 +405,32 @@ async def test_arrays_of_unknown_shape_that_were_small_are_taken_to_stay_so() ->
         assert not prepared.tier.compiled.is_plain
 
 
+async def test_plan_behind_one_that_held_the_loop_pauses_around_each_call_that_may_take_long() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, None])
+        y = ax.matmul(ax.matmul(x, x), x) + 1.0
+    async with ax.Session(graph) as session:
+        usual, careful = (compiled(session, y, [x], pauses_often=often) for often in (False, True))
+        assert usual is not None
+        assert careful is not None
+        assert usual.is_plain
+        steps = list(careful.begin([np.eye(2, dtype=np.float32)]))
+        assert steps == [None, None]  # between three calls
+
+
+async def test_update_of_a_large_variable_counts_as_long() -> None:
+    with ax.Graph() as graph:
+        handle = ax.create_op("VarHandleOp", [], attrs={"dtype": ax.float32, "shape": [1000, 1000]}, name="v")
+        grad = ax.placeholder(ax.float32, [1000, 1000])
+        step = ax.create_op("ResourceApplyGradientDescent", [handle, np.float32(0.5), grad], name="step")
+        with ax.control_dependencies([step]):
+            end = ax.negative(ax.placeholder(ax.float32, [8, 8], name="x"), name="end")
+    async with ax.Session(graph) as session:
+        plan = compiled(session, end, [grad, graph.tensor("x:0")])
+        assert plan is not None
+        assert not plan.is_plain
+
+
 async def test_plan_that_holds_the_loop_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [], name="x")

@@ -49,6 +49,7 @@ class Tier:
         compiled: the plan that steps are to be run by, if there is one.
         num_left: how many compiled runs there are, this one counted, before the graph is optimized.
         plain: the same if a step of it is one call, and need not be timed, or if it may be by now.
+        was_slow: whether a plan has been dropped that held the event loop; the next is to pause more often.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class Tier:
         "compiled",
         "num_left",
         "plain",
+        "was_slow",
     )
 
     def __init__(
@@ -94,6 +96,7 @@ class Tier:
         self._lock = threading.Lock()  # for when the session goes to the loop of another thread
         self.compiled: AnyPlan | None = None
         self.plain: CompiledPlan | None = None
+        self.was_slow: bool = False
 
     def plan_for(self, feeds: Sequence[Any]) -> AnyPlan | None:
         """The plan for a step with *feeds*; None for the general executor, which is careful with large ones."""
@@ -125,6 +128,7 @@ class Tier:
         if plan is not self.compiled:
             return
         if not plan.is_quick:
+            self.was_slow = True
             self._take(None)
             self._wait_longer()
             return
