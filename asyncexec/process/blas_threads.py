@@ -58,6 +58,8 @@ class BlasThreads:
     def call(self, kernel: Callable[..., Any], inputs: tuple[Any, ...], work: float) -> Any:
         """What *kernel* gives for *inputs*; *work* is how many multiplications that takes, roughly."""
         loop = asyncio._get_running_loop()
+        if loop is not None and self._restores_later and self._count == 1:  # as an earlier kernel of this turn has it
+            return kernel(*inputs)
         count = self._begin(work, loop)
         try:
             with cores_granted(count, self._one_each):

@@ -146,3 +146,16 @@ def test_a_product_beside_a_call_of_another_library_gets_one_thread() -> None:
     assert threads.call(library.get_num_threads, (), LONG) == 1
     budget.end()
     assert threads.call(library.get_num_threads, (), LONG) == 3
+
+
+async def test_a_later_kernel_of_a_turn_has_one_thread_whatever_a_worker_has_set_between() -> None:
+    library, threads, count = make()
+    found = [threads.call(count, (), SHORT), threads.call(count, (), SHORT)]
+    assert library.num_sets == 1
+    worker = threading.Thread(target=lambda: found.append(threads.call(count, (), LONG)))
+    worker.start()
+    worker.join()
+    found.append(threads.call(count, (), SHORT))
+    assert found == [1, 1, 3, 1]
+    await asyncio.sleep(0)
+    assert library.count == 4

@@ -24,7 +24,7 @@ _ARG_TYPES: Final = (
     "quint8, qint32, qint16, quint16, bool}"
 )
 _MAX_RANK: Final = 7
-_FEW: Final = 2**12  # numbers that are sooner searched for a NaN than those found are taken out
+_FEW: Final = 2**16  # numbers that are sooner searched for a NaN than those found are taken out
 
 
 def _arg_shape(c: InferenceContext) -> Sequence[TensorShape]:
