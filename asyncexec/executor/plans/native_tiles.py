@@ -7,6 +7,7 @@ tells on which thread).  It does all elements of a tile at once, without the GIL
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -44,7 +45,7 @@ class NativeTiles:
         """What does a tile of *inputs*, whose arrays have *size* elements; None if that is for Python."""
         tile = self._tile
         if tile is not None:
-            return tile if tile.is_useful and self._takes == _types_of(inputs) else None
+            return tile if tile.is_useful and tile.takes(inputs) else None
         self._left -= size
         if self._left <= 0 and not self._takes:
             self._ask(_types_of(inputs))
@@ -73,7 +74,7 @@ class NativeTile:
         is_useful: whether it has not refused many tiles, one after the other.
     """
 
-    __slots__ = ("__weakref__", "_call", "_gives", "_num_refused")
+    __slots__ = ("__weakref__", "_arrays", "_call", "_gives", "_num_refused", "_scalars", "_takes")
 
     def __init__(self, write: Write, takes: Sequence[Taken]) -> None:
         text = write(takes, Pauses())
@@ -82,17 +83,38 @@ class NativeTile:
         self._call = function(COMPILER.load(text.text, self, has_vectors=True))
         self._gives = [np.dtype(kind) for kind in text.gives]
         self._num_refused = 0
+        self._takes = [(np.dtype(kind), np.ndarray if is_array else kind) for kind, is_array in takes]
+        self._arrays = [place for place, taken in enumerate(takes) if taken.is_array]
+        self._arrays += range(len(takes), len(takes) + len(self._gives))
+        scalars: dict[ScalarType, list[int]] = {}
+        for place, taken in enumerate(takes):
+            if not taken.is_array:
+                scalars.setdefault(taken.type, []).append(place)
+        self._scalars = [(np.dtype(kind), places) for kind, places in scalars.items()]
 
     @property
     def is_useful(self) -> bool:
         return self._num_refused < _REFUSALS
 
+    def takes(self, inputs: Sequence[Any]) -> bool:
+        """Whether *inputs* are of the types that it is for."""
+        for value, (dtype, kind) in zip(inputs, self._takes, strict=True):
+            if not isinstance(value, kind) or value.dtype != dtype:
+                return False
+        return True
+
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> DoTile | None:
         """What does the elements from one to another of *inputs*, unless it refuses; None if *outputs* are others."""
         if [output.dtype for output in outputs] != self._gives:
             return None
-        arrays = [np.asarray(value) for value in (*inputs, *outputs)]
-        return partial(self._do, arrays, [array.__array_interface__["data"][0] for array in arrays])
+        values = [*inputs, *outputs]
+        kept: list[Array] = [values[place] for place in self._arrays]
+        pointers = {place: values[place].ctypes.data for place in self._arrays}
+        for dtype, places in self._scalars:  # one array for all of a type: each address takes microseconds
+            array = np.array([values[place] for place in places], dtype)
+            kept.append(array)
+            pointers |= zip(places, itertools.count(array.ctypes.data, dtype.itemsize), strict=False)
+        return partial(self._do, kept, [pointers[place] for place in range(len(values))])
 
     def _do(self, arrays: Sequence[Array], pointers: Sequence[int], start: int, end: int) -> bool:
         """Do a tile of *arrays*, which are where *pointers* point to; whether it could."""
