@@ -126,6 +126,17 @@ def test_tiles_with_another_nan_are_numpys(done: list[bool]) -> None:
     assert done == [True, False, True]
 
 
+def test_scalars_in_arrays_are_scalars(done: list[bool]) -> None:
+    native = tiled(rules.momentum, "lr grad momentum", NESTEROV[0], is_native=True)
+    values, given = numbers(np.float32, 2, "lr grad momentum", 4 * TILE)
+    given |= NESTEROV[0]
+    expected = bits(rules.momentum(values, given))
+    given["lr"], given["momentum"] = np.array(given["lr"]), np.array(given["momentum"])
+    for _ in range(2):
+        assert bits(native(values, given)) == expected
+    assert done == [True]
+
+
 @pytest.mark.parametrize(("rule", "count", "names", "flags"), ASKING)
 def test_rule_that_asks_for_more_stays_with_numpy(
     done: list[bool], rule: rules.Rule, count: int, names: str, flags: dict[str, bool]

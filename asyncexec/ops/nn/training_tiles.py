@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.element_rule import Array, ElementRule
+from asyncexec.framework.kernel import as_value
 from asyncexec.ops.nn import training_rules as rules
 
 TILE: Final = 2**15  # numbers of a variable that are updated at a time: they stay in the cache meanwhile
@@ -38,7 +39,7 @@ class TiledRule:
         arrays, size = [*values, given[self._tensor]], np.size(values[0])
         if not size or not all(np.ndim(array) and _is_plain(array) for array in arrays):
             return self._rule(values, given)
-        inputs = [*values, *[given[name] for name in self._inputs]]
+        inputs = [*values, *[as_value(given[name]) for name in self._inputs]]  # an array would have elements to go over
         find = self.element_rule.find_native
         native = None if find is None else find(inputs, max(size, TILE))  # a call on few numbers takes its time, too
         if native is None and size <= TILE:
