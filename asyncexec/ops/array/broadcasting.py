@@ -54,8 +54,9 @@ def tile(x: Any, multiples: Any) -> Any:
         return x
     check_memory(shape, x.dtype)
     interleaved = [size for dim, count in zip(x.shape, times, strict=True) for size in (count, dim)]
-    parted = x.reshape([size for dim in x.shape for size in (1, dim)])
-    return np.broadcast_to(parted, interleaved).copy().reshape(shape)
+    result = np.empty(shape, x.dtype)
+    result.reshape(interleaved)[...] = x.reshape([size for dim in x.shape for size in (1, dim)])
+    return result
 
 
 register_kernel("Tile", dtypes={"T": _TILED})(by_function(tile))
