@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.graph.graph import Graph
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.session.fetch_mapper import element
+from asyncexec.session.fetch_mapper import element, structure_key
+from asyncexec.session.fetch_types import Feeds
 from asyncexec.session.function_call_frame import fed_tensor
 from asyncexec.session.session_config import RunOptions
+
+TARGETS: Final = object()  # stands between feeds and targets in the key of a signature
 
 
 def as_tuple(targets: Any) -> tuple[Any, ...]:
@@ -78,6 +81,21 @@ def target_nodes_stage(graph: Graph, targets: Sequence[Any]) -> Stage[list[Node]
         nodes += [target.op if isinstance(target, Tensor) else target for target in found]
         yield
     return nodes
+
+
+def read_call(fetches: Any, feeds: Feeds, targets: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
+    """What the executors of a run are cached by, and the view of the values of its feeds.
+
+    OpError if the arguments are not what they look like.
+    """
+    try:
+        values = feeds.values()
+        wanted = fetches if type(fetches) is Tensor else structure_key(fetches)
+        if not targets:
+            return (wanted, *feeds), values
+        return (wanted, *feeds, TARGETS, *map(structure_key, targets)), values
+    except (AttributeError, RecursionError) as error:
+        raise bad_call(feeds, error) from None
 
 
 def bad_call(feeds: Any, error: Exception) -> OpError:

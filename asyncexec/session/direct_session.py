@@ -29,11 +29,12 @@ from asyncexec.process.allocator import keep_freed_memory
 from asyncexec.process.gc_pause import paused_gc
 from asyncexec.session.admission import AdmissionControl
 from asyncexec.session.call_arguments import (
+    TARGETS,
     as_feed_keys,
     as_tuple,
-    bad_call,
     checked_options,
     feed_tensors,
+    read_call,
     target_nodes,
 )
 from asyncexec.session.deadline import within
@@ -75,19 +76,6 @@ _partial_run = LazyModule("asyncexec.session.partial_run")
 _DEFAULT_CONFIG: Final = SessionConfig()  # made here: the first takes 15 ms, too long for a loop
 _NO_FEEDS: Final[Feeds] = {}
 _NO_TARGETS: Final[tuple[Node, ...]] = ()
-_TARGETS: Final = object()  # stands between feeds and targets in the key of a signature
-
-
-def _read_call(fetches: Fetches, feeds: Feeds, targets: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
-    """What the executors of a run are cached by, and the view of the values of its feeds."""
-    try:
-        values = feeds.values()
-        wanted = fetches if type(fetches) is Tensor else structure_key(fetches)
-        if targets is _NO_TARGETS:
-            return (wanted, *feeds), values
-        return (wanted, *feeds, _TARGETS, *map(structure_key, targets)), values
-    except (AttributeError, RecursionError) as error:
-        raise bad_call(feeds, error) from None
 
 
 class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSession):
@@ -201,7 +189,7 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
             asyncio.CancelledError: the caller was cancelled.
         """
         if options is None and metadata is None and targets is _NO_TARGETS and self._is_direct:
-            key, values = _read_call(fetches, _NO_FEEDS if feeds is None else feeds, _NO_TARGETS)
+            key, values = read_call(fetches, _NO_FEEDS if feeds is None else feeds, _NO_TARGETS)
             prepared = self._cache.get(key)
             if prepared is not None and prepared.tier.plain is not None and not self._is_guarded:
                 try:
@@ -239,7 +227,7 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
     ) -> Any:
         feeds = _NO_FEEDS if feeds is None else feeds
         targets = targets if targets is _NO_TARGETS else as_tuple(targets)
-        key, values = _read_call(fetches, feeds, targets)
+        key, values = read_call(fetches, feeds, targets)
         prepared = self._cache.get(key)
         if prepared is None or self._is_guarded:
             self._check_open()
@@ -304,7 +292,7 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
         feed_keys = tuple(feed_list)
         feed_tensors(self.graph, feed_keys)
         target_nodes(self.graph, wanted)
-        key = (structure_key(fetches), *feed_keys, _TARGETS, *wanted)
+        key = (structure_key(fetches), *feed_keys, TARGETS, *wanted)
         traced = () if metadata is None else (RunOptions(trace=True), metadata)
 
         async def run(*values: Any) -> Any:
@@ -352,7 +340,7 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
         self._check_open()
         mapper, feed_keys, wanted = FetchMapper(self.graph, fetches), as_feed_keys(feeds), as_tuple(targets)
         _partial_run.check_partial(mapper, feed_tensors(self.graph, feed_keys), target_nodes(self.graph, wanted))
-        key = (structure_key(fetches), *feed_keys, _TARGETS, *map(structure_key, wanted))
+        key = (structure_key(fetches), *feed_keys, TARGETS, *map(structure_key, wanted))
         self._loop.enter()
         admission = await self._admission.enter()
         try:
