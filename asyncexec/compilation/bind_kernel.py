@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from asyncexec.compilation.blas_kernels import BLAS_OPS, calls_blas, with_blas_threads
-from asyncexec.compilation.growing_kernels import checks_room
+from asyncexec.compilation.growing_kernels import checks_room, may_grow
 from asyncexec.compilation.guarded_kernels import guarded, guarded_async
 from asyncexec.compilation.observed_kernels import Observer, is_observed
 from asyncexec.compilation.onnx_kernel import OnnxKernel, OwnKernels
@@ -79,6 +79,7 @@ class BoundKernel(NamedTuple):
     gives_new: bool = False  # whether nobody else has the arrays that it gives
     is_undoable: bool = False  # whether an async kernel gives Changes
     is_elementwise: bool = False  # whether it may get its inputs part by part
+    may_grow: bool = False  # whether it is a sync kernel that may make much of little
 
 
 class Binder(Protocol):
@@ -187,7 +188,7 @@ class KernelBinder:
             OpError: the node's attrs are such that the kernel refuses them.
         """
         properties = node.properties
-        if properties.registration.op_def.name in TRANSFERS:
+        if properties.op in TRANSFERS:
             return self._bind_transfer(node)
         director = self._resource_mgr.director
         if director is not None and director.plays(node):
@@ -201,13 +202,13 @@ class KernelBinder:
         if references is None:
             references = reference_inputs(node, fed)
         if references:
-            reading = _reading_merged if properties.op_def.name == "Merge" else _reading
+            reading = _reading_merged if properties.op == "Merge" else _reading
             kernel = protected(bound.kernel, references) if is_user_function(node) else bound.kernel
             bound = bound._replace(kernel=reading(kernel, references), is_elementwise=False)
         if self._budget is not None:
             bound = _guarded(bound, node, self._budget)
-        elif self._shares_host_memory and bound.kind is not KernelKind.ASYNC:
-            bound = bound._replace(kernel=checks_room(bound.kernel, node))
+        elif bound.may_grow and self._shares_host_memory:
+            bound = _with_room(bound, node)
         if self.debug:
             bound = _checked(bound, node)
         if self._spans is not None and is_observed(node, bound.kind, bound.is_expensive):
@@ -277,7 +278,14 @@ class KernelBinder:
         is_elementwise = found.is_elementwise and all(
             _is_real(dtype) for dtype in (*properties.input_dtypes, *properties.output_dtypes)
         )
-        return BoundKernel(kernel, found.kind, found.is_expensive, gives_new=gives_new, is_elementwise=is_elementwise)
+        return BoundKernel(
+            kernel,
+            found.kind,
+            found.is_expensive,
+            gives_new=gives_new,
+            is_elementwise=is_elementwise,
+            may_grow=found.kind is not KernelKind.ASYNC and may_grow(node),
+        )
 
 
 def _is_real(dtype: DType) -> bool:
@@ -345,6 +353,12 @@ def _guarded(bound: BoundKernel, node: Node, budget: MemoryBudget) -> BoundKerne
     if bound.kind is KernelKind.ASYNC:
         return bound._replace(kernel=guarded_async(bound.kernel, node, budget))
     return bound._replace(kernel=guarded(bound.kernel, node, budget), is_elementwise=False)
+
+
+def _with_room(bound: BoundKernel, node: Node) -> BoundKernel:
+    """*bound*, which may make much of little: called if the process has the memory, where *node* says that it may."""
+    kernel = checks_room(bound.kernel, node)
+    return bound if kernel is bound.kernel else bound._replace(kernel=kernel)
 
 
 def _checked(bound: BoundKernel, node: Node) -> BoundKernel:

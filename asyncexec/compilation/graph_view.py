@@ -150,27 +150,31 @@ class NodeItem:
     def __init__(
         self, item_id: int, node: Node, bound: BoundKernel, input_start: int, pending_id: int, frame: int
     ) -> None:
+        properties = node.properties
+        op, num_inputs = properties.op, len(node.inputs)
+        kernel, self.kind, self.is_expensive, self.finish, self.transfer, self.gives_new, self.is_undoable, *_ = bound
         self.id: int = item_id
         self.pending_id: int = pending_id
         self.frame: int = frame
         self.node: Node = node
-        kernel, self.kind, self.is_expensive, self.finish, self.transfer, self.gives_new, self.is_undoable, _ = bound
         self.is_elementwise: bool = bound.is_elementwise
         self.kernel: Kernel = kernel
         self.check: Callable[..., None] | None = None
         if isinstance(kernel, CheckedKernel):
             self.kernel, self.check = kernel.function, kernel.check
-        self.action: int = int(_action(node, bound))
-        self.value: Any | None = kernel() if self.action == Action.CONSTANT else None
+        self.action: int = _ACTIONS.get(id(kernel), _RUN)
+        self.value: Any | None = None
+        if op == "Const":
+            self.action, self.value = _CONSTANT, kernel()
         self.input_start: int = input_start
-        self.is_merge: bool = node.op in MERGES
-        self.num_merged: int = len(node.inputs)
-        self.num_inputs: int = 1 if self.is_merge else len(node.inputs)
-        self.returns_tuple: bool = node.op_def.returns_tuple
+        self.is_merge: bool = op in MERGES
+        self.num_merged: int = num_inputs
+        self.num_inputs: int = 1 if self.is_merge else num_inputs
+        self.returns_tuple: bool = properties.registration.op_def.returns_tuple
         self.is_relay: bool = False
-        self.is_control_trigger: bool = node.op == "ControlTrigger"
-        self.role: int = int(_role(node))
-        self.num_outputs: int = len(node.properties.output_dtypes)
+        self.is_control_trigger: bool = op == "ControlTrigger"
+        self.role: int = _role(node) if op in _ROLES else _NORMAL
+        self.num_outputs: int = len(properties.output_dtypes)
         self.guarded: tuple[Node, ...] = ()
         self.routes: tuple[tuple[Route, ...], ...] = ()
 
@@ -200,8 +204,8 @@ class NodeItem:
         self.returns_tuple = not num_values
         self.is_merge = False
         self.is_control_trigger = False
-        self.role = int(Role.NORMAL)
-        self.action = int(_ACTIONS[id(self.kernel)])
+        self.role = _NORMAL
+        self.action = _ACTIONS[id(self.kernel)]
 
     def __repr__(self) -> str:
         return f"<NodeItem {self.id} {self.node.name} = {self.node.op}>"
@@ -210,22 +214,23 @@ class NodeItem:
 DELIVERED: Final = NodeItem.delivery(())  # stands for the consumer where a fetch is
 
 
-def _action(node: Node, bound: BoundKernel) -> Action:
-    if node.op == "Const":
-        return Action.CONSTANT
-    return _ACTIONS.get(id(bound.kernel), Action.RUN)
-
-
 # By identity, for a kernel need not be hashable.
-_ACTIONS: Final = {id(pass_on): Action.PASS_ON, id(switch): Action.SWITCH, id(do_nothing): Action.TRIGGER}
+_ACTIONS: Final = {
+    id(pass_on): int(Action.PASS_ON),
+    id(switch): int(Action.SWITCH),
+    id(do_nothing): int(Action.TRIGGER),
+}
+_ROLES: Final = {
+    **dict.fromkeys(ENTERS, Role.ENTER),
+    **dict.fromkeys(EXITS, Role.EXIT),
+    **dict.fromkeys(NEXT_ITERATIONS, Role.NEXT_ITERATION),
+}
+_RUN, _CONSTANT, _NORMAL = int(Action.RUN), int(Action.CONSTANT), int(Role.NORMAL)
 
 
-def _role(node: Node) -> Role:
-    if node.op in ENTERS:
-        return Role.CONSTANT_ENTER if node.attrs.get("is_constant") else Role.ENTER
-    if node.op in EXITS:
-        return Role.EXIT
-    return Role.NEXT_ITERATION if node.op in NEXT_ITERATIONS else Role.NORMAL
+def _role(node: Node) -> int:
+    role = _ROLES[node.op]
+    return int(Role.CONSTANT_ENTER if role == Role.ENTER and node.attrs.get("is_constant") else role)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

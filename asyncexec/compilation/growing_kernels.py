@@ -19,8 +19,8 @@ from asyncexec.compilation.output_bounds import BOUNDS
 from asyncexec.framework import types
 from asyncexec.framework.kernel import CheckedKernel, Kernel
 from asyncexec.framework.shape_inference import broadcast
-from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.graph.node import Node
+from asyncexec.framework.tensor_shape import Dim
+from asyncexec.graph.node import Node, Tensor
 from asyncexec.process.free_memory import LARGE_BYTES, check_room
 
 Guess: TypeAlias = Callable[[Sequence[Any]], int]
@@ -136,10 +136,18 @@ _GUESSES: Final[Mapping[str, Guess]] = {
 _UNBOUNDED_TEXT: Final = frozenset({"RegexReplace", "StaticRegexReplace", "StringJoin", "StringLower", "StringUpper"})
 
 
+def may_grow(node: Node) -> bool:
+    """Whether nodes with the properties and the output shapes of *node* may make much of little."""
+    op, registration = node.properties.op, node.properties.registration
+    if registration.kernel is not None or op in _UNBOUNDED_TEXT:
+        return False
+    return (op in BOUNDS or op in _GUESSES or _broadcasts(node)) and not _is_small(node)
+
+
 def checks_room(kernel: Kernel, node: Node) -> Kernel:
-    """*kernel* of *node*, a plain function; where it may grow, called if there is the memory."""
+    """*kernel* of *node*, which ``may_grow``; unless its input shapes rule that out, called if there is memory."""
     guess = _guess_of(node)
-    if guess is None or _is_small(node):
+    if guess is None:
         return kernel
     if isinstance(kernel, CheckedKernel):
         return CheckedKernel(_checked(kernel.function, node, guess), kernel.check)
@@ -168,24 +176,29 @@ def _largest(inputs: Sequence[Any]) -> int:
 
 
 def _guess_of(node: Node) -> Guess | None:
-    if node.properties.registration.kernel is not None:
-        return None
     bound = BOUNDS.get(node.op)
     if bound is not None:
-        return None if node.op in _UNBOUNDED_TEXT else lambda inputs: bound(node, inputs)
-    if node.properties.registration.shape_function is broadcast or node.op == "SelectV2":
-        return _spread if _spreads([tensor.shape for tensor in node.inputs]) else None
-    return _GUESSES.get(node.op)
+        return lambda inputs: bound(node, inputs)
+    if _broadcasts(node):
+        return _spread if _spreads(node.inputs) else None
+    return _GUESSES[node.op]
 
 
-def _spreads(shapes: Sequence[TensorShape]) -> bool:
-    """Whether tensors of *shapes* broadcast to something larger than each of them.
+def _broadcasts(node: Node) -> bool:
+    return node.properties.registration.shape_function is broadcast or node.op == "SelectV2"
+
+
+def _spreads(tensors: Sequence[Tensor]) -> bool:
+    """Whether *tensors* broadcast to something larger than each of them.
 
     Where that is not known they count as alike, as they mostly are: regions know the plain kernels of such ops.
     """
-    known = [tuple(reversed(shape.dims)) for shape in shapes if shape.dims is not None]
-    if len(known) < len(shapes):
-        return False
+    known: list[tuple[Dim, ...]] = []
+    for tensor in tensors:
+        dims = tensor.op.output_shapes[tensor.index].dims
+        if dims is None:
+            return False
+        known.append(dims[::-1])
     axes = list(zip_longest(*known, fillvalue=1))
     return all(any(axis[index] == 1 and set(axis) != {1} for axis in axes) for index in range(len(known)))
 

@@ -145,11 +145,11 @@ class OpDef:
     allows_uninitialized_input: bool = False
     touches_outside: bool = False  # reads or writes files, or runs foreign code: off unless allowed by name
     has_open_attrs: bool = False  # its nodes may have attrs that are not among *attrs*, of any kind
+    # Whether its kernels return a tuple: unless it has exactly one output argument and that is no list.
+    returns_tuple: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def returns_tuple(self) -> bool:
-        """Whether its kernels return a tuple: unless it has exactly one output argument and that is no list."""
-        return len(self.outputs) != 1 or self.outputs[0].is_list
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "returns_tuple", len(self.outputs) != 1 or self.outputs[0].is_list)
 
     def input_dtypes(self, attrs: AttrDict) -> tuple[DType, ...]:
         """The dtype of each data input of a node with *attrs* (all defaults filled in)."""

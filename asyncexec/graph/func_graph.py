@@ -59,7 +59,7 @@ class FuncGraph(Graph):
         source_line: SourceLine | None = None,
     ) -> Node:
         """As of Graph; what comes from the graphs around is captured."""
-        if properties.op_def.name == "Const" and properties.output_dtypes[0] is types.object:
+        if properties.op == "Const" and properties.output_dtypes[0] is types.object:
             return self._object_constant(properties, source_line)
         own = [self.capture(tensor) for tensor in inputs]
         self._check_references(name, properties, own)
@@ -115,10 +115,10 @@ class FuncGraph(Graph):
         for dtype, tensor in zip(properties.input_dtypes, inputs, strict=True):
             if dtype.is_ref and not tensor.dtype.is_ref:
                 raise InvalidTypeError(
-                    f"{properties.op_def.name} takes the reference to a variable, which function "
+                    f"{properties.op} takes the reference to a variable, which function "
                     f"{self.function_name!r} cannot capture: an argument is a value",
                     node=name,
-                    op=properties.op_def.name,
+                    op=properties.op,
                     hint="use ax.Variable, whose handle can be captured",
                 )
 

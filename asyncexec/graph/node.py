@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, TypeAlias
 
@@ -39,6 +39,10 @@ class NodeProperties:
     attrs: Mapping[str, Any]  # all of them, defaults filled in, decoded
     input_dtypes: tuple[DType, ...]
     output_dtypes: tuple[DType, ...]
+    op: str = field(init=False)  # its name: every stage asks for it, several times a node
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "op", self.registration.op_def.name)
 
     @property
     def op_def(self) -> OpDef:
@@ -98,7 +102,7 @@ class Node:
     @property
     def op(self) -> str:
         """The op type, such as ``MatMul``."""
-        return self.properties.registration.op_def.name
+        return self.properties.op
 
     type = op
 

@@ -68,7 +68,7 @@ class ShapeRefiner:
         except Exception as error:
             raise InvalidArgumentError(f"its output shapes cannot be inferred: {error}", node=node) from error
         node.output_shapes = inferred
-        if not context.values_were_read and properties.registration.op_def.name != "Const":
+        if not context.values_were_read and properties.op != "Const":
             self._memo[key] = inferred
 
     def constant_value(self, tensor: Tensor, depth: int = 0) -> Any | None:

@@ -91,7 +91,7 @@ class SideEffects:
 
     def _uses(self, properties: NodeProperties, inputs: Sequence[Tensor]) -> list[_Use]:
         """The resources that such a node reads or changes in the order of the program."""
-        op = properties.op_def.name
+        op = properties.op
         if not properties.op_def.is_stateful or op in _UNORDERED or op.startswith(_ORDERED_BY_FLOW):
             return []
         kernel = properties.registration.kernel

@@ -82,7 +82,7 @@ class FunctionBodies:
 
     def is_functional(self, node: Node) -> bool:
         """Whether *node* calls a function."""
-        op = node.properties.registration.op_def.name
+        op = node.properties.op
         return op in FUNCTIONAL_OPS or op in self._graph.functions
 
     def get(self, function: NameAttrList, inputs: Sequence[Tensor] | None = None) -> FunctionBody:

@@ -113,9 +113,7 @@ class _Partitioner:
     def _find_channels(self) -> Stage[None]:
         nodes = self._graph.nodes
         for start in range(0, len(nodes), STRIDE):
-            self._channels += [
-                node for node in nodes[start : start + STRIDE] if node.properties.registration.op_def.name in _CHANNELS
-            ]
+            self._channels += [node for node in nodes[start : start + STRIDE] if node.properties.op in _CHANNELS]
             yield
 
     def _draft(self, device: str) -> PartitionDraft:
@@ -135,7 +133,7 @@ class _Partitioner:
                 if len(node.inputs) != len(properties.input_dtypes):
                     missing = len(properties.input_dtypes) - len(node.inputs)
                     raise InvalidArgumentError(f"Incomplete graph, missing {missing} inputs for {node.name}", node=node)
-                op = properties.registration.op_def.name
+                op = properties.op
                 if op in _SPECIAL:
                     (self._channels if op in _CHANNELS else self._flow_nodes).append(node)
             yield

@@ -45,7 +45,7 @@ class _DeadBranches:
     def run(self) -> Stage[None]:
         graph, tensors = self._graph, self._tensors
         for count, node in enumerate(graph):
-            op = node.properties.registration.op_def.name
+            op = node.properties.op
             if op in _DECIDED:
                 self._decide(node)
             if tensors:
@@ -78,7 +78,7 @@ class _DeadBranches:
 
     def _spread(self, node: Node) -> None:
         """Note what is dead because something that *node* takes is."""
-        op, tensors = node.properties.registration.op_def.name, self._tensors
+        op, tensors = node.properties.op, self._tensors
         if op in MERGES:
             if any((tensor.op, tensor.index) in tensors for tensor in node.inputs):
                 self._merge(node)

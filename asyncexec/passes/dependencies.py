@@ -32,7 +32,7 @@ class _Reduction:
     def run(self) -> Stage[None]:
         for count, node in enumerate(self._graph):
             if node.control_inputs:
-                op = node.properties.registration.op_def.name
+                op = node.properties.op
                 if op not in MERGES and op != "ControlTrigger" and len(node.control_inputs) <= _MOST_CONTROLS:
                     self._reduce(node)
                 if op == "NoOp":
@@ -50,7 +50,7 @@ class _Reduction:
 
     def _is_free(self, control: Node) -> bool:
         """Whether *control* is a constant that is there from the start."""
-        is_const = control.properties.registration.op_def.name == "Const"
+        is_const = control.properties.op == "Const"
         return is_const and not control.control_inputs and control in self._graph
 
     def _implied(self, node: Node, controls: list[Node]) -> set[Node]:

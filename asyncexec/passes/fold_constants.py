@@ -67,7 +67,7 @@ class _Folding:
     def run(self) -> Stage[None]:
         graph, constants = self._graph, self._constants
         for count, node in enumerate(graph):
-            op = node.properties.registration.op_def.name
+            op = node.properties.op
             if op == "Const":
                 if not graph.is_fed(node.outputs[0]):
                     constants.add(node)

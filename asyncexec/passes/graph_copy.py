@@ -17,7 +17,7 @@ def copied(graph: ClientGraph, placement: Placement | None) -> Stage[ClientGraph
     late: list[tuple[Node, Node]] = []
     for count, node in enumerate(graph.nodes):
         properties = node.properties
-        if properties.registration.op_def.name in MERGES:  # may take what comes later
+        if properties.op in MERGES:  # may take what comes later
             inputs: tuple[Tensor, ...] = ()
         else:
             inputs = _taken(node, copies)

@@ -12,7 +12,7 @@ from asyncexec.passes.pass_graph import PassGraph
 def remove_identities(graph: PassGraph) -> Stage[None]:
     """The pass."""
     for count, node in enumerate(graph):
-        if node.properties.registration.op_def.name in IDENTITIES and _is_idle(graph, node):
+        if node.properties.op in IDENTITIES and _is_idle(graph, node):
             source = node.inputs[0]
             graph.replace_tensors(node, {0: source})
             if graph.is_waited_for(node):

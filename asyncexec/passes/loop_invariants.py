@@ -40,7 +40,7 @@ class _Motion:
         graph, moved = self.graph, 0
         constants: set[Node] = set()
         for count, node in enumerate(graph):
-            if node.properties.registration.op_def.name in ENTERS:
+            if node.properties.op in ENTERS:
                 if node.attrs.get("is_constant") and not graph.is_fed(node.outputs[0]):
                     constants.add(node)
             elif constants and node.inputs:

@@ -93,7 +93,7 @@ def _has_sync_kernel(op: str, properties: NodeProperties) -> bool:
 
 def is_switch_like(node: Node) -> bool:
     """Whether *node* may run while one of its outputs is dead: to wait for it is not to wait for that output."""
-    return node.properties.registration.op_def.name in SWITCHES
+    return node.properties.op in SWITCHES
 
 
 def attrs_key(properties: NodeProperties) -> Any:
@@ -136,4 +136,4 @@ def nbytes(value: Any) -> int:
 
 def is_constant(tensor: Tensor) -> bool:
     """Whether *tensor* is what a Const gives; that it is not fed is for the caller to know."""
-    return tensor.op.properties.registration.op_def.name == "Const"
+    return tensor.op.properties.op == "Const"

@@ -36,7 +36,7 @@ def remove_list_array_converters(graph: PassGraph) -> Stage[None]:
     Such a node is dead if one of its inputs is; where others of them could be, it stays.
     """
     for count, node in enumerate(graph):
-        if node.properties.registration.op_def.name in _CONVERTERS and not graph.is_kept(node):
+        if node.properties.op in _CONVERTERS and not graph.is_kept(node):
             sources = {tensor.op for tensor in node.inputs}
             is_simple = len(sources) == 1 and not node.control_inputs and len(node.inputs) == len(node.outputs)
             if is_simple and not graph.facts.of(node.inputs[0].op).is_flow:

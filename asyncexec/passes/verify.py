@@ -68,7 +68,7 @@ class _Verification:
         for start in range(0, len(nodes), STRIDE):
             for node in nodes[start : start + STRIDE]:
                 self._check(node)
-                has_frames = has_frames or node.properties.registration.op_def.name in _FRAME_OPS
+                has_frames = has_frames or node.properties.op in _FRAME_OPS
             yield
         self._check_late()
         self._check_wanted()
