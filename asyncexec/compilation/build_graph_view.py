@@ -184,7 +184,7 @@ class _Builder:
         for count, node in enumerate(self._graph.nodes):
             if not count % FEW:
                 yield
-            if node.op == "Const" and not node.control_inputs and node not in merged:
+            if node.properties.op == "Const" and not node.control_inputs and node not in merged:
                 self._values[node] = self._binder.constant(node)
                 continue
             if node in self._guards:
@@ -226,7 +226,8 @@ class _Builder:
         pending = self._make_slots(item, layout, node.inputs, guards)
         if guards:
             guards.difference_update((tensor.op for tensor in node.inputs), node.control_inputs)
-        return pending + self._count_controls(item, (*node.control_inputs, *guards))
+        controls = (*node.control_inputs, *guards)
+        return pending + self._count_controls(item, controls) if controls else pending
 
     def _deliver_many(self, item: NodeItem, layout: _FrameLayout) -> Stage[int]:
         """The same as a stage, for very many inputs."""
@@ -245,15 +246,17 @@ class _Builder:
 
     def _make_slots(self, item: NodeItem, layout: _FrameLayout, tensors: Sequence[Tensor], guards: set[Node]) -> int:
         """Make slots of *item* for *tensors*, and count who fills them; *guards* gets what else it has to wait for."""
-        pending, inputs = 0, layout.inputs
+        pending, inputs, edges, values = 0, layout.inputs, self._edges, self._values
+        consumer, is_here = item.id, bool(values or self._guards)
         for tensor in tensors:
-            value = self._constant(tensor)
-            guard = self._guards.get(tensor.op) if value is NOTHING and self._guards else None
+            source = tensor.op
+            value = self._constant(tensor) if is_here else NOTHING
+            guard = self._guards.get(source) if value is NOTHING and is_here else None
             if guard is not None:
-                value = self._binder.constant(tensor.op)
+                value = self._binder.constant(source)
                 guards.add(guard)
             elif value is NOTHING:
-                self._edges.setdefault((tensor.op, tensor.index), []).append((len(inputs), item.id))
+                edges.setdefault((source, tensor.index), []).append((len(inputs), consumer))
                 pending += 1
             inputs.append(value)
         return pending
@@ -307,21 +310,28 @@ class _Builder:
 
         They are taken out of what has been noted: to free it all in one go would take long.
         """
-        controls = self._controls
+        edges, controls, routes_of = self._edges, self._controls, self._routes.of
         guarded: dict[Node, list[Node]] = {}
         for constant, guard in self._guards.items():
             guarded.setdefault(guard, []).append(constant)
         for item in self._items[:]:
             node = item.node
-            frame = self._output_frame(item)
-            routes = self._output_routes(node, frame, range(min(item.num_outputs, PART)))
-            for start in range(PART, item.num_outputs, PART):
-                yield
-                routes += self._output_routes(node, frame, range(start, min(item.num_outputs, start + PART)))
+            frame = self._output_frame(item) if self._has_control_flow else 0
+            is_fed = node in self._fed_items
+            routes: list[tuple[Route, ...]] = []
+            for slot in range(item.num_outputs):
+                consumers: Sequence[EdgeInfo] = ()
+                if not (is_fed and (node, slot) in self._fed):
+                    consumers = edges.pop((node, slot), ())
+                if len(consumers) > _MAX_FAN_OUT:
+                    consumers = yield from self._relays(node, frame, consumers)
+                routes.append(routes_of(consumers))
+                if slot % PART == PART - 1:
+                    yield
             if node in guarded:
                 item.guarded = tuple(guarded[node])
             if node in controls:
-                waiting = self._fan_out_controls(node, frame, controls.pop(node))
+                waiting = self._routes.of_controls((yield from self._control_relays(node, frame, controls.pop(node))))
                 if item.returns_tuple:
                     routes.append(waiting)
                 else:
@@ -364,20 +374,18 @@ class _Builder:
         first_kinds = [kind for kind, _, _ in maker.routes[tensor.index][:2]]  # those of values come first
         return [kind in CONTROL_KINDS for kind in first_kinds] in ([False], [False, True])
 
-    def _output_routes(self, node: Node, frame: int, slots: Iterable[int]) -> list[tuple[Route, ...]]:
-        edges, fed = self._edges, self._fed
-        return [
-            self._fan_out(node, frame, edges.pop((node, slot), ())) if (node, slot) not in fed else () for slot in slots
-        ]
-
     def _wire_feeds(self) -> Stage[list[tuple[Route, ...]]]:
         """Where the value of each feed goes, and who waits for it without taking it."""
         routes: list[tuple[Route, ...]] = []
         for tensors in in_parts(self._graph.feeds):
-            values = [self._fan_out(tensor.op, 0, self._feed_edges(tensor)) for tensor in tensors]
+            values: list[tuple[Route, ...]] = []
+            for tensor in tensors:
+                edges = yield from self._feed_edges(tensor)
+                values.append(self._routes.of((yield from self._relays(tensor.op, 0, edges))))
             yield
-            controls = [self._fan_out_controls(tensor.op, 0, self._feed_controls(tensor)) for tensor in tensors]
-            routes += map(tuple.__add__, values, controls)
+            for tensor, route in zip(tensors, values, strict=True):
+                waiting = yield from self._control_relays(tensor.op, 0, self._feed_controls(tensor))
+                routes.append(route + self._routes.of_controls(waiting))
             yield
         return routes
 
@@ -389,8 +397,8 @@ class _Builder:
     def _entered(self, item: NodeItem) -> int:
         return self._output_frame(item) if item.node.op in ENTERS else 0
 
-    def _fan_out(self, node: Node, frame: int, edges: Sequence[EdgeInfo]) -> tuple[Route, ...]:
-        """Routes of *edges*; or, of very many, to relays that each hand on to some, so that no delivery takes long."""
+    def _relays(self, node: Node, frame: int, edges: Sequence[EdgeInfo]) -> Stage[Sequence[EdgeInfo]]:
+        """*edges*; or, for very many, those to relays that each hand on to some, so that no delivery takes long."""
         while len(edges) > _MAX_FAN_OUT:
             relays: list[EdgeInfo] = []
             for start in range(0, len(edges), _MAX_FAN_OUT):
@@ -398,18 +406,20 @@ class _Builder:
                 relay.routes = (self._routes.of(edges[start : start + _MAX_FAN_OUT]),)
                 relays.append((relay.input_start, relay.id))
                 self._layouts[frame].inputs.append(NOTHING)
+                yield
             edges = relays
-        return self._routes.of(edges)
+        return edges
 
-    def _fan_out_controls(self, node: Node, frame: int, consumers: Sequence[int]) -> tuple[Route, ...]:
+    def _control_relays(self, node: Node, frame: int, consumers: Sequence[int]) -> Stage[Sequence[int]]:
         while len(consumers) > _MAX_FAN_OUT:
             relays: list[int] = []
             for start in range(0, len(consumers), _MAX_FAN_OUT):
                 relay = self._add_relay(node, frame, do_nothing)
                 relay.routes = (self._routes.of_controls(consumers[start : start + _MAX_FAN_OUT]),)
                 relays.append(relay.id)
+                yield
             consumers = relays
-        return self._routes.of_controls(consumers)
+        return consumers
 
     def _add_relay(self, node: Node, frame: int, kernel: Kernel) -> NodeItem:
         layout = self._layouts[frame]
@@ -421,11 +431,13 @@ class _Builder:
         layout.pending.append(1)
         return relay
 
-    def _feed_edges(self, tensor: Tensor) -> Sequence[EdgeInfo]:
+    def _feed_edges(self, tensor: Tensor) -> Stage[Sequence[EdgeInfo]]:
         edges = self._edges.get((tensor.op, tensor.index), ())
-        for _, consumer in edges:
-            if consumer != SINK and self._items[consumer].frame:
-                raise fed_inside_loop(self._items[consumer].node, tensor)
+        for part in in_parts(edges if self._has_control_flow else ()):
+            for _, consumer in part:
+                if consumer != SINK and self._items[consumer].frame:
+                    raise fed_inside_loop(self._items[consumer].node, tensor)
+            yield
         return edges
 
     def _feed_controls(self, tensor: Tensor) -> Sequence[int]:

@@ -176,8 +176,8 @@ def test_relays_of_relays(graph: ax.Graph) -> None:
     with graph:
         x = ax.placeholder(ax.float32, [], name="x")
     builder = _Builder(run_at_once(prune([], [], [])), KernelBinder(ResourceMgr()))
-    routes = builder._fan_out(x.op, 0, [(i, SINK) for i in range(count)])
-    assert len(routes) == 2
+    relays = run_at_once(builder._relays(x.op, 0, [(i, SINK) for i in range(count)]))
+    assert len(relays) == 2
     assert sum(len(item.routes[0]) for item in builder._items) == count + 1025
     assert max(len(item.routes[0]) for item in builder._items) == 1024
 
