@@ -28,7 +28,7 @@ _REFERENCE: Final = re.compile(rb"\\[0-9]")
 
 def makes_text(node: Node) -> bool:
     """Whether the strings that *node* gives are new ones."""
-    return node.op in _TEXT
+    return node.properties.op in TEXT_OPS
 
 
 def text_bytes(value: Any) -> int:
@@ -219,6 +219,7 @@ _TEXT: Final[Mapping[str, Bound]] = {
     "UnicodeTranscode": _like_text(4),
     "UnsortedSegmentJoin": _reduce_join,
 }
+TEXT_OPS: Final = frozenset(_TEXT)  # they make new strings
 BOUNDS: Final[Mapping[str, Bound]] = {
     **_TEXT,
     "AddManySparseToTensorsMap": _a_row_each(_INT64),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from asyncexec.compilation.blas_kernels import blas_work
 from asyncexec.compilation.guarded_kernels import Reckoner
-from asyncexec.compilation.output_bounds import makes_text
+from asyncexec.compilation.output_bounds import TEXT_OPS
 from asyncexec.graph.node import Node
 
 # Nanoseconds a byte of the inputs and outputs: what passes through memory, is computed element by element, is compared.
@@ -24,7 +24,7 @@ _EXPANDING: Final = frozenset(
     {
         *("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "BroadcastTo", "Einsum", "Fill", "Gather", "GatherV2"),
         *("LinSpace", "MatMul", "MirrorPad", "OneHot", "Pad", "PadV2", "RandomUniform", "RandomStandardNormal"),
-        *("Range", "ResizeBilinear", "ResizeNearestNeighbor", "ScatterNd", "Tile"),
+        *("Range", "ResizeBilinear", "ResizeNearestNeighbor", "ScatterNd", "Tile", *TEXT_OPS),
     }
 )
 # Rules of optimizers that take roots: what they cost a byte of the gradient.
@@ -50,7 +50,7 @@ _QUICK: Final = frozenset(
 
 def may_expand(node: Node) -> bool:
     """Whether *node* may make something large of small inputs."""
-    return node.op in _EXPANDING or makes_text(node)
+    return node.properties.op in _EXPANDING
 
 
 def first_cost_ns(node: Node, inputs: Sequence[Any], num_bytes: int) -> float:

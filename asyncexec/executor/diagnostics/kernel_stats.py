@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Sequence
 from types import CoroutineType
 from typing import Any, Final
@@ -107,9 +106,12 @@ class KernelStats:
         """Whether a CAREFUL kernel is called inline with *inputs*; if not, it is SIZED from now on."""
         place = INLINE
         node = self.items[item_id].node
-        is_small = not any(type(value) is np.ndarray and value.nbytes > SMALL_SIZE for value in inputs)
-        if not is_small:
-            self.not_small.add(item_id)
+        is_small = True
+        for value in inputs:
+            if type(value) is np.ndarray and value.nbytes > SMALL_SIZE:
+                is_small = False
+                self.not_small.add(item_id)
+                break
         if not is_small or may_expand(node):
             size = num_bytes(inputs)
             if first_cost_ns(node, inputs, size) > self.expensive_ns:
@@ -172,19 +174,10 @@ class KernelStats:
 
 def first_places(items: Sequence[NodeItem]) -> Stage[list[int]]:
     """Where each kernel runs as long as nothing is known of it, as a stage."""
-    first = {key: _first_place(*key) for key in itertools.product(KernelKind, (None, True, False))}
     places: list[int] = []
-    for count, item in enumerate(items):
-        place = first[item.kind, item.is_expensive]
-        if item.action:
-            place = PASSIVE
-        elif item.transfer is not None:
-            place = TRANSFER
-        elif place == INLINE and item.is_expensive is None:
-            place = WORKER if _is_wide(item) else CAREFUL if may_expand(item.node) else INLINE
-        places.append(place)
-        if not count % STRIDE:
-            yield
+    for start in range(0, len(items), STRIDE):
+        places += map(_first_place, items[start : start + STRIDE])
+        yield
     places.append(PASSIVE)  # of suspended deliveries
     return places
 
@@ -217,12 +210,18 @@ def _is_wide(item: NodeItem) -> bool:
     return item.num_inputs > WIDE or item.num_outputs > WIDE
 
 
-def _first_place(kind: KernelKind, is_expensive: bool | None) -> int:
-    if kind is KernelKind.ASYNC:
+def _first_place(item: NodeItem) -> int:
+    if item.action:
+        return PASSIVE
+    if item.transfer is not None:
+        return TRANSFER
+    if item.kind is KernelKind.ASYNC:
         return ASYNC
-    if kind is KernelKind.EXPENSIVE and is_expensive is None:
+    if item.is_expensive is not None:
+        return WORKER if item.is_expensive else INLINE
+    if item.kind is KernelKind.EXPENSIVE:
         return SIZED
-    return WORKER if is_expensive else INLINE
+    return WORKER if _is_wide(item) else CAREFUL if may_expand(item.node) else INLINE
 
 
 def has_large(values: Sequence[Any]) -> bool:

@@ -185,17 +185,20 @@ class ExecutorState(TransferScope):
                 return
             if place == CAREFUL and self._stats.stays_inline(item.id, inputs):
                 self._run_inline(entry, item, inputs)
-                return
-            size = num_bytes(inputs) if place in (SIZED, CAREFUL) else -1
-            if size >= 0 and self._stats.is_quick(item.id, size):
-                self._run_inline(entry, item, inputs, size)
             else:
-                calls = self._calls(entry, item, inputs, size)
-                done = partial(self._on_worker_done, entry, calls, now)
-                self._jobs[entry] = self._pool.submit_calls(calls, done)
+                self._run_sized(entry, item, inputs, num_bytes(inputs) if place in (SIZED, CAREFUL) else -1, now)
         except CATCHABLE as raised:
             self._note_ended(item, now, entry[1], error=raised)
             self._fail(entry, item, raised)
+
+    def _run_sized(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int, now: int) -> None:
+        """Call the kernel of *item* inline, if it is known to be quick on *size* bytes of inputs, else on a worker."""
+        if size >= 0 and self._stats.is_quick(item.id, size):
+            self._run_inline(entry, item, inputs, size)
+        else:
+            calls = self._calls(entry, item, inputs, size)
+            done = partial(self._on_worker_done, entry, calls, now)
+            self._jobs[entry] = self._pool.submit_calls(calls, done)
 
     def _calls(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int) -> list[NodeCall]:
         """The call of *item*, and those that go along on its thread."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from asyncexec.compilation.graph_view import CONTROL, COUNT, FETCH, NOTHING, SOLE, NodeItem
-from asyncexec.executor.diagnostics.kernel_stats import PASSIVE, TRANSFER
+from asyncexec.executor.diagnostics.kernel_stats import CAREFUL, PASSIVE, TRANSFER, num_bytes
 from asyncexec.executor.engine.cascade import DEAD_BIT
 from asyncexec.executor.engine.executor_state import ExecutorState, explained
 from asyncexec.executor.engine.frame import TaggedNode, TaskGroup
@@ -33,15 +33,16 @@ class PartOfStep(ExecutorState):
         the propagator is written out: to call it would take longer than what it does.  The rest goes on in a cascade.
         """
         ready, places, observer = self.ready, self._places, self._observer
-        now_ns, expensive_ns = self.holds.clock.now_ns, self._stats.expensive_ns
+        now_ns, expensive_ns, stays_inline = self.holds.clock.now_ns, self._stats.expensive_ns, self._stats.stays_inline
         propagator = self._propagator
         work, has_frames = propagator.work, propagator.has_frames
         take_next, add = ready.popleft, ready.append
         while ready:
             tagged = take_next()
             item, iteration, is_dead = tagged
-            if is_dead or places[item.id]:
-                self._handle(tagged, item, places[item.id], now)
+            place = places[item.id]
+            if is_dead or (place and (place != CAREFUL or observer is not None)):
+                self._handle(tagged, item, place, now)
                 now = now_ns()
                 if now > end:
                     return now
@@ -53,6 +54,12 @@ class PartOfStep(ExecutorState):
             else:
                 inputs = take_inputs(slots, item)
             try:
+                if place and not stays_inline(item.id, inputs):
+                    self._run_sized(tagged, item, inputs, num_bytes(inputs), now)
+                    now = now_ns()
+                    if now > end:
+                        return now
+                    continue
                 outputs = item.kernel(*inputs)
                 if item.returns_tuple or item.role or outputs is DEAD:
                     propagator.propagate_outputs(tagged, outputs, ready)
