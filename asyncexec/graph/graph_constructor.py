@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import asyncexec.ops  # noqa: F401 - registers the ops
 from asyncexec.framework.attr_value import decode_attr_value
@@ -49,6 +49,8 @@ from asyncexec.graph.import_inputs import (
     merge_declared_shapes,
     no_such_output,
     parse_input,
+    plain_inputs,
+    unknown_input,
 )
 from asyncexec.graph.loop_checks import LOOP_OPS, check_loops
 from asyncexec.graph.names import nearest
@@ -102,6 +104,7 @@ class GraphConstructor:
         self._new_names: Mapping[str, str] = {}
         self._built: list[Node | None] = [None] * len(graph_def.node)
         self._by_name: dict[str, Node] = {}  # those built, in that order
+        self._first_outputs: dict[str, Tensor] = {}  # of those built, by their names in the GraphDef
         self._first_id = graph.num_nodes
         self._device = graph.current_device
         self._back_edges: list[tuple[Node, list[Tensor | None], NodeDef]] = []
@@ -261,7 +264,7 @@ class GraphConstructor:
                 continue
             source = self._index.get(input_id[0])
             if source is None:
-                self._raise_unknown_input(input_id[0], node_def)
+                raise unknown_input(input_id[0], node_def, self._index)
             if not (is_merge and input_id[1] >= 0 and self._node_defs[source].op in NEXT_ITERATIONS):
                 sources.append(source)
         return sources
@@ -269,7 +272,8 @@ class GraphConstructor:
     def _convert(self, i: int, node_def: NodeDef) -> bool:
         """Convert node *i*; False, and nothing done, if an input of it is not converted yet."""
         try:
-            resolved = self._resolve_inputs(node_def)
+            plain = None if self._input_map else plain_inputs(node_def.input, self._first_outputs)
+            resolved = (plain, (), False) if plain else self._resolve_inputs(node_def)
             if resolved is None:
                 return False
             data, control, has_back_edge = resolved
@@ -280,8 +284,9 @@ class GraphConstructor:
             if properties is None:
                 properties = self._properties[key] = self._make_properties(node_def)
             check_inputs(data, properties, node_def.name)
-            if len(properties.output_dtypes) > _WIDE:
-                self._charge_outputs(len(properties.output_dtypes))
+            num_outputs = len(properties.output_dtypes)
+            if num_outputs > _WIDE:
+                self._charge_outputs(num_outputs)
             node = self._make_node(node_def, properties, data, control)
             if has_back_edge:
                 self._back_edges.append((node, data, node_def))
@@ -297,6 +302,8 @@ class GraphConstructor:
         self._built[i] = node
         node.id = self._first_id + len(self._by_name)
         self._by_name[node.name] = node
+        if 0 < num_outputs <= _WIDE:
+            self._first_outputs[node_def.name] = node.outputs[0]
         return True
 
     def _charge_outputs(self, number: int) -> None:
@@ -382,7 +389,7 @@ class GraphConstructor:
                     continue
                 position = index.get(name)
                 if position is None:
-                    self._raise_unknown_input(name, node_def)
+                    raise unknown_input(name, node_def, self._index)
             else:
                 name, slot = text, 0
             source = built[position]
@@ -406,14 +413,6 @@ class GraphConstructor:
             # Others inherit these from their sources.
             control += self._control_dependencies
         return data, tuple(dict.fromkeys(control)) if control else (), has_back_edge
-
-    def _raise_unknown_input(self, name: str, node_def: NodeDef) -> NoReturn:
-        raise InvalidArgumentError(
-            f"Node {node_def.name!r}: Unknown input node {name!r}",
-            node=node_def.name,
-            op=node_def.op,
-            hint=nearest(name, self._index),
-        )
 
     def _add_back_edges(self) -> None:
         for node, data, node_def in self._back_edges:

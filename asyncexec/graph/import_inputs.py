@@ -5,7 +5,7 @@ After ``tensorflow/core/common_runtime/graph_constructor.cc`` and ``tensorflow/c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from asyncexec.framework.errors import InvalidArgumentError
@@ -13,6 +13,7 @@ from asyncexec.framework.graph_def import NodeDef
 from asyncexec.framework.tensor_id import CONTROL_SLOT
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
+from asyncexec.graph.names import nearest
 from asyncexec.graph.node import Node, NodeProperties, Tensor
 
 InputId: TypeAlias = tuple[str, int]  # a TensorId, without the cost of making one for each of a million inputs
@@ -31,6 +32,27 @@ def parse_input(text: str, node_def: NodeDef) -> InputId:
         return name, int(slot)
     raise InvalidArgumentError(
         f"Node {node_def.name!r}: {text[:100]!r} is not the name of an input", node=node_def.name, op=node_def.op
+    )
+
+
+def plain_inputs(texts: Sequence[str], first_outputs: Mapping[str, Tensor]) -> list[Any] | None:
+    """The inputs that *texts* name, if all do so by the name of a node alone, and it is among *first_outputs*."""
+    found: list[Any] = []
+    for text in texts:
+        tensor = first_outputs.get(text)
+        if tensor is None:
+            return None
+        found.append(tensor)
+    return found
+
+
+def unknown_input(name: str, node_def: NodeDef, known: Iterable[str]) -> InvalidArgumentError:
+    """The error of a node that takes something of node *name*, which is not among those *known*."""
+    return InvalidArgumentError(
+        f"Node {node_def.name!r}: Unknown input node {name!r}",
+        node=node_def.name,
+        op=node_def.op,
+        hint=nearest(name, known),
     )
 
 

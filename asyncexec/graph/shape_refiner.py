@@ -44,13 +44,13 @@ class ShapeRefiner:
 
     def infer(self, node: Node) -> None:
         """Set ``node.output_shapes``; InvalidArgumentError, naming the node, when its inputs cannot fit."""
-        shapes = [tensor.op.output_shapes[tensor.index] for tensor in node.inputs]
         properties = node.properties
-        key = (properties, *[shape.dims for shape in shapes])
+        key = (properties, *[tensor.op.output_shapes[tensor.index].dims for tensor in node.inputs])
         known = self._memo.get(key)
         if known is not None:
             node.output_shapes = known
             return
+        shapes = [tensor.shape for tensor in node.inputs]
         context = InferenceContext(
             properties.registration.op_def,
             properties.attrs,
