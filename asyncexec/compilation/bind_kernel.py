@@ -208,7 +208,8 @@ class KernelBinder:
         if self._budget is not None:
             bound = _guarded(bound, node, self._budget)
         elif bound.may_grow and self._shares_host_memory:
-            bound = _with_room(bound, node)
+            kernel = checks_room(bound.kernel, node)
+            bound = bound if kernel is bound.kernel else bound._replace(kernel=kernel)
         if self.debug:
             bound = _checked(bound, node)
         if self._spans is not None and is_observed(node, bound.kind, bound.is_expensive):
@@ -353,12 +354,6 @@ def _guarded(bound: BoundKernel, node: Node, budget: MemoryBudget) -> BoundKerne
     if bound.kind is KernelKind.ASYNC:
         return bound._replace(kernel=guarded_async(bound.kernel, node, budget))
     return bound._replace(kernel=guarded(bound.kernel, node, budget), is_elementwise=False)
-
-
-def _with_room(bound: BoundKernel, node: Node) -> BoundKernel:
-    """*bound*, which may make much of little: called if the process has the memory, where *node* says that it may."""
-    kernel = checks_room(bound.kernel, node)
-    return bound if kernel is bound.kernel else bound._replace(kernel=kernel)
 
 
 def _checked(bound: BoundKernel, node: Node) -> BoundKernel:

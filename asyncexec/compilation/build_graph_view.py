@@ -181,24 +181,27 @@ class _Builder:
         if self._has_control_flow:
             merged = yield from self._find_merged()
             self._guards = yield from self._find_guarded(merged)
+        binder, fed, items, layout = self._binder, self._fed, self._items, self._root
+        frame = 0
         for count, node in enumerate(self._graph.nodes):
             if not count % FEW:
                 yield
             if node.properties.op == "Const" and not node.control_inputs and node not in merged:
-                self._values[node] = self._binder.constant(node)
+                self._values[node] = binder.constant(node)
                 continue
-            if node in self._guards:
-                continue
-            frame = self._index[self._flow.frame_of(node)] if self._has_control_flow else 0
-            layout = self._layouts[frame]
+            if self._has_control_flow:
+                if node in self._guards:
+                    continue
+                frame = self._index[self._flow.frame_of(node)]
+                layout = self._layouts[frame]
             is_large = len(node.inputs) + len(node.control_inputs) > PART
-            if is_large or node.op == CLUSTER:
-                bound = yield from self._binder.stage(node, self._fed)
+            if is_large or node.properties.op == CLUSTER:
+                bound = yield from binder.stage(node, fed)
             else:
-                bound = self._binder.bind(node, self._fed)
-            item = NodeItem(len(self._items), node, bound, len(layout.inputs), len(layout.pending), frame)
-            self._items.append(item)
-            if self._binder.protects_inputs and is_user_function(node):
+                bound = binder.bind(node, fed)
+            item = NodeItem(len(items), node, bound, len(layout.inputs), len(layout.pending), frame)
+            items.append(item)
+            if is_user_function(node) and binder.protects_inputs:
                 self._user_items.append(item)
             if node in self._fed_nodes:
                 self._fed_items.add(node)
@@ -246,15 +249,13 @@ class _Builder:
 
     def _make_slots(self, item: NodeItem, layout: _FrameLayout, tensors: Sequence[Tensor], guards: set[Node]) -> int:
         """Make slots of *item* for *tensors*, and count who fills them; *guards* gets what else it has to wait for."""
-        pending, inputs, edges, values = 0, layout.inputs, self._edges, self._values
-        consumer, is_here = item.id, bool(values or self._guards)
+        pending, inputs, edges, consumer = 0, layout.inputs, self._edges, item.id
         for tensor in tensors:
             source = tensor.op
-            value = self._constant(tensor) if is_here else NOTHING
-            guard = self._guards.get(source) if value is NOTHING and is_here else None
-            if guard is not None:
+            value = self._constant(tensor) if source in self._values else NOTHING
+            if value is NOTHING and source in self._guards:
                 value = self._binder.constant(source)
-                guards.add(guard)
+                guards.add(self._guards[source])
             elif value is NOTHING:
                 edges.setdefault((source, tensor.index), []).append((len(inputs), consumer))
                 pending += 1

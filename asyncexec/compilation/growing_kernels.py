@@ -141,7 +141,8 @@ def may_grow(node: Node) -> bool:
     op, registration = node.properties.op, node.properties.registration
     if registration.kernel is not None or op in _UNBOUNDED_TEXT:
         return False
-    return (op in BOUNDS or op in _GUESSES or _broadcasts(node)) and not _is_small(node)
+    may_spread = registration.shape_function is broadcast or op == "SelectV2"
+    return (may_spread or op in BOUNDS or op in _GUESSES) and not _is_small(node)
 
 
 def checks_room(kernel: Kernel, node: Node) -> Kernel:
@@ -176,16 +177,14 @@ def _largest(inputs: Sequence[Any]) -> int:
 
 
 def _guess_of(node: Node) -> Guess | None:
-    bound = BOUNDS.get(node.op)
+    op = node.properties.op
+    bound = BOUNDS.get(op)
     if bound is not None:
         return lambda inputs: bound(node, inputs)
-    if _broadcasts(node):
-        return _spread if _spreads(node.inputs) else None
-    return _GUESSES[node.op]
-
-
-def _broadcasts(node: Node) -> bool:
-    return node.properties.registration.shape_function is broadcast or node.op == "SelectV2"
+    found = _GUESSES.get(op)
+    if found is None and _spreads(node.inputs):  # what broadcasts
+        return _spread
+    return found
 
 
 def _spreads(tensors: Sequence[Tensor]) -> bool:
