@@ -28,7 +28,7 @@ _REFERENCE: Final = re.compile(rb"\\[0-9]")
 
 def makes_text(node: Node) -> bool:
     """Whether the strings that *node* gives are new ones."""
-    return node.properties.op in TEXT_OPS
+    return node.op in TEXT_OPS
 
 
 def text_bytes(value: Any) -> int:

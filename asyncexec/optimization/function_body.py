@@ -80,9 +80,8 @@ class FunctionBodies:
         self._num_nodes = 0  # of all bodies that a function got beyond its first
         self._read: set[str] = set()  # functions that have a body
 
-    def is_functional(self, node: Node) -> bool:
-        """Whether *node* calls a function."""
-        op = node.properties.op
+    def is_functional(self, op: str) -> bool:
+        """Whether nodes of *op* call a function."""
         return op in FUNCTIONAL_OPS or op in self._graph.functions
 
     def get(self, function: NameAttrList, inputs: Sequence[Tensor] | None = None) -> FunctionBody:

@@ -42,7 +42,7 @@ class Inliner:
         """Make the nodes."""
         merges: list[tuple[Node, Node]] = []
         for count, node in enumerate(self._body.nodes, 1):
-            if self._bodies.is_functional(node):
+            if self._bodies.is_functional(node.op):
                 self._made[node] = yield self._call(node)
             elif node.op in MERGES and not all(self._is_there(tensor) for tensor in node.inputs):
                 self._made[node] = merge = self._clone(node, ())

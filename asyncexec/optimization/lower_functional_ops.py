@@ -69,9 +69,9 @@ class LowerFunctionalOps:
         """
         has_calls = has_control_flow = False
         for start in range(0, len(graph.nodes), STRIDE):
-            part = graph.nodes[start : start + STRIDE]
-            has_calls = has_calls or any(map(self._bodies.is_functional, part))
-            has_control_flow = has_control_flow or any(node.op in CONTROL_FLOW_OPS for node in part)
+            ops = {node.properties.op for node in graph.nodes[start : start + STRIDE]}
+            has_calls = has_calls or any(map(self._bodies.is_functional, ops))
+            has_control_flow = has_control_flow or not ops.isdisjoint(CONTROL_FLOW_OPS)
             yield
         if not has_calls:
             return graph
@@ -174,7 +174,7 @@ class _Rewriting:
         graph, nodes = self._graph, self._nodes
         merges: list[tuple[Node, Node]] = []
         for count, node in enumerate(graph.nodes, 1):
-            if self._lowering.bodies.is_functional(node):
+            if self._lowering.bodies.is_functional(node.op):
                 inputs, controls = self._tensors(node.inputs), self._controls(node)
                 call = Call(node.name, node, inputs, controls, node.device, node.source_line, self._context)
                 self._made[node] = yield call

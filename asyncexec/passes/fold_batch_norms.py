@@ -25,7 +25,7 @@ from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.graph.graph import properties_of
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.fold_constants import fold_constants
-from asyncexec.passes.node_facts import IDENTITIES, is_constant
+from asyncexec.passes.node_facts import IDENTITIES, is_constant, ops_of
 from asyncexec.passes.pass_graph import PassGraph
 
 _NORMS: Final = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
@@ -79,12 +79,7 @@ class FoldBatchNorms:
 
     def applies(self, nodes: Sequence[Node]) -> Stage[bool]:
         """Whether any of *nodes* may be folded, as a stage."""
-        for count, node in enumerate(nodes):
-            if node.op in _FUSED:
-                return True
-            if not count % STRIDE:
-                yield
-        return False
+        return not (yield from ops_of(nodes)).isdisjoint(_FUSED)
 
     def _fold(self, graph: PassGraph, chain: _Chain) -> None:
         node = chain.convolution

@@ -23,7 +23,7 @@ from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.graph.graph import properties_of
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.fold_constants import fold_constants
-from asyncexec.passes.node_facts import IDENTITIES, is_constant
+from asyncexec.passes.node_facts import IDENTITIES, is_constant, ops_of
 from asyncexec.passes.pass_graph import PassGraph
 
 _SUMS: Final = ("AddV2", "Add")
@@ -53,11 +53,12 @@ def fuse_layers(graph: PassGraph) -> Stage[None]:
 
 def may_have_layers(nodes: Sequence[Node]) -> Stage[bool]:
     """Whether any of *nodes* may be a part of a layer, as a stage."""
-    for count, node in enumerate(nodes):
-        if node.op in _MARKS and node.attrs["T"] is types.float32:
+    if (yield from ops_of(nodes)).isdisjoint(_MARKS):
+        return False
+    for start in range(0, len(nodes), STRIDE):
+        if any(node.op in _MARKS and node.attrs["T"] is types.float32 for node in nodes[start : start + STRIDE]):
             return True
-        if not count % STRIDE:
-            yield
+        yield
     return False
 
 

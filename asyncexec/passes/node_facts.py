@@ -9,12 +9,14 @@ more than values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.op_def import NameAttrList
@@ -132,6 +134,15 @@ def nbytes(value: Any) -> int:
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
         return sum(8 + len(each) for each in value.ravel().tolist())
     return len(value) if isinstance(value, bytes) else int(value.nbytes)
+
+
+def ops_of(nodes: Sequence[Node]) -> Stage[set[str]]:
+    """The ops of *nodes*, as a stage."""
+    ops: set[str] = set()
+    for start in range(0, len(nodes), STRIDE):
+        ops.update([node.properties.op for node in nodes[start : start + STRIDE]])
+        yield
+    return ops
 
 
 def is_constant(tensor: Tensor) -> bool:

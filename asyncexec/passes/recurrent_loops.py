@@ -38,7 +38,7 @@ from asyncexec.graph.control_flow_info import MERGES, ControlFlowInfo, Frame
 from asyncexec.graph.graph import properties_of
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.fold_constants import fold_constants
-from asyncexec.passes.node_facts import IDENTITIES, PLACEHOLDERS
+from asyncexec.passes.node_facts import IDENTITIES, PLACEHOLDERS, ops_of
 from asyncexec.passes.pass_graph import PassGraph
 from asyncexec.passes.recurrent_algebra import Source, Sum, UnknownFormError
 from asyncexec.passes.recurrent_body import (
@@ -94,11 +94,7 @@ def fuse_recurrent_loops(graph: PassGraph) -> Stage[None]:
 
 def may_have_recurrent_loops(nodes: Sequence[Node]) -> Stage[bool]:
     """Whether any of *nodes* may be a part of such a loop, as a stage."""
-    ops: set[str] = set()
-    for count, node in enumerate(nodes):
-        ops.add(node.op)
-        if not count % STRIDE:
-            yield
+    ops = yield from ops_of(nodes)
     return {"LoopCond", "Tanh"} <= ops and not ops.isdisjoint({"TensorListFromTensor", "TensorArrayScatterV3"})
 
 

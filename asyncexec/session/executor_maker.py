@@ -219,7 +219,7 @@ def _traits_of(partitions: Iterable[PartitionedGraph]) -> Stage[_Traits]:
     for part in partitions:
         nodes = part.graph.nodes
         for start in range(0, len(nodes), STRIDE):
-            ops = {node.op for node in nodes[start : start + STRIDE]}
+            ops = {node.properties.op for node in nodes[start : start + STRIDE]}
             found.has_control_flow |= not ops.isdisjoint(CONTROL_FLOW_OPS)
             found.has_transfers |= not ops.isdisjoint(TRANSFERS)
             found.has_collectives |= any(op.startswith(COLLECTIVE_OPS) for op in ops)
