@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from asyncexec.compilation.bind_kernel import Binder, BoundKernel
@@ -315,15 +316,13 @@ class _Builder:
         guarded: dict[Node, list[Node]] = {}
         for constant, guard in self._guards.items():
             guarded.setdefault(guard, []).append(constant)
-        for item in self._items[:]:
+        for item in islice(self._items, len(self._items)):  # relays are added meanwhile
             node = item.node
             frame = self._output_frame(item) if self._has_control_flow else 0
             is_fed = node in self._fed_items
             routes: list[tuple[Route, ...]] = []
             for slot in range(item.num_outputs):
-                consumers: Sequence[EdgeInfo] = ()
-                if not (is_fed and (node, slot) in self._fed):
-                    consumers = edges.pop((node, slot), ())
+                consumers = edges.pop((node, slot), []) if not (is_fed and (node, slot) in self._fed) else []
                 if len(consumers) > _MAX_FAN_OUT:
                     consumers = yield from self._relays(node, frame, consumers)
                 routes.append(routes_of(consumers))
@@ -398,17 +397,21 @@ class _Builder:
     def _entered(self, item: NodeItem) -> int:
         return self._output_frame(item) if item.node.op in ENTERS else 0
 
-    def _relays(self, node: Node, frame: int, edges: Sequence[EdgeInfo]) -> Stage[Sequence[EdgeInfo]]:
-        """*edges*; or, for very many, those to relays that each hand on to some, so that no delivery takes long."""
+    def _relays(self, node: Node, frame: int, edges: list[EdgeInfo]) -> Stage[list[EdgeInfo]]:
+        """*edges*; or, for very many, those to relays that each hand on to some, so that no delivery takes long.
+
+        Edges that get a relay are taken out: to free them all in one go would take long.
+        """
         while len(edges) > _MAX_FAN_OUT:
             relays: list[EdgeInfo] = []
-            for start in range(0, len(edges), _MAX_FAN_OUT):
+            for start in reversed(range(0, len(edges), _MAX_FAN_OUT)):
                 relay = self._add_relay(node, frame, pass_on)
-                relay.routes = (self._routes.of(edges[start : start + _MAX_FAN_OUT]),)
+                relay.routes = (self._routes.of(edges[start:]),)
                 relays.append((relay.input_start, relay.id))
                 self._layouts[frame].inputs.append(NOTHING)
+                del edges[start:]
                 yield
-            edges = relays
+            edges = relays[::-1]
         return edges
 
     def _control_relays(self, node: Node, frame: int, consumers: Sequence[int]) -> Stage[Sequence[int]]:
@@ -432,9 +435,9 @@ class _Builder:
         layout.pending.append(1)
         return relay
 
-    def _feed_edges(self, tensor: Tensor) -> Stage[Sequence[EdgeInfo]]:
-        edges = self._edges.get((tensor.op, tensor.index), ())
-        for part in in_parts(edges if self._has_control_flow else ()):
+    def _feed_edges(self, tensor: Tensor) -> Stage[list[EdgeInfo]]:
+        edges = self._edges.get((tensor.op, tensor.index), [])
+        for part in in_parts(edges if self._has_control_flow else []):
             for _, consumer in part:
                 if consumer != SINK and self._items[consumer].frame:
                     raise fed_inside_loop(self._items[consumer].node, tensor)
