@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -204,6 +205,20 @@ def test_feeds_with_many_consumers(graph: ax.Graph) -> None:
             waiting = [ax.no_op() for _ in range(1500)]
     view = view_of(consumers, [x], waiting)
     assert [len(routes) for routes in view.feed_routes] == [4]
+
+
+@pytest.mark.parametrize("is_fed", [True, False])
+def test_relays_of_very_many_consumers_are_made_one_at_a_time(graph: ax.Graph, is_fed: bool) -> None:
+    with graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        source = x if is_fed else ax.abs(x)
+        consumers = [ax.negative(source) for _ in range(2500)]
+    builder = _Builder(run_at_once(prune([x], consumers, [])), KernelBinder(ResourceMgr()))
+    counts = [0]
+    for _ in builder.build():
+        counts.append(sum(item.is_relay for item in builder._items))
+    assert counts[-1] == 3
+    assert max(after - before for before, after in pairwise(counts)) == 1
 
 
 def test_kernel_of_a_registration_of_its_own(graph: ax.Graph) -> None:
