@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import asyncexec.ops  # noqa: F401 - registers the ops
 from asyncexec.framework.attr_value import decode_attr_value
-from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
+from asyncexec.framework.cooperative import STRIDE, Stage, release, run_at_once
 from asyncexec.framework.device_name import merge_device_names
 from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from asyncexec.framework.graph_def import FunctionDef, GraphDef, NodeDef, VersionDef
@@ -136,6 +136,7 @@ class GraphConstructor:
         self._library = checked_library(self._functions, graph.functions)
         yield from self._index_nodes()
         yield from self._convert_all()
+        yield from release(self._first_outputs)
         self._add_back_edges()
         yield from self._check_loops()
         self._check_colocation()
