@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from asyncexec.framework.cooperative import FEW, STRIDE, Stage
+from asyncexec.framework.cooperative import FEW, Stage
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.ownership import freeze
 from asyncexec.framework.tensor_shape import TensorShape
