@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,12 @@ PACKAGE = ROOT / "asyncexec"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 GENERATED = {"asyncexec/ops/op_index.py"}  # nobody reads it
 LONGEST_MODULE = 450
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The sources by their paths in the tree."""
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
 
 
 def imports_of_ours_inside_functions(tree: ast.AST) -> Iterator[int]:
@@ -45,17 +52,11 @@ def test_the_check_finds_what_it_is_for(source: str, lines: list[int]) -> None:
 
 
 def test_no_import_of_ours_hides_in_a_function() -> None:
-    hidden = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in SOURCES
-        for line in imports_of_ours_inside_functions(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    assert hidden == []
+    assert [f"{path}:{line}" for path, tree in trees().items() for line in imports_of_ours_inside_functions(tree)] == []
 
 
 def test_every_module_says_what_is_in_it() -> None:
-    trees = {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
-    assert [path for path, tree in trees.items() if tree.body and not ast.get_docstring(tree)] == []
+    assert [path for path, tree in trees().items() if tree.body and not ast.get_docstring(tree)] == []
 
 
 def test_modules_are_of_a_readable_length() -> None:

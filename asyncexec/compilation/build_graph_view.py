@@ -196,10 +196,8 @@ class _Builder:
                 frame = self._index[self._flow.frame_of(node)]
                 layout = self._layouts[frame]
             is_large = len(node.inputs) + len(node.control_inputs) > PART
-            if is_large or node.properties.op == CLUSTER:
-                bound = yield from binder.stage(node, fed)
-            else:
-                bound = binder.bind(node, fed)
+            in_stages = is_large or node.properties.op == CLUSTER
+            bound = (yield from binder.stage(node, fed)) if in_stages else binder.bind(node, fed)
             item = NodeItem(len(items), node, bound, len(layout.inputs), len(layout.pending), frame)
             items.append(item)
             if is_user_function(node) and binder.protects_inputs:

@@ -169,9 +169,11 @@ def wait(x: Any) -> None:
     threading.Event().wait(0.012)
 
 
+@pytest.mark.deep
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(not gil_is_enabled(), reason="a free-threaded build has no GIL to hold")
 async def test_a_kernel_that_holds_the_gil_is_named_once() -> None:
-    """On a machine that is too busy to tell it is not, so there are some attempts."""
+    """On a machine that is too busy to tell it is not, so there are some attempts, which may take a minute."""
     with ax.Graph() as graph:
         fetch = raw_op("InPython", compute_in_python, is_expensive=True)(ax.constant(1.0), name="selfish")
     caught: list[warnings.WarningMessage] = []
