@@ -257,3 +257,20 @@ async def test_a_call_that_takes_long_is_made_on_another_thread_meanwhile_runs_g
         await asyncio.sleep(0)
     assert (before, len(threads)) == (None, 1)
     assert threads[0] is not threading.current_thread()
+
+
+async def test_runs_that_follow_one_another_go_on_once_a_call_elsewhere_is_over() -> None:
+    """The loop has no turn in which to tell of its end."""
+
+    def compile_it() -> Stage[AnyPlan | None]:
+        threads.append(threading.get_ident())
+        yield lambda: threads.append(threading.get_ident())
+        return PLAN
+
+    threads: list[int] = []
+    tier = Tier(compile_it)
+    tier._num_runs = WARM_UP
+    while tier.compiled is None:
+        tier.note_run(SLICE_NS)
+    here, there = threads
+    assert here == threading.get_ident() != there

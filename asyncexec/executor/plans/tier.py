@@ -54,9 +54,9 @@ class Tier:
 
     __slots__ = (
         "__weakref__",
+        "_away",
         "_budget_ns",
         "_has_turn",
-        "_is_away",
         "_late_ns",
         "_lock",
         "_loop",
@@ -92,7 +92,7 @@ class Tier:
         self._late_ns = 0  # for how long it has, in later turns, while the next run may have been under way
         self._loop: ref[asyncio.AbstractEventLoop] | None = None  # in which it was last told of a run
         self._has_turn = False  # whether there is a later turn of that loop to come
-        self._is_away = False  # whether a call that takes long is being made on another thread
+        self._away: threading.Event | None = None  # set when the call is over that is being made on another thread
         self._lock = threading.Lock()  # for when the session goes to the loop of another thread
         self.compiled: AnyPlan | None = None
         self.plain: CompiledPlan | None = None
@@ -152,15 +152,17 @@ class Tier:
         """Go on with what *make* does: for a slice now, and for the rest of *elapsed_ns* in later turns of the loop."""
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop() is not loop:
-            self._loop, self._has_turn, self._is_away = ref(loop), False, False
+            self._loop, self._has_turn, self._away = ref(loop), False, None
         self._budget_ns += max(elapsed_ns - self._late_ns, 0)
         self._late_ns = 0
         self._advance(loop, make)
 
     def _advance(self, loop: asyncio.AbstractEventLoop, make: Compile | None = None) -> None:
         """Go on for a slice with what was begun, or with what *make* does, and later if there is time left."""
-        if self._is_away:
-            return
+        if self._away is not None:
+            if not self._away.is_set():
+                return
+            self._away = None  # also where runs follow one another, and the loop has had no turn to tell
         if self._lock.acquire(blocking=False):  # else a turn of the loop that the session had is not over
             try:
                 with paused_gc():
@@ -180,12 +182,11 @@ class Tier:
                 call: Call | None = next(stage)
                 now = self._now_ns()
                 if call is not None:
-                    self._is_away = True
-                    _make_elsewhere(loop, call, self)
+                    self._away = _make_elsewhere(loop, call, self)
                     break
             self._budget_ns = max(self._budget_ns - (now - began), 0)  # however long the last part took
             if stage is not None:
-                if self._budget_ns > 0 and not (self._has_turn or self._is_away):
+                if self._budget_ns > 0 and not (self._has_turn or self._away):
                     self._has_turn = True
                     _wait_for_turn(loop, self)
                 return
@@ -214,12 +215,10 @@ class Tier:
             self._advance(loop)
             self._late_ns += self._now_ns() - began
 
-    def come_back(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Go on compiling, as the call is over that was made on another thread, unless the session has another loop."""
-        if self._loop is not None and self._loop() is loop:
-            self._is_away = False
-            if not self._has_turn:
-                self.advance_later()
+    def come_back(self, loop: asyncio.AbstractEventLoop, over: threading.Event) -> None:
+        """Go on compiling, as the call is over that was made on another thread, unless somebody has done so."""
+        if self._away is over and self._loop is not None and self._loop() is loop and not self._has_turn:
+            self.advance_later()
 
     def _take(self, plan: AnyPlan | None) -> None:
         self._stage = None
@@ -246,16 +245,23 @@ def _wait_for_turn(loop: asyncio.AbstractEventLoop, tier: Tier) -> None:
         loop.call_soon(_take_turn, loop, waiting, context=Context())
 
 
-def _make_elsewhere(loop: asyncio.AbstractEventLoop, call: Call, tier: Tier) -> None:
-    """Make *call* on another thread, and let *tier* come back then, unless it is dropped before."""
-    found = ref(tier)
+def _make_elsewhere(loop: asyncio.AbstractEventLoop, call: Call, tier: Tier) -> threading.Event:
+    """Make *call* on another thread, and let *tier* come back then, unless it is dropped; what is set when it is over."""
+    found, over = ref(tier), threading.Event()
 
-    def over(made: asyncio.Future[object]) -> None:
+    def make() -> None:
+        try:
+            call()
+        finally:
+            over.set()
+
+    def tell(made: asyncio.Future[None]) -> None:
         tier = found()
         if not made.cancelled() and tier is not None:
-            tier.come_back(loop)
+            tier.come_back(loop, over)
 
-    loop.run_in_executor(None, call).add_done_callback(over, context=Context())
+    loop.run_in_executor(None, make).add_done_callback(tell, context=Context())
+    return over
 
 
 def _take_turn(loop: asyncio.AbstractEventLoop, waiting: deque[ref[Tier]]) -> None:
