@@ -246,7 +246,7 @@ def _wait_for_turn(loop: asyncio.AbstractEventLoop, tier: Tier) -> None:
 
 
 def _make_elsewhere(loop: asyncio.AbstractEventLoop, call: Call, tier: Tier) -> threading.Event:
-    """Make *call* on another thread, and let *tier* come back then, unless it is dropped; what is set when it is over."""
+    """Make *call* on another thread, and let *tier* come back then; gives what is set when it is over."""
     found, over = ref(tier), threading.Event()
 
     def make() -> None:
