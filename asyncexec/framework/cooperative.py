@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Generator, Iterator, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
@@ -79,6 +80,15 @@ class Slices:
         self._end_ns = self._now_ns() + self._slice_ns
 
 
+def _called_elsewhere(call: Call) -> asyncio.Future[object]:
+    """*call* on a thread of its own: all of the loop's may be waiting for what comes of it."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="asyncexec-call")
+    try:
+        return asyncio.get_running_loop().run_in_executor(thread, call)
+    finally:
+        thread.shutdown(wait=False)
+
+
 async def run_in_slices(stage: Stage[T], clock: Clock = CLOCK, slice_ns: int = SLICE_NS) -> T:
     """The result of *stage*; the loop gets a turn whenever *slice_ns* nanoseconds have passed by *clock*."""
     slices = Slices(clock, slice_ns)
@@ -89,7 +99,7 @@ async def run_in_slices(stage: Stage[T], clock: Clock = CLOCK, slice_ns: int = S
             result: T = stop.value
             return result
         if call is not None:
-            await asyncio.to_thread(call)
+            await _called_elsewhere(call)
         if slices.is_over:
             await slices.begin_next()
 
