@@ -145,6 +145,7 @@ def blocking_guard() -> Iterator[BlockBuster]:
     guard.functions["threading.Lock.acquire"].can_block_in("devices/device_events.py", {"_start_thread"})
     guard.functions["threading.Lock.acquire"].can_block_in("launchers/local_process.py", {"start"})
     guard.functions["threading.Lock.acquire"].can_block_in("executor/plans/native_calls.py", {"_start_thread"})
+    guard.functions["threading.Lock.acquire"].can_block_in("executor/plans/tier.py", {"_make_elsewhere"})
     # What the system tells of the process is no file on a disk: a millisecond, and only before much is made.
     for function in guard.functions.values():
         function.can_block_in("process/blas_threads.py", {"_controllers"})

@@ -14,6 +14,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
@@ -249,18 +250,21 @@ def _make_elsewhere(loop: asyncio.AbstractEventLoop, call: Call, tier: Tier) -> 
     """Make *call* on another thread, and let *tier* come back then; gives what is set when it is over."""
     found, over = ref(tier), threading.Event()
 
+    def tell() -> None:
+        tier = found()
+        if tier is not None:
+            tier.come_back(loop, over)
+
     def make() -> None:
         try:
             call()
         finally:
             over.set()
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(tell, context=Context())
 
-    def tell(made: asyncio.Future[None]) -> None:
-        tier = found()
-        if not made.cancelled() and tier is not None:
-            tier.come_back(loop, over)
-
-    loop.run_in_executor(None, make).add_done_callback(tell, context=Context())
+    # Not one of the loop's: all of these may be waiting for what comes of runs.
+    threading.Thread(target=make, name="asyncexec-call", daemon=True).start()
     return over
 
 
