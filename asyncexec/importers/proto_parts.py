@@ -14,6 +14,7 @@ _WIRE_BITS: Final = 3
 _LENGTH_DELIMITED: Final = 2
 _MORE: Final = 0x80  # of a varint
 _VARINT_BITS: Final = 7
+_LAST_SHIFT: Final = 63  # of ten bytes: protobuf refuses longer varints
 
 
 def parsed(message_class: Any, data: bytes, part_bytes: int = PART_BYTES) -> Any:
@@ -44,13 +45,13 @@ def _parts(data: bytes, part_bytes: int) -> Iterator[bytes]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at *position*, and the position behind it; behind the end, some number."""
+    """The number at *position*, and the position behind it; behind the end, or in what is none, some number."""
     byte = data[position] if position < len(data) else 0
     position += 1
     if byte < _MORE:
         return byte, position
     value, shift = byte & ~_MORE, 0
-    while byte >= _MORE and position < len(data):
+    while byte >= _MORE and shift < _LAST_SHIFT and position < len(data):
         byte = data[position]
         position += 1
         shift += _VARINT_BITS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncexec.importers.proto_messages import proto_messages
-from asyncexec.importers.proto_parts import parsed
+from asyncexec.importers.proto_parts import _varint, parsed
 
 pytest.importorskip("google.protobuf")
 
@@ -77,3 +77,11 @@ def test_any_bytes_are_parsed_or_refused_as_in_one_go(data: bytes, part_bytes: i
 @given(st.integers(0, 400), st.integers(1, 50))
 def test_what_is_cut_short_is_refused_as_in_one_go(end: int, part_bytes: int) -> None:
     check_outcome(graph_def(5, bytes(40)).SerializeToString()[:end], part_bytes)
+
+
+@pytest.mark.parametrize("start", [b"", b"\x0a", b"\x0a\x01a"])
+@pytest.mark.parametrize("byte", [b"\x80", b"\xff"])
+def test_a_varint_without_end_is_refused_after_ten_bytes(start: bytes, byte: bytes) -> None:
+    data = start + byte * 1000
+    check_outcome(data, 1)
+    assert _varint(data, len(start))[1] == len(start) + 10
