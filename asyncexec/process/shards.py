@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from typing import Final, NamedTuple, TypeVar
 
@@ -64,7 +64,7 @@ def share(work: Callable[[T], object], parts: Sequence[T], num_bytes: int) -> No
 
 
 def _share(work: Callable[[T], object], parts: Sequence[T], count: int) -> None:
-    todo, lock = iter(parts), threading.Lock()
+    todo, lock = iter(range(len(parts))), threading.Lock()
     failures: list[BaseException] = []
 
     def go_on() -> None:
@@ -72,16 +72,19 @@ def _share(work: Callable[[T], object], parts: Sequence[T], count: int) -> None:
             with cores_granted(1):
                 while not failures:
                     with lock:
-                        part = next(todo)
-                    work(part)
-        except StopIteration:
-            return
+                        number = next(todo, None)
+                    if number is None:
+                        return
+                    work(parts[number])
         except BaseException as error:  # for the thread that has the call
             failures.append(error)
 
-    helpers = [threading.Thread(target=copy_context().run, args=(go_on,)) for _ in range(count - 1)]
-    for helper in helpers:
-        helper.start()
+    helpers: list[threading.Thread] = []
+    with suppress(RuntimeError):  # the system has no more threads, or the interpreter ends: fewer help
+        for _ in range(count - 1):
+            helper = threading.Thread(target=copy_context().run, args=(go_on,))
+            helper.start()
+            helpers.append(helper)
     go_on()
     for helper in helpers:
         helper.join()

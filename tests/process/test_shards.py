@@ -100,6 +100,33 @@ def test_the_first_error_is_raised_once_all_threads_have_ended() -> None:
     shards.core_budget.end()
 
 
+def test_where_no_more_threads_can_start_those_that_are_there_do_all_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, start = threading.active_count(), threading.Thread.start
+
+    def start_one(thread: threading.Thread) -> None:
+        if threading.active_count() > before:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_one)
+    done: list[int] = []
+    meet = threading.Barrier(2)
+
+    def work(part: int) -> None:
+        if part < meet.parties:
+            meet.wait(timeout=60)
+        done.append(part)
+
+    share(work, range(20), LARGE)
+    assert sorted(done) == list(range(20))
+    assert threading.active_count() == before
+
+
+def test_a_stop_iteration_of_a_part_is_an_error_as_any() -> None:
+    with pytest.raises(StopIteration):
+        share(lambda _: next(iter(())), range(20), LARGE)
+
+
 def test_numpy_says_of_errors_what_it_says_to_the_caller() -> None:
     def work(part: int) -> None:
         np.divide(np.ones(4), np.zeros(4))
