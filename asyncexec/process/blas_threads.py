@@ -53,12 +53,14 @@ class BlasThreads:
         self._num_running = 0
         self._host_count: int | None = None  # what the host application has, while it is not so
         self._count = 0
-        self._restores_later = False  # at the end of a turn of an event loop
+        self._restoring: asyncio.AbstractEventLoop | None = None  # which will do so at the end of its turn
 
     def call(self, kernel: Callable[..., Any], inputs: tuple[Any, ...], work: float) -> Any:
         """What *kernel* gives for *inputs*; *work* is how many multiplications that takes, roughly."""
         loop = asyncio._get_running_loop()
-        if loop is not None and self._restores_later and self._count == 1:  # as an earlier kernel of this turn has it
+        if (
+            loop is not None and self._restoring is loop and self._count == 1
+        ):  # as an earlier kernel of this turn has it
             return kernel(*inputs)
         count = self._begin(work, loop)
         try:
@@ -100,16 +102,19 @@ class BlasThreads:
         self._budget.end()
         with self._lock:
             self._num_running -= 1
-            if loop is not None:
-                if not self._restores_later:
-                    self._restores_later = True
-                    loop.call_soon(self._restore_later, context=Context())
-            elif not self._restores_later:
+            restoring = self._restoring
+            if restoring is not None and restoring.is_closed():  # before its turn was over
+                restoring = None
+            if loop is not None and restoring is not loop:
+                self._restoring = loop
+                loop.call_soon(self._restore_later, loop, context=Context())
+            elif loop is None and restoring is None:
                 self._restore()
 
-    def _restore_later(self) -> None:
+    def _restore_later(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            self._restores_later = False
+            if self._restoring is loop:
+                self._restoring = None
             self._restore()
 
     def _restore(self) -> None:

@@ -45,6 +45,14 @@ def cores_granted(count: int, around: Callable[[], AbstractContextManager[object
         _local.grant = before
 
 
+def spare(unused: list[T], make: Callable[[], T]) -> T:
+    """One of what nobody works with just now, or what *make* gives where there is none."""
+    try:
+        return unused.pop()
+    except IndexError:
+        return make()
+
+
 def share(work: Callable[[T], object], parts: Sequence[T], num_bytes: int) -> None:
     """Call *work* for each of *parts*, which write *num_bytes* in all; the first error of any is raised.
 

@@ -159,3 +159,18 @@ async def test_a_later_kernel_of_a_turn_has_one_thread_whatever_a_worker_has_set
     assert found == [1, 1, 3, 1]
     await asyncio.sleep(0)
     assert library.count == 4
+
+
+def test_a_loop_that_is_closed_before_its_turn_is_over_is_not_waited_for() -> None:
+    library, threads, count = make()
+
+    def compute(loop: asyncio.AbstractEventLoop) -> None:
+        threads.call(count, (), SHORT)
+        loop.stop()
+
+    loop = asyncio.new_event_loop()
+    loop.call_soon(compute, loop)
+    loop.run_forever()
+    loop.close()
+    threads.call(count, (), SHORT)
+    assert library.count == 4

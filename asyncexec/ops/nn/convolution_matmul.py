@@ -27,7 +27,7 @@ from asyncexec.ops.array.windows import (
     padded_shape,
 )
 from asyncexec.process.free_memory import check_array
-from asyncexec.process.shards import share
+from asyncexec.process.shards import share, spare
 
 _WIDE: Final = 24  # windows in a row: with fewer, too many run over its end
 _FEW: Final = 8  # channels of the input: rows of windows with fewer are too short for a product
@@ -113,7 +113,7 @@ def _convolve_by_shifts(x: Array, filters: Array, axes: Sequence[Axis], out: Arr
     lines, sums = list[Array](), list[Array]()  # what nobody works with just now
 
     def convolve_image(index: int) -> None:
-        flat = lines.pop() if lines else np.zeros((height * line + line + 2 * columns.kernel) * depth, x.dtype)
+        flat = spare(lines, lambda: np.zeros((height * line + line + 2 * columns.kernel) * depth, x.dtype))
         inside = flat[: height * line * depth].reshape(height, line, depth)[rows.before :, columns.before :]
         inside = inside[: rows.size, : columns.size]
         inside[...] = x[index, : inside.shape[0], : inside.shape[1]]
@@ -121,7 +121,7 @@ def _convolve_by_shifts(x: Array, filters: Array, axes: Sequence[Axis], out: Arr
 
         def add_up(first: int) -> None:
             count = min(step, rows.out - first)
-            buffers = sums.pop() if sums else np.empty(size, x.dtype)
+            buffers = spare(sums, lambda: np.empty(size, x.dtype))
             total, term = buffers[:, : -(-count * line // columns.kernel)]
             shape = (columns.kernel, len(total), columns.kernel * depth)
             for row, matrix in enumerate(weights):
@@ -277,8 +277,8 @@ def _patch_columns(padded: Array, axes: Sequence[Axis], piece: _Piece, scratch: 
 
 def _room(size: int, dtype: np.dtype[Any], scratch: list[Array]) -> Array:
     """An array of *size* numbers, in what *scratch* has, if it has enough."""
-    room = scratch.pop() if scratch else None
-    return np.empty(size, dtype) if room is None or len(room) < size else room[:size]
+    room = spare(scratch, lambda: np.empty(size, dtype))
+    return room[:size] if len(room) >= size else np.empty(size, dtype)
 
 
 def patch_view(padded: Array, axes: Sequence[Axis]) -> Array:

@@ -43,7 +43,7 @@ from asyncexec.ops.nn.convolution_gradients import (
     sizes_vector,
 )
 from asyncexec.process.free_memory import check_array
-from asyncexec.process.shards import share
+from asyncexec.process.shards import share, spare
 
 _PIECE_BYTES: Final = 2**20  # of padded images at a time
 _ROW: Final = 1024  # numbers that make a long inner loop
@@ -85,7 +85,7 @@ def depthwise(x: Array, filters: Array, axes: Sequence[Axis]) -> Array:
     padded: list[Array] = []  # images that nobody works with just now
 
     def sum_images(start: int) -> None:
-        cells = padded.pop() if padded else np.zeros((images, *shape), x.dtype)
+        cells = spare(padded, lambda: np.zeros((images, *shape), x.dtype))
         part = x[(slice(start, start + images), *seen)]
         np.copyto(cells[(slice(len(part)), *inner)], part if multiplier == 1 else np.repeat(part, multiplier, axis=-1))
         _sum_windows(cells[: len(part)], weights, axes, out[start : start + len(part)])
