@@ -99,8 +99,8 @@ def begin_tasks_eagerly() -> None:
     loop.set_task_factory(make if passes_too_much else factory)
 
 
-async def settle(turns: int = 5) -> None:
-    """Let every task run as far as it can."""
+async def settle(turns: int = 20) -> None:
+    """Let every task run as far as it can; to prepare a small graph takes some slices, and a turn for each."""
     for _ in range(turns):
         await asyncio.sleep(0)
 

@@ -320,6 +320,7 @@ async def test_kernel_that_is_left_behind_holds_nothing_of_the_step(graph: ax.Gr
             value = np.ones(3)
             held = weakref.ref(value)
             run = await started(session.run(fetch, {waits: value}))
+            await settle(500)
             del value
             run.cancel()
             with pytest.warns(KernelWarning, match="swallows its cancellation"):

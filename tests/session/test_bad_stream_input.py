@@ -185,6 +185,7 @@ async def closes_the_session(session: ax.Session, x: ax.Tensor, y: ax.Tensor) ->
 
 async def drops_the_map(session: ax.Session, x: ax.Tensor, y: ax.Tensor) -> None:
     taking = await started(anext(session.map(y, [{x: 1.0}])))
+    await settle(500)  # it is compiled first
     taking.cancel()
     await asyncio.wait([taking])
     await session.close()

@@ -229,7 +229,7 @@ async def test_close_while_a_feed_is_converted() -> None:
     session = slow_session(graph)
     await session.run(y, {x: [1.0]})
     run = asyncio.ensure_future(session.run(y, {x: [1.0] * (5 * MAX_ITEMS)}))
-    await settle()
+    await settle(5)
     await session.close()
     with pytest.raises(ax.errors.CancelledError, match="closed"):
         await run

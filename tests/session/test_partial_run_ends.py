@@ -161,7 +161,7 @@ async def test_status_whichever_side_ends_first(
                 assert await step.fetch(waiting.cheap) == 2
                 if executor_is_first:
                     waiting.go.set()
-                    await settle(20)
+                    await settle(100)
                 if body_fails:
                     raise RuntimeError("body")
 
