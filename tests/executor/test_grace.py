@@ -263,8 +263,12 @@ async def test_close_of_a_pool_whose_calls_do_not_end(gate: Gate) -> None:
     assert gate.results == []
 
 
-def stubborn(stop: asyncio.Event, cancellations: list[float], stops_at: int = 100) -> Any:
+def stubborn(
+    stop: asyncio.Event, cancellations: list[float], stops_at: int = 100, begun: asyncio.Event | None = None
+) -> Any:
     async def wait(x: float) -> float:
+        if begun is not None:
+            begun.set()
         while not stop.is_set() and len(cancellations) < stops_at:
             try:
                 await stop.wait()
@@ -307,8 +311,8 @@ async def test_kernel_that_swallows_its_cancellation_is_left_behind(graph: ax.Gr
 @pytest.mark.parametrize("place", ["alone", "in a loop"])
 async def test_kernel_that_is_left_behind_holds_nothing_of_the_step(graph: ax.Graph, place: str) -> None:
     """Nor does what it gives in the end reach anybody."""
-    stop, ran = asyncio.Event(), list[Any]()
-    op = stubborn(stop, [])
+    begun, stop, ran = asyncio.Event(), asyncio.Event(), list[Any]()
+    op = stubborn(stop, [], begun=begun)
     with graph:
         waits = ax.placeholder(ax.object, [])
         x = ax.constant(np.float64(1.0))
@@ -319,8 +323,8 @@ async def test_kernel_that_is_left_behind_holds_nothing_of_the_step(graph: ax.Gr
         async with ax.Session(graph, ax.SessionConfig(async_grace_s=5)) as session:
             value = np.ones(3)
             held = weakref.ref(value)
-            run = await started(session.run(fetch, {waits: value}))
-            await settle(500)
+            run = asyncio.ensure_future(session.run(fetch, {waits: value}))
+            await begun.wait()
             del value
             run.cancel()
             with pytest.warns(KernelWarning, match="swallows its cancellation"):

@@ -170,22 +170,22 @@ async def test_consumer_that_stops_reading(end: str) -> None:
     await session.close()
 
 
-async def leaves(session: ax.Session, x: ax.Tensor, y: ax.Tensor) -> None:
+async def leaves(session: ax.Session, x: ax.Tensor, y: ax.Tensor, begun: asyncio.Event) -> None:
     async with session.stream(y) as stream:
         await stream.send({x: 1.0})
-        await settle()
+        await begun.wait()
 
 
-async def closes_the_session(session: ax.Session, x: ax.Tensor, y: ax.Tensor) -> None:
+async def closes_the_session(session: ax.Session, x: ax.Tensor, y: ax.Tensor, begun: asyncio.Event) -> None:
     async with session.stream(y) as stream:
         await stream.send({x: 1.0})
-        await settle()
+        await begun.wait()
         await session.close()
 
 
-async def drops_the_map(session: ax.Session, x: ax.Tensor, y: ax.Tensor) -> None:
+async def drops_the_map(session: ax.Session, x: ax.Tensor, y: ax.Tensor, begun: asyncio.Event) -> None:
     taking = await started(anext(session.map(y, [{x: 1.0}])))
-    await settle(500)  # it is compiled first
+    await begun.wait()
     taking.cancel()
     await asyncio.wait([taking])
     await session.close()
@@ -194,9 +194,10 @@ async def drops_the_map(session: ax.Session, x: ax.Tensor, y: ax.Tensor) -> None
 @pytest.mark.virtual_clock
 @pytest.mark.parametrize("end", [leaves, closes_the_session, drops_the_map], ids=lambda end: end.__name__)
 async def test_kernel_that_swallows_its_cancellation(end: Any) -> None:
-    stop = asyncio.Event()
+    begun, stop = asyncio.Event(), asyncio.Event()
 
     async def deaf(x: Any) -> Any:
+        begun.set()
         while not stop.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await stop.wait()
@@ -207,7 +208,7 @@ async def test_kernel_that_swallows_its_cancellation(end: Any) -> None:
         y = ax.op(name="Deaf", outputs=[ax.float32])(deaf)(x, name="deaf")
     session = ax.Session(graph, ax.SessionConfig(async_grace_s=5))
     with pytest.warns(ax.KernelWarning, match="'deaf' swallows its cancellation"):
-        await end(session, x, y)
+        await end(session, x, y, begun)
     assert asyncio.get_running_loop().time() == pytest.approx(5, abs=0.1)
     stop.set()
     await settle()
