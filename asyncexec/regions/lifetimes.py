@@ -40,6 +40,7 @@ class Lifetimes:
         made: where each value is first written; last: where it is last taken.
         start, end: of statements, the first and last position in them; size: how many calls and moves.
         names: of each value that is no constant a number.
+        num_uses: how often each value is taken.
         dying: by position, the numbers of what is not small and is not taken after it, unless another value is made
             there that has the number.
     """
@@ -52,10 +53,11 @@ class Lifetimes:
         self.size: dict[Statement, int] = {}
         self.names: dict[Value, int] = {}
         self.dying: dict[int, list[int]] = {}
-        self._num_uses: dict[Value, int] = {}
+        self.num_uses: dict[Value, int] = {}
         self._moves: list[Move] = []
         self._repeats: list[Repeat] = []
         self._in_round: dict[Value, int] = {}  # of variables of loops, where a round takes them last
+        self._in_loops: set[Value] = set()  # variables of the loops around
         self._loops: list[set[Value]] = []  # around, with what is kept until they end
         self._depths: dict[Value, int] = {}
         self._awaited: set[int] = set()  # where something is awaited, during which nothing else is kept
@@ -85,7 +87,7 @@ class Lifetimes:
             if (
                 target not in apart
                 and isinstance(unit, Call)
-                and self._num_uses[source] == 1
+                and self.num_uses[source] == 1
                 and unit.scope is move.scope
                 and unit.liveness == move.liveness
             ):
@@ -170,8 +172,8 @@ class Lifetimes:
         for value in values:
             if value.constant is not NOTHING:
                 continue
-            self._num_uses[value] = self._num_uses.get(value, 0) + 1
-            if value in self._in_round:
+            self.num_uses[value] = self.num_uses.get(value, 0) + 1
+            if value in self._in_loops:
                 self._in_round[value] = self._position
             depth = self._depths[value]
             if depth < len(self._loops):
@@ -215,9 +217,11 @@ class Lifetimes:
         loop = repeat.loop
         self._repeats.append(repeat)
         self._use(carried.first for carried in loop.carried)
-        for carried in loop.carried:
-            self._make(carried.value)  # out here: it is what the loop gives
-            self._in_round[carried.value] = self._position
+        variables = [carried.value for carried in loop.carried]
+        self._in_loops.update(variables)
+        for value in variables:
+            self._make(value)  # out here: it is what the loop gives
+            self._in_round[value] = self._position
         self._loops.append(set())
         yield from self._block(repeat.head)
         self._position += 1
@@ -228,8 +232,9 @@ class Lifetimes:
         self._use(following(carried) for carried in loop.carried)
         self._position += 1
         kept = self._loops.pop()
-        for value in (*kept, *[carried.value for carried in loop.carried]):
+        for value in (*kept, *variables):
             self.last[value] = self._position
+        self._in_loops.difference_update(variables)
         self.size[repeat] = 2 + self._size(repeat.head) + self._size(repeat.body)
 
     def _size(self, block: Block) -> int:

@@ -22,8 +22,10 @@ import numpy as np
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.array.select import choose, select, select_v2
 from asyncexec.ops.math.binary_math import (
+    add_group,
     add_in_groups,
     add_n,
+    add_up,
     clip_by_value,
     maximum_of_scalars,
     minimum_of_scalars,
@@ -150,10 +152,10 @@ def _reciprocal(to: Emitter, operands: Sequence[Operand]) -> Operand:
     return to.emit(kind, f"fdiv {LLVM_NAMES[kind]} {to.constant(kind(1)).text}, {operands[0].text}", _DIVISION)
 
 
-def _sum(to: Emitter, operands: Sequence[Operand]) -> Operand:
-    """The sum in the order of ``add_in_groups``, which only needs ``+``."""
+def _sum(add: Kernel, to: Emitter, operands: Sequence[Operand]) -> Operand:
+    """The sum in the order of *add*, which only needs ``+``."""
     kind = _one_type(operands, FLOATS, INTEGERS)
-    total: Operand = add_in_groups(*[_Summand(to, operand) for operand in operands]).operand
+    total: Operand = add(*[_Summand(to, operand) for operand in operands]).operand
     return Operand(kind, total.text)
 
 
@@ -373,8 +375,8 @@ _BY_KERNEL: Final[Mapping[Any, Emit]] = {
     square: _square,
     squared_difference: _squared_difference,
     reciprocal: _reciprocal,
-    add_in_groups: _sum,
-    add_n: _sum,
+    **{add: partial(_sum, add) for add in (add_in_groups, add_up, add_group)},
+    add_n: partial(_sum, add_in_groups),
     maximum_of_scalars: _extreme("gt"),
     minimum_of_scalars: _extreme("lt"),
     np.maximum: _maximum,

@@ -180,8 +180,8 @@ def _is_plain(value: Value) -> bool:
 def _types_of(call: Call) -> tuple[ScalarType, ...] | None:
     """The types of the inputs, where all may be scalars that native code knows, as the output may."""
     inputs, outputs = call.node.inputs, call.node.outputs
-    if len(inputs) != len(call.inputs):  # it asks for the side of a Switch
-        inputs, outputs = inputs[-1:], []
+    if len(inputs) != len(call.inputs):  # it asks for the side of a Switch, or adds some of many summands
+        inputs, outputs = (inputs[-1],) * len(call.inputs), []
     if any(tensor.shape.rank for tensor in (*inputs, *outputs)):
         return None
     kinds = tuple(_TYPES.get(tensor.dtype) for tensor in inputs)

@@ -4,13 +4,15 @@ A unit comes as soon as all it waits for has come, and where there is a choice, 
 ``if`` is opened as seldom as may be.  The same condition may be opened again later.  Of those in one place, what has
 become ready last comes first: it takes what has just been made, so that few values are kept at a time.
 
-What is awaited comes when nothing else is ready: all that does not wait for it has been done by then.
+What is awaited comes when nothing else is ready: all that does not wait for it has been done by then.  Scalars for the
+next round of a loop that nobody else takes come at the end of a round: then they can take the place of those of this
+round.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -155,6 +157,47 @@ def _put(ready: Sequence[Unit], awaited: deque[Unit], root: _Place, places: Mapp
     return root.num_ready > 0
 
 
+def _order_of(units: Sequence[Unit]) -> Stage[tuple[dict[Unit, int], dict[Unit, list[Unit]]]]:
+    """How many of *units* each of them waits for, and those that wait for each."""
+    waiting = dict.fromkeys(units, 0)
+    behind: dict[Unit, list[Unit]] = {}
+    for index, unit in enumerate(units):
+        if not index % STRIDE:
+            yield
+        for before in unit.after:
+            if before in waiting:
+                behind.setdefault(before, []).append(unit)
+                waiting[unit] += 1
+    return waiting, behind
+
+
+def _at_the_end(loop: Loop, members: Container[Unit], behind: Container[Unit]) -> list[Call]:
+    """The calls that make scalars for the next round of *loop* alone; each after those that take what it replaces."""
+    replaces: dict[Call, Value] = {}
+    for carried in loop.carried:
+        assert carried.next is not None
+        call = carried.next.unit
+        if (
+            isinstance(call, Call)
+            and call in members
+            and call not in behind
+            and len(call.liveness) == 1
+            and not (call.is_awaited or call.is_foreign or call.node.op_def.is_stateful)
+            and carried.value.is_scalar
+        ):
+            replaces[call] = carried.value
+    takes = {call: {value for value in call.inputs if value is not own} for call, own in replaces.items()}
+    num_takers = Counter(value for values in takes.values() for value in values)
+    makes_next = {value: call for call, value in replaces.items()}
+    order = [call for call, value in replaces.items() if not num_takers[value]]
+    for call in order:
+        for value in takes[call]:
+            num_takers[value] -= 1
+            if not num_takers[value] and value in makes_next:
+                order.append(makes_next[value])
+    return order  # without those that take one another's variables in a ring
+
+
 class _Scheduler:
     def __init__(self, used: set[Value]) -> None:
         self._used = used
@@ -179,7 +222,7 @@ class _Scheduler:
             repeats[scope.loop] = Repeat(
                 scope.loop,
                 (yield from self._block(head, None, repeats)),
-                (yield from self._block(body, (condition, 1), repeats)),
+                (yield from self._block(body, scope.loop, repeats)),
             )
         raise AssertionError("the root is last")
 
@@ -202,29 +245,22 @@ class _Scheduler:
             place = below
         return place
 
-    def _block(self, units: Sequence[Unit], known: Condition | None, repeats: dict[Loop, Repeat]) -> Stage[Block]:
+    def _block(self, units: Sequence[Unit], loop: Loop | None, repeats: dict[Loop, Repeat]) -> Stage[Block]:
+        """The block of *units*, which are all, or the body of *loop*, where its condition holds."""
         root = _Place(None, None)
         root.block = block = Block()
-        members = set(units)
+        known = None if loop is None or loop.condition is None else (loop.condition, 1)
         places: dict[Liveness, _Place] = {}
-        waiting: dict[Unit, int] = {}
-        behind: dict[Unit, list[Unit]] = {}
-        ready: list[Unit] = []
-        for index, unit in enumerate(units):
-            if not index % STRIDE:
-                yield
-            if unit.liveness not in places:
-                places[unit.liveness] = self._place_of(unit.liveness, root, known)
-            count = 0
-            for before in unit.after:
-                if before in members:
-                    behind.setdefault(before, []).append(unit)
-                    count += 1
-            if count:
-                waiting[unit] = count
-            else:
-                ready.append(unit)
-        place, left = root, len(units)
+        for some in in_parts(units):
+            for unit in some:
+                if unit.liveness not in places:
+                    places[unit.liveness] = self._place_of(unit.liveness, root, known)
+            yield
+        waiting, behind = yield from _order_of(units)
+        last = [] if loop is None else _at_the_end(loop, waiting, behind)
+        waiting.update(dict.fromkeys(last, -1))  # which never comes to 0
+        ready = [unit for unit, count in waiting.items() if not count]
+        place, left = root, len(units) - len(last)
         awaited: deque[Unit] = deque()
         while _put(ready, awaited, root, places):
             place = self._next_place(place)
@@ -245,6 +281,7 @@ class _Scheduler:
                 yield
         if left:
             raise UnstructuredError("units wait for one another")
+        block.statements += last
         return block
 
     def _next_place(self, place: _Place) -> _Place:

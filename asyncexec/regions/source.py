@@ -21,6 +21,7 @@ from typing import Any, Final
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.framework.cooperative import Stage
 from asyncexec.graph.node import Node
+from asyncexec.ops.math.binary_math import add_group, add_up
 from asyncexec.regions.code import Code, Line, LoopNames, Surroundings
 from asyncexec.regions.lifetimes import Lifetimes, following
 from asyncexec.regions.native_parts import find_native, part_of
@@ -271,12 +272,7 @@ class _Writer:
             self._foreign.append(call.node)
         arguments = [self._read(function, value) for value in call.inputs]
         targets = [self._write(function, value, indent) for value in call.outputs]
-        if id(call.kernel) in _BINARY:
-            text = f"{arguments[0]} {_BINARY[id(call.kernel)]} {arguments[1]}"
-        elif id(call.kernel) in _UNARY:
-            text = f"{_UNARY[id(call.kernel)]}{arguments[0]}"
-        else:
-            text = f"{self._global('k', call.kernel)}({', '.join(arguments)})"
+        text = self._expression(call, arguments)
         if call.is_awaited:
             text = self._await(call, text, function, indent)
             arguments = []
@@ -288,6 +284,18 @@ class _Writer:
         else:
             text = f"{targets[0]} = {text}"
         function.add(indent, text, call, arguments)
+
+    def _expression(self, call: Call, arguments: Sequence[str]) -> str:
+        kernel = call.kernel
+        if id(kernel) in _BINARY:
+            return f"{arguments[0]} {_BINARY[id(kernel)]} {arguments[1]}"
+        if id(kernel) in _UNARY:
+            return f"{_UNARY[id(kernel)]}{arguments[0]}"
+        if kernel is add_up:
+            return " + ".join(arguments)
+        if kernel is add_group:
+            return f"{arguments[0]} + ({' + '.join(arguments[1:])})"
+        return f"{self._global('k', kernel)}({', '.join(arguments)})"
 
     def _await(self, call: Call, text: str, function: _Function, indent: int) -> str:
         """Write the call that is *text*; what gives its outputs.  It alone has the inputs that nobody takes again."""
@@ -373,9 +381,7 @@ class _Writer:
         function.add(indent + 1, f"for {names.index} in {span}:")
         function.loops.append(names)
         self._work_done = 0
-        yield from self._block(repeat.head, function, indent + 2)
-        assert loop.condition is not None
-        function.add(indent + 2, f"if not {self._read(function, loop.condition)}: break")
+        yield from self._condition(repeat, function, indent + 2)
         yield from self._block(repeat.body, function, indent + 2)
         self._assign([(carried.value, following(carried)) for carried in loop.carried], function, indent + 2)
         self._release(self._at.end[repeat] - 1, function, indent + 2)
@@ -396,6 +402,25 @@ class _Writer:
             function.add(indent + 2, f"{span} = R{rounds}")
         function.add(indent + 2, "continue")
         function.add(indent + 1, "break")
+
+    def _condition(self, repeat: Repeat, function: _Function, indent: int) -> Stage[None]:
+        """Write the head of *repeat*, and that a round begins only where its condition holds."""
+        condition, statements = repeat.loop.condition, repeat.head.statements
+        assert condition is not None
+        last = statements[-1] if statements else None
+        if (
+            isinstance(last, Call)
+            and last.outputs == [condition]
+            and self._at.num_uses[condition] == 1
+            and not (last.returns_tuple or last.is_foreign or last.is_awaited)
+            and self._at.end[last] not in self._at.dying
+        ):
+            yield from self._block(Block(statements[:-1]), function, indent)
+            arguments = [self._read(function, value) for value in last.inputs]
+            function.add(indent, f"if not {self._expression(last, arguments)}: break", last, arguments)
+        else:
+            yield from self._block(repeat.head, function, indent)
+            function.add(indent, f"if not {self._read(function, condition)}: break")
 
     def _assign(self, pairs: Iterable[tuple[Value, Value]], function: _Function, indent: int) -> None:
         """Give variables of a loop their values, all at once."""

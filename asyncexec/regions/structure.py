@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from asyncexec.compilation.bind_kernel import TRANSFERS
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
@@ -34,30 +34,14 @@ from asyncexec.regions.program import (
     UnstructuredError,
     Value,
 )
+from asyncexec.regions.states import NEVER, Activation, State
+from asyncexec.regions.sums import MANY, split_sum
 from asyncexec.regions.waits import check_waits
 
 Bind: TypeAlias = Callable[[Node, frozenset[tuple[Node, int]]], Kernel | AwaitedKernel]
 Key: TypeAlias = tuple[Node, int]
 
 _ELEMENTWISE: Final = (broadcast, merged, unchanged)  # shape functions of ops that make scalars of scalars
-
-
-class _State(NamedTuple):
-    """A tensor: its value, when it is live, and what else comes before who takes it."""
-
-    value: Value
-    liveness: Liveness
-    after: Unit | None = None
-
-
-class _Activation(NamedTuple):
-    """What those wait for that have a control edge from a node, and when it runs."""
-
-    after: Unit | None
-    liveness: Liveness
-
-
-_NEVER: Final = Value()  # of what is dead whatever happens
 
 
 def find_structure(graph: ClientGraph, bind: Bind) -> Stage[Program]:
@@ -75,7 +59,7 @@ def find_structure(graph: ClientGraph, bind: Bind) -> Stage[Program]:
         finder = _Finder(graph, flow, fed, bind, growing)
         for count, node in enumerate(graph.nodes):
             finder.add(node)
-            if not count % (STRIDE // 4):  # for each, a kernel is found
+            if not count % (STRIDE // 4) or len(node.inputs) > MANY:  # for each, a kernel is found
                 yield
         program = finder.finish()
         yield from release(finder.states, finder.activations)
@@ -98,9 +82,9 @@ class _Finder:
         self._loops: dict[Frame, Loop] = {}
         self._entered: dict[Loop, Liveness] = {}
         self._invariants: dict[Loop, set[Liveness]] = {}  # when the constants of a loop are live
-        self.states: dict[Key, _State] = {}
-        self.activations: dict[Node, _Activation] = {}
-        self._initial: dict[Key, _State] = {}  # what Enters bring that are no constants
+        self.states: dict[Key, State] = {}
+        self.activations: dict[Node, Activation] = {}
+        self._initial: dict[Key, State] = {}  # what Enters bring that are no constants
         self._open: list[tuple[Carried, Key, Node]] = []  # variables whose next value has not been met
         self._growing = growing
         self.grown: set[Node] = set()
@@ -108,7 +92,7 @@ class _Finder:
         self._tested: dict[tuple[Value, Liveness, int], Value] = {}  # what tells the side, of what may be no scalar
         self._given = tuple(Value(is_scalar=_is_scalar(tensor)) for tensor in graph.feeds)
         for tensor, value in zip(graph.feeds, self._given, strict=True):
-            self.states[tensor.op, tensor.index] = _State(value, ALWAYS)
+            self.states[tensor.op, tensor.index] = State(value, ALWAYS)
 
     # What every node goes through.
 
@@ -131,7 +115,7 @@ class _Finder:
             self._constant(node)
         elif op == "ControlTrigger":
             after = self._join(self._scope(node), ALWAYS, *[control.after for control in self._controls(node)])
-            self._give(node, (), _Activation(after, ALWAYS))
+            self._give(node, (), Activation(after, ALWAYS))
         else:
             self._node(node)
 
@@ -147,13 +131,13 @@ class _Finder:
             loop = self._loops[frame] = Loop(outer, frame.name)
         return loop
 
-    def _state(self, tensor: Tensor) -> _State:
+    def _state(self, tensor: Tensor) -> State:
         state = self.states.get((tensor.op, tensor.index))
         if state is None:
             raise UnstructuredError(f"{tensor.name!r} is taken where it is not known")
         return state
 
-    def _controls(self, node: Node) -> Iterable[_Activation]:
+    def _controls(self, node: Node) -> Iterable[Activation]:
         for control in node.control_inputs:
             activation = self.activations.get(control)
             if activation is not None:
@@ -161,7 +145,7 @@ class _Finder:
             elif control in self._here:
                 raise UnstructuredError(f"{node.name!r} waits for {control.name!r}, which is not known")
 
-    def _give(self, node: Node, states: Sequence[_State], activation: _Activation) -> None:
+    def _give(self, node: Node, states: Sequence[State], activation: Activation) -> None:
         """Note what *node* gives, but for what the caller feeds in its place."""
         for index, state in enumerate(states):
             if (node, index) not in self._fed:
@@ -185,10 +169,10 @@ class _Finder:
         elif kernel is pass_on:
             after = self._join(scope, liveness, inputs[0].after, *[control.after for control in controls])
             value = inputs[0].value
-            self._give(node, [_State(value, liveness, after)], _Activation(after or value.unit, liveness))
+            self._give(node, [State(value, liveness, after)], Activation(after or value.unit, liveness))
         elif kernel is do_nothing:
             waits_for = self._join(scope, liveness, *[control.after for control in controls])
-            self._give(node, (), _Activation(waits_for, liveness))
+            self._give(node, (), Activation(waits_for, liveness))
         else:
             self._call(node, kernel, scope, inputs, controls, liveness)
 
@@ -197,8 +181,8 @@ class _Finder:
         node: Node,
         kernel: Kernel | AwaitedKernel,
         scope: Scope,
-        inputs: Sequence[_State],
-        controls: Sequence[_Activation],
+        inputs: Sequence[State],
+        controls: Sequence[Activation],
         liveness: Liveness,
     ) -> None:
         check = ticket = None
@@ -206,7 +190,8 @@ class _Finder:
             check, kernel = kernel.check, kernel.function
         elif isinstance(kernel, AwaitedKernel):
             ticket, kernel = kernel.ticket, kernel.start
-        call = Call(scope, liveness, node, kernel, [state.value for state in inputs])
+        kernel, values = split_sum(node, kernel, scope, inputs, liveness)
+        call = Call(scope, liveness, node, kernel, values)
         call.check, call.ticket = check, ticket
         if ticket is not None:
             call.note_awaited()
@@ -216,7 +201,7 @@ class _Finder:
         is_elementwise = node.properties.registration.shape_function in _ELEMENTWISE
         keeps_scalars = is_elementwise and all(value.is_scalar for value in call.inputs)
         call.outputs = [Value(call, is_scalar=keeps_scalars or _is_scalar(tensor)) for tensor in node.outputs]
-        self._give(node, [_State(value, liveness) for value in call.outputs], _Activation(call, liveness))
+        self._give(node, [State(value, liveness) for value in call.outputs], Activation(call, liveness))
 
     def _constant(self, node: Node) -> None:
         scope, controls = self._scope(node), list(self._controls(node))
@@ -228,25 +213,25 @@ class _Finder:
         kernel = self._bind(node, self._fed)
         assert not isinstance(kernel, AwaitedKernel)
         value = Value(constant=kernel(), is_scalar=_is_scalar(node.outputs[0]))
-        self._give(node, [_State(value, liveness, after)], _Activation(after, liveness))
+        self._give(node, [State(value, liveness, after)], Activation(after, liveness))
 
     def _die(self, node: Node) -> None:
-        dead = _State(_NEVER, ALWAYS)
-        self._give(node, [dead] * len(node.output_shapes), _Activation(None, frozenset({(_NEVER, 0)})))
+        dead = State(NEVER, ALWAYS)
+        self._give(node, [dead] * len(node.output_shapes), Activation(None, frozenset({(NEVER, 0)})))
 
-    def _union(self, node: Node, states: Iterable[_State | _Activation]) -> Liveness | None:
+    def _union(self, node: Node, states: Iterable[State | Activation]) -> Liveness | None:
         """When something with these inputs runs; None for never."""
         liveness: set[Condition] = set()
         for state in states:
-            if isinstance(state, _State) and state.value is _NEVER:
+            if isinstance(state, State) and state.value is NEVER:
                 return None
             liveness |= state.liveness
         if len(liveness) > 1:
-            if len({pred for pred, _ in liveness}) < len(liveness) or any(pred is _NEVER for pred, _ in liveness):
+            if len({pred for pred, _ in liveness}) < len(liveness) or any(pred is NEVER for pred, _ in liveness):
                 return None
             if len(liveness) > MAX_CONDITIONS:
                 raise UnstructuredError(f"{node.name!r} stands under {len(liveness)} conditions")
-        elif any(pred is _NEVER for pred, _ in liveness):
+        elif any(pred is NEVER for pred, _ in liveness):
             return None
         return frozenset(liveness)
 
@@ -265,8 +250,8 @@ class _Finder:
         self,
         node: Node,
         scope: Scope,
-        inputs: Sequence[_State],
-        controls: Sequence[_Activation],
+        inputs: Sequence[State],
+        controls: Sequence[Activation],
         liveness: Liveness,
         sides: int,
     ) -> None:
@@ -276,11 +261,11 @@ class _Finder:
         states = []
         for side in range(sides):
             taken = self._with(liveness, (decides, side))
-            states.append(_State(_NEVER, ALWAYS) if taken is None else _State(data.value, taken, after))
-        self._give(node, states, _Activation(self._join(scope, liveness, after, data.value.unit), liveness))
+            states.append(State(NEVER, ALWAYS) if taken is None else State(data.value, taken, after))
+        self._give(node, states, Activation(self._join(scope, liveness, after, data.value.unit), liveness))
 
     def _predicate(
-        self, node: Node, scope: Scope, pred: _State, tensor: Tensor, sides: int
+        self, node: Node, scope: Scope, pred: State, tensor: Tensor, sides: int
     ) -> tuple[Value, Unit | None]:
         """The value that an ``if`` asks, and the unit that makes sure that it can."""
         is_plain = sides == 2 and (pred.value.is_scalar or _is_scalar(tensor))
@@ -293,7 +278,7 @@ class _Finder:
         known.depth = min(known.depth, len(pred.liveness))
         return known, known.unit
 
-    def _test(self, node: Node, scope: Scope, pred: _State, sides: int) -> Value:
+    def _test(self, node: Node, scope: Scope, pred: State, sides: int) -> Value:
         if pred.value.unit is not None and pred.value.unit.scope is not scope:
             raise UnstructuredError(f"{node.name!r} decides by a value of another scope")
         call = Call(scope, pred.liveness, node, truth if sides == 2 else chooser(sides), [pred.value])
@@ -317,7 +302,7 @@ class _Finder:
         scope = self._scope(node)
         controls = list(self._controls(node))
         inputs = [self._state(tensor) for tensor in node.inputs]
-        choices = [(i, state) for i, state in enumerate(inputs) if state.value is not _NEVER]
+        choices = [(i, state) for i, state in enumerate(inputs) if state.value is not NEVER]
         if not choices:
             self._die(node)
             return
@@ -330,8 +315,8 @@ class _Finder:
         if len(choices) == 1:
             index, state = choices[0]
             after = self._join(scope, liveness, state.after, *[control.after for control in controls])
-            states = [_State(state.value, liveness, after), _State(number_of(index), liveness, after)]
-            self._give(node, states, _Activation(after or state.value.unit, liveness))
+            states = [State(state.value, liveness, after), State(number_of(index), liveness, after)]
+            self._give(node, states, Activation(after or state.value.unit, liveness))
             return
         is_scalar = all(state.value.is_scalar for _, state in choices)
         chosen, position = Value(is_scalar=is_scalar), Value(is_scalar=True)
@@ -344,7 +329,7 @@ class _Finder:
                 moves.append(unit)
         end = self._join(scope, liveness, *moves, *[control.after for control in controls])
         chosen.unit = position.unit = end
-        self._give(node, [_State(chosen, liveness), _State(position, liveness)], _Activation(end, liveness))
+        self._give(node, [State(chosen, liveness), State(position, liveness)], Activation(end, liveness))
 
     # Loops.
 
@@ -359,10 +344,10 @@ class _Finder:
         if liveness is None:
             raise UnstructuredError(f"{node.name!r} never enters its frame")
         loop.come_after(state.value.unit, state.after, *[control.after for control in controls])
-        entered = _State(state.value, ALWAYS)
+        entered = State(state.value, ALWAYS)
         if node.get_attr("is_constant"):
             self._invariants.setdefault(loop, set()).add(liveness)
-            self._give(node, [entered], _Activation(None, ALWAYS))
+            self._give(node, [entered], Activation(None, ALWAYS))
         elif self._entered.setdefault(loop, liveness) == liveness:
             loop.liveness = liveness
             self._initial[node, 0] = entered
@@ -380,7 +365,7 @@ class _Finder:
         loop.carried.append(carried)
         back = next(tensor for tensor in node.inputs if self._is_back_edge(tensor))
         self._open.append((carried, (back.op, back.index), node))
-        self._give(node, [_State(carried.value, ALWAYS)], _Activation(None, ALWAYS))
+        self._give(node, [State(carried.value, ALWAYS)], Activation(None, ALWAYS))
 
     def _loop_cond(self, node: Node) -> None:
         frame = self._flow.frame_of(node)
@@ -391,7 +376,7 @@ class _Finder:
         decides, tested = self._predicate(node, loop.body, state, node.inputs[0], 2)
         after = self._join(loop.body, ALWAYS, state.after, tested, *[control.after for control in self._controls(node)])
         loop.condition = decides
-        self._give(node, [_State(decides, ALWAYS, after)], _Activation(after or decides.unit, ALWAYS))
+        self._give(node, [State(decides, ALWAYS, after)], Activation(after or decides.unit, ALWAYS))
 
     def _next_iteration(self, node: Node) -> None:
         state = self._state(node.inputs[0])
@@ -412,7 +397,7 @@ class _Finder:
             raise UnstructuredError(f"{node.name!r} brings what is made at the end of the loop")
         if self._flow.frame_of(node).parent is None:
             raise UnstructuredError(f"{node.name!r} is in no frame")
-        self._give(node, [_State(state.value, loop.liveness, loop)], _Activation(loop, loop.liveness))
+        self._give(node, [State(state.value, loop.liveness, loop)], Activation(loop, loop.liveness))
 
     # The end.
 
@@ -435,11 +420,11 @@ class _Finder:
             if (tensor.op, tensor.index) not in self._fed and self._flow.output_frame(tensor.op).parent is not None:
                 raise UnstructuredError(f"{tensor.name!r} is fetched from inside of a loop")
             state = self._state(tensor)
-            if not state.liveness and state.value is not _NEVER:
+            if not state.liveness and state.value is not NEVER:
                 outputs.append(state.value)
                 continue
             output = Value()
-            if state.value is not _NEVER:
+            if state.value is not NEVER:
                 Move(self._root, state.liveness, output, state.value).come_after(state.after)
             outputs.append(output)
             defaults.append(output)

@@ -473,3 +473,47 @@ async def test_branch_by_what_a_loop_carries(value: bool) -> None:
         _, decides = ax.while_loop(lambda i, _: i < 3, lambda i, flag: [i + 1, flag], [start, given])
         chosen = ax.cond(decides, lambda: ax.constant(1.0), lambda: ax.constant(2.0))
     assert await run_both(graph, chosen, {given: value}) == (2.0 - value, 2.0 - value)
+
+
+async def test_variables_of_a_loop_stay_in_their_places() -> None:
+    """A round ends with what comes next of each, without anything that is only moved, and begins with its condition."""
+    with ax.Graph() as graph:
+        n = ax.placeholder(ax.float32, [], name="n")
+        i, x, y = ax.while_loop(
+            lambda i, x, y: i < n, lambda i, x, y: [i + 1.0, x * 2.0 + i, y + x], [ax.constant(0.0)] * 3
+        )
+    async with ax.Session(graph, COMPILED) as session:
+        text = source(compiled(session, [i, x, y], [n]))
+    body = text[text.index("for ") : text.index("else:")].strip().splitlines()[1:]
+    assert len(body) == 5
+    assert body[0].strip().startswith("if not ")
+    assert not any(", " in line for line in body)
+    got, expected = await run_both(graph, [i, x, y], {n: 4.0})
+    assert got == expected == [4.0, 11.0, 5.0]
+
+
+async def test_variables_that_take_one_another_are_all_as_they_were() -> None:
+    with ax.Graph() as graph:
+        n = ax.placeholder(ax.float32, [], name="n")
+        found = ax.while_loop(
+            lambda i, *_: i < n,
+            lambda i, a, b, c, d: [i + 1.0, b + i, a - i, d * 2.0, c + a],
+            [ax.constant(0.0), *map(ax.constant, (1.0, 2.0, 3.0, 4.0))],
+        )
+    i, a, b, c, d = 0.0, 1.0, 2.0, 3.0, 4.0
+    while i < 5:
+        i, a, b, c, d = i + 1, b + i, a - i, d * 2, c + a
+    got, expected = await run_both(graph, found, {n: 5.0})
+    assert got == expected == [i, a, b, c, d]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 10, 16, 17, 1000])
+async def test_a_sum_of_many_scalars_keeps_few_of_them(count: int) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        total = ax.add_n([x * np.float32(1 + index / 7) for index in range(count)])
+    async with ax.Session(graph, COMPILED) as session:
+        plan = compiled(session, [total], [x])
+    assert max(code.co_nlocals for code in plan._code.lines) <= 20
+    got, expected = await run_both(graph, total, {x: np.float32(0.1)})
+    assert got == expected

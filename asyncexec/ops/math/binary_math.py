@@ -149,14 +149,32 @@ def add_n(*inputs: Any) -> Any:
 def add_in_groups(*inputs: Any) -> Any:
     """The same for what is known to be of one shape."""
     count = len(inputs)
-    end = _FIRST_GROUPS[count % 8]  # what does not make up a group of eight comes first
+    end = _FIRST_GROUPS[count % 8]
     total = inputs[0]
     for other in inputs[1:end]:
         total = total + other
-    for start in range(end, count, 8):
+    for start in range(end, count, 8):  # written out: it takes half as long
         a, b, c, d, e, f, g, h = inputs[start : start + 8]
         total = total + (a + b + c + d + e + f + g + h)
     return total
+
+
+def groups_of(count: int) -> list[slice]:
+    """The groups in which *count* summands are added: what does not make up a group of eight comes with the first."""
+    end = _FIRST_GROUPS[count % 8]
+    return [slice(0, end), *[slice(start, start + 8) for start in range(end, count, 8)]]
+
+
+def add_up(total: Any, *others: Any) -> Any:
+    """The sum of a group."""
+    for other in others:
+        total = total + other
+    return total
+
+
+def add_group(total: Any, *summands: Any) -> Any:
+    """*total*, and the sum of another group."""
+    return total + add_up(*summands)
 
 
 def _make_add_n(c: OpKernelConstruction) -> Kernel:
