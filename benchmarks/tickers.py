@@ -7,7 +7,6 @@ small ones.  Runs that have nothing to await do not let the loop go in between, 
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 import asyncexec as ax
 from asyncexec.framework.clock import NS_PER_MS, NS_PER_S, monotonic_ns
 from asyncexec.framework.extras import require
+from asyncexec.process.gc_pause import freeze_what_is_loaded
 from asyncexec.session.plan_compiler import import_compilers
 from benchmarks import elementwise, graphs, regions
 from benchmarks.async_ops import LOOPS, loop_factory
@@ -125,8 +125,7 @@ def _worst(name: str, limit: float, loop: str, lags_of: Callable[[Work], Awaitab
         found = {ALONE: Times(tuple(await lags(partial(asyncio.sleep, 0.5))))}
         for each, make in MAIN_ROWS.items():
             work = make()
-            gc.collect()
-            gc.freeze()  # collections are to walk what runs make, not the graph
+            freeze_what_is_loaded()  # as services do: collections are to walk what runs make, not the graph
             found[each] = Times(tuple(await lags_of(work)))
         return found
 

@@ -9,7 +9,8 @@ single object.  What garbage there is among it, of anybody, goes with the next f
 nothing is young or old, and both would walk all objects.
 
 A process that has frozen objects of its own keeps them so.  There, from then on, only the full collections wait: those
-of the young, a few at a time, make them old as well, at some cost.
+of the young, a few at a time, make them old as well, at some cost.  The middle generation is collected more often than
+otherwise, so that it never holds many either.
 
 The collector is paused by a threshold that is never reached, and not by ``gc.disable``: whether it is on is for the
 user to say, also while a pause goes on, and so are thresholds that are set meanwhile.
@@ -32,6 +33,7 @@ _MANY: Final = 500
 
 # Frozen objects from which on somebody has frozen some: Python puts some hundred aside that are immortal.
 _FROZEN: Final = 2_000
+_SOON: Final = 4  # collections of the young, after which the middle ones are collected, too
 # More than there ever are; and nobody else's, so that it shows who has set it.
 _NEVER: Final = 2_147_483_629
 # Whether there are collections of the young alone, and full ones have a threshold of their own.
@@ -68,7 +70,10 @@ def _set_threshold() -> None:
     """Let all collections wait, or the full ones."""
     paused = _without_ours()
     _thresholds[:] = paused
-    paused[2 if _HAS_GENERATIONS and _had_frozen() else 0] = _NEVER
+    if _HAS_GENERATIONS and _had_frozen():
+        paused[1:] = _SOON, _NEVER
+    else:
+        paused[0] = _NEVER
     _set_thresholds(paused)
 
 
@@ -79,7 +84,9 @@ def _set_thresholds(thresholds: list[int]) -> None:
 
 def _without_ours() -> list[int]:
     """The thresholds, those of the user in place of ours, in a pause or where somebody has put back what was in one."""
-    return [old if new == _NEVER else new for old, new in zip(_thresholds, gc.get_threshold(), strict=True)]
+    now = gc.get_threshold()
+    ours = (now[0] == _NEVER, now[2] == _NEVER, now[2] == _NEVER)
+    return [old if is_ours else new for is_ours, old, new in zip(ours, _thresholds, now, strict=True)]
 
 
 def _had_frozen() -> bool:
