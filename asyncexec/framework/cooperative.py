@@ -22,7 +22,7 @@ T = TypeVar("T")
 Call: TypeAlias = Callable[[], object]
 Stage: TypeAlias = Generator[Any, None, T]  # of Call | None, which mypy would want each `yield` to say
 
-SLICE_NS: Final = NS_PER_MS // 2
+SLICE_NS: Final = NS_PER_MS // 2  # a timer's task may have to wait for three of them
 _ANYIO_SCOPES: Final = "anyio._backends._asyncio"  # imported with the first of them, which holds the loop for 40 ms
 STRIDE: Final = 64  # nodes a stage handles between two yields: some 100 microseconds
 FEW: Final = 8  # the same for what takes tens of microseconds each: translations, kernels

@@ -106,7 +106,7 @@ class SessionConfig(BaseModel):
     worker_grace_s: float | None = Field(default=5.0, ge=0)
     cancel_grace_s: float | None = Field(default=0.025, ge=0)
     async_grace_s: float | None = Field(default=30.0, ge=0)
-    slice_ms: float = Field(default=1.0, gt=0)
+    slice_ms: float = Field(default=0.5, gt=0)
     feed_fetch_medium: Literal["call_frame", "rendezvous"] = "call_frame"
     max_concurrent_steps: int | None = Field(default=None, ge=1)
     max_queued_steps: int | None = Field(default=None, ge=0)

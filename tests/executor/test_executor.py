@@ -148,9 +148,9 @@ def chain(length: int) -> ax.Graph:
 
 
 @pytest.mark.one_of("loop")
-@pytest.mark.parametrize(("node_us", "least"), [(1, 18), (10, 195), (100, 1800)])
+@pytest.mark.parametrize(("node_us", "least"), [(1, 36), (10, 375), (100, 3200)])
 async def test_loop_gets_turns_between_slices(node_us: int, least: int) -> None:
-    """20,000 nodes of so many microseconds each, in slices of a millisecond."""
+    """20,000 nodes of so many microseconds each, in slices of half a millisecond."""
     config = ax.SessionConfig(executor_type="TAGGED_TOKEN")
     time = FakeTime()
     async with ax.Session(chain(20_000), config, clock=time.clock) as session:

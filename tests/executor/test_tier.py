@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from asyncexec.executor.diagnostics.kernel_stats import LARGE_SIZE
-from asyncexec.executor.plans.tier import WARM_UP, AnyPlan, Tier
+from asyncexec.executor.plans.tier import TURN_NS, WARM_UP, AnyPlan, Tier
 from asyncexec.framework.clock import Clock
-from asyncexec.framework.cooperative import SLICE_NS, Stage
+from asyncexec.framework.cooperative import Stage
 
-PART_NS = SLICE_NS // 10  # how long each part of the work takes
+PART_NS = TURN_NS // 10  # how long each part of the work takes
 PARTS = 100
 PLAN = cast(AnyPlan, object())
 
@@ -89,7 +89,7 @@ async def test_plan_that_held_the_loop_is_remembered(is_quick: bool) -> None:
 async def test_a_long_run_pays_for_all_of_it_slice_by_slice() -> None:
     work = Work()
     tier = work.tier()
-    tier.note_run(20 * SLICE_NS)
+    tier.note_run(20 * TURN_NS)
     slices = [work.done]
     while tier.compiled is None:
         await turns(1)
@@ -103,11 +103,11 @@ async def test_short_runs_pay_for_as_long_as_they_took() -> None:
     work = Work()
     tier = work.tier()
     for runs in range(1, 7):
-        tier.note_run(3 * SLICE_NS // 2)
+        tier.note_run(3 * TURN_NS // 2)
         assert work.done == 15 * runs - 5
         await turns(10)
         assert work.done == 15 * runs
-        tier.note_run(SLICE_NS // 2)  # in which half a slice of compiling was
+        tier.note_run(TURN_NS // 2)  # in which half a slice of compiling was
         assert work.done == 15 * runs
     assert tier.compiled is None
 
@@ -116,7 +116,7 @@ async def test_runs_at_once_share_a_turn() -> None:
     work = Work()
     tier = work.tier()
     for _ in range(4):
-        tier.note_run(3 * SLICE_NS)
+        tier.note_run(3 * TURN_NS)
     assert work.done == 40
     await turns(1)
     assert work.done == 50
@@ -126,7 +126,7 @@ async def test_one_signature_goes_on_in_a_turn() -> None:
     works = [Work() for _ in range(3)]
     tiers = [work.tier() for work in works]
     for tier in tiers:
-        tier.note_run(4 * SLICE_NS)
+        tier.note_run(4 * TURN_NS)
     assert [work.done for work in works] == [10, 10, 10]
     for turn in range(1, 7):
         await turns(1)
@@ -137,7 +137,7 @@ async def test_one_signature_goes_on_in_a_turn() -> None:
 async def test_nothing_goes_on_for_a_signature_that_is_gone() -> None:
     work = Work()
     tier = work.tier()
-    tier.note_run(20 * SLICE_NS)
+    tier.note_run(20 * TURN_NS)
     del tier
     await turns(3)
     assert work.done == 10
@@ -149,7 +149,7 @@ def test_a_loop_that_ends_first_is_not_waited_for(turns_before: int) -> None:
     tier = work.tier()
 
     async def run(after: int) -> None:
-        tier.note_run(4 * SLICE_NS)
+        tier.note_run(4 * TURN_NS)
         await turns(after)
 
     loop = asyncio.new_event_loop()
@@ -164,7 +164,7 @@ def test_a_turn_of_a_loop_that_the_session_has_left_does_nothing() -> None:
     tier = work.tier()
 
     async def run() -> None:
-        tier.note_run(4 * SLICE_NS)
+        tier.note_run(4 * TURN_NS)
 
     async def wait() -> None:
         await turns(5)
@@ -195,7 +195,7 @@ def test_two_threads_do_not_go_on_at_once() -> None:
     tier = Tier(stage)
 
     async def run() -> None:
-        tier.note_run(SLICE_NS, WARM_UP)
+        tier.note_run(TURN_NS, WARM_UP)
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
@@ -212,10 +212,10 @@ def test_two_threads_do_not_go_on_at_once() -> None:
 async def test_what_fails_is_told_and_tried_no_more() -> None:
     work = Work(ValueError("no such thing"))
     tier = work.tier()
-    tier.note_run(20 * SLICE_NS)
+    tier.note_run(20 * TURN_NS)
     with pytest.warns(RuntimeWarning, match="ValueError: no such thing"):
         await turns(20)
-    tier.note_run(20 * SLICE_NS)
+    tier.note_run(20 * TURN_NS)
     await turns(20)
     assert (work.done, tier.compiled) == (PARTS, None)
 
@@ -229,7 +229,7 @@ async def test_what_it_makes_is_not_collected_in_a_slice() -> None:
         return PLAN
 
     tier = Tier(compile_it)
-    tier.note_run(SLICE_NS, WARM_UP)
+    tier.note_run(TURN_NS, WARM_UP)
     assert len(inside) == 1
     assert inside[0] != before == gc.get_threshold()
 
@@ -248,9 +248,9 @@ async def test_a_call_that_takes_long_is_made_on_another_thread_meanwhile_runs_g
         return PLAN
 
     tier = Tier(compile_it)
-    tier.note_run(SLICE_NS, WARM_UP)
+    tier.note_run(TURN_NS, WARM_UP)
     await has_begun.wait()
-    tier.note_run(SLICE_NS)
+    tier.note_run(TURN_NS)
     before = tier.compiled
     may_end.set()
     while tier.compiled is None:  # noqa: ASYNC110 - the thread tells the loop
@@ -271,6 +271,6 @@ async def test_runs_that_follow_one_another_go_on_once_a_call_elsewhere_is_over(
     tier = Tier(compile_it)
     tier._num_runs = WARM_UP
     while tier.compiled is None:
-        tier.note_run(SLICE_NS)
+        tier.note_run(TURN_NS)
     here, there = threads
     assert here == threading.get_ident() != there

@@ -17,7 +17,7 @@ from asyncexec.compilation.graph_view import NOTHING, NodeItem
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.frame import TaskGroup
-from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.grace_period import Grace, GracePeriod
 from asyncexec.executor.engine.part_of_step import PartOfStep
 from asyncexec.executor.engine.partition_runner import PartitionRunner, RunningPartitions
@@ -26,6 +26,7 @@ from asyncexec.executor.engine.step_scope import Launched, StepScope
 from asyncexec.executor.engine.transfer_scope import Standing
 from asyncexec.executor.types.host_executor import HostExecutor
 from asyncexec.framework.cancellation import CancellationManager
+from asyncexec.framework.cooperative import SLICE_NS
 from asyncexec.framework.derived import is_derived, without_frames
 from asyncexec.framework.errors import CancelledError, InternalError, OpError
 from asyncexec.framework.executor import ExecutorArgs, current_step
@@ -95,7 +96,7 @@ class PartitionedExecutor:
         partitions: Sequence[PartitionExecutor],
         num_fetches: int,
         make_args: MakeArgs | None,
-        slice_ns: int = DEFAULT_SLICE_NS,
+        slice_ns: int = SLICE_NS,
         *,
         debug: bool = False,
         client_keys: ClientKeys | None = None,

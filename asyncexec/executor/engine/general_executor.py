@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextvars import Context
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from asyncexec.compilation.graph_view import GraphView
 from asyncexec.executor.diagnostics.kernel_stats import ASYNC, KernelStats, has_large
@@ -17,7 +17,7 @@ from asyncexec.executor.engine.propagator import TaggedQueue
 from asyncexec.executor.engine.ready_queue import RandomReadyQueue
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_chain import WorkerChains
-from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.framework.cooperative import SLICE_NS
 from asyncexec.framework.executor import ExecutorArgs
 from asyncexec.framework.lazy_module import LazyModule
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from asyncexec.durable.journal_scope import JournaledStep
 
 _journaled_state = LazyModule("asyncexec.executor.engine.journaled_state")
-
-DEFAULT_SLICE_NS: Final = NS_PER_MS
 
 
 class GeneralExecutor:
@@ -56,7 +54,7 @@ class GeneralExecutor:
         self,
         view: GraphView,
         pool: WorkerPool,
-        slice_ns: int = DEFAULT_SLICE_NS,
+        slice_ns: int = SLICE_NS,
         schedule_seed: int | None = None,
         holds: LoopHolds | None = None,
         places: list[int] | None = None,

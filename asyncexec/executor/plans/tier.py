@@ -30,6 +30,7 @@ from asyncexec.regions.program import UnstructuredError
 WARM_UP: Final = 2  # runs before a plan is compiled; eight times as many after each that was dropped, or came to none
 _MAX_WARM_UP: Final = 2**15
 OPTIMIZE_AFTER: Final = 256  # compiled runs: to optimize takes two or three times as long as to compile
+TURN_NS: Final = SLICE_NS // 2  # for how long it goes on at a stretch, beside steps that have slices of their own
 _NEVER: Final = 1 << 62
 
 AnyPlan: TypeAlias = CompiledPlan | RegionPlan
@@ -174,7 +175,7 @@ class Tier:
     def _advance_alone(self, loop: asyncio.AbstractEventLoop, make: Compile | None) -> None:
         before = plan = self.compiled
         began = now = self._now_ns()
-        end = began + min(self._budget_ns, SLICE_NS)
+        end = began + min(self._budget_ns, TURN_NS)
         try:
             if self._stage is None and make is not None:
                 self._stage = make()

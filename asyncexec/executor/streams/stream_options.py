@@ -10,11 +10,12 @@ from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_counts import StepCounts
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
-from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.plans.tier import Tier
 from asyncexec.executor.streams.spread import Spread
 from asyncexec.executor.streams.stream_item import StateSlot
 from asyncexec.framework.clock import CLOCK, Clock
+from asyncexec.framework.cooperative import SLICE_NS
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.spans import Spans
 
@@ -100,6 +101,6 @@ class StreamOptions:
     yields_errors: bool = False
     dead_letters: DeadLetters | None = None
     flushes: bool = True
-    slice_ns: int = DEFAULT_SLICE_NS
+    slice_ns: int = SLICE_NS
     source_grace_s: float | None = 30.0
     clock: Clock = CLOCK

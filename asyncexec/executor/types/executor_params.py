@@ -12,10 +12,10 @@ from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
 from asyncexec.compilation.missing_kernels import naming_missing_kernels
 from asyncexec.executor.diagnostics.kernel_stats import first_places
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.engine.general_executor import DEFAULT_SLICE_NS, GeneralExecutor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.types.op_kernel import OpKernel, Pace
 from asyncexec.executor.workers.offload import WorkerPool
-from asyncexec.framework.cooperative import Stage, run_at_once
+from asyncexec.framework.cooperative import SLICE_NS, Stage, run_at_once
 from asyncexec.framework.device import Device
 from asyncexec.framework.device_factory import HOST_TYPE, DeviceOptions
 from asyncexec.framework.resource_mgr import ResourceMgr
@@ -47,7 +47,7 @@ class ExecutorParams:
     binder: Binder
     has_control_flow: bool
     pool: WorkerPool | None = None
-    slice_ns: int = DEFAULT_SLICE_NS
+    slice_ns: int = SLICE_NS
     holds: LoopHolds | None = None
     schedule_seed: int | None = None
 
