@@ -55,7 +55,7 @@ class ExecutorsAndKeys:
     fetches: tuple[Tensor, ...]
     converters: tuple[Converter, ...]
     guarded: tuple[Converter, ...]
-    exact: tuple[type, ...] | None
+    exact: list[type] | None
     executor: AnyExecutor
     awaits: bool
     tells_step: bool
@@ -76,8 +76,10 @@ class ExecutorsAndKeys:
                 raise self.missing_fetch(next(i for i, each in enumerate(values) if each is NOTHING))
         for position, give in self.givers:
             values[position] = give(values[position])
-        asked = None if options is None else options.python_scalars
-        if self.python_scalars if asked is None else asked:
+        wants_scalars = self.python_scalars
+        if options is not None and options.python_scalars is not None:
+            wants_scalars = options.python_scalars
+        if wants_scalars:
             for position in self.scalars:
                 values[position] = python_scalar(values[position])
         return self.build(values)
@@ -104,8 +106,6 @@ class ExecutorsAndKeys:
 
     def convert(self, values: Collection[Any]) -> list[Any]:
         """The *values* fed, one for each feed, as they travel along edges; LargeFeedError if that would take long."""
-        if tuple(map(type, values)) == self.exact:
-            return list(values)
         if len(values) > PART:
             raise LargeFeedError
         return list(map(call, self.guarded, values))
@@ -148,7 +148,7 @@ class Permuted(ExecutorsAndKeys):
         if feed_order == sorted(feed_order):
             return replace(base, build=build)
         known = {field.name: getattr(base, field.name) for field in fields(base)}
-        return cls(**{**known, "build": build}, base=base, order=itemgetter(*feed_order))
+        return cls(**{**known, "build": build, "exact": None}, base=base, order=itemgetter(*feed_order))
 
 
 def _positions(tensors: Sequence[Tensor], among: Sequence[Tensor]) -> list[int]:
@@ -261,14 +261,14 @@ def _make_executors(
     )
 
 
-def _exact_types(feeds: Sequence[Tensor]) -> tuple[type, ...] | None:
+def _exact_types(feeds: Sequence[Tensor]) -> list[type] | None:
     found: list[type] = []
     for tensor in feeds[: PART + 1]:
         kind = exact_type(tensor)
         if kind is None:
             return None
         found.append(kind)
-    return None if len(found) > PART else tuple(found)
+    return None if len(found) > PART else found
 
 
 async def build_in_slices(

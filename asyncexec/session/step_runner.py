@@ -81,7 +81,7 @@ class StepRunner:
             raise NotCalledError
         if asyncio.get_running_loop() is not self._loop.current:
             self._loop.enter()
-        feeds = prepared.convert(values)
+        feeds = values if [*map(type, values)] == prepared.exact else prepared.convert(values)
         counts = self._counts
         span = self._spans.enter_step() if prepared.tells_step else None
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextvars import Context
 from types import FrameType, TracebackType
 from typing import Any, Final
@@ -97,7 +97,7 @@ class CompiledPlan:
         """Whether ``call`` is worth a try, where the plan is not plain: what it does seems to be native code by now."""
         return self._num_tries > 0 and self._code.is_native
 
-    def call(self, feeds: Sequence[Any]) -> list[Any] | None:
+    def call(self, feeds: Collection[Any]) -> list[Any] | None:
         """The values of the fetches, where the plan is plain; else None if the step is to be started.
 
         Raises what the step fails with.
