@@ -99,17 +99,20 @@ async def alternate(
     return {name: Times(tuple(values)) for name, values in found.items()}
 
 
-async def calling(name: str, function: Callable[[], Any]) -> Contestant:
+async def calling(
+    name: str, function: Callable[[], Any], round_ns: int = ROUND_NS, warm_ns: int = WARM_NS
+) -> Contestant:
     """A contestant that calls *function* over and over, awaiting it if it is async; it has been warmed up by now.
 
-    What runs often enough is measured, compiled, and at last optimized: all that is over after so many calls.
+    What runs often enough is measured, compiled, and at last optimized: all that is over after so many calls, or after
+    *warm_ns*.  A round is as many calls as take *round_ns*.
     """
     time_calls = _time_awaited if inspect.iscoroutinefunction(function) else _time_called
-    end, num_calls, quickest_ns = monotonic_ns() + WARM_NS, 0, MANY_RUNS_NS  # one may be long for a full collection
+    end, num_calls, quickest_ns = monotonic_ns() + warm_ns, 0, MANY_RUNS_NS  # one may be long for a full collection
     while num_calls < LEAST_CALLS or (num_calls < WARM_CALLS and quickest_ns < MANY_RUNS_NS and monotonic_ns() < end):
         quickest_ns = min(quickest_ns, await time_calls(function, 1))
         num_calls += 1
-    number = max(1, ROUND_NS // max(quickest_ns, 1))
+    number = max(1, round_ns // max(quickest_ns, 1))
 
     async def time_round() -> float:
         return await time_calls(function, number) / number / NS_PER_S

@@ -24,6 +24,7 @@ from unittest import mock
 import numpy as np
 
 import asyncexec as ax
+from asyncexec.framework.clock import NS_PER_S
 from asyncexec.framework.errors import FailedPreconditionError
 from asyncexec.framework.extras import is_installed
 from asyncexec.session import library_passes
@@ -38,6 +39,8 @@ BATCHES: Final = (1, 16)
 IN_FLIGHT: Final = 16
 MS_PER_S: Final = 1000
 SETTLE_S: Final = 0.1  # ONNX Runtime's threads spin for some 50 ms after a call, by its defaults
+ROUND_NS: Final = NS_PER_S // 20  # so that a quick model is not only called right after such a pause
+WARM_NS: Final = 5 * NS_PER_S  # some hundred calls of most models
 MOST: Final = 1.15  # of the better one, with ONNX Runtime installed
 # Of TensorFlow's, with our own kernels alone.
 MOST_OF_TENSORFLOW: Final = {
@@ -101,7 +104,7 @@ def measure(name: str, batch: int, in_flight: int, settings: Settings) -> Row:
     targets = []
     if is_installed("onnxruntime"):
         targets.append(Target(f"at most {limit:g} of the better one", None if found is None else found[0], limit))
-    notes = [f"{key} {each.median:.3g} ms" for key, each in others.items() if key != TENSORFLOW]
+    notes = [f"{key} {each.median:.3g} ms" for key, each in times.items() if key not in (OURS, TENSORFLOW)]
     if in_flight == 1:
         own = times.get(OWN_KERNELS, times[OURS])
         share = next(most for most, names in MOST_OF_TENSORFLOW.values() if name in names.split())
@@ -150,7 +153,7 @@ async def _ours(name: str, files: Files, in_flight: int, *, is_alone: bool = Fal
     async def run_all() -> None:
         await asyncio.gather(*(session.run(files.gives, feeds) for _ in range(in_flight)))
 
-    return await calling(name, run if in_flight == 1 else run_all)
+    return await calling(name, run if in_flight == 1 else run_all, ROUND_NS, WARM_NS)
 
 
 def open_tensorflow(files: Files) -> Callable[[], Any]:
@@ -171,13 +174,13 @@ def _onnx(files: Files) -> Callable[[], Any]:
 
 async def _threaded(name: str, run: Callable[[], Any], in_flight: int, pool: ThreadPoolExecutor) -> Contestant:
     if in_flight == 1:
-        return await calling(name, run)
+        return await calling(name, run, ROUND_NS, WARM_NS)
 
     def run_all() -> None:
         for each in [pool.submit(run) for _ in range(in_flight)]:
             each.result()
 
-    return await calling(name, run_all)
+    return await calling(name, run_all, ROUND_NS, WARM_NS)
 
 
 BENCHMARKS: Final = tuple(

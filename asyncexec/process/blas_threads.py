@@ -26,8 +26,9 @@ from asyncexec.process.cores import CoreBudget, core_budget
 from asyncexec.process.gil_switches import quick_switches
 from asyncexec.process.shards import cores_granted
 
-# Multiplications from which on several threads are worth their start: some milliseconds on one.
+# Multiplications from which on several threads of BLAS are worth their start: some milliseconds on one.
 _LONG: Final = 5e7
+_SHARED: Final = 1e7  # the same for kernels that share out their work (shards.py)
 _finding: Final = threading.Lock()
 _LOGGER: Final = logging.getLogger("asyncexec")
 _CPU_INFO: Final = "/proc/cpuinfo"
@@ -88,14 +89,14 @@ class BlasThreads:
             self._library.set_num_threads(count)
 
     def _begin(self, work: float, loop: asyncio.AbstractEventLoop | None) -> int:
-        wanted = self._budget.begin(is_large=loop is None and work >= _LONG)
+        granted = self._budget.begin(is_large=loop is None and work >= _SHARED)
         with self._lock:
             self._num_running += 1
             if self._host_count is None:
                 self._host_count = self._count = self._library.get_num_threads()
-            wanted = min(wanted, self._host_count)  # which may have been limited
-            self._set(wanted)
-        return wanted
+            granted = min(granted, self._host_count)  # which may have been limited
+            self._set(granted if work >= _LONG else 1)
+        return granted
 
     def _end(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """In an event loop the next kernel is likely to follow soon, so what the host has is set once a turn."""

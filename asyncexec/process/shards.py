@@ -1,8 +1,8 @@
 """Work in parts that do not depend on one another, on the cores that are idle (TensorFlow's ``work_sharder.cc``).
 
 A kernel that goes over its data piece by piece hands the pieces to ``share``.  The calling thread works through them;
-where cores are idle, threads that live as long as the call help.  What is written must be as if it had done so alone:
-which thread has which part is left to chance.
+where cores are idle, worker threads that have nothing else to do help.  What is written must be as if it had done so
+alone: which thread has which part is left to chance.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from contextvars import copy_context
-from typing import Final, NamedTuple, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from asyncexec.process.cores import core_budget
 
 T = TypeVar("T")
 
-LARGE: Final = 2**21  # bytes that are written, from which on it is worth while to start threads and look for cores
+GoOn: TypeAlias = Callable[[], bool]  # does a part; whether there may be more
+Help: TypeAlias = Callable[[GoOn, int], object]
+
+LARGE: Final = 2**19  # bytes that are written, from which on it is worth while to look for idle cores
+LITTLE: Final = 2**16  # and to wake a thread, where these are known
 
 
 class _Grant(NamedTuple):
@@ -30,6 +33,7 @@ class _Grant(NamedTuple):
 
 class _Local(threading.local):
     grant: _Grant | None = None  # of the call under way on this thread; nothing is known beforehand
+    help: Help | None = None  # has up to so many threads go on with parts
 
 
 _local: Final = _Local()
@@ -53,48 +57,78 @@ def spare(unused: list[T], make: Callable[[], T]) -> T:
         return make()
 
 
+def let_help(help_with: Help | None) -> None:
+    """Let *help_with* help with what this thread shares: it has up to so many threads do parts until there are none."""
+    _local.help = help_with
+
+
 def share(work: Callable[[T], object], parts: Sequence[T], num_bytes: int) -> None:
     """Call *work* for each of *parts*, which write *num_bytes* in all; the first error of any is raised.
 
     On the thread of an event loop, and for little, nobody helps.
     """
-    if len(parts) < 2 or num_bytes < LARGE or asyncio._get_running_loop() is not None:
+    grant, help_with = _local.grant, _local.help
+    least = LARGE if grant is None else LITTLE
+    is_alone = help_with is None or len(parts) < 2 or num_bytes < least or (grant is not None and grant.num_cores < 2)
+    if help_with is None or is_alone or asyncio._get_running_loop() is not None:
         for part in parts:
             work(part)
-    elif _local.grant is not None:
-        with _local.grant.around():
-            _share(work, parts, min(_local.grant.num_cores, len(parts)))
+    elif grant is not None:
+        with grant.around():
+            _share(work, parts, grant.num_cores, help_with)
     else:
         try:
-            _share(work, parts, min(core_budget.begin(is_large=True), len(parts)))
+            _share(work, parts, core_budget.begin(is_large=True), help_with)
         finally:
             core_budget.end()
 
 
-def _share(work: Callable[[T], object], parts: Sequence[T], count: int) -> None:
-    todo, lock = iter(range(len(parts))), threading.Lock()
-    failures: list[BaseException] = []
+def _share(work: Callable[[T], object], parts: Sequence[T], count: int, help_with: Help) -> None:
+    shared = _Shared(work, parts)
+    if count > 1:
+        help_with(shared.go_on, min(count, len(parts)) - 1)
+    while shared.go_on():
+        pass
+    shared.over.wait()  # who helps has begun a part
+    if shared.failures:
+        raise shared.failures[0]
 
-    def go_on() -> None:
+
+class _Shared(Generic[T]):
+    """Parts that several threads take, one after the other.
+
+    Attributes:
+        failures: what parts have raised; no part begins any more then.
+        over: set when no part is to begin, and none is under way.
+    """
+
+    __slots__ = ("_lock", "_num_under_way", "_todo", "_work", "failures", "over")
+
+    def __init__(self, work: Callable[[T], object], parts: Sequence[T]) -> None:
+        self._work = work
+        self._todo = list(reversed(parts))
+        self._lock = threading.Lock()
+        self._num_under_way = 0
+        self.failures: list[BaseException] = []
+        self.over: threading.Event = threading.Event()
+
+    def go_on(self) -> bool:
+        """Do a part; whether there may be more.  It raises nothing: who has the call is told."""
+        with self._lock:
+            if not self._todo:
+                return False
+            part = self._todo.pop()
+            self._num_under_way += 1
         try:
             with cores_granted(1):
-                while not failures:
-                    with lock:
-                        number = next(todo, None)
-                    if number is None:
-                        return
-                    work(parts[number])
-        except BaseException as error:  # for the thread that has the call
-            failures.append(error)
-
-    helpers: list[threading.Thread] = []
-    with suppress(RuntimeError):  # the system has no more threads, or the interpreter ends: fewer help
-        for _ in range(count - 1):
-            helper = threading.Thread(target=copy_context().run, args=(go_on,))
-            helper.start()
-            helpers.append(helper)
-    go_on()
-    for helper in helpers:
-        helper.join()
-    if failures:
-        raise failures[0]
+                self._work(part)
+        except BaseException as error:
+            self.failures.append(error)
+            self._todo.clear()
+        finally:
+            del part
+            with self._lock:
+                self._num_under_way -= 1
+                if not (self._todo or self._num_under_way):
+                    self.over.set()
+        return bool(self._todo)

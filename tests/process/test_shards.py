@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from asyncexec.ops.array.windows import Axis
+from asyncexec.ops.math import shared_product
 from asyncexec.ops.nn.convolution_matmul import convolve
 from asyncexec.ops.nn.depthwise import depthwise
 from asyncexec.process import shards
 from asyncexec.process.cores import CoreBudget
-from asyncexec.process.shards import LARGE, cores_granted, share
+from asyncexec.process.shards import LARGE, cores_granted, let_help, share
 
 
 @pytest.fixture(autouse=True)
-def _idle_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def _idle_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two threads that help this one."""
     monkeypatch.setattr(shards, "core_budget", CoreBudget(lambda: 3))
+    monkeypatch.setattr(shared_product, "num_cores", lambda: 3)
+    with ThreadPoolExecutor(2) as pool:
+
+        def help_with(go_on: shards.GoOn, count: int) -> None:
+            def work() -> None:
+                while go_on():
+                    pass
+
+            for _ in range(count):
+                pool.submit(copy_context().run, work)
+
+        let_help(help_with)
+        yield
+        let_help(None)
 
 
 def threads_of(num_parts: int, num_bytes: int = LARGE) -> Counter[str]:
@@ -37,12 +56,10 @@ def threads_of(num_parts: int, num_bytes: int = LARGE) -> Counter[str]:
 
 
 def test_each_part_is_done_once_by_as_many_threads_as_there_are_idle_cores() -> None:
-    before = threading.active_count()
     seen = threads_of(20)
     assert len(seen) == 3
     assert seen.total() == 20
     assert threading.current_thread().name in seen
-    assert threading.active_count() == before
 
 
 def test_what_is_little_is_done_by_the_caller() -> None:
@@ -83,43 +100,38 @@ def test_no_more_threads_are_taken_than_the_call_was_granted() -> None:
         seen: set[int] = set()
         share(lambda _: seen.add(threading.get_ident()), range(20), LARGE)
     assert seen == {threading.get_ident()}
+    assert not events
+    meet = threading.Barrier(2)
+
+    def work(part: int) -> None:
+        if part < meet.parties:
+            meet.wait(timeout=60)
+        seen.add(threading.get_ident())
+
+    with cores_granted(2, Around):
+        share(work, range(20), LARGE)
+    assert len(seen) == 2
     assert events == ["in", "out"]
 
 
 def test_the_first_error_is_raised_once_all_threads_have_ended() -> None:
-    before = threading.active_count()
-
     def work(part: int) -> None:
         if part == 7:
             raise ZeroDivisionError("part 7")
 
     with pytest.raises(ZeroDivisionError, match="part 7"):
         share(work, range(20), LARGE)
-    assert threading.active_count() == before
     assert shards.core_budget.begin(is_large=True) == 3  # it was given back
     shards.core_budget.end()
 
 
-def test_where_no_more_threads_can_start_those_that_are_there_do_all_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, start = threading.active_count(), threading.Thread.start
-
-    def start_one(thread: threading.Thread) -> None:
-        if threading.active_count() > before:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start_one)
+def test_helpers_that_come_late_or_never_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[shards.GoOn] = []
+    let_help(lambda go_on, count: late.extend([go_on] * count))
     done: list[int] = []
-    meet = threading.Barrier(2)
-
-    def work(part: int) -> None:
-        if part < meet.parties:
-            meet.wait(timeout=60)
-        done.append(part)
-
-    share(work, range(20), LARGE)
-    assert sorted(done) == list(range(20))
-    assert threading.active_count() == before
+    share(done.append, range(20), LARGE)
+    assert done == list(range(20))
+    assert [go_on() for go_on in late] == [False, False]
 
 
 def test_a_stop_iteration_of_a_part_is_an_error_as_any() -> None:
@@ -144,10 +156,31 @@ def test_shared_convolutions_are_what_one_thread_gives(shape: tuple[int, ...], o
     x = rng.normal(size=shape).astype(np.float32)
     filters = rng.normal(size=(3, 3, shape[-1], out)).astype(np.float32)
     axes = [Axis(size, 3, 1, 1, size, 1, 1) for size in shape[1:3]]
-    with mock.patch.object(threading, "Thread", wraps=threading.Thread) as threads:
+    with mock.patch.object(shards, "_share", wraps=shards._share) as shares:
         shared = convolve(x, filters, axes)
         spread = depthwise(x, filters[..., :1], axes)
-    assert threads.called
+    assert shares.called
     with cores_granted(1):
         np.testing.assert_array_equal(shared, convolve(x, filters, axes))
         np.testing.assert_array_equal(spread, depthwise(x, filters[..., :1], axes))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((300, 400), (400, 200)),
+        ((100, 900), (900, 600)),
+        ((1, 128, 700), (700, 300)),
+        ((1, 256, 300), (1, 300, 300)),
+        ((12, 128, 64), (12, 64, 128)),
+        ((2, 3, 128, 64), (3, 64, 128)),
+    ],
+)
+def test_shared_products_are_those_of_numpy(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=shape).astype(np.float32) for shape in (left, right))
+    with cores_granted(3):
+        shared = shared_product.multiply(a, b)
+    np.testing.assert_allclose(shared, a @ b, rtol=1e-4, atol=1e-4)
+    with cores_granted(1):
+        np.testing.assert_array_equal(shared, shared_product.multiply(a, b))

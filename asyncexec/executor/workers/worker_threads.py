@@ -25,6 +25,7 @@ from asyncexec.executor.workers.job import HANDED_ON, Call, Job, Outcome
 from asyncexec.executor.workers.job_queue import JobQueue
 from asyncexec.framework.kernel import do_nothing
 from asyncexec.process.cores import num_cores
+from asyncexec.process.shards import let_help
 
 _lock: Final = threading.Lock()
 _common: WorkerThreads | None = None  # while a pool uses them
@@ -206,6 +207,7 @@ class WorkerThreads:
             self.workers.append(worker)
 
     def _work(self, worker: Worker) -> None:
+        let_help(self.help)
         while not worker.is_left and (job := self._next_job()) is not None:
             owner = job.share.owner
             has_ended = self._run(worker, owner, job)

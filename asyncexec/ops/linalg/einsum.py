@@ -19,6 +19,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.types import bfloat16, complex64, complex128, float16, float32, float64, int32, int64
 from asyncexec.ops.linalg.einsum_equation import Equation, einsum_shape, label_sizes, parse_equation, split_shape
+from asyncexec.ops.math.shared_product import multiply
 
 register_op("Einsum", "inputs: N*T -> output: T", "equation: string; N: int >= 1; T: type", shape=einsum_shape)
 
@@ -118,7 +119,7 @@ def _product_plan(
     free_sizes = [sizes[label] for label in [*free_a, *free_b]]
 
     def contract(x: Any, y: Any) -> Any:
-        product = x.reshape([*left, rows, inner]) @ y.reshape([*right, inner, columns])
+        product = multiply(x.reshape([*left, rows, inner]), y.reshape([*right, inner, columns]))
         return product.reshape([*product.shape[:-2], *free_sizes])
 
     return order, contract

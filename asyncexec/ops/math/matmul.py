@@ -29,6 +29,7 @@ from asyncexec.framework.types import (
     uint8,
 )
 from asyncexec.ops.linalg.linalg_shapes import batch_matmul_shape, batch_matmul_v2_shape, matmul_shape
+from asyncexec.ops.math.shared_product import multiply
 
 register_op(
     "MatMul",
@@ -84,7 +85,7 @@ def _matrix_product(flip_a: bool, flip_b: bool) -> Kernel:
         _check_matrices(a, b)
         left, right = a.T if flip_a else a, b.T if flip_b else b
         try:
-            return _column_by_row(left, right) if left.shape[1] == 1 else left @ right
+            return _column_by_row(left, right) if left.shape[1] == 1 else multiply(left, right)
         except ValueError:
             raise _size_error(left, right) from None
 
@@ -95,7 +96,7 @@ def _plain_product(a: Any, b: Any) -> Any:
     if a.ndim != 2 or b.ndim != 2:
         _check_matrices(a, b)
     try:
-        return _column_by_row(a, b) if a.shape[1] == 1 else a @ b
+        return _column_by_row(a, b) if a.shape[1] == 1 else multiply(a, b)
     except ValueError:
         raise _size_error(a, b) from None
 
@@ -176,7 +177,7 @@ def _stack_product(construction: OpKernelConstruction, dtype: np.dtype[Any]) -> 
             raise InvalidArgumentError(f"In[0] and In[1] must be matrices: {list(x.shape)} vs. {list(y.shape)}")
         left, right = left_of(x), right_of(y)
         try:
-            return left @ right
+            return multiply(left, right)
         except ValueError:
             raise _size_error(left, right) from None
 

@@ -26,6 +26,7 @@ from asyncexec.ops.array.windows import (
     pad_spatial,
     padded_shape,
 )
+from asyncexec.ops.math.shared_product import multiply
 from asyncexec.process.free_memory import check_array
 from asyncexec.process.shards import share, spare
 
@@ -67,7 +68,7 @@ def _convolve_group(x: Array, filters: Array, axes: Sequence[Axis], out: Array) 
         out.fill(0)
         return out
     if all(axis.is_plain for axis in axes) or all(axis.is_whole for axis in axes):
-        np.matmul(x.reshape(-1, len(weights)), weights, out=out.reshape(-1, weights.shape[1]))
+        multiply(x.reshape(-1, len(weights)), weights, out.reshape(-1, weights.shape[1]))
         return out
     if _is_better_by_shifts(x, filters, axes):
         _convolve_by_shifts(x, filters, axes, out)
@@ -78,12 +79,12 @@ def _convolve_group(x: Array, filters: Array, axes: Sequence[Axis], out: Array) 
     chunk_bytes = min(CHUNK_BYTES, max(_PATCH_BYTES, 2 * weights.nbytes))
     padded, scratch = pad_spatial(x, axes), list[Array]()
 
-    def multiply(piece: _Piece) -> None:
+    def convolve_piece(piece: _Piece) -> None:
         rows = lay_out(padded, axes, piece, scratch)
-        np.matmul(rows, weights, out=out[piece].reshape(len(rows), -1))
+        multiply(rows, weights, out[piece].reshape(len(rows), -1))
         scratch.append(rows.reshape(-1) if rows.flags.c_contiguous else rows.T.reshape(-1))
 
-    share(multiply, list(_pieces(padded, axes, len(weights), chunk_bytes)), out.nbytes)
+    share(convolve_piece, list(_pieces(padded, axes, len(weights), chunk_bytes)), out.nbytes)
     return out
 
 
@@ -159,7 +160,7 @@ def _filter_gradient(x: Array, dy: Array, axes: Sequence[Axis]) -> Array:
         padded, scratch = pad_spatial(x, axes), list[Array]()
         for piece in _pieces(padded, axes, len(total)):
             rows = _patch_rows(padded, axes, piece, scratch)
-            total += rows.T @ dy[piece].reshape(len(rows), -1)
+            total += multiply(rows.T, dy[piece].reshape(len(rows), -1))
             scratch.append(rows.reshape(-1))
     return total
 
@@ -180,7 +181,7 @@ def _input_gradient(dy: Array, filters: Array, axes: Sequence[Axis]) -> Array:
     check_array(shape, dy.dtype)
     weights = np.ascontiguousarray(filters.reshape(math.prod(filters.shape[:-1]), out_depth).T)
     if all(axis.is_plain for axis in axes):
-        gradient: Array = np.matmul(dy.reshape(-1, out_depth), weights).reshape(shape)
+        gradient: Array = multiply(dy.reshape(-1, out_depth), weights).reshape(shape)
         return gradient
     if dy.size and weights.size and all(map(_is_apart, axes)):
         return _input_gradient_of_tiles(dy, weights, kernel)
@@ -188,7 +189,7 @@ def _input_gradient(dy: Array, filters: Array, axes: Sequence[Axis]) -> Array:
     if dy.size and weights.size:
         for where in _pieces(dy, axes, weights.shape[1]):
             grad = dy[where]
-            rows = np.matmul(grad.reshape(-1, out_depth), weights)
+            rows = multiply(grad.reshape(-1, out_depth), weights)
             _add_patches(total[where[0]], rows.reshape(*grad.shape[:-1], *kernel, depth), axes, where[1].start)
     return total[(slice(None), *inner_slices(axes))]
 
@@ -202,7 +203,7 @@ def _input_gradient_of_tiles(dy: Array, weights: Array, kernel: Sequence[int]) -
     """The gradient where each cell is in one window: no sums."""
     batch, *outs, out_depth = dy.shape
     rank = len(kernel)
-    terms = np.matmul(dy.reshape(-1, out_depth), weights).reshape(batch, *outs, *kernel, -1)
+    terms = multiply(dy.reshape(-1, out_depth), weights).reshape(batch, *outs, *kernel, -1)
     order = [0, *(axis for i in range(rank) for axis in (1 + i, 1 + rank + i)), 2 * rank + 1]
     seen = terms.transpose(order)
     total = np.add(seen, dy.dtype.type(0), out=np.empty(seen.shape, dy.dtype))  # as sums are: no negative zeros

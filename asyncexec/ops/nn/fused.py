@@ -20,6 +20,7 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.array.windows import Array, is_channels_first, pieces, widened
 from asyncexec.ops.math.error_function import erf_function
+from asyncexec.ops.math.shared_product import multiply
 from asyncexec.ops.nn.activation import leaky_relu
 from asyncexec.ops.nn.bias import by_lines, checked_bias
 from asyncexec.ops.nn.convolution import conv_shape, convolution_kernel, rounded
@@ -213,7 +214,7 @@ def make_fused_matmul(op: OpKernelConstruction) -> Kernel:
         left, right = widened(a.T if transpose_a else a), widened(b.T if transpose_b else b)
         if left.shape[1] != right.shape[0]:
             raise InvalidArgumentError(f"Matrix size-incompatible: In[0]: {list(a.shape)}, In[1]: {list(b.shape)}")
-        return np.asarray(left @ right)
+        return multiply(left, right)
 
     return _fuse(product, op)
 
