@@ -18,6 +18,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 _MUCH: Final = 1e7  # multiplications from which on it is cut: some tenths of a millisecond
 _LEAST: Final = 64  # rows, or columns, of a part: each part lays out all of the other operand
+_MOST: Final = 5e8  # multiplications of a part: others may wait for the thread that helps
 
 
 def multiply(left: Array, right: Array, out: Array | None = None) -> Array:
@@ -38,12 +39,13 @@ def multiply(left: Array, right: Array, out: Array | None = None) -> Array:
         np.matmul(left, right[:, part], out=whole[:, part])
 
     rows, columns = out.shape
-    if left.size * columns < _MUCH or max(rows, columns) < 2 * _LEAST:
+    work = left.size * columns
+    if work < _MUCH or max(rows, columns) < 2 * _LEAST:
         np.matmul(left, right, out=out)
     elif rows >= columns:
-        share(multiply_rows, _parts(rows), num_bytes)
+        share(multiply_rows, _parts(rows, work), num_bytes)
     else:
-        share(multiply_columns, _parts(columns), num_bytes)
+        share(multiply_columns, _parts(columns, work), num_bytes)
     return out
 
 
@@ -63,12 +65,12 @@ def _multiply_stacks(left: Array, right: Array) -> Array:
     def multiply_some(part: slice) -> None:
         np.matmul(lefts[part], rights[part], out=outs[part])
 
-    share(multiply_some, _parts(len(outs), 1), left.nbytes + right.nbytes + out.nbytes)
+    share(multiply_some, _parts(len(outs), work, 1), left.nbytes + right.nbytes + out.nbytes)
     return out
 
 
-def _parts(length: int, least: int = _LEAST) -> list[slice]:
-    """As many parts as cores, of *least* at least."""
-    count = max(1, min(num_cores(), length // least))
+def _parts(length: int, work: int, least: int = _LEAST) -> list[slice]:
+    """As many parts as cores, or more where there is very much to do, of *least* rows at least."""
+    count = max(1, min(max(num_cores(), int(work / _MOST)), length // least))
     step = -(-length // count)
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
