@@ -62,15 +62,17 @@ def let_help(help_with: Help | None) -> None:
     _local.help = help_with
 
 
-def share(work: Callable[[T], object], parts: Sequence[T], num_bytes: int) -> None:
+def share(work: Callable[[T], object], parts: Sequence[T], num_bytes: int, *, calls_blas: bool = False) -> None:
     """Call *work* for each of *parts*, which write *num_bytes* in all; the first error of any is raised.
 
-    On the thread of an event loop, and for little, nobody helps.
+    On the thread of an event loop, and for little, nobody helps.  Nor does anybody with what does nothing but call
+    BLAS, unless cores are granted: BLAS may take them all for each part, if the host application lets it.
     """
     grant, help_with = _local.grant, _local.help
     least = LARGE if grant is None else LITTLE
-    is_alone = help_with is None or len(parts) < 2 or num_bytes < least or (grant is not None and grant.num_cores < 2)
-    if help_with is None or is_alone or asyncio._get_running_loop() is not None:
+    is_refused = calls_blas if grant is None else grant.num_cores < 2
+    is_little = len(parts) < 2 or num_bytes < least
+    if help_with is None or is_refused or is_little or asyncio._get_running_loop() is not None:
         for part in parts:
             work(part)
     elif grant is not None:

@@ -45,9 +45,9 @@ class SessionConfig(BaseModel):
         num_worker_threads: the number of worker threads for each device, which only this session uses.  By default the
             session shares as many threads as cores with all sessions of the process that have no number of their own.
         blas_threads: how many threads BLAS takes for a product of matrices.  "auto": one, so that kernels which run
-            side by side do not fight for the cores; several for a long one that runs alone on a worker thread, if
-            cores are idle.  BLAS has one number for the whole process, so it is set while kernels run.  "host": as
-            many as the application has set, whatever runs.
+            side by side do not fight for the cores.  A long product that runs alone on a worker thread is shared with
+            others, if cores are idle; a decomposition takes several threads of BLAS then.  BLAS has one number for the
+            whole process, so it is set while kernels run.  "host": as many as the application has set, whatever runs.
         jit: what runs clusters of convolutions, products of matrices and the nodes around them.  "auto": ONNX Runtime,
             where it is installed (extra ``ort``), there is much to multiply, and it is measured to be quicker than our
             own kernels; where it is not installed, constant batch normalizations go into the filters of convolutions.

@@ -165,6 +165,19 @@ def test_shared_convolutions_are_what_one_thread_gives(shape: tuple[int, ...], o
         np.testing.assert_array_equal(spread, depthwise(x, filters[..., :1], axes))
 
 
+@pytest.mark.parametrize("shapes", [((300, 400), (400, 200)), ((12, 128, 64), (12, 64, 128))])
+def test_nobody_helps_with_products_for_which_blas_may_take_all_cores(shapes: tuple[tuple[int, ...], ...]) -> None:
+    """As where the session leaves BLAS to the host application, or nothing finds it."""
+    asked: list[int] = []
+    let_help(lambda _, count: asked.append(count))
+    a, b = (np.ones(shape, np.float32) for shape in shapes)
+    shared_product.multiply(a, b)
+    assert not asked
+    with cores_granted(3):
+        shared_product.multiply(a, b)
+    assert asked == [2]
+
+
 @pytest.mark.parametrize(
     ("left", "right"),
     [

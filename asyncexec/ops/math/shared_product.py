@@ -43,9 +43,9 @@ def multiply(left: Array, right: Array, out: Array | None = None) -> Array:
     if work < _MUCH or max(rows, columns) < 2 * _LEAST:
         np.matmul(left, right, out=out)
     elif rows >= columns:
-        share(multiply_rows, _parts(rows, work), num_bytes)
+        share(multiply_rows, _parts(rows, work), num_bytes, calls_blas=True)
     else:
-        share(multiply_columns, _parts(columns, work), num_bytes)
+        share(multiply_columns, _parts(columns, work), num_bytes, calls_blas=True)
     return out
 
 
@@ -65,7 +65,8 @@ def _multiply_stacks(left: Array, right: Array) -> Array:
     def multiply_some(part: slice) -> None:
         np.matmul(lefts[part], rights[part], out=outs[part])
 
-    share(multiply_some, _parts(len(outs), work, 1), left.nbytes + right.nbytes + out.nbytes)
+    num_bytes = left.nbytes + right.nbytes + out.nbytes
+    share(multiply_some, _parts(len(outs), work, 1), num_bytes, calls_blas=True)
     return out
 
 
