@@ -50,7 +50,7 @@ TOLERANCE: Final = 1e-5
 @contextmanager
 def without_native() -> Iterator[None]:
     """What is compiled inside is Python, though the extra ``jit`` may be installed."""
-    with mock.patch.object(plan_compiler, "is_installed", return_value=False):
+    with mock.patch.object(plan_compiler, "has_llvmlite", return_value=False):
         yield
 
 

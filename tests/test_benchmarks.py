@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from asyncexec.framework.extras import is_installed
+from asyncexec.session import plan_compiler
 from benchmarks.__main__ import BENCHMARKS, main, select
 from benchmarks.graphs import FOLDER, chain, floor_of, layered
 from benchmarks.measure import Settings, Times, ratios
 from benchmarks.report import FLOOR, HEADINGS, OURS, TENSORFLOW, Row, Target, at_most_of_tensorflow, summary
+from benchmarks.runs import without_native
 
 ROOT = Path(__file__).parents[1]
 
@@ -89,3 +92,10 @@ def test_generated_graphs_have_the_nodes_asked_for() -> None:
 
 def test_every_graph_file_has_its_feeds_beside_it() -> None:
     assert {path.stem for path in FOLDER.glob("*.pb")} == {path.stem for path in FOLDER.glob("*.json")}
+
+
+def test_native_code_is_back_after_a_row_without_it() -> None:
+    plan_compiler.has_llvmlite.cache_clear()
+    with without_native():
+        assert not plan_compiler.has_llvmlite()
+    assert plan_compiler.has_llvmlite() == is_installed("llvmlite")

@@ -215,7 +215,7 @@ class PlanCompiler:
 def _find_native_rule(item: NodeItem) -> None:
     """Let the kernel of *item* find native code, if it has a rule that may become some."""
     rule: ElementRule | None = getattr(item.kernel, "element_rule", None)
-    if rule is not None and rule.find_native is None and is_installed("llvmlite"):
+    if rule is not None and rule.find_native is None and has_llvmlite():
         rule.find_native = native_tiles.native_rule(rule)
 
 
