@@ -97,17 +97,28 @@ async def test_hook_of_a_stream_that_is_interrupted(kind: str, method: str) -> N
 
 
 async def test_cancellation_is_a_part_of_the_item_that_is_cancelled() -> None:
-    graph, y = graph_of(kept)
+    begun: asyncio.Queue[float] = asyncio.Queue()
+    may_fail = asyncio.Event()
+
+    @ax.op
+    async def held(x: float) -> float:
+        await begun.put(x)
+        await (may_fail if x < 0 else asyncio.Event()).wait()
+        raise ValueError("negative")
+
+    graph, y = graph_of(held)
     recorder = Recorder()
     async with ax.Session(graph, hooks=[recorder]) as session:
         async with session.stream(y) as stream:
             for value in (1.0, 2.0):
                 await stream.send({"x:0": value})
-            await settle()
+                assert await begun.get() == value
         assert cancelled(recorder) == [("item", 0), ("item", 1)]
         async with session.stream(y, ordered=False) as stream:
             for value in (1.0, -1.0, 2.0):
                 await stream.send({"x:0": value})
+                assert await begun.get() == value
+            may_fail.set()
             with pytest.raises(ax.errors.OpError, match="negative"):
                 await anext(stream)
         assert cancelled(recorder)[2:] == [("item", 0), ("item", 2)]
