@@ -112,9 +112,8 @@ class ExecutorMaker:
 
     def compiler(self, *, pauses_often: bool = False) -> PlanCompiler:
         """What compiles a signature of these devices to Python, which *pauses_often* if need be."""
-        return PlanCompiler(
-            self._binders, self._slice_ns, self.holds, self.pools, self._client, pauses_often=pauses_often
-        )
+        pool = self.pools[self._client]
+        return PlanCompiler(self._binders, self._slice_ns, self.holds, pool, pauses_often=pauses_often)
 
     def make(
         self,

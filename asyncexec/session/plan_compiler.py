@@ -71,8 +71,7 @@ class PlanCompiler:
     Args:
         binders: by device; they give what has not been bound yet.
         slice_ns: how long a step may hold the event loop; holds: is told how long it was.
-        pools: by device; their threads share what a group has to do.
-        client: the client's device.
+        pool: of the client's device; its threads compile.
         pauses_often: whether plans pause around each call of which nothing is known.
 
     Attributes:
@@ -86,14 +85,12 @@ class PlanCompiler:
         binders: Mapping[str, KernelBinder],
         slice_ns: int,
         holds: LoopHolds,
-        pools: Mapping[str, WorkerPool],
-        client: str,
+        pool: WorkerPool,
         *,
         pauses_often: bool = False,
     ) -> None:
         self._binders = binders
-        self._pools = pools
-        self._pool = pools[client]
+        self._pool = pool
         self._slice_ns = slice_ns
         self._holds = holds
         self._most_work = UNKNOWN if pauses_often else MAX_WORK
@@ -158,16 +155,16 @@ class PlanCompiler:
                 its_surroundings = replace(surroundings, pauses=False, native=None) if region.is_group else surroundings
                 code = yield from write_code(region.program, region.block, its_surroundings)
                 plan = CompiledPlan(code, self._slice_ns, self._holds, self._pool, is_region=True)
-                self.regions[region.node] = self._tiled(region, plan, device) if region.is_group else plan
+                self.regions[region.node] = self._tiled(region, plan) if region.is_group else plan
                 self.may_give_dead |= region.may_give_dead
                 yield
             found[device] = replace(part, graph=folded.graph)
         return found
 
-    def _tiled(self, region: Region, plan: CompiledPlan, device: str) -> TiledPlan:
+    def _tiled(self, region: Region, plan: CompiledPlan) -> TiledPlan:
         """The plan of the group *region*, for which *plan* calls the kernels."""
         native = native_tiles.native_tiles(region.program, region.block) if has_llvmlite() else None
-        return TiledPlan(plan, self._pools[device], native)
+        return TiledPlan(plan, native)
 
     def _surroundings(self) -> Surroundings:
         native = native_calls.counted if has_llvmlite() else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from asyncexec.executor.workers.offload import WorkerPool
@@ -31,6 +32,12 @@ class Parts:
         return self.left > 0
 
 
+def help_with(pool: WorkerPool, part: Callable[[], bool], count: int) -> None:
+    """As a call on one of the threads of *pool* asks the others."""
+    assert pool._share is not None
+    pool._share.threads.help(part, count)
+
+
 async def held(pool: WorkerPool, gate: threading.Event, begin: Any) -> asyncio.Future[Any]:
     """A call that has called *begin*, and ends when the gate opens."""
     has_begun = threading.Event()
@@ -48,7 +55,7 @@ async def held(pool: WorkerPool, gate: threading.Event, begin: Any) -> asyncio.F
 async def test_idle_threads_do_parts_and_others_go_between() -> None:
     pool, gate, parts = WorkerPool(2), threading.Event(), Parts()
     parts.left = 3
-    running = await held(pool, gate, lambda: pool.share(parts.do, 8))
+    running = await held(pool, gate, lambda: help_with(pool, parts.do, 8))
     assert await asyncio.to_thread(parts.has_begun.acquire, timeout=SOON_S)
     assert (pool.statistics().busy, pool.statistics().queued) == (1, 0)
     other = await started(call(pool, lambda: len(parts.threads)))
@@ -67,7 +74,7 @@ async def test_idle_threads_do_parts_and_others_go_between() -> None:
 async def test_no_thread_is_idle() -> None:
     pool, gate, parts = WorkerPool(2), threading.Event(), Parts()
     first = await held(pool, gate, lambda: None)
-    second = await held(pool, gate, lambda: pool.share(parts.do, 8))
+    second = await held(pool, gate, lambda: help_with(pool, parts.do, 8))
     gate.set()
     await asyncio.gather(first, second)
     await pool.close()
@@ -80,7 +87,7 @@ async def test_a_thread_that_helps_is_free_for_a_run_that_a_kernel_waits_for() -
     nested: list[Any] = []
 
     def begin() -> None:
-        pool.share(parts.do, 8)
+        help_with(pool, parts.do, 8)
         assert parts.has_begun.acquire(timeout=SOON_S)
         inner = asyncio.run_coroutine_threadsafe(call(pool, len, "abc"), loop)
         parts.may_go_on.release()
@@ -102,7 +109,7 @@ async def test_help_has_the_context_of_the_call() -> None:
         return False
 
     def work() -> None:
-        pool.share(part, 1)
+        help_with(pool, part, 1)
         assert has_ended.wait(SOON_S)
 
     variable.set(5)
@@ -128,7 +135,7 @@ async def test_two_pools_that_share_threads_help_in_turns(monkeypatch: Any) -> N
 
     running = [await held(pool, gate, lambda: None) for pool in pools]
     for index, pool in enumerate(pools):
-        pool.share(part_of(index), 8)
+        help_with(pool, part_of(index), 8)
     both_wait.set()
     gate_opens = asyncio.gather(*running)
     while len(order) < 10:  # noqa: ASYNC110 - a thread does it
@@ -138,12 +145,3 @@ async def test_two_pools_that_share_threads_help_in_turns(monkeypatch: Any) -> N
     await gate_opens
     for pool in pools:
         await pool.close()
-
-
-async def test_a_pool_that_is_closed_asks_nobody() -> None:
-    pool = WorkerPool(2)
-    await call(pool, len, "")
-    await pool.close()
-    before = threading.active_count()
-    pool.share(lambda: True, 8)
-    assert threading.active_count() == before

@@ -20,10 +20,12 @@ from asyncexec.executor.diagnostics.kernel_stats import INLINE, SIZED, WORKER
 from asyncexec.executor.plans import tiled_plan
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tiled_plan import TiledPlan
-from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.executor.workers.worker_threads import WorkerThreads
 from asyncexec.framework.cancellation import CancellableCall, call_around
 from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.errors import CancelledError
+from asyncexec.process import shards
+from asyncexec.process.cores import core_budget
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys
 from tests.regions.programs import TAGGED
 from tests.running import raw_op
@@ -34,7 +36,12 @@ TILE: Final = 64  # elements of float32
 
 @pytest.fixture(autouse=True)
 def small_tiles() -> Iterator[None]:
-    with mock.patch.object(tiled_plan, "TILE_BYTES", 4 * TILE):
+    """Which are shared however small they are, whatever else the machine does."""
+    with (
+        mock.patch.object(tiled_plan, "TILE_BYTES", 4 * TILE),
+        mock.patch.object(shards, "LARGE", 1),
+        mock.patch.object(core_budget, "_num_idle", return_value=2),
+    ):
         yield
 
 
@@ -63,7 +70,7 @@ def bits(values: Any) -> Any:
 
 def by_tiles() -> Any:
     """Counts the calls of groups that go by tiles."""
-    return mock.patch.object(tiled_plan._Tiling, "finish", autospec=True, side_effect=tiled_plan._Tiling.finish)
+    return mock.patch.object(tiled_plan, "share", side_effect=tiled_plan.share)
 
 
 def normal(*shape: int) -> np.ndarray[Any, Any]:
@@ -290,14 +297,14 @@ async def test_idle_threads_help() -> None:
     value = normal(2**18)
     async with ax.Session(graph, TAGGED) as session:
         expected = await session.run(y, {x: value})
-    async with ax.Session(graph, ax.SessionConfig(num_worker_threads=4)) as session:
-        await tile(session, y, {x: value})
-        with mock.patch.object(tiled_plan._Tiling, "help", autospec=True, side_effect=tiled_plan._Tiling.help) as help_:
+    with mock.patch.object(WorkerThreads, "help", autospec=True, side_effect=WorkerThreads.help) as help_:
+        async with ax.Session(graph, ax.SessionConfig(num_worker_threads=4)) as session:
+            await tile(session, y, {x: value})
             for _ in range(50):
                 assert bits([await session.run(y, {x: value})]) == bits([expected])
                 if help_.call_count:
                     break
-        assert help_.call_count
+    assert help_.call_count
 
 
 @pytest.mark.parametrize("num_threads", [None, 2])
@@ -331,7 +338,7 @@ def test_a_call_that_is_given_up_ends_with_its_tile() -> None:
             call.give_up()
         return (x,)
 
-    plan = TiledPlan(mock.Mock(function=function), mock.Mock(spec=WorkerPool))
+    plan = TiledPlan(mock.Mock(function=function))
     token = call_around.set(call)
     try:
         with pytest.raises(CancelledError):

@@ -4,16 +4,15 @@ An op on a large array reads it from memory, and writes another to memory.  A gr
 tile before it takes the next: what its nodes hand on to each other stays in the cache, and only what others take of it
 becomes whole arrays.  Between two tiles the memory of all temporaries is free, and is used again for the next.
 
-The tiles are shared: threads that are idle help the one that was called, each taking the next tile that is left; when
-somebody needs a thread, one that helps is free after its tile.
+The tiles are shared with threads that are idle (``process/shards.py``), and after each its thread looks whether anybody
+still wants the result.
 The results are those of the nodes one by one, to the bit.  So they run whenever the inputs are not alike, or a tile
 fails: then the error is theirs, too.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -21,15 +20,14 @@ import numpy as np
 
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
-from asyncexec.executor.workers.offload import WorkerPool
-from asyncexec.framework.cancellation import CancellableCall, call_around
+from asyncexec.framework.cancellation import call_around
 from asyncexec.framework.element_rule import Array, FindNative, NativeCode
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.kernel import Kernel
+from asyncexec.process.shards import share
 
 # Of each array of a tile: several fit into a second-level cache, and a call of a kernel costs little beside its work.
-TILE_BYTES: Final = 2**17
-_FEWEST: Final = 4  # tiles from which on others are asked to help
+TILE_BYTES: Final = 2**18
 _PER_NATIVE: Final = 4  # tiles that native code does at a time: it leaves nothing in the cache
 _FEW: Final = 64  # elements of which the nodes tell what native code has to give
 
@@ -39,17 +37,15 @@ class TiledPlan:
 
     Args:
         plan: calls the kernels of the nodes one by one; its function is plain.
-        pool: has the threads that help.
         find_native: gives the native code for inputs whose arrays have so many elements, if there is some.
     """
 
-    __slots__ = ("_find_native", "_plan", "_pool")
+    __slots__ = ("_find_native", "_plan")
 
     is_quick = True  # it is measured, and does not run inline where it is not cheap
 
-    def __init__(self, plan: CompiledPlan, pool: WorkerPool, find_native: FindNative | None = None) -> None:
+    def __init__(self, plan: CompiledPlan, find_native: FindNative | None = None) -> None:
         self._plan = plan
-        self._pool = pool
         self._find_native = find_native
 
     def __call__(self, *inputs: Any) -> Any:
@@ -72,13 +68,25 @@ class TiledPlan:
         if size <= length:
             return None
         native = None if self._find_native is None else self._find_native(inputs, size)
-        tiling = _Tiling(self._plan.function, inputs, length, size)
-        if not tiling.begin(arrays[0].shape, native):
+        tiles = _Tiles(self._plan.function, inputs, length)
+        starts = tiles.begin(arrays[0].shape, native)
+        if starts is None:
             return None
         call = call_around.get()
-        if call is not None and len(tiling.starts) >= _FEWEST:
-            self._pool.share(tiling.help, len(tiling.starts))
-        return tiling.finish(call)
+        manager = None if call is None else call.manager()
+
+        def do(start: int) -> None:
+            if manager is not None and manager.is_cancelled:
+                raise CancelledError("nobody waits for the call any more")
+            tiles.do(start)
+
+        try:
+            share(do, starts, sum(output.nbytes for output in tiles.outputs))
+        except CancelledError:
+            raise
+        except Exception:  # the nodes one by one tell what is wrong
+            return None
+        return tuple(tiles.outputs)
 
 
 def _is_like(array: Any, other: Any) -> bool:
@@ -86,107 +94,44 @@ def _is_like(array: Any, other: Any) -> bool:
     return type(array) is np.ndarray and array.shape == other.shape and flags.c_contiguous and flags.aligned
 
 
-class _Tiling:
+class _Tiles:
     """The tiles of one call.
 
     Attributes:
-        starts: of the tiles that nobody has taken; who pops one does that tile.
+        outputs: what the tiles are written into.
     """
 
-    __slots__ = (
-        "_awaited",
-        "_function",
-        "_has_ended",
-        "_has_failed",
-        "_inputs",
-        "_length",
-        "_native",
-        "_outputs",
-        "_size",
-        "_step",
-        "starts",
-    )
+    __slots__ = ("_function", "_inputs", "_length", "_native", "_step", "outputs")
 
-    def __init__(self, function: Kernel, inputs: Sequence[Any], length: int, size: int) -> None:
+    def __init__(self, function: Kernel, inputs: Sequence[Any], length: int) -> None:
         self._function = function
         self._inputs = [value.reshape(-1) if isinstance(value, np.ndarray) else value for value in inputs]
         self._length = self._step = length
-        self._size = size
-        self._outputs: list[Array] = []
         self._native: Callable[[int, int], bool] | None = None
-        self._has_ended = threading.Event()
-        self._has_failed = False
-        self.starts: deque[int] = deque()
-        self._awaited: list[None] = []  # one for each tile that is not done
+        self.outputs: list[Array] = []
 
-    def begin(self, shape: tuple[int, ...], native: NativeCode | None) -> bool:
-        """Do the first elements, and make outputs of *shape* by what they give; False if there cannot be such."""
+    def begin(self, shape: tuple[int, ...], native: NativeCode | None) -> Sequence[int] | None:
+        """Do the first elements, and make outputs of *shape* by what they give; where the others start.
+
+        None if there cannot be such outputs.
+        """
         end = self._length if native is None else min(self._length, _FEW)
         try:
             first = self._part(0, end)
         except Exception:  # the nodes one by one tell what is wrong
-            return False
+            return None
         if not all(isinstance(value, np.ndarray) and value.shape == (end,) for value in first):
-            return False
-        self._outputs = [np.empty(shape, value.dtype) for value in first]
+            return None
+        self.outputs = [np.empty(shape, value.dtype) for value in first]
         self._write(first, 0, end)
         if native is not None:
-            self._native = native.bind(self._inputs, self._outputs)
+            self._native = native.bind(self._inputs, self.outputs)
             self._step *= _PER_NATIVE
-        self.starts.extend(range(end, self._size, self._step))
-        self._awaited.extend([None] * len(self.starts))
-        return True
+        return range(end, math.prod(shape), self._step)
 
-    def help(self) -> bool:
-        """Do a tile, on another thread; whether there may be more."""
-        try:
-            return self._go_on()
-        except BaseException:  # whoever waits has been told
-            return False
-
-    def finish(self, call: CancellableCall | None) -> tuple[Array, ...] | None:
-        """The outputs, once all tiles are done; None if one has failed.
-
-        Raises:
-            CancelledError: nobody wants the result of *call* any more.
-        """
-        manager = None if call is None else call.manager()
-        try:
-            while (manager is None or not manager.is_cancelled) and self._go_on():
-                pass
-            if manager is not None and manager.is_cancelled:
-                raise CancelledError("nobody waits for the call any more")
-            self._has_ended.wait()  # who helps has begun a tile
-            return None if self._has_failed else tuple(self._outputs)
-        finally:  # who comes late to help finds nothing
-            self.starts.clear()
-            self._inputs, self._outputs, self._native = [], [], None
-
-    def _go_on(self) -> bool:
-        """Do the next tile; whether there are more."""
-        try:
-            start = self.starts.popleft()
-        except IndexError:
-            return False
-        is_done = False
-        try:
-            self._do(start)
-            is_done = True
-        except Exception:  # the nodes one by one tell what is wrong
-            return False
-        finally:
-            if is_done:
-                self._awaited.pop()
-            else:
-                self._has_failed = True
-                self.starts.clear()
-            if self._has_failed or not self._awaited:
-                self._has_ended.set()
-        return bool(self.starts)
-
-    def _do(self, start: int) -> None:
+    def do(self, start: int) -> None:
         """Do the tile at *start*."""
-        end, native = min(start + self._step, self._size), self._native
+        end, native = min(start + self._step, self.outputs[0].size), self._native
         if native is None or not native(start, end):
             for at in range(start, end, self._length):
                 stop = min(at + self._length, end)
@@ -200,5 +145,5 @@ class _Tiling:
         return part
 
     def _write(self, part: Sequence[Any], start: int, end: int) -> None:
-        for output, value in zip(self._outputs, part, strict=True):
+        for output, value in zip(self.outputs, part, strict=True):
             output.reshape(-1)[start:end] = value

@@ -155,16 +155,6 @@ class WorkerPool:
         self._count(unfinished=1)
         return job
 
-    def share(self, part: Callable[[], bool], count: int) -> None:
-        """Have threads that are idle call *part* until it returns False, at most *count* of them; from any thread.
-
-        They may come late, or not at all, and let go when somebody waits for a thread.  Each calls *part*, which
-        raises nothing, in a copy of the context of this call.
-        """
-        share = self._share
-        if share is not None:  # else the pool has been closed, and whoever calls this has been abandoned
-            share.threads.help(part, count)
-
     def _share_for_callers(self, share: Share) -> Share:
         """*share*, or another one, such that nobody who has one of its threads waits for what the running code submits.
 
