@@ -71,6 +71,7 @@ class Surroundings:
     Attributes:
         checked_outputs: what users' kernels give goes by it.
         is_small: whether a node whose shapes are not known has been seen to take small values.
+        is_long: whether a call of a node may take as long as a step may hold the event loop.
         absent: stands for outputs that are not live.
         gives_tuple: whether the functions return a tuple of the outputs, and no list.
         pauses: whether they yield where they have much to do.
@@ -80,6 +81,7 @@ class Surroundings:
 
     checked_outputs: OutputCheck
     is_small: Callable[[Node], bool]
+    is_long: Callable[[Node], bool]
     absent: object = NOTHING
     gives_tuple: bool = False
     pauses: bool = True

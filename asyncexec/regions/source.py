@@ -98,7 +98,7 @@ class _Writer:
         self._foreign: list[Node] = []
         self._num_loops = 0
         self._work_done = 0  # since the last yield
-        self._work = WorkMeter(surroundings.is_small)
+        self._work = WorkMeter(surroundings.is_small, surroundings.is_long)
 
     def write(self, block: Block) -> Stage[Code]:
         main = _Function(_MAIN, 0)

@@ -18,10 +18,16 @@ _MAX_ROUNDS: Final = 256
 
 
 class WorkMeter:
-    """Measures work; *is_small* tells whether a node whose shapes are not known has been seen to take small values."""
+    """Measures work.
 
-    def __init__(self, is_small: Callable[[Node], bool]) -> None:
+    Args:
+        is_small: whether a node whose shapes are not known has been seen to take small values.
+        is_long: whether a call of a node is as much work as may be between two yields.
+    """
+
+    def __init__(self, is_small: Callable[[Node], bool], is_long: Callable[[Node], bool]) -> None:
         self._is_small = is_small
+        self._is_long = is_long
         self._rounds: dict[Repeat, tuple[int, int]] = {}
 
     def of_rounds(self, repeat: Repeat) -> tuple[int, int]:
@@ -36,6 +42,8 @@ class WorkMeter:
     def of(self, statement: Statement) -> int:
         """How much work *statement* is, or one of its sides, or the rounds between two yields."""
         if isinstance(statement, Call):
+            if self._is_long(statement.node):
+                return MAX_WORK
             if statement.is_foreign:
                 return _FOREIGN
             if not statement.outputs:

@@ -237,7 +237,7 @@ def _make_executors(
     if state.may_compile and prepared.may_be_compiled:
 
         def compile_plan(*, optimizes: bool = False) -> Stage[AnyPlan | None]:
-            return state.compile_plan(prepared, optimizes=optimizes, pauses_often=tier.was_slow)
+            return state.compile_plan(prepared, tier, optimizes=optimizes)
 
         better = None if prepared.optimize is None else partial(compile_plan, optimizes=True)
         tier = Tier(compile_plan, better, state.holds.clock, varying)

@@ -15,7 +15,7 @@ from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
 from asyncexec.executor.engine.partition_runner import PartitionRunner
 from asyncexec.executor.plans.region_plan import RegionPlan
-from asyncexec.executor.plans.tier import AnyPlan
+from asyncexec.executor.plans.tier import AnyPlan, Tier
 from asyncexec.executor.types.executor_factory import Compiles
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.process_pool import ProcessPool
@@ -224,13 +224,11 @@ class GraphExecutionState:
         """Whether a signature is compiled before its first run."""
         return self.maker.executor_type.compiles is Compiles.AT_ONCE
 
-    def compile_plan(
-        self, prepared: PreparedGraph, *, optimizes: bool = False, pauses_often: bool = False
-    ) -> Stage[AnyPlan | None]:
+    def compile_plan(self, prepared: PreparedGraph, tier: Tier, *, optimizes: bool = False) -> Stage[AnyPlan | None]:
         """*prepared* as a plan of Python functions (plan_compiler.py), as a stage; None where there is none by now.
 
-        If it *optimizes*, the optimizer passes come first; where they change nothing there is no plan.  If it
-        *pauses_often*, it lets others run around each call that may take long.
+        If it *optimizes*, the optimizer passes come first; where they change nothing there is no plan.  Nor is there
+        one as long as *tier*, whose runs the plan is for, may wait until it is clear that all kernels are cheap.
 
         Raises:
             UnstructuredError: the graph has no structure that Python has.
@@ -240,7 +238,10 @@ class GraphExecutionState:
             return (yield from self._compile_own(prepared.client_graph, partitions, executor))
         if whole is None or self._partition_options.own_memory.intersection(partitions):
             return None
-        compiler = self.maker.compiler(pauses_often=pauses_often)
+        stays_on_loop = tier.runs_on_loop or executor.stays_on_loop
+        if not stays_on_loop and executor.may_stay_on_loop and tier.may_wait and not self.compiles_at_once:
+            return None
+        compiler = self.maker.compiler(pauses_often=tier.was_slow)
         yield from compiler.read(executor)
         if optimizes and prepared.optimize is not None:
             better = yield from prepared.optimize()
@@ -250,9 +251,9 @@ class GraphExecutionState:
             whole, partitions = better.whole, better.partitions
             executor = yield from self.maker.make(prepared.client_graph, partitions, compiler=compiler)
             yield from compiler.read(executor)
-        if whole is not None and executor.stays_on_loop:
+        if whole is not None and stays_on_loop:
             try:
-                return (yield from compiler.compile_whole(whole))
+                return (yield from compiler.compile_whole(whole, lambda: prepared.executor.stays_on_loop))
             except UnstructuredError:
                 if executor.is_all_cheap:
                     raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Final
@@ -119,8 +119,10 @@ class PlanCompiler:
                 if not count % STRIDE:
                     yield
 
-    def compile_whole(self, whole: PlacedGraph) -> Stage[CompiledPlan]:
+    def compile_whole(self, whole: PlacedGraph, is_still_cheap: Callable[[], bool]) -> Stage[CompiledPlan]:
         """The plan of *whole*, of nodes that are cheap or awaited, as a stage.
+
+        Some may be cheap by the size of what they have had: *is_still_cheap* tells later whether all are.
 
         Raises:
             UnstructuredError: it has no structure that Python has, or what it awaits does not come one after the other.
@@ -142,7 +144,8 @@ class PlanCompiler:
         program = yield from find_structure(whole.graph, bind)
         block = yield from schedule(program)
         code = yield from write_code(program, block, self._surroundings())
-        return CompiledPlan(code, self._slice_ns, self._holds, self._pool)
+        by_size = is_still_cheap if any(map(self._is_sized, self.items)) else None
+        return CompiledPlan(code, self._slice_ns, self._holds, self._pool, is_still_cheap=by_size)
 
     def compile_regions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[dict[str, PartitionedGraph]]:
         """*partitions* with regions, whose plans are in ``regions`` then; UnstructuredError where a loop is none."""
@@ -168,7 +171,7 @@ class PlanCompiler:
 
     def _surroundings(self) -> Surroundings:
         native = native_calls.counted if has_llvmlite() else None
-        return Surroundings(checked_results, self._is_small, native=native, most_work=self._most_work)
+        return Surroundings(checked_results, self._is_small, self._is_long, native=native, most_work=self._most_work)
 
     def restore(self, stats: KernelStats) -> Stage[None]:
         """Let *stats* know of all kernels, but for those of regions, what has been measured."""
@@ -186,6 +189,14 @@ class PlanCompiler:
     def _is_hard(self, node: Node) -> bool:
         known = self._measured.get(node.name)
         return known is not None and known[0].places[known[1]] in _HARD
+
+    def _is_sized(self, name: str) -> bool:
+        stats, item_id = self._measured[name]
+        return stats.places[item_id] == SIZED
+
+    def _is_long(self, node: Node) -> bool:
+        """Whether a call of *node*, which is not on a worker thread, may take long."""
+        return node.name in self._measured and self._is_sized(node.name)
 
     def _is_elementwise(self, node: Node) -> bool:
         """Whether *node* is elementwise, and has not been seen to take small values alone."""

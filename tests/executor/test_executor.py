@@ -24,12 +24,14 @@ import random
 import threading
 from collections.abc import Iterable
 from typing import Any, Self
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import asyncexec as ax
 from asyncexec.executor.engine.general_executor import GeneralExecutor
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.framework.kernel import KernelKind
 from tests.fake_time import FakeTime, in_single_steps
 from tests.running import raw_op, settle, started
@@ -430,3 +432,43 @@ async def test_wrong_number_of_outputs_behind_a_switch(count: int) -> None:
         with pytest.raises(ax.errors.InternalError, match=f"the kernel gave {count} outputs, but Two has 2") as caught:
             await session.run(list(outputs), {"x:0": 1, "p:0": True})
     assert caught.value.node == "two"
+
+
+async def test_what_is_cheap_by_size_is_compiled_once_that_is_known() -> None:
+    """And runs inline then, with inputs no larger than it had; the first larger ones go to the general executor."""
+    threads: list[int] = []
+
+    def kernel(x: Any) -> Any:
+        threads.append(threading.get_ident())
+        return x + 1
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None], name="x")
+        y = raw_op("BySize", kernel, dtype=ax.float32, kind=KernelKind.EXPENSIVE)(x) * 2.0
+    async with ax.Session(graph, cost_model=ax.CostModel(expensive_ms=math.inf)) as session:
+        for size in (4, 4, 8):
+            assert (await session.run(y, {x: np.ones(size, np.float32)})).tolist() == [4.0] * size
+        (prepared,) = session._cache.values()
+        for _ in range(200):
+            if prepared.tier.compiled is not None:
+                break
+            await session.run(y, {x: np.ones(4, np.float32)})
+        plan = prepared.tier.compiled
+        assert isinstance(plan, CompiledPlan)
+        with mock.patch.object(GeneralExecutor, "start", autospec=True, side_effect=GeneralExecutor.start) as general:
+            for size, num_general in ((8, 0), (4, 0), (9, 1), (9, 1), (8, 1), (100, 2), (100, 2)):
+                del threads[:]
+                assert (await session.run(y, {x: np.ones(size, np.float32)})).tolist() == [4.0] * size
+                assert general.call_count == num_general
+                assert num_general != 0 or threads == [threading.get_ident()]
+
+
+async def test_what_is_slow_by_size_is_not_compiled_with_the_rest() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None], name="x")
+        y = raw_op("BySize", lambda x: x + 1, dtype=ax.float32, kind=KernelKind.EXPENSIVE)(x) * 2.0
+    async with ax.Session(graph, cost_model=ax.CostModel(expensive_ms=1e-6)) as session:
+        (value,) = {(await session.run(y, {x: np.ones(4, np.float32)})).tobytes() for _ in range(200)}
+        (prepared,) = session._cache.values()
+        assert not isinstance(prepared.tier.compiled, CompiledPlan)
+    assert value == np.full(4, 4, np.float32).tobytes()

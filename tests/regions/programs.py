@@ -20,7 +20,8 @@ def compiled(
     """The plan of a signature; UnstructuredError where it has no structure."""
     mapper = FetchMapper(session.graph, fetches)
     prepared = run_at_once(build_executors(session._state, session.graph, mapper, list(feeds), []))
-    return run_at_once(session._state.compile_plan(prepared.graph, pauses_often=pauses_often))
+    prepared.tier.was_slow = pauses_often
+    return run_at_once(session._state.compile_plan(prepared.graph, prepared.tier))
 
 
 def is_structured(session: ax.Session, fetches: Any, feeds: Sequence[Any] = ()) -> bool:

@@ -53,7 +53,7 @@ def pieces(make: Callable[[int], Any], count: int) -> list[int]:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        for _ in session._state.compile_plan(prepared.graph):
+        for _ in session._state.compile_plan(prepared.graph, prepared.tier):
             found.append(0)
     finally:
         sys.settrace(before)

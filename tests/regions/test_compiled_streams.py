@@ -43,8 +43,10 @@ def compile_at_once(patch: pytest.MonkeyPatch) -> Plans:
     patch.setattr(GraphExecutionState, "compiles_at_once", property(lambda state: state.may_compile))
     compile_plan = GraphExecutionState.compile_plan
 
-    def note_plan(state: GraphExecutionState, prepared: PreparedGraph, **options: Any) -> Stage[AnyPlan | None]:
-        plan = yield from compile_plan(state, prepared, **options)
+    def note_plan(
+        state: GraphExecutionState, prepared: PreparedGraph, *given: Any, **options: Any
+    ) -> Stage[AnyPlan | None]:
+        plan = yield from compile_plan(state, prepared, *given, **options)
         plans.made += [] if plan is None else [plan]
         return plan
 

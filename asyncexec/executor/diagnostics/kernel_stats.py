@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from types import CoroutineType
 from typing import Any, Final
 
@@ -32,6 +33,32 @@ SMALL_SIZE: Final = 2**14
 # Inputs or outputs from which on a kernel begins on a worker: it is likely to take a microsecond or so for each.
 WIDE: Final = 1024
 _FEW: Final = 8
+# Times as long as what is cheap, from which on more calls will not show that a kernel is cheap.
+_HOPELESS: Final = 16
+
+
+@dataclass(slots=True)
+class _SizedCost:
+    """What a SIZED kernel costs: a moving average.
+
+    Attributes:
+        largest: the bytes of the largest inputs it has had.
+    """
+
+    ns_per_byte: float = 0.0
+    largest: int = 0
+    num_samples: int = 0
+
+    def ns_of(self, size: int) -> float:
+        """How long a call takes on inputs of *size* bytes."""
+        return self.ns_per_byte * max(size, 1)
+
+    def add(self, size: int, elapsed_ns: int) -> None:
+        """Take a sample into account."""
+        sample = elapsed_ns / max(size, 1)
+        self.ns_per_byte += (sample - self.ns_per_byte) / 4 if self.num_samples else sample
+        self.largest = max(self.largest, size)
+        self.num_samples += 1
 
 
 class KernelStats:
@@ -46,9 +73,9 @@ class KernelStats:
 
     __slots__ = (
         "_costs_ns",
-        "_ns_per_byte",
         "_num_awaited",
         "_sampled_at_ns",
+        "_sized",
         "expensive_ns",
         "holds",
         "items",
@@ -70,7 +97,7 @@ class KernelStats:
         self._num_awaited: list[int] = [0] * len(items)  # calls of async kernels
         self._sampled_at_ns: list[int] = [0] * len(items)
         self.items: Sequence[NodeItem] = items
-        self._ns_per_byte: dict[int, float] = {}  # of those SIZED that have run
+        self._sized: dict[int, _SizedCost] = {}  # of those SIZED that have run
         self.not_small: set[int] = set()
 
     @property
@@ -80,8 +107,28 @@ class KernelStats:
 
     @property
     def stays_on_loop(self) -> bool:
-        """Whether no node runs on a worker thread, now and then or always."""
-        return not any(place in (WORKER, SIZED) for place in self.places)
+        """Whether no node runs on a worker thread, as long as none has larger inputs than it has had."""
+        return self._on_loop(self._has_been_quick)
+
+    @property
+    def may_stay_on_loop(self) -> bool:
+        """Whether some more calls may show that no node needs a worker thread."""
+        return self._on_loop(self._may_be_quick)
+
+    def _on_loop(self, is_quick: Callable[[int], bool]) -> bool:
+        places = enumerate(self.places)
+        return all(place != WORKER and (place != SIZED or is_quick(item_id)) for item_id, place in places)
+
+    def _has_been_quick(self, item_id: int) -> bool:
+        known = self._sized.get(item_id)
+        return known is not None and self.is_quick(item_id, known.largest)
+
+    def _may_be_quick(self, item_id: int) -> bool:
+        known = self._sized.get(item_id)
+        if known is None or known.ns_of(known.largest) <= self.expensive_ns:
+            return True
+        is_new = known.num_samples < _FEW or not self._is_settled(item_id)
+        return is_new and known.ns_of(known.largest) <= _HOPELESS * self.expensive_ns
 
     def adopt(self, item_id: int, others: KernelStats, other_id: int) -> None:
         """Know of a kernel what *others* know of it, where it has *other_id*; unless it is not for measurements."""
@@ -89,8 +136,8 @@ class KernelStats:
             self.places[item_id] = others.places[other_id]
             self._costs_ns[item_id] = others._costs_ns[other_id]
             self._sampled_at_ns[item_id] = others._sampled_at_ns[other_id]
-            if other_id in others._ns_per_byte:
-                self._ns_per_byte[item_id] = others._ns_per_byte[other_id]
+            if other_id in others._sized:
+                self._sized[item_id] = replace(others._sized[other_id])
 
     def careful_places(self) -> Stage[list[int]]:
         """The places for a step that may have inputs larger than those that the places come from, as a stage."""
@@ -157,9 +204,10 @@ class KernelStats:
 
         Nor is one that has yet to find out which way it takes: the next may be another.
         """
-        rate = self._ns_per_byte.get(item_id)
-        if rate is None or rate * max(size, 1) > self.expensive_ns:
-            return False
+        known = self._sized.get(item_id)
+        return known is not None and known.ns_of(size) <= self.expensive_ns and self._is_settled(item_id)
+
+    def _is_settled(self, item_id: int) -> bool:
         return bool(getattr(self.items[item_id].kernel, "is_settled", True))
 
     def update_sized(self, item_id: int, size: int, elapsed_ns: int) -> None:
@@ -167,9 +215,8 @@ class KernelStats:
         is_quick = size < LARGE_SIZE and elapsed_ns <= self.expensive_ns
         if is_quick and self.items[item_id].kind is KernelKind.CHEAP:
             self.places[item_id] = _cheap_place(self.items[item_id])
-        sample = elapsed_ns / max(size, 1)
-        rate = self._ns_per_byte.get(item_id, sample)
-        self._ns_per_byte[item_id] = rate + (sample - rate) / 4
+        known = self._sized.setdefault(item_id, _SizedCost())
+        known.add(size, elapsed_ns)
 
 
 def first_places(items: Sequence[NodeItem]) -> Stage[list[int]]:

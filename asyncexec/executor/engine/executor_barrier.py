@@ -130,8 +130,13 @@ class PartitionedExecutor:
 
     @property
     def stays_on_loop(self) -> bool:
-        """Whether no node runs on a worker thread, now and then or always."""
+        """Whether no node runs on a worker thread, as long as none has larger inputs than it has had."""
         return all(part.executor.stays_on_loop for part in self.partitions)
+
+    @property
+    def may_stay_on_loop(self) -> bool:
+        """Whether some more runs may show that no node needs a worker thread."""
+        return all(part.executor.may_stay_on_loop for part in self.partitions)
 
     @property
     def is_all_cheap(self) -> bool:

@@ -115,8 +115,13 @@ class GeneralExecutor:
 
     @property
     def stays_on_loop(self) -> bool:
-        """Whether no node runs on a worker thread, now and then or always."""
+        """Whether no node runs on a worker thread, as long as none has larger inputs than it has had."""
         return self.stats.stays_on_loop
+
+    @property
+    def may_stay_on_loop(self) -> bool:
+        """Whether some more runs may show that no node needs a worker thread."""
+        return self.stats.may_stay_on_loop
 
     @property
     def is_all_cheap(self) -> bool:

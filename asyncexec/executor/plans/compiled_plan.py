@@ -36,6 +36,8 @@ class CompiledPlan:
         slice_ns: how long a step may hold the event loop; holds: is told how long it was.
         pool: knows how long a step that has ended waits for what it awaits.
         is_region: whether it is one node of another step, which tells the loops around.
+        is_still_cheap: whether its kernels are cheap with the largest inputs that the general executor had for them;
+            None where that does not depend on sizes.
 
     Attributes:
         is_plain: whether a step is one call of ``call``; else ``start`` gives what is to be run.
@@ -65,13 +67,21 @@ class CompiledPlan:
         "holds",
         "is_plain",
         "is_quick",
+        "is_still_cheap",
         "num_feeds",
         "num_fetches",
         "pool",
     )
 
     def __init__(
-        self, code: Code, slice_ns: int, holds: LoopHolds, pool: WorkerPool, *, is_region: bool = False
+        self,
+        code: Code,
+        slice_ns: int,
+        holds: LoopHolds,
+        pool: WorkerPool,
+        *,
+        is_region: bool = False,
+        is_still_cheap: Callable[[], bool] | None = None,
     ) -> None:
         self._code = code
         self.pool: WorkerPool = pool
@@ -79,6 +89,7 @@ class CompiledPlan:
         self._called = code.quick or code.function
         self._num_tries = _NUM_TRIES
         self._is_region = is_region
+        self.is_still_cheap: Callable[[], bool] | None = is_still_cheap
         self._slice_ns = slice_ns
         self.holds: LoopHolds = holds
         self.num_feeds: int = code.num_inputs
@@ -95,7 +106,7 @@ class CompiledPlan:
     @property
     def may_be_called(self) -> bool:
         """Whether ``call`` is worth a try, where the plan is not plain: what it does seems to be native code by now."""
-        return self._num_tries > 0 and self._code.is_native
+        return self._num_tries > 0 and self._code.is_native and self.is_still_cheap is None
 
     def call(self, feeds: Collection[Any]) -> list[Any] | None:
         """The values of the fetches, where the plan is plain; else None if the step is to be started.

@@ -30,6 +30,7 @@ class RegionPlan:
     __slots__ = ("_plans", "executor")
 
     is_plain = may_be_called = False
+    is_still_cheap = None
 
     def __init__(
         self, executor: GeneralExecutor | PartitionedExecutor, plans: Iterable[CompiledPlan | TiledPlan]

@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
+from operator import le
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
-from asyncexec.executor.diagnostics.kernel_stats import has_large
+from asyncexec.executor.diagnostics.kernel_stats import has_large, num_bytes
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.clock import CLOCK, Clock
@@ -29,6 +30,7 @@ from asyncexec.regions.program import UnstructuredError
 
 WARM_UP: Final = 2  # runs before a plan is compiled; eight times as many after each that was dropped, or came to none
 _MAX_WARM_UP: Final = 2**15
+_LAST_WAIT: Final = 8 * WARM_UP
 OPTIMIZE_AFTER: Final = 256  # compiled runs: to optimize takes two or three times as long as to compile
 TURN_NS: Final = SLICE_NS // 2  # for how long it goes on at a stretch, beside steps that have slices of their own
 _NEVER: Final = 1 << 62
@@ -39,6 +41,9 @@ Compile: TypeAlias = Callable[[], Stage[AnyPlan | None]]
 
 class Tier:
     """What the runs of one signature have led to so far.
+
+    Where kernels of a plan are cheap by the size of what they take, it has the steps whose feeds are no larger than the
+    general executor has had.
 
     Args:
         make: makes the plan, as a stage that gives None where it cannot be had now, and raises UnstructuredError where
@@ -56,9 +61,11 @@ class Tier:
 
     __slots__ = (
         "__weakref__",
+        "_asked",
         "_away",
         "_budget_ns",
         "_has_turn",
+        "_largest",
         "_late_ns",
         "_lock",
         "_loop",
@@ -86,6 +93,7 @@ class Tier:
         self._make_better = make_better
         self._now_ns = clock.now_ns
         self._varying = varying
+        self._asked = self._largest = [0] * len(varying)  # bytes of feeds: that steps had, and that a plan may take
         self._num_runs = 0
         self.num_left: int = OPTIMIZE_AFTER
         self._warm_up = WARM_UP
@@ -103,9 +111,35 @@ class Tier:
     def plan_for(self, feeds: Sequence[Any]) -> AnyPlan | None:
         """The plan for a step with *feeds*; None for the general executor, which is careful with large ones."""
         plan = self.compiled
-        if plan is None or not self._varying or not has_large([feeds[position] for position in self._varying]):
+        if not self._varying:
+            return plan
+        varying = [feeds[position] for position in self._varying]
+        if plan is None or plan.is_still_cheap is not None:
+            return self._plan_by_size(plan, [num_bytes([value]) for value in varying])
+        if not has_large(varying):
             return plan
         return plan if isinstance(plan, RegionPlan) and plan.takes_large_feeds else None
+
+    def _plan_by_size(self, plan: AnyPlan | None, sizes: Sequence[int]) -> AnyPlan | None:
+        """*plan* unless *sizes* of feeds are larger than it may take."""
+        if plan is not None and all(map(le, sizes, self._largest)):
+            return plan
+        is_new = not all(map(le, sizes, self._asked))
+        self._asked = [*map(max, sizes, self._asked)]
+        if plan is not None and (is_new or not (plan.is_still_cheap and plan.is_still_cheap())):
+            return None
+        self._largest = self._asked
+        return plan
+
+    @property
+    def runs_on_loop(self) -> bool:
+        """Whether a plan has the steps, all of whose kernels have turned out to be cheap."""
+        return isinstance(self.compiled, CompiledPlan)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether there is soon another time to compile, if it comes to no plan now."""
+        return self._warm_up <= _LAST_WAIT
 
     def compile_at_once(self) -> Stage[None]:
         """Optimize and compile before the first run, as a stage."""
@@ -226,7 +260,7 @@ class Tier:
         self._stage = None
         self._budget_ns = self._late_ns = 0
         self.compiled = plan
-        self.plain = plan if isinstance(plan, CompiledPlan) and plan.is_plain else None
+        self.plain = plan if isinstance(plan, CompiledPlan) and plan.is_plain and not plan.is_still_cheap else None
         self.num_left = OPTIMIZE_AFTER
 
     def _wait_longer(self) -> None:
