@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from asyncexec.compilation.bind_kernel import TRANSFERS, Binder, KernelBinder
 from asyncexec.compilation.graph_view import CONTROL_FLOW_OPS
@@ -13,10 +13,9 @@ from asyncexec.executor.diagnostics.cost_model import CostModel
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
 from asyncexec.executor.engine.executor_barrier import MakeArgs, PartitionedExecutor, PartitionExecutor
-from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.grace_period import Grace
 from asyncexec.executor.engine.partition_runner import PartitionRunner
-from asyncexec.executor.plans.region_plan import RegionPlan
+from asyncexec.executor.plans.region_plan import AnyExecutor, RegionPlan
 from asyncexec.executor.types.executor_factory import DEFAULT_EXECUTOR_TYPE, executor_types
 from asyncexec.executor.types.executor_params import ExecutorParams
 from asyncexec.executor.workers.offload import WorkerPool
@@ -38,8 +37,6 @@ from asyncexec.session.step_args import FullArgs, rendezvous_alone
 
 if TYPE_CHECKING:
     from asyncexec.executor.engine.client_end import ClientKeys
-
-AnyExecutor: TypeAlias = GeneralExecutor | PartitionedExecutor
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.compilation.shared_inputs import is_user_function
+from asyncexec.executor.plans.region_plan import AnyExecutor
 from asyncexec.executor.plans.tier import AnyPlan, Tier
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, OpError
@@ -20,7 +21,6 @@ from asyncexec.process.gc_pause import paused_gc
 from asyncexec.pruning.prune import ClientGraph, path_to
 from asyncexec.session.call_arguments import feed_tensors_stage, target_nodes_stage
 from asyncexec.session.dead_fetches import why_dead
-from asyncexec.session.executor_maker import AnyExecutor
 from asyncexec.session.fetch_mapper import Build, FetchMapper
 from asyncexec.session.function_call_frame import Converter, convert_in_slices, exact_type, feed_converter
 from asyncexec.session.graph_execution_state import GraphExecutionState, PreparedGraph
@@ -239,8 +239,7 @@ def _make_executors(
         def compile_plan(*, optimizes: bool = False) -> Stage[AnyPlan | None]:
             return state.compile_plan(prepared, tier, optimizes=optimizes)
 
-        better = None if prepared.optimize is None else partial(compile_plan, optimizes=True)
-        tier = Tier(compile_plan, better, state.holds.clock, varying)
+        tier = Tier(compile_plan, partial(compile_plan, optimizes=True), state.holds.clock, varying)
         if state.compiles_at_once:
             yield from tier.compile_at_once()
     return ExecutorsAndKeys(

@@ -14,7 +14,7 @@ from asyncexec.executor.diagnostics.cost_model import CostModel
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
 from asyncexec.executor.engine.partition_runner import PartitionRunner
-from asyncexec.executor.plans.region_plan import RegionPlan
+from asyncexec.executor.plans.region_plan import AnyExecutor, RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan, Tier
 from asyncexec.executor.types.executor_factory import Compiles
 from asyncexec.executor.workers.offload import WorkerPool
@@ -37,8 +37,9 @@ from asyncexec.placement.placement_rules import PlacementRules
 from asyncexec.placement.placer import Placer
 from asyncexec.pruning.prune import ClientGraph
 from asyncexec.regions.program import UnstructuredError
-from asyncexec.session.executor_maker import AnyExecutor, ExecutorMaker
+from asyncexec.session.executor_maker import ExecutorMaker
 from asyncexec.session.library_passes import library_passes
+from asyncexec.session.plan_compiler import learn
 from asyncexec.session.session_config import SessionConfig
 from asyncexec.session.worker_statistics import WorkerStatistics
 from asyncexec.session.workers import Workers
@@ -227,8 +228,9 @@ class GraphExecutionState:
     def compile_plan(self, prepared: PreparedGraph, tier: Tier, *, optimizes: bool = False) -> Stage[AnyPlan | None]:
         """*prepared* as a plan of Python functions (plan_compiler.py), as a stage; None where there is none by now.
 
-        If it *optimizes*, the optimizer passes come first; where they change nothing there is no plan.  Nor is there
-        one as long as *tier*, whose runs the plan is for, may wait until it is clear that all kernels are cheap.
+        If it *optimizes*, the optimizer passes come first; where they change nothing, and it would have no fewer parts
+        than the plan that *tier* has, there is none.  Nor is there one as long as *tier*, whose runs the plan is for,
+        may wait until it is clear that all kernels are cheap.
 
         Raises:
             UnstructuredError: the graph has no structure that Python has.
@@ -238,19 +240,25 @@ class GraphExecutionState:
             return (yield from self._compile_own(prepared.client_graph, partitions, executor))
         if whole is None or self._partition_options.own_memory.intersection(partitions):
             return None
+        if isinstance(tier.compiled, RegionPlan):
+            yield from learn(executor, tier.compiled.executor)
         stays_on_loop = tier.runs_on_loop or executor.stays_on_loop
         if not stays_on_loop and executor.may_stay_on_loop and tier.may_wait and not self.compiles_at_once:
             return None
         compiler = self.maker.compiler(pauses_often=tier.was_slow)
         yield from compiler.read(executor)
-        if optimizes and prepared.optimize is not None:
-            better = yield from prepared.optimize()
-            # To run several cheap partitions as one graph is worth more than what passes have made of each.
-            if not _has_changed(better.passes, prepared.passes) or (better.whole is None and executor.is_all_cheap):
-                return None
+        better = (yield from prepared.optimize()) if optimizes and prepared.optimize is not None else None
+        # To run several cheap partitions as one graph is worth more than what passes have made of each.
+        if (
+            better is not None
+            and _has_changed(better.passes, prepared.passes)
+            and not (better.whole is None and executor.is_all_cheap)
+        ):
             whole, partitions = better.whole, better.partitions
             executor = yield from self.maker.make(prepared.client_graph, partitions, compiler=compiler)
             yield from compiler.read(executor)
+        elif optimizes and (tier.runs_on_loop or not stays_on_loop):
+            return None
         if whole is not None and stays_on_loop:
             try:
                 return (yield from compiler.compile_whole(whole, lambda: prepared.executor.stays_on_loop))

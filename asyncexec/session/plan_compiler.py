@@ -12,12 +12,10 @@ from asyncexec.compilation.bind_kernel import KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import ASYNC, SIZED, TRANSFER, WORKER, KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
-from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
-from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.kernel_outputs import checked_results
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.compiled_state import AwaitedNode
-from asyncexec.executor.plans.region_plan import Rebinder
+from asyncexec.executor.plans.region_plan import AnyExecutor, Rebinder
 from asyncexec.executor.plans.tiled_plan import TiledPlan
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.cooperative import STRIDE, Stage
@@ -100,7 +98,7 @@ class PlanCompiler:
         self.regions: dict[Node, CompiledPlan | TiledPlan] = {}
         self.may_give_dead: bool = False
 
-    def read(self, executor: GeneralExecutor | PartitionedExecutor) -> Stage[None]:
+    def read(self, executor: AnyExecutor) -> Stage[None]:
         """Learn from *executor* which kernels the nodes have, and where they run; what was read before is forgotten.
 
         If that was of the same graph before it was optimized, what has been measured is still good.
@@ -218,6 +216,18 @@ class PlanCompiler:
     def _kernel(self, node: Node, fed: frozenset[tuple[Node, int]], device: str) -> Kernel:
         item = self.items.get(node.name)
         return self._binders[device].bind(node, fed).kernel if item is None else item.checked_kernel
+
+
+def learn(executor: AnyExecutor, since: AnyExecutor) -> Stage[None]:
+    """Let *executor* know what *since*, which has run some of the same nodes after it, has measured, as a stage."""
+    known = {item.node.name: (part.stats, item.id) for part in since.parts for item in part.view.items}
+    for part in executor.parts:
+        for count, item in enumerate(part.view.items):
+            found = known.get(item.node.name)
+            if found is not None and not item.is_relay:
+                part.stats.adopt(item.id, *found)
+            if not count % STRIDE:
+                yield
 
 
 def _find_native_rule(item: NodeItem) -> None:

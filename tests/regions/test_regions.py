@@ -33,6 +33,7 @@ async def later(x: float) -> float:
 def in_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     """No signature with something that is awaited is compiled whole."""
     monkeypatch.setattr(KernelStats, "stays_on_loop", False)
+    monkeypatch.setattr(KernelStats, "may_stay_on_loop", False)
 
 
 @pytest.fixture(params=["tagged token", "compiled", "in regions"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
@@ -17,6 +17,8 @@ from asyncexec.executor.plans.tiled_plan import TiledPlan
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.graph.node import Node
+
+AnyExecutor: TypeAlias = GeneralExecutor | PartitionedExecutor
 
 
 class RegionPlan:
@@ -32,10 +34,8 @@ class RegionPlan:
     is_plain = may_be_called = False
     is_still_cheap = None
 
-    def __init__(
-        self, executor: GeneralExecutor | PartitionedExecutor, plans: Iterable[CompiledPlan | TiledPlan]
-    ) -> None:
-        self.executor: GeneralExecutor | PartitionedExecutor = executor
+    def __init__(self, executor: AnyExecutor, plans: Iterable[CompiledPlan | TiledPlan]) -> None:
+        self.executor: AnyExecutor = executor
         self._plans = tuple(plans)
 
     @property
