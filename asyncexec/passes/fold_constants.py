@@ -6,7 +6,8 @@ the frame of a loop, where it would have been before.  The shape of a tensor is 
 constant waits for the tensor, so that what computes the tensor still runs, and fails, as before.
 
 Only cheap kernels of pure ops are called, and only for as many elements as take a millisecond at most.  A node whose
-kernel raises is left as it is: it raises again, in its place, when it runs.
+kernel raises is left as it is: it raises again, in its place, when it runs.  So is one whose array is fetched, or taken
+by a user's function: these may write to what is made for them, and a constant is kept.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.ownership import keeper
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.graph.node import Node, NodeProperties, Tensor
 from asyncexec.passes.node_facts import nbytes
@@ -89,6 +92,8 @@ class _Folding:
         value = _known_shape(node, tensor)
         if value is None or self._is_fed(node) or not graph.runs_on_host(node):
             return
+        if np.ndim(value) and self._is_given_away(node):
+            return
         if graph.is_fed(tensor):
             controls: tuple[Node, ...] = ()
         elif graph.facts.of(source).is_flow or tensor.dtype.is_ref:
@@ -111,7 +116,7 @@ class _Folding:
         if num_outputs > 1 and (graph.is_kept(node) or not graph.is_taken(node)):
             return
         values = self._evaluate(node)
-        if values is None:
+        if values is None or (any(map(np.ndim, values)) and self._is_given_away(node)):
             return
         if len(values) == 1:
             self._become_constant(node, values[0], tuple(controls))
@@ -121,6 +126,11 @@ class _Folding:
     def _is_fed(self, node: Node) -> bool:
         graph = self._graph
         return graph.is_kept(node) and any(graph.is_fed(tensor) for tensor in node.outputs)
+
+    def _is_given_away(self, node: Node) -> bool:
+        """Whether who gets what *node* makes may write to it."""
+        graph = self._graph
+        return graph.is_kept(node) or any(map(is_user_function, graph.consumers(node)))
 
     def _become_constant(self, node: Node, value: Any, controls: Sequence[Node]) -> None:
         properties = self._properties(value, node.properties.output_dtypes[0])
@@ -139,7 +149,7 @@ class _Folding:
         graph.replace_tensors(node, made)
 
     def _properties(self, value: Any, dtype: DType) -> NodeProperties:
-        return NodeProperties(self._const_properties, {"value": value, "dtype": dtype}, (), (dtype,))
+        return NodeProperties(self._const_properties, {"value": keeper(dtype)(value), "dtype": dtype}, (), (dtype,))
 
     def _evaluate(self, node: Node) -> tuple[Any, ...] | None:
         """The outputs of *node*; None where they cannot be known, or should not be kept."""

@@ -121,14 +121,33 @@ SIMPLE = """
             size: Size(n)
             rank: Rank(n)
             total: AddV2(size, rank)
+            again: Reshape(x, shape)
             """,
-            ["shape", "total"],
+            ["again", "total"],
             """
             n: Neg(x)
             shape: Const[[2, 3]](^n)
             total: Const[8](^n)
+            again: Reshape(x, shape)
             """,
             id="shape, size and rank of a known shape; what has it still runs",
+        ),
+        pytest.param(
+            """
+            x: Placeholder[float32, [2, 3]]
+            shape: Shape(x)
+            c: Const[[1, 2]]
+            m: Mul(c, c)
+            sum: AddV2(m, c)
+            """,
+            ["shape", "sum"],
+            """
+            shape: Shape(x)
+            c: Const[[1, 2]]
+            m: Const[[1, 4]]
+            sum: AddV2(m, c)
+            """,
+            id="an array that the caller may write to is made anew",
         ),
         pytest.param(
             """
