@@ -269,14 +269,25 @@ class _Finder:
     ) -> tuple[Value, Unit | None]:
         """The value that an ``if`` asks, and the unit that makes sure that it can."""
         is_plain = sides == 2 and (pred.value.is_scalar or _is_scalar(tensor))
-        known = pred.value if is_plain else self._tested.get((pred.value, pred.liveness, sides))
+        is_elsewhere = pred.after is not None and (pred.value.unit is None or pred.value.unit.scope is not scope)
+        is_itself = is_plain and not is_elsewhere
+        known = pred.value if is_itself else self._tested.get((pred.value, pred.liveness, sides))
         if known is None:
-            known = self._test(node, scope, pred, sides)
+            known = self._moved(scope, pred) if is_plain else self._test(node, scope, pred, sides)
             self._tested[pred.value, pred.liveness, sides] = known
         if self._sides.setdefault(known, sides) != sides:
             raise UnstructuredError(f"{node.name!r} asks {tensor.name!r} for other sides than others do")
         known.depth = min(known.depth, len(pred.liveness))
         return known, known.unit
+
+    @staticmethod
+    def _moved(scope: Scope, pred: State) -> Value:
+        """What a loop leaves with, as a value of *scope*: units under it stand behind the unit that makes it."""
+        decides = Value(is_scalar=True)
+        move = Move(scope, pred.liveness, decides, pred.value)
+        move.come_after(pred.after)
+        decides.unit = move
+        return decides
 
     def _test(self, node: Node, scope: Scope, pred: State, sides: int) -> Value:
         if pred.value.unit is not None and pred.value.unit.scope is not scope:
