@@ -93,7 +93,12 @@ def _share(work: Callable[[T], object], parts: Sequence[T], count: int, help_wit
         pass
     shared.over.wait()  # who helps has begun a part
     if shared.failures:
-        raise shared.failures[0]
+        error = shared.failures[0]
+        shared.failures.clear()  # its traceback leads to them
+        try:
+            raise error
+        finally:
+            del error
 
 
 class _Shared(Generic[T]):
@@ -126,10 +131,11 @@ class _Shared(Generic[T]):
                 self._work(part)
         except BaseException as error:
             self.failures.append(error)
-            self._todo.clear()
         finally:
             del part
             with self._lock:
+                if self.failures:
+                    self._todo.clear()
                 self._num_under_way -= 1
                 if not (self._todo or self._num_under_way):
                     self.over.set()

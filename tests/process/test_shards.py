@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -197,3 +201,25 @@ def test_shared_products_are_those_of_numpy(left: tuple[int, ...], right: tuple[
     np.testing.assert_allclose(shared, a @ b, rtol=1e-4, atol=1e-4)
     with cores_granted(1):
         np.testing.assert_array_equal(shared, shared_product.multiply(a, b))
+
+
+def test_nothing_of_a_call_that_fails_outlives_its_error() -> None:
+    def failing() -> weakref.ref[Any]:
+        scratch = np.zeros(8).view(Scratch)
+
+        def work(part: int) -> None:
+            scratch[part] = 1 / (5 - part)
+
+        with suppress(ZeroDivisionError):
+            share(work, range(8), LARGE)
+        return weakref.ref(scratch)
+
+    class Scratch(np.ndarray[Any, Any]):
+        """An array that can be watched."""
+
+    let_help(lambda go_on, count: None)  # those who come late would hold it until then
+    gc.disable()
+    try:
+        assert failing()() is None
+    finally:
+        gc.enable()
