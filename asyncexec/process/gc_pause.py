@@ -85,7 +85,7 @@ def _set_thresholds(thresholds: list[int]) -> None:
 def _without_ours() -> list[int]:
     """The thresholds, those of the user in place of ours, in a pause or where somebody has put back what was in one."""
     now = gc.get_threshold()
-    ours = (now[0] == _NEVER, now[2] == _NEVER, now[2] == _NEVER)
+    ours = (now[0] == _NEVER, now[1] == _SOON and now[2] == _NEVER, now[2] == _NEVER)
     return [old if is_ours else new for is_ours, old, new in zip(ours, _thresholds, now, strict=True)]
 
 

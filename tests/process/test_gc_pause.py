@@ -100,3 +100,20 @@ def test_frozen_objects_stay_frozen() -> None:
     assert gc.get_freeze_count() == count
     assert generation_of(mine) is None
     assert made
+
+
+@pytest.mark.parametrize("thresholds", [(1000, 20, 10), (1000, 10, 10), (900, 20, 30)])
+@pytest.mark.parametrize("has_frozen", [False, True])
+def test_thresholds_that_the_user_sets_in_a_pause_stay(
+    thresholds: tuple[int, int, int], has_frozen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc_pause, "_had_frozen", lambda: has_frozen)
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    try:
+        with paused_gc():
+            now = gc.get_threshold()
+            gc.set_threshold(*[new if new != 10 else old for new, old in zip(thresholds, now, strict=True)])
+        assert gc.get_threshold() == thresholds
+    finally:
+        gc.set_threshold(*before)
