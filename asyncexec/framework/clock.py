@@ -15,6 +15,12 @@ monotonic_ns: Final[Callable[[], int]] = time.perf_counter_ns
 NS_PER_S: Final = 1_000_000_000
 NS_PER_MS: Final = 1_000_000
 NS_PER_US: Final = 1_000
+_NEVER_NS: Final = 1 << 62
+
+
+def ns_of_ms(ms: float) -> int:
+    """*ms* in nanoseconds; of what is longer than a clock goes, infinity too, the longest."""
+    return int(min(ms * NS_PER_MS, _NEVER_NS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from asyncexec.executor.types.executor_factory import DEFAULT_EXECUTOR_TYPE, exe
 from asyncexec.executor.types.executor_params import ExecutorParams
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_calls import WorkerCalls
-from asyncexec.framework.clock import NS_PER_MS, Clock
+from asyncexec.framework.clock import Clock, ns_of_ms
 from asyncexec.framework.collective import OPS_PREFIX as COLLECTIVE_OPS
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.device import Device
@@ -83,7 +83,7 @@ class ExecutorMaker:
         calls = {name: WorkerCalls(pool) for name, pool in self.pools.items()}
         resource_mgr.lookup_or_create(dict, "_session", "worker_calls", lambda: calls)
         slow_ms = config.slow_inline_ms
-        self.holds: LoopHolds = LoopHolds(None if slow_ms is None else int(slow_ms * NS_PER_MS), clock, costs)
+        self.holds: LoopHolds = LoopHolds(None if slow_ms is None else ns_of_ms(slow_ms), clock, costs)
         self._devices = {device.name: device for device in devices}
         self._client = next(device.name for device in devices if device.shares_host_memory)
         is_worker = not self._client.startswith(f"{LOCAL_PREFIX}/")  # which gets values from other processes
@@ -102,7 +102,7 @@ class ExecutorMaker:
             )
             for device in devices
         }
-        self._slice_ns = int(config.slice_ms * NS_PER_MS)
+        self._slice_ns = ns_of_ms(config.slice_ms)
         self._schedule_seed = config.schedule_seed
         self._debug = config.debug
         self._step_ids = itertools.count(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from asyncexec.framework.clock import NS_PER_MS
+from asyncexec.framework.clock import ns_of_ms
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.step_stats import RunMetadata
 from asyncexec.session.fetch_mapper import FetchMapper
@@ -160,7 +160,7 @@ class SessionStreams:
             admission=self._admission,
             begin=self._steps.begin_stream,
             end=self._steps.end_stream,
-            slice_ns=int(self.config.slice_ms * NS_PER_MS),
+            slice_ns=ns_of_ms(self.config.slice_ms),
             source_grace_s=self.config.async_grace_s,
             holds=self._state.holds,
             counts=self._counts,

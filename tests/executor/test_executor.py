@@ -472,3 +472,12 @@ async def test_what_is_slow_by_size_is_not_compiled_with_the_rest() -> None:
         (prepared,) = session._cache.values()
         assert not isinstance(prepared.tier.compiled, CompiledPlan)
     assert value == np.full(4, 4, np.float32).tobytes()
+
+
+@pytest.mark.parametrize("setting", ["slice_ms", "slow_inline_ms"])
+async def test_a_time_without_end_is_one(setting: str) -> None:
+    with ax.Graph() as graph:
+        y = ax.constant(1.0) + 1.0
+    for ms in (math.inf, 1e308):
+        async with ax.Session(graph, ax.SessionConfig(**{setting: ms})) as session:
+            assert await session.run(y) == 2.0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncexec.framework.clock import NS_PER_MS, NS_PER_S
+from asyncexec.framework.clock import NS_PER_S, ns_of_ms
 from asyncexec.framework.errors import InvalidArgumentError
 
-_NEVER_NS: Final = 1 << 62
 # One sample counts for a quarter, and never for more than so many times the limit: what was slow is soon forgotten.
 _SAMPLE_CAP: Final = 8
 # A sample alone counts for less than the limit, so that it takes two: it may have been a pause of the machine, or what
@@ -40,7 +39,7 @@ class CostModel:
     def __init__(self, expensive_ms: float = 0.5) -> None:
         if not expensive_ms > 0:
             raise InvalidArgumentError(f"expensive_ms is above 0, not {expensive_ms!r}")
-        self.expensive_ns: Final = int(min(expensive_ms * NS_PER_MS, _NEVER_NS))
+        self.expensive_ns: Final = ns_of_ms(expensive_ms)
 
     def average(self, cost_ns: int, elapsed_ns: int, since_ns: int, *, is_certain: bool = False) -> int:
         """*cost_ns*, a moving average, after another sample so long after the last one.
