@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
@@ -27,7 +26,7 @@ from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.ownership import keeper
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.graph.node import Node, NodeProperties, Tensor
-from asyncexec.passes.node_facts import nbytes
+from asyncexec.passes.node_facts import is_user_op, nbytes
 from asyncexec.passes.pass_graph import PassGraph
 
 _SHAPE_OPS: Final = frozenset({"Shape", "Size", "Rank"})
@@ -130,7 +129,7 @@ class _Folding:
     def _is_given_away(self, node: Node) -> bool:
         """Whether who gets what *node* makes may write to it."""
         graph = self._graph
-        return graph.is_kept(node) or any(map(is_user_function, graph.consumers(node)))
+        return graph.is_kept(node) or any(is_user_op(each.properties) for each in graph.consumers(node))
 
     def _become_constant(self, node: Node, value: Any, controls: Sequence[Node]) -> None:
         properties = self._properties(value, node.properties.output_dtypes[0])

@@ -70,16 +70,17 @@ def _facts(properties: NodeProperties) -> Facts:
     is_pure = (
         has_plain_dtypes
         and bool(properties.output_dtypes)
-        and not (is_flow or op_def.is_stateful or (op_def.touches_outside and not _is_user_op(properties)))
+        and not (is_flow or op_def.is_stateful or (op_def.touches_outside and not is_user_op(properties)))
         and op not in PLACEHOLDERS
         and op not in _NOT_PURE
         and not any(isinstance(value, NameAttrList) for value in properties.attrs.values())
-        and (_has_sync_kernel(op, properties) if properties.registration.kernel is None else _is_user_op(properties))
+        and (_has_sync_kernel(op, properties) if properties.registration.kernel is None else is_user_op(properties))
     )
     return Facts(op, is_pure, is_flow, has_plain_dtypes)
 
 
-def _is_user_op(properties: NodeProperties) -> bool:
+def is_user_op(properties: NodeProperties) -> bool:
+    """Whether the kernel of a node with *properties* is a user's function."""
     kernel = properties.registration.kernel
     return kernel is not None and kernel.is_user_function
 
