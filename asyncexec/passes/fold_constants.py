@@ -24,7 +24,7 @@ from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernel
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.ownership import keeper
-from asyncexec.framework.types import DType, as_dtype
+from asyncexec.framework.types import DType, as_dtype, variant
 from asyncexec.graph.node import Node, NodeProperties, Tensor
 from asyncexec.passes.node_facts import is_user_op, nbytes
 from asyncexec.passes.pass_graph import PassGraph
@@ -32,6 +32,15 @@ from asyncexec.passes.pass_graph import PassGraph
 _SHAPE_OPS: Final = frozenset({"Shape", "Size", "Rank"})
 _MAX_CONTROLS: Final = 8  # of a folded node, so that they do not add up along a chain
 _MAX_OUTPUTS: Final = 64
+_MAX_TAKERS: Final = 64  # that hand an array on, and are looked at
+# Ops that may give the array that they take, or a view of it.
+_HAND_ON: Final = frozenset(
+    "Identity IdentityN StopGradient PreventGradient Snapshot CheckNumerics EnsureShape Reshape ExpandDims "
+    "Squeeze Slice StridedSlice Transpose ConjugateTranspose Bitcast Cast Split SplitV Unpack Concat ConcatV2 "
+    "Pack Real Conj AddN Enter RefEnter Exit RefExit NextIteration Switch Merge TensorListFromTensor "
+    "TensorListStack TensorListSetItem TensorListPushBack TensorListGetItem BroadcastTo Tile GatherV2 Pad PadV2 "
+    "SelectV2 Select Sum Mean Max Min Prod All Any Reverse ReverseV2 SpaceToBatchND BatchToSpaceND".split()
+)
 _STRING: Final = as_dtype("string")
 
 
@@ -128,8 +137,20 @@ class _Folding:
 
     def _is_given_away(self, node: Node) -> bool:
         """Whether who gets what *node* makes may write to it."""
-        graph = self._graph
-        return graph.is_kept(node) or any(is_user_op(each.properties) for each in graph.consumers(node))
+        graph, seen = self._graph, {node}
+        found = [node]
+        for each in found:
+            if graph.is_kept(each):
+                return True
+            for taker in graph.consumers(each):
+                if is_user_op(taker.properties):
+                    return True
+                if taker not in seen and _may_hand_on(taker, each):
+                    seen.add(taker)
+                    found.append(taker)
+            if len(found) > _MAX_TAKERS:
+                return True
+        return False
 
     def _become_constant(self, node: Node, value: Any, controls: Sequence[Node]) -> None:
         properties = self._properties(value, node.properties.output_dtypes[0])
@@ -226,6 +247,13 @@ def _known_shape(node: Node, tensor: Tensor) -> Any:
     if max(sizes, default=0) > np.iinfo(dtype).max or (shape.num_elements or 0) > np.iinfo(dtype).max:
         return None
     return dtype.type(shape.num_elements) if node.op == "Size" else np.array(sizes, dtype)
+
+
+def _may_hand_on(taker: Node, node: Node) -> bool:
+    """Whether *taker* may give an array of *node*, or a view of it; a shape, say, it only looks at."""
+    taken, given = set(node.properties.output_dtypes), set(taker.properties.output_dtypes)
+    holds_others = taker.properties.op == "Bitcast" or variant in taken | given
+    return taker.properties.op in _HAND_ON and (holds_others or not taken.isdisjoint(given))
 
 
 def _is_right(value: Any, dtype: DType, shape: Any) -> bool:

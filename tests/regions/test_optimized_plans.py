@@ -202,11 +202,12 @@ async def test_what_is_made_of_constants_can_be_changed_by_who_gets_it(config: a
         p = ax.placeholder(F, [2], name="p")
         c = ax.constant(X)
         root, shape, centred = ax.sqrt(c * c), ax.shape(p), normalized(c * 1.0) + p[0]
+        handed_on = ax.identity(ax.reshape(ax.exp(c * 0.0), [3, 1]))
     async with ax.Session(graph, config) as session:
         for _ in range(3):
-            got = await session.run([root, shape, centred], {p: [0, 1]})
-            assert [value.tolist() for value in got] == [[1, 2, 3], [2], [-1, 0, 1]]
-            got[0][0] = got[1][0] = 99
+            got = await session.run([root, shape, centred, handed_on], {p: [0, 1]})
+            assert [value.tolist() for value in got] == [[1, 2, 3], [2], [-1, 0, 1], [[1], [1], [1]]]
+            got[0][0] = got[1][0] = got[3][0] = 99
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
