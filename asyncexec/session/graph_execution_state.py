@@ -242,11 +242,13 @@ class GraphExecutionState:
             return None
         if isinstance(tier.compiled, RegionPlan):
             yield from learn(executor, tier.compiled.executor)
-        stays_on_loop = tier.runs_on_loop or executor.stays_on_loop
-        if not stays_on_loop and executor.may_stay_on_loop and tier.may_wait and not self.compiles_at_once:
-            return None
         compiler = self.maker.compiler(pauses_often=tier.was_slow)
         yield from compiler.read(executor)
+        limits = yield from compiler.feed_limits(whole, prepared.executor)
+        stays_on_loop = limits is not None and (tier.runs_on_loop or executor.stays_on_loop)
+        may_stay = limits is not None and executor.may_stay_on_loop
+        if may_stay and not stays_on_loop and tier.may_wait and not self.compiles_at_once:
+            return None
         better = (yield from prepared.optimize()) if optimizes and prepared.optimize is not None else None
         # To run several cheap partitions as one graph is worth more than what passes have made of each.
         if (
@@ -257,11 +259,12 @@ class GraphExecutionState:
             whole, partitions = better.whole, better.partitions
             executor = yield from self.maker.make(prepared.client_graph, partitions, compiler=compiler)
             yield from compiler.read(executor)
+            limits = None if whole is None else (yield from compiler.feed_limits(whole, prepared.executor))
         elif optimizes and (tier.runs_on_loop or not stays_on_loop):
             return None
-        if whole is not None and stays_on_loop:
+        if whole is not None and limits is not None and stays_on_loop:
             try:
-                return (yield from compiler.compile_whole(whole, lambda: prepared.executor.stays_on_loop))
+                return (yield from compiler.compile_whole(whole, limits))
             except UnstructuredError:
                 if executor.is_all_cheap:
                     raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Final
@@ -15,10 +15,11 @@ from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.kernel_outputs import checked_results
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.compiled_state import AwaitedNode
+from asyncexec.executor.plans.feed_limits import FeedLimits
 from asyncexec.executor.plans.region_plan import AnyExecutor, Rebinder
 from asyncexec.executor.plans.tiled_plan import TiledPlan
 from asyncexec.executor.workers.offload import WorkerPool
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
 from asyncexec.framework.element_rule import ElementRule
 from asyncexec.framework.extras import is_installed
 from asyncexec.framework.kernel import DEAD, Kernel, KernelKind
@@ -117,10 +118,27 @@ class PlanCompiler:
                 if not count % STRIDE:
                     yield
 
-    def compile_whole(self, whole: PlacedGraph, is_still_cheap: Callable[[], bool]) -> Stage[CompiledPlan]:
-        """The plan of *whole*, of nodes that are cheap or awaited, as a stage.
+    def feed_limits(self, whole: PlacedGraph, executor: AnyExecutor) -> Stage[FeedLimits | None]:
+        """What the kernels of *whole* that are SIZED ask of feeds, by what *executor* has measured, as a stage.
 
-        Some may be cheap by the size of what they have had: *is_still_cheap* tells later whether all are.
+        None where something else than feeds decides what one of them costs.
+        """
+        limits = FeedLimits(whole.graph.feeds)
+        sized = {name for name in self.items if self._is_sized(name)}
+        known: dict[str, tuple[KernelStats, int]] = {}
+        for part in executor.parts if sized else ():
+            for items in in_parts(part.view.items):
+                known.update((item.node.name, (part.stats, item.id)) for item in items if item.node.name in sized)
+                yield
+        for nodes in in_parts(whole.graph.nodes) if sized else ():
+            for node in nodes:
+                if node.name in sized and not (node.name in known and limits.add(node, *known[node.name])):
+                    return None
+            yield
+        return limits
+
+    def compile_whole(self, whole: PlacedGraph, limits: FeedLimits) -> Stage[CompiledPlan]:
+        """The plan of *whole*, of nodes that are cheap or awaited, or cheap with feeds within *limits*, as a stage.
 
         Raises:
             UnstructuredError: it has no structure that Python has, or what it awaits does not come one after the other.
@@ -142,8 +160,7 @@ class PlanCompiler:
         program = yield from find_structure(whole.graph, bind)
         block = yield from schedule(program)
         code = yield from write_code(program, block, self._surroundings())
-        by_size = is_still_cheap if any(map(self._is_sized, self.items)) else None
-        return CompiledPlan(code, self._slice_ns, self._holds, self._pool, is_still_cheap=by_size)
+        return CompiledPlan(code, self._slice_ns, self._holds, self._pool, limits=limits or None)
 
     def compile_regions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[dict[str, PartitionedGraph]]:
         """*partitions* with regions, whose plans are in ``regions`` then; UnstructuredError where a loop is none."""

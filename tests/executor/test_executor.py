@@ -32,6 +32,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.kernel import KernelKind
 from tests.fake_time import FakeTime, in_single_steps
 from tests.running import raw_op, settle, started
@@ -456,7 +457,7 @@ async def test_what_is_cheap_by_size_is_compiled_once_that_is_known() -> None:
         plan = prepared.tier.compiled
         assert isinstance(plan, CompiledPlan)
         with mock.patch.object(GeneralExecutor, "start", autospec=True, side_effect=GeneralExecutor.start) as general:
-            for size, num_general in ((8, 0), (4, 0), (9, 1), (9, 1), (8, 1), (100, 2), (100, 2)):
+            for size, num_general in ((8, 0), (4, 0), (9, 1), (9, 1), (8, 1), (100, 2), (99, 2), (100, 2)):
                 del threads[:]
                 assert (await session.run(y, {x: np.ones(size, np.float32)})).tolist() == [4.0] * size
                 assert general.call_count == num_general
@@ -481,3 +482,16 @@ async def test_a_time_without_end_is_one(setting: str) -> None:
     for ms in (math.inf, 1e308):
         async with ax.Session(graph, ax.SessionConfig(**{setting: ms})) as session:
             assert await session.run(y) == 2.0
+
+
+@pytest.mark.parametrize("make", [lambda x: ax.fill([x], 1.0), lambda x: ax.cond(x > 0, lambda: x, lambda: -x)])
+async def test_what_something_else_than_a_feed_decides_is_not_compiled_with_the_rest(make: Any) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int32, name="x")
+        kernel = raw_op("BySize", lambda x: x + x, dtype=ax.float32, kind=KernelKind.EXPENSIVE)
+        y = kernel(ax.cast(make(x), ax.float32)) * 2.0
+    async with ax.Session(graph, cost_model=ax.CostModel(expensive_ms=math.inf)) as session:
+        for _ in range(300):
+            await session.run(y, {x: np.int32(3)})
+        (prepared,) = session._cache.values()
+        assert isinstance(prepared.tier.compiled, RegionPlan)

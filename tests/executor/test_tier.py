@@ -19,7 +19,7 @@ from asyncexec.framework.cooperative import Stage
 
 PART_NS = TURN_NS // 10  # how long each part of the work takes
 PARTS = 100
-PLAN = cast(AnyPlan, SimpleNamespace(is_still_cheap=None))
+PLAN = cast(AnyPlan, SimpleNamespace(limits=None))
 
 
 class Work:
@@ -64,25 +64,18 @@ async def test_feeds_that_may_be_larger_than_measured_are_not_for_the_compiled_p
     assert (tier.plan_for(feeds) is PLAN) == is_compiled
 
 
-async def test_a_plan_that_is_cheap_by_size_has_feeds_as_large_as_were_measured() -> None:
-    tier, is_cheap = Tier(None, varying=(0, 1)), True
-    plan = cast(AnyPlan, SimpleNamespace(is_still_cheap=lambda: is_cheap))
-
-    def is_planned(*sizes: int) -> bool:
-        return tier.plan_for([np.zeros(size, np.uint8) for size in sizes]) is plan
-
-    assert not is_planned(10, 20)
-    assert not is_planned(20, 10)
-    tier.compiled = plan
-    assert is_planned(20, 20)
-    assert not is_planned(21, 1)  # the general executor measures it
-    assert is_planned(21, 1)
-    assert not is_planned(1, 30)
-    is_cheap = False
-    assert not is_planned(1, 30)
-    assert is_planned(21, 20)
-    is_cheap = True
-    assert is_planned(1, 30)
+async def test_a_plan_with_limits_has_the_feeds_within_them() -> None:
+    tier = Tier(None, varying=(0,))
+    admitted: list[int] = []
+    limits = SimpleNamespace(admit=lambda feeds: feeds[0].nbytes in admitted)
+    tier.compiled = plan = cast(AnyPlan, SimpleNamespace(limits=limits))
+    for size in (10, LARGE_SIZE + 1):
+        assert tier.plan_for([np.zeros(size, np.uint8)]) is None
+        admitted.append(size)
+    assert tier.plan_for([np.zeros(10, np.uint8)]) is plan
+    assert (
+        tier.plan_for([np.zeros(LARGE_SIZE + 1, np.uint8)]) is None
+    )  # the others in it were not measured with so much
 
 
 async def turns(count: int) -> None:

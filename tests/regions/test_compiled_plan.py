@@ -6,6 +6,7 @@ import asyncio
 import gc
 import linecache
 import re
+import time
 import traceback
 import weakref
 
@@ -14,6 +15,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.executor.plans import tier
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.regions.program import UnstructuredError
 from tests.regions.programs import COMPILED, TAGGED, compiled, run_both, source
@@ -517,3 +519,47 @@ async def test_a_sum_of_many_scalars_keeps_few_of_them(count: int) -> None:
     assert max(code.co_nlocals for code in plan._code.lines) <= 20
     got, expected = await run_both(graph, total, {x: np.float32(0.1)})
     assert got == expected
+
+
+async def test_plan_whose_long_stretches_are_followed_by_short_ones_is_dropped() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        y = x + 1.0
+    async with ax.Session(graph) as session:
+        plan = compiled(session, y, [x])
+        assert plan is not None
+        for elapsed_ns in (50_000_000, 1000) * 2:
+            assert plan.is_quick
+            plan.note(elapsed_ns)
+            if elapsed_ns == 50_000_000 and not plan.is_quick:
+                break
+        assert not plan.is_quick
+
+
+@pytest.mark.allow_blocking
+async def test_last_stretch_of_a_step_counts() -> None:
+    seconds = 0.0
+
+    @ax.op(outputs=[ax.float64])
+    def think(x: float) -> float:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+        return float(x)
+
+    @ax.op(outputs=[ax.float64])
+    async def later(x: float) -> float:
+        await asyncio.sleep(0)
+        return x
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float64, [], name="x")
+        y = think(later(x))
+    async with ax.Session(graph, ax.SessionConfig(executor_type="COMPILED", slow_inline_ms=None)) as session:
+        assert await session.run(y, {x: 1.0}) == 1.0
+        (prepared,) = session._cache.values()
+        assert isinstance(prepared.tier.compiled, CompiledPlan)
+        seconds = 0.01
+        for _ in range(6):
+            assert await session.run(y, {x: 1.0}) == 1.0
+        assert prepared.tier.compiled is None

@@ -108,7 +108,7 @@ class KernelStats:
     @property
     def stays_on_loop(self) -> bool:
         """Whether no node runs on a worker thread, as long as none has larger inputs than it has had."""
-        return self._on_loop(self._has_been_quick)
+        return self._on_loop(self.has_been_quick)
 
     @property
     def may_stay_on_loop(self) -> bool:
@@ -119,9 +119,10 @@ class KernelStats:
         places = enumerate(self.places)
         return all(place != WORKER and (place != SIZED or is_quick(item_id)) for item_id, place in places)
 
-    def _has_been_quick(self, item_id: int) -> bool:
+    def has_been_quick(self, item_id: int, size: int = 0) -> bool:
+        """Whether a SIZED kernel is quick with the largest inputs that it had, which had *size* bytes at least."""
         known = self._sized.get(item_id)
-        return known is not None and self.is_quick(item_id, known.largest)
+        return known is not None and size <= known.largest and self.is_quick(item_id, known.largest)
 
     def _may_be_quick(self, item_id: int) -> bool:
         known = self._sized.get(item_id)

@@ -19,6 +19,7 @@ from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_state import CompiledState
+from asyncexec.executor.plans.feed_limits import FeedLimits
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.errors import InternalError, OpError
 from asyncexec.framework.foreign_errors import as_op_error, explained_by
@@ -26,6 +27,7 @@ from asyncexec.framework.under_way import frames_of
 from asyncexec.regions.code import Code, Line
 
 _NUM_TRIES: Final = 16  # to call native code that refuses what it is given
+_NUM_WATCHED: Final = 64  # stretches that are measured by the CPU's time after one that was long
 
 
 class CompiledPlan:
@@ -36,8 +38,7 @@ class CompiledPlan:
         slice_ns: how long a step may hold the event loop; holds: is told how long it was.
         pool: knows how long a step that has ended waits for what it awaits.
         is_region: whether it is one node of another step, which tells the loops around.
-        is_still_cheap: whether its kernels are cheap with the largest inputs that the general executor had for them;
-            None where that does not depend on sizes.
+        limits: of the feeds, where they decide whether kernels are cheap.
 
     Attributes:
         is_plain: whether a step is one call of ``call``; else ``start`` gives what is to be run.
@@ -58,6 +59,7 @@ class CompiledPlan:
         "_nodes",
         "_now_ns",
         "_num_tries",
+        "_num_watched",
         "_sampled_at_ns",
         "_slice_ns",
         "_slow_ns",
@@ -67,7 +69,7 @@ class CompiledPlan:
         "holds",
         "is_plain",
         "is_quick",
-        "is_still_cheap",
+        "limits",
         "num_feeds",
         "num_fetches",
         "pool",
@@ -81,7 +83,7 @@ class CompiledPlan:
         pool: WorkerPool,
         *,
         is_region: bool = False,
-        is_still_cheap: Callable[[], bool] | None = None,
+        limits: FeedLimits | None = None,
     ) -> None:
         self._code = code
         self.pool: WorkerPool = pool
@@ -89,14 +91,14 @@ class CompiledPlan:
         self._called = code.quick or code.function
         self._num_tries = _NUM_TRIES
         self._is_region = is_region
-        self.is_still_cheap: Callable[[], bool] | None = is_still_cheap
+        self.limits: FeedLimits | None = limits
         self._slice_ns = slice_ns
         self.holds: LoopHolds = holds
         self.num_feeds: int = code.num_inputs
         self.num_fetches: int = code.num_outputs
         self.is_plain: bool = not code.is_generator
         self.is_quick: bool = True
-        self._cost_ns = self._sampled_at_ns = 0
+        self._cost_ns = self._sampled_at_ns = self._num_watched = 0
         self._now_ns = holds.clock.now_ns
         self.clock: Callable[[], int] = self._now_ns
         self._slow_ns = holds.costs.expensive_ns
@@ -106,7 +108,7 @@ class CompiledPlan:
     @property
     def may_be_called(self) -> bool:
         """Whether ``call`` is worth a try, where the plan is not plain: what it does seems to be native code by now."""
-        return self._num_tries > 0 and self._code.is_native and self.is_still_cheap is None
+        return self._num_tries > 0 and self._code.is_native and self.limits is None
 
     def call(self, feeds: Collection[Any]) -> list[Any] | None:
         """The values of the fetches, where the plan is plain; else None if the step is to be started.
@@ -154,8 +156,10 @@ class CompiledPlan:
             else:
                 holds.note_one_of(suspects, elapsed_ns)
         was_measured = self.clock is not self._now_ns
-        self.clock = self._now_ns if was_measured and elapsed_ns < self._slow_ns else holds.clock.cpu_ns
-        if not was_measured:
+        is_slow = elapsed_ns > self._slow_ns
+        self._num_watched = 0 if is_slow else self._num_watched + 1
+        self.clock = holds.clock.cpu_ns if self._num_watched < _NUM_WATCHED else self._now_ns
+        if not (was_measured and is_slow):  # a short stretch says nothing of the long one
             return
         now = self._now_ns()
         since_ns = now - self._sampled_at_ns

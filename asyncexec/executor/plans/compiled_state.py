@@ -145,12 +145,14 @@ class CompiledState(StepScope):
         try:
             while True:
                 clock = plan.clock
-                before = clock()
-                request = resume(value)
-                now = clock()
-                if now - before > self.holds.costs.expensive_ns or clock is not now_ns:
-                    plan.note(now - before)
-                    now = now_ns()
+                now = before = clock()
+                try:
+                    request = resume(value)
+                finally:  # the last stretch ends with StopIteration
+                    now = clock()
+                    if now - before > self.holds.costs.expensive_ns or clock is not now_ns:
+                        plan.note(now - before)
+                        now = now_ns()
                 if request is not None or now > end or self._generator is None:
                     return request
                 resume, value = generator.send, None

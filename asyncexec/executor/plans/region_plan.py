@@ -32,7 +32,7 @@ class RegionPlan:
     __slots__ = ("_plans", "executor")
 
     is_plain = may_be_called = False
-    is_still_cheap = None
+    limits = None
 
     def __init__(self, executor: AnyExecutor, plans: Iterable[CompiledPlan | TiledPlan]) -> None:
         self.executor: AnyExecutor = executor

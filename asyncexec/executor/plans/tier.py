@@ -16,11 +16,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from operator import le
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
-from asyncexec.executor.diagnostics.kernel_stats import has_large, num_bytes
+from asyncexec.executor.diagnostics.kernel_stats import has_large
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.clock import CLOCK, Clock
@@ -41,10 +40,6 @@ Compile: TypeAlias = Callable[[], Stage[AnyPlan | None]]
 
 class Tier:
     """What the runs of one signature have led to so far.
-
-    Where kernels of a plan are cheap by the size of what they take, it has the steps whose feeds are no larger than the
-    general executor has had.
-
     Args:
         make: makes the plan, as a stage that gives None where it cannot be had now, and raises UnstructuredError where
             it never can; None for no plan at all.
@@ -61,11 +56,9 @@ class Tier:
 
     __slots__ = (
         "__weakref__",
-        "_asked",
         "_away",
         "_budget_ns",
         "_has_turn",
-        "_largest",
         "_late_ns",
         "_lock",
         "_loop",
@@ -93,7 +86,6 @@ class Tier:
         self._make_better = make_better
         self._now_ns = clock.now_ns
         self._varying = varying
-        self._asked = self._largest = [0] * len(varying)  # bytes of feeds: that steps had, and that a plan may take
         self._num_runs = 0
         self.num_left: int = OPTIMIZE_AFTER
         self._warm_up = WARM_UP
@@ -111,25 +103,11 @@ class Tier:
     def plan_for(self, feeds: Sequence[Any]) -> AnyPlan | None:
         """The plan for a step with *feeds*; None for the general executor, which is careful with large ones."""
         plan = self.compiled
-        if not self._varying:
+        if plan is None or not self._varying:
             return plan
-        varying = [feeds[position] for position in self._varying]
-        if plan is None or plan.is_still_cheap is not None:
-            return self._plan_by_size(plan, [num_bytes([value]) for value in varying])
-        if not has_large(varying):
-            return plan
-        return plan if isinstance(plan, RegionPlan) and plan.takes_large_feeds else None
-
-    def _plan_by_size(self, plan: AnyPlan | None, sizes: Sequence[int]) -> AnyPlan | None:
-        """*plan* unless *sizes* of feeds are larger than it may take."""
-        if plan is not None and all(map(le, sizes, self._largest)):
-            return plan
-        is_new = not all(map(le, sizes, self._asked))
-        self._asked = [*map(max, sizes, self._asked)]
-        if plan is not None and (is_new or not (plan.is_still_cheap and plan.is_still_cheap())):
-            return None
-        self._largest = self._asked
-        return plan
+        if has_large([feeds[position] for position in self._varying]):
+            return plan if isinstance(plan, RegionPlan) and plan.takes_large_feeds else None
+        return plan if plan.limits is None or plan.limits.admit(feeds) else None
 
     @property
     def runs_on_loop(self) -> bool:
@@ -260,7 +238,7 @@ class Tier:
         self._stage = None
         self._budget_ns = self._late_ns = 0
         self.compiled = plan
-        self.plain = plan if isinstance(plan, CompiledPlan) and plan.is_plain and not plan.is_still_cheap else None
+        self.plain = plan if isinstance(plan, CompiledPlan) and plan.is_plain and plan.limits is None else None
         self.num_left = OPTIMIZE_AFTER
 
     def _wait_longer(self) -> None:
