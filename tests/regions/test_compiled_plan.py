@@ -528,11 +528,9 @@ async def test_plan_whose_long_stretches_are_followed_by_short_ones_is_dropped()
     async with ax.Session(graph) as session:
         plan = compiled(session, y, [x])
         assert plan is not None
-        for elapsed_ns in (50_000_000, 1000) * 2:
+        for elapsed_ns in (50_000_000, 1000, 50_000_000):
             assert plan.is_quick
             plan.note(elapsed_ns)
-            if elapsed_ns == 50_000_000 and not plan.is_quick:
-                break
         assert not plan.is_quick
 
 

@@ -146,17 +146,16 @@ class CompiledPlan:
 
         A stretch that took long though the CPU had little to do with it, was a pause of the machine.
         """
-        holds = self.holds
+        holds, is_slow = self.holds, elapsed_ns > self._slow_ns
         if elapsed_ns > holds.longest_slice_ns:
             holds.longest_slice_ns = elapsed_ns
-        if elapsed_ns > self._slow_ns:
+        if is_slow:
             suspects = self._code.suspects
             if len(suspects) == 1:
                 holds.note(suspects[0], elapsed_ns)
             else:
                 holds.note_one_of(suspects, elapsed_ns)
         was_measured = self.clock is not self._now_ns
-        is_slow = elapsed_ns > self._slow_ns
         self._num_watched = 0 if is_slow else self._num_watched + 1
         self.clock = holds.clock.cpu_ns if self._num_watched < _NUM_WATCHED else self._now_ns
         if not (was_measured and is_slow):  # a short stretch says nothing of the long one
