@@ -8,9 +8,9 @@ from types import CodeType, FunctionType
 from typing import Any, Final, TypeAlias
 
 from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.framework.kernel import Kernel
 from asyncexec.graph.node import Node
 from asyncexec.regions.native_parts import NativePart
-from asyncexec.regions.program import Call
 from asyncexec.regions.work import MAX_WORK
 
 OutputCheck: TypeAlias = Callable[[Node, int, Any], Sequence[Any]]
@@ -28,9 +28,16 @@ class LoopNames:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a line of source does: its call, if it is one, the names of the inputs, and the loops around it."""
+    """What a line of source does, and no more than errors ask: of the structure of its program, nothing stays.
 
-    call: Call | None
+    Attributes:
+        node: whose kernel it calls, if it calls one; check: what tells why that raised, or None.
+        arguments: the names of the inputs.
+        loops: those around it, from the outside in.
+    """
+
+    node: Node | None
+    check: Kernel | None
     arguments: tuple[str, ...]
     loops: tuple[LoopNames, ...]
 

@@ -19,7 +19,7 @@ from types import CodeType, FunctionType
 from typing import Any, Final
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.cooperative import FEW, Stage
 from asyncexec.graph.node import Node
 from asyncexec.ops.math.binary_math import add_group, add_up
 from asyncexec.regions.code import Code, Line, LoopNames, Surroundings
@@ -50,6 +50,7 @@ _BINARY: Final = {  # by id: a kernel need not be hashable
 }
 _UNARY: Final = {id(operator.neg): "-", id(operator.invert): "~"}
 _MAIN: Final = "region"
+_PLAIN: Final = Line(None, None, (), ())  # which calls no kernel, and is in no loop
 _file_numbers: Final = count()
 
 
@@ -69,7 +70,11 @@ class _Function:
 
     def add(self, indent: int, text: str, call: Call | None = None, arguments: Sequence[str] = ()) -> None:
         self.source.append(" " * indent + text)
-        self.lines.append(Line(call, tuple(arguments), tuple(self.loops)))
+        if call is None and not self.loops:
+            self.lines.append(_PLAIN)
+            return
+        node, check = (None, None) if call is None else (call.node, call.check)
+        self.lines.append(Line(node, check, tuple(arguments), tuple(self.loops)))
 
 
 def write_code(program: Program, block: Block, surroundings: Surroundings) -> Stage[Code]:
@@ -97,6 +102,7 @@ class _Writer:
         self._file = f"<asyncexec {next(_file_numbers)}"
         self._foreign: list[Node] = []
         self._num_loops = 0
+        self._num_written = 0  # statements
         self._work_done = 0  # since the last yield
         self._work = WorkMeter(surroundings.is_small, surroundings.is_long)
 
@@ -112,6 +118,7 @@ class _Writer:
         else:
             end = f"return [{', '.join(outputs)}]"
         main.add(1, end)
+        yield
         function = self._compile(main, inputs)
         quick: FunctionType | None = None
         if main.is_generator and len(self._native_calls) == len(block.statements):
@@ -122,7 +129,7 @@ class _Writer:
             outside.add(1, end)
             quick = self._compile(outside, inputs)
         nodes = self._foreign or [
-            line.call.node for lines in self._codes.values() for line in lines.values() if line.call is not None
+            line.node for lines in self._codes.values() for line in lines.values() if line.node is not None
         ]
         is_awaited = any(unit.is_awaited for unit in self._program.root.units)
         return Code(
@@ -212,6 +219,7 @@ class _Writer:
         if gives:
             inner.add(1, f"return {', '.join(gives)}")
         name = f"p{len(self._codes)}"
+        yield
         self._globals[name] = self._compile(inner, takes)
         yield
         for value in inner.reads:
@@ -229,7 +237,7 @@ class _Writer:
         for name in function.unsure:
             if name not in inputs:
                 function.source.insert(0, f" {name} = None")
-                function.lines.insert(0, Line(None, (), ()))
+                function.lines.insert(0, _PLAIN)
         body = function.source or [" pass"]
         text = "\n".join([f"def {function.name}({', '.join(inputs)}):", *body, ""])
         module = compile(text, file, "exec", dont_inherit=True)
@@ -256,6 +264,9 @@ class _Writer:
             yield from self._repeat(statement, function, indent)
         if not (isinstance(statement, Call) and statement.is_awaited):  # which lets go before it is awaited
             self._release(self._at.end[statement], function, indent)
+        self._num_written += 1
+        if not self._num_written % FEW:
+            yield
 
     def _pause(self, statement: Statement, function: _Function, indent: int) -> None:
         """Yield before *statement*, if enough has been done since that was done last."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.passes.registry import registry
+from asyncexec.regions.program import Unit, Value
 from tests.fake_time import FakeTime
 from tests.regions.programs import TAGGED
 
@@ -42,8 +44,8 @@ def num_calls(plan: AnyPlan) -> int:
     """How many kernels are called in a step, but for those that are awaited."""
     if isinstance(plan, RegionPlan):
         return sum(num_calls(each) for each in plan._plans)
-    calls = [line.call for lines in plan._code.lines.values() for line in lines.values() if line.call is not None]
-    return sum(not call.is_awaited for call in calls)
+    lines = [line for lines in plan._code.lines.values() for line in lines.values()]
+    return sum(line.node is not None and line.node.op != later.name for line in lines)
 
 
 @pytest.mark.parametrize("awaits", [False, True])
@@ -232,3 +234,18 @@ async def test_what_stands_under_the_result_of_a_loop_comes_behind_the_loop(conf
             else:
                 with pytest.raises(InvalidArgumentError, match="dead"):
                     await session.run(total, {x: feed, q: True})
+
+
+async def test_of_the_structure_of_a_program_nothing_stays() -> None:
+    """It would be several objects a node for the collector to look at, as long as the plan is used."""
+    with ax.Graph() as graph:
+        y = x = ax.placeholder(F, [], name="x")
+        for _ in range(5):
+            y = ax.cond(y > 0.0, lambda y=y: y - 1.0, lambda y=y: y + 2.0)
+    gc.collect()
+    before = {id(each) for each in gc.get_objects() if isinstance(each, (Unit, Value))}
+    async with ax.Session(graph, ON) as session:
+        assert await session.run(y, {x: 3.0}) == 1.0
+        assert isinstance(plan_of(session), CompiledPlan)
+        gc.collect()
+        assert [each for each in gc.get_objects() if isinstance(each, (Unit, Value)) and id(each) not in before] == []

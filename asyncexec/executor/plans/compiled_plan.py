@@ -175,14 +175,13 @@ class CompiledPlan:
             raised = cause  # which cannot leave a generator
             calls += self._calls(raised.__traceback__)
         line, frame = calls[-1] if calls else (None, None)
-        if line is None or line.call is None or frame is None:
+        if line is None or line.node is None or frame is None:
             unknown = InternalError("a compiled step was left by an error that none of its kernels raised")
             unknown.__cause__ = raised
             return unknown
         names = frame.f_locals
-        call = line.call
         inputs = [names.get(name, frame.f_globals.get(name)) for name in line.arguments]
-        error = as_op_error(explained_by(raised, call.check, inputs), call.node)
+        error = as_op_error(explained_by(raised, line.check, inputs), line.node)
         if isinstance(error, OpError):
             error.locate_iteration(list(_rounds(calls)), has_outer=self._is_region)
         for _, each in calls:
@@ -215,7 +214,7 @@ class CompiledPlan:
 def _is_in_kernel(calls: Sequence[tuple[Line | None, FrameType]]) -> bool:
     """Whether the innermost of *calls* is that of a kernel."""
     line = calls[-1][0] if calls else None
-    return line is not None and line.call is not None
+    return line is not None and line.node is not None
 
 
 def _rounds(calls: Iterable[tuple[Line | None, FrameType]]) -> Iterator[str]:
