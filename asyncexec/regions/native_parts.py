@@ -24,7 +24,7 @@ import numpy as np
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.framework import types
-from asyncexec.framework.cooperative import STRIDE, Stage
+from asyncexec.framework.cooperative import FEW, Stage
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.framework.types import DType
 from asyncexec.regions.lifetimes import Lifetimes, following
@@ -85,7 +85,7 @@ class _Finder:
         run: list[Statement] = []
         for statement in block.statements:
             self._count += 1
-            if not self._count % STRIDE:
+            if not self._count % FEW:
                 yield
             if not is_in_native and self._fits_piece(statement):
                 run.append(statement)
@@ -210,7 +210,7 @@ class _Traffic:
         sure: set[Value] = set()
         for statement in block.statements:
             self._count += 1
-            if not self._count % STRIDE:
+            if not self._count % FEW:
                 yield
             if isinstance(statement, Call):
                 self.num_calls += 1

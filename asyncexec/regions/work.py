@@ -29,6 +29,7 @@ class WorkMeter:
         self._is_small = is_small
         self._is_long = is_long
         self._rounds: dict[Repeat, tuple[int, int]] = {}
+        self._known: dict[Statement, int] = {}
 
     def of_rounds(self, repeat: Repeat) -> tuple[int, int]:
         """How many rounds there are between two yields, and how much work they are."""
@@ -41,6 +42,12 @@ class WorkMeter:
 
     def of(self, statement: Statement) -> int:
         """How much work *statement* is, or one of its sides, or the rounds between two yields."""
+        known = self._known.get(statement)
+        if known is None:
+            known = self._known[statement] = self._measured(statement)
+        return known
+
+    def _measured(self, statement: Statement) -> int:
         if isinstance(statement, Call):
             if self._is_long(statement.node):
                 return MAX_WORK

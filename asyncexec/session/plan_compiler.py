@@ -124,7 +124,10 @@ class PlanCompiler:
         None where something else than feeds decides what one of them costs.
         """
         limits = FeedLimits(whole.graph.feeds)
-        sized = {name for name in self.items if self._is_sized(name)}
+        sized: set[str] = set()
+        for names in in_parts(list(self.items)):
+            sized.update(filter(self._is_sized, names))
+            yield
         known: dict[str, tuple[KernelStats, int]] = {}
         for part in executor.parts if sized else ():
             for items in in_parts(part.view.items):
@@ -143,7 +146,10 @@ class PlanCompiler:
         Raises:
             UnstructuredError: it has no structure that Python has, or what it awaits does not come one after the other.
         """
-        awaits = any(item.kind is KernelKind.ASYNC for item in self.items.values())
+        awaits = False
+        for items in in_parts(list(self.items.values())):
+            awaits = awaits or any(item.kind is KernelKind.ASYNC for item in items)
+            yield
         fed = {tensor.op.op for tensor in whole.graph.feeds}
         if KEYED in fed:
             raise UnstructuredError("a state comes once its key has been computed")
@@ -237,7 +243,11 @@ class PlanCompiler:
 
 def learn(executor: AnyExecutor, since: AnyExecutor) -> Stage[None]:
     """Let *executor* know what *since*, which has run some of the same nodes after it, has measured, as a stage."""
-    known = {item.node.name: (part.stats, item.id) for part in since.parts for item in part.view.items}
+    known: dict[str, tuple[KernelStats, int]] = {}
+    for part in since.parts:
+        for items in in_parts(part.view.items):
+            known.update((item.node.name, (part.stats, item.id)) for item in items)
+            yield
     for part in executor.parts:
         for count, item in enumerate(part.view.items):
             found = known.get(item.node.name)

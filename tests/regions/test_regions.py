@@ -146,7 +146,7 @@ async def test_nothing_waits_longer(config: ax.SessionConfig) -> None:
             go.clear()
             log.clear()
             run = await started(session.run(out, {x: 1.0}))
-            await settle(20)
+            await settle()
             assert log == ["5"]
             go.set()
             assert await run == 5 * 3 + 3 * 4 + 0.5
@@ -376,9 +376,8 @@ async def test_a_region_that_holds_the_loop_is_given_up() -> None:
         x = ax.placeholder(F, [], name="x")
         out = think(later(x) + 1.0) * 2.0
     async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=None)) as session:
-        for _ in range(200):
+        while not has_regions(session):  # which takes longer where the compiler has to be imported first
             assert await session.run(out, {x: 1.0}) == 4.0
-        assert has_regions(session)
         seconds = 0.01
         for _ in range(4):
             assert await session.run(out, {x: 1.0}) == 4.0

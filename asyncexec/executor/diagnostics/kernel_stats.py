@@ -116,8 +116,11 @@ class KernelStats:
         return self._on_loop(self._may_be_quick)
 
     def _on_loop(self, is_quick: Callable[[int], bool]) -> bool:
-        places = enumerate(self.places)
-        return all(place != WORKER and (place != SIZED or is_quick(item_id)) for item_id, place in places)
+        if WORKER in self.places:
+            return False
+        if SIZED not in self.places:  # as mostly: of very many nodes, too, this is told in a moment
+            return True
+        return all(is_quick(item_id) for item_id, place in enumerate(self.places) if place == SIZED)
 
     def has_been_quick(self, item_id: int, size: int = 0) -> bool:
         """Whether a SIZED kernel is quick with the largest inputs that it had, which had *size* bytes at least."""
