@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import asyncexec as ax
+from asyncexec.framework.cooperative import TURNS
 from asyncexec.framework.interpreter import IS_FREE_THREADED
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.kernel_registry import KernelRegistration
@@ -99,8 +100,8 @@ def begin_tasks_eagerly() -> None:
     loop.set_task_factory(make if passes_too_much else factory)
 
 
-async def settle(turns: int = 20) -> None:
-    """Let every task run as far as it can; to prepare a small graph takes some slices, and a turn for each."""
+async def settle(turns: int = 20 * TURNS) -> None:
+    """Let every task run as far as it can; to prepare a small graph takes some slices, and turns between them."""
     for _ in range(turns):
         await asyncio.sleep(0)
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import types
 from collections.abc import Awaitable, Callable, Generator, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
@@ -22,11 +24,31 @@ T = TypeVar("T")
 Call: TypeAlias = Callable[[], object]
 Stage: TypeAlias = Generator[Any, None, T]  # of Call | None, which mypy would want each `yield` to say
 
-SLICE_NS: Final = NS_PER_MS // 2  # a timer's task may have to wait for three of them
+SLICE_NS: Final = NS_PER_MS // 2
+# Of the loop: in one, asyncio finds that a timer is due or a socket is ready, and sets a future, whose task goes on in
+# the next, behind what is ready by then.  With fewer, others would wait for two or three slices; one with nothing to do
+# takes microseconds.
+TURNS: Final = 3
 _ANYIO_SCOPES: Final = "anyio._backends._asyncio"  # imported with the first of them, which holds the loop for 40 ms
 STRIDE: Final = 64  # nodes a stage handles between two yields: some 100 microseconds
 FEW: Final = 8  # the same for what takes tens of microseconds each: translations, kernels
 PART: Final = 2048  # the same for what takes a tenth of a microsecond each: edges, fetches
+
+
+@types.coroutine
+def let_others_go_on() -> Generator[None, None, None]:
+    """Let the event loop have as many turns as others may need to go on."""
+    for _ in range(TURNS):
+        yield
+
+
+def call_after_others(
+    loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any, context: Context
+) -> None:
+    """Call *callback* with *args* in *context*, when *loop* has had as many turns as others may need to go on."""
+    for _ in range(TURNS - 1):
+        callback, args = loop.call_soon, (callback, *args)
+    loop.call_soon(callback, *args, context=context)
 
 
 def in_parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -75,8 +97,8 @@ class Slices:
         return self._now_ns() > self._end_ns
 
     async def begin_next(self) -> None:
-        """Let the loop have a turn."""
-        await asyncio.sleep(0)
+        """Let others have the loop."""
+        await let_others_go_on()
         self._end_ns = self._now_ns() + self._slice_ns
 
 

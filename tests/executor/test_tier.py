@@ -15,7 +15,7 @@ import pytest
 from asyncexec.executor.diagnostics.kernel_stats import LARGE_SIZE
 from asyncexec.executor.plans.tier import TURN_NS, WARM_UP, AnyPlan, Tier
 from asyncexec.framework.clock import Clock
-from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.cooperative import TURNS, Stage
 
 PART_NS = TURN_NS // 10  # how long each part of the work takes
 PARTS = 100
@@ -79,7 +79,8 @@ async def test_a_plan_with_limits_has_the_feeds_within_them() -> None:
 
 
 async def turns(count: int) -> None:
-    for _ in range(count):
+    """Let others go on so many times."""
+    for _ in range(count * TURNS):
         await asyncio.sleep(0)
 
 
@@ -171,7 +172,7 @@ def test_a_loop_that_ends_first_is_not_waited_for(turns_before: int) -> None:
     loop.run_until_complete(run(turns_before))
     loop.close()
     asyncio.run(run(20))
-    assert work.done == 70 - 10 * turns_before  # the turns of the first loop are taken for a part of the second run
+    assert work.done == 80 - 10 * turns_before  # the turns of the first loop are taken for a part of the second run
 
 
 def test_a_turn_of_a_loop_that_the_session_has_left_does_nothing() -> None:

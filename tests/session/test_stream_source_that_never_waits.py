@@ -32,7 +32,7 @@ async def test_a_source_that_never_waits_lets_others_run() -> None:
         session.map(stages.y, items(), window=1000) as outputs,
     ):
         ticking = asyncio.create_task(tick())
-        assert await anext(outputs) == 1
+        assert [await anext(outputs) for _ in range(10)] == list(range(1, 21, 2))
         ticking.cancel()
     between = [turn for turn in dict.fromkeys(turns) if turn > 0]
-    assert len(between) > 3
+    assert len(between) > 5

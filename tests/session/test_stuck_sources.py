@@ -41,6 +41,12 @@ class Stuck:
                 self.num_cancelled += 1
         self.has_ended = True
 
+    async def first_of(self, outputs: AsyncIterator[Any]) -> Any:
+        """What *outputs* gives first, when the source has come to where it is stuck."""
+        first = await anext(outputs)
+        await self.is_stuck.wait()
+        return first
+
     async def let_go(self) -> None:
         self.go.set()
         await settle(10)
@@ -106,7 +112,7 @@ async def test_so_is_what_map_draws_from() -> None:
     async with ax.Session(graph, SIX) as session:
         with pytest.warns(KernelWarning, match="what a map draws its items from swallows its cancellation"):
             async with session.map(y, items()) as outputs:
-                assert await anext(outputs) == 1
+                assert await stuck.first_of(outputs) == 1
     await stuck.let_go()
 
 
@@ -162,6 +168,7 @@ async def test_who_cleans_up_in_time_is_waited_for(seconds: float) -> None:
         async with ax.Session(graph, SIX) as session:
             async with session.stream(y) as stream:
                 assert await anext(stream) == 1
+                await settle()  # until the source waits
                 start = loop.time()
             assert cleaned == [pytest.approx(start + seconds)]
             assert loop.time() == cleaned[0]
@@ -173,7 +180,7 @@ async def test_without_a_limit_it_is_waited_for_as_long_as_it_takes() -> None:
     graph, y = source_graph(stuck.values)
     async with ax.Session(graph, ax.SessionConfig(async_grace_s=None)) as session:
         stream = await session.stream(y).__aenter__()
-        assert await anext(stream) == 1
+        assert await stuck.first_of(stream) == 1
         leaving = await started(stream.aclose())
         await asyncio.sleep(10_000)
         assert (leaving.done(), stuck.num_cancelled) == (False, 1)
@@ -187,7 +194,7 @@ async def test_who_was_left_behind_sends_nothing_and_holds_nothing() -> None:
     session = ax.Session(graph, SIX)
     with pytest.warns(KernelWarning, match="source 'reading'"):
         async with session, session.stream(y) as stream:
-            assert await anext(stream) == 1
+            assert await stuck.first_of(stream) == 1
     scope = weakref.ref(stream._scope)
     await stuck.let_go()
     del stream
@@ -200,7 +207,7 @@ async def test_a_caller_that_is_cancelled_meanwhile_waits_no_longer_than_that() 
     graph, y = source_graph(stuck.values)
     async with ax.Session(graph, SIX) as session:
         stream = await session.stream(y).__aenter__()
-        assert await anext(stream) == 1
+        assert await stuck.first_of(stream) == 1
         start = loop.time()
         leaving = await started(stream.aclose())
         for _ in range(3):

@@ -39,8 +39,8 @@ from asyncexec.framework.kernel import DEAD, switch
 
 # A bit of a pending count that tells that one of the inputs that came is dead.
 DEAD_BIT: Final = 1 << 40
-# Values delivered in one cascade; at some 150 ns each: a fraction of a slice.
-CASCADE_BUDGET: Final = 512
+# Values delivered in one cascade, at 150 ns each, a dead one at a microsecond: a fraction of a slice.
+CASCADE_BUDGET: Final = 128
 _PORTION: Final = 512  # of the work that waits, behind one entry of the ready queue
 # Members of enums as ints and names of the module: looking them up is a good part of a delivery otherwise.
 _ACT_SWITCH, _ACT_CONSTANT, _ACT_TRIGGER = int(Action.SWITCH), int(Action.CONSTANT), int(Action.TRIGGER)

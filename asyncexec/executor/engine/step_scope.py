@@ -36,7 +36,7 @@ from asyncexec.executor.engine.grace_period import GracePeriod
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.undo_log import UndoLog, is_cancellation, undo_all
 from asyncexec.framework.clock import NS_PER_S
-from asyncexec.framework.cooperative import outlast
+from asyncexec.framework.cooperative import let_others_go_on, outlast
 from asyncexec.framework.derived import is_derived
 from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import CancelledError, InternalError
@@ -253,7 +253,7 @@ class StepScope(ABC):
     async def _run_while_nothing_fails(self) -> None:
         while self._failure is None:
             if self.has_ready:
-                await asyncio.sleep(0)
+                await let_others_go_on()
             elif not self.is_waiting:
                 return
             elif not self.is_stuck():
@@ -263,7 +263,7 @@ class StepScope(ABC):
     async def _run_while_open(self, look: Callable[[], bool]) -> None:
         self._run_slice()
         while self._failure is None and look():
-            await (asyncio.sleep(0) if self.has_ready else self._wait())
+            await (let_others_go_on() if self.has_ready else self._wait())
             self._run_slice()
         await self._run_while_nothing_fails()
 

@@ -24,6 +24,7 @@ from asyncexec.executor.engine.grace_period import GracePeriod
 from asyncexec.executor.engine.step_scope import Launched, StepScope, Waiter
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.framework.cooperative import let_others_go_on
 from asyncexec.framework.errors import CancelledError
 from asyncexec.process.plain_tasks import makes_plain_tasks
 
@@ -213,7 +214,7 @@ class CompiledState(StepScope):
                     request = self._go_on(generator.throw, raised, self._end_ns)
                 outputs = raised = None
                 while request is None and self._generator is not None:
-                    await asyncio.sleep(0)
+                    await let_others_go_on()
                     self._end_ns = self.holds.clock.now_ns() + self._slice_ns
                     if self._generator is not None:
                         request = self._go_on(self._generator.send, None, self._end_ns)

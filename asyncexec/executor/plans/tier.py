@@ -23,7 +23,7 @@ from asyncexec.executor.diagnostics.kernel_stats import has_large
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.clock import CLOCK, Clock
-from asyncexec.framework.cooperative import SLICE_NS, Call, Stage
+from asyncexec.framework.cooperative import SLICE_NS, Call, Stage, call_after_others
 from asyncexec.process.gc_pause import paused_gc
 from asyncexec.regions.program import UnstructuredError
 
@@ -256,7 +256,7 @@ def _wait_for_turn(loop: asyncio.AbstractEventLoop, tier: Tier) -> None:
     waiting = _waiting.setdefault(loop, deque())
     waiting.append(ref(tier))
     if len(waiting) == 1:
-        loop.call_soon(_take_turn, loop, waiting, context=Context())
+        call_after_others(loop, _take_turn, loop, waiting, context=Context())
 
 
 def _make_elsewhere(loop: asyncio.AbstractEventLoop, call: Call, tier: Tier) -> threading.Event:
@@ -284,6 +284,6 @@ def _make_elsewhere(loop: asyncio.AbstractEventLoop, call: Call, tier: Tier) -> 
 def _take_turn(loop: asyncio.AbstractEventLoop, waiting: deque[ref[Tier]]) -> None:
     tier = waiting.popleft()()
     if waiting:
-        loop.call_soon(_take_turn, loop, waiting, context=Context())
+        call_after_others(loop, _take_turn, loop, waiting, context=Context())
     if tier is not None:
         tier.advance_later()

@@ -29,6 +29,7 @@ from asyncexec.executor.streams.stream_cuts import StreamCuts
 from asyncexec.executor.streams.stream_item import StreamItem
 from asyncexec.executor.streams.stream_options import StreamOptions, StreamPlan
 from asyncexec.executor.streams.stream_window import StreamWindow
+from asyncexec.framework.cooperative import call_after_others
 from asyncexec.framework.limiter import WaitQueue
 from asyncexec.framework.spans import Span, running
 
@@ -116,10 +117,14 @@ class StreamDriver(ABC):
         self._endings.discard(task)
         self._settle_end()
 
-    def _schedule(self) -> None:
+    def _schedule(self, *, is_spent: bool = False) -> None:
+        """Drive the stream in the next turn of the loop; if its slice *is_spent*, when others have gone on."""
         if not self._drive_is_due:
             self._drive_is_due = True
-            self._loop.call_soon(self._drive, context=self._context)
+            if is_spent:
+                call_after_others(self._loop, self._drive, context=self._context)
+            else:
+                self._loop.call_soon(self._drive, context=self._context)
 
     def _drive(self) -> None:
         """Look after all items that something has come back for, and begin others."""
@@ -142,7 +147,7 @@ class StreamDriver(ABC):
             self._tell_tier(self._plan.tier, now - start)
         self._drive_is_due = False
         if self._active or (self._place_task is None and self._may_go_on()) or is_more_to_come:
-            self._schedule()
+            self._schedule(is_spent=now > end)
 
     def _run_items(self, now: int, end: int) -> int:
         """Go on with items, and begin others, until the time *end* has come; the time that it is then."""

@@ -17,6 +17,7 @@ from asyncexec.executor.engine.kernel_outputs import checked_results
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.executor.workers.worker_calls import WorkerCalls
+from asyncexec.framework.cooperative import let_others_go_on
 from asyncexec.framework.errors import UnimplementedError
 from asyncexec.framework.executor import ExecutorArgs, current_step
 from asyncexec.framework.foreign_errors import as_op_error
@@ -44,7 +45,7 @@ class Pace:
         """Return when kernels may run."""
         now_ns = self.holds.clock.now_ns
         if now_ns() > self._end_ns:
-            await asyncio.sleep(0)
+            await let_others_go_on()
             self._end_ns = now_ns() + self._slice_ns
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from asyncexec.framework.background import BackgroundTasks, Work
 from asyncexec.framework.clock import CLOCK
-from asyncexec.framework.cooperative import SLICE_NS
+from asyncexec.framework.cooperative import SLICE_NS, let_others_go_on
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
 from asyncexec.framework.function_runtime import FunctionRuntime
 from asyncexec.framework.kernel import KernelFactory, KernelKind, OpKernelConstruction
@@ -84,7 +84,7 @@ class Pipeline:
 
     async def pause(self) -> None:
         """Let others have the event loop."""
-        await asyncio.sleep(0)
+        await let_others_go_on()
         self.restart()
 
 
