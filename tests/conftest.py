@@ -2,7 +2,8 @@
 
 - An ``async def`` test runs twice, on asyncio's loop and on uvloop; with mark ``virtual_clock`` once, on
   VirtualClockLoop.
-- Of the variants of a test that differ only in what mark ``one_of`` names, one runs; the others are deep.
+- Of the variants of a test that differ only in what mark ``one_of`` names, one runs; the others are deep.  In folders
+  about what happens within nodes and graphs, so it is with the loop.
 - Tests that have mark ``first`` run first: nothing waits for them at the end.
 - A collection of garbage looks only at what was made since the module of the test began.
 - Every module of the package is imported before the first test: in a loop, none may read files.
@@ -54,6 +55,8 @@ OPEN_FILES = "/proc/self/fd" if Path("/proc/self/fd").exists() else None
 PARAMETERS = {"loop": "_asyncio_loop_factory"}
 # Parameters that are so wherever they occur.
 ALWAYS_ONE_OF = {"stream_steps"}
+# Folders whose tests ask nothing of the event loop: that a run gives what it should on either is for other tests.
+ONE_LOOP_IN = {"compilation", "graph", "importers", "models", "ops", "optimization", "oracle", "passes", "placement"}
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None)
@@ -108,9 +111,10 @@ def keep_one_of_the_variants(items: list[pytest.Item]) -> None:
     variants: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        names = {name for mark in item.iter_markers("one_of") for name in mark.args} | ALWAYS_ONE_OF.intersection(
-            params
-        )
+        names = {name for mark in item.iter_markers("one_of") for name in mark.args}
+        names |= ALWAYS_ONE_OF.intersection(params)
+        if ONE_LOOP_IN.intersection(item.nodeid.split("/")[:2]) and PARAMETERS["loop"] in params:
+            names.add("loop")
         if names:
             test, hidden = item.nodeid.partition("[")[0], {*names, *map(PARAMETERS.get, names)}
             others = [numbers[test, name][id(value)] for name, value in params.items() if name not in hidden]

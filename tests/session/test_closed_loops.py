@@ -18,6 +18,7 @@ import pytest
 import uvloop
 
 import asyncexec as ax
+from asyncexec.framework.cooperative import TURNS
 from asyncexec.framework.kernel_warning import KernelWarning
 from tests.running import settle
 
@@ -124,7 +125,9 @@ class Use:
 USES = [Use.run, Use.partial_run, Use.stream, Use.map, Use.map_async]
 
 
-def begin_and_close(loop: asyncio.AbstractEventLoop, use: Awaitable[Any], *, collects: bool, turns: int = 12) -> Any:
+def begin_and_close(
+    loop: asyncio.AbstractEventLoop, use: Awaitable[Any], *, collects: bool, turns: int = 12 * TURNS
+) -> Any:
     """Let *use* come as far as it can, and close the loop; who keeps what this gives keeps what is left of it."""
     task = asyncio.ensure_future(use, loop=loop)
     loop.run_until_complete(settle(turns))
