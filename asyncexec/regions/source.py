@@ -66,6 +66,7 @@ class _Function:
     reads: dict[Value, None] = field(default_factory=dict)  # what was made before
     writes: dict[Value, int] = field(default_factory=dict)  # with the least indent that it is written at
     unsure: dict[str, None] = field(default_factory=dict)  # names that may be read before they are written
+    held: dict[str, None] = field(default_factory=dict)  # globals of its loops: as parameters they are read sooner
     is_generator: bool = False
 
     def add(self, indent: int, text: str, call: Call | None = None, arguments: Sequence[str] = ()) -> None:
@@ -146,20 +147,22 @@ class _Writer:
 
     # Names.
 
-    def _text(self, value: Value) -> str:
-        return f"v{self._at.names[value]}" if value.constant is NOTHING else self._global("c", value.constant)
+    def _text(self, value: Value, function: _Function | None = None) -> str:
+        return f"v{self._at.names[value]}" if value.constant is NOTHING else self._global("c", value.constant, function)
 
-    def _global(self, kind: str, thing: Any) -> str:
+    def _global(self, kind: str, thing: Any, function: _Function | None = None) -> str:
         name = self._global_names.get(id(thing))
         if name is None:
             name = self._global_names[id(thing)] = f"{kind}{len(self._global_names)}"
             self._globals[name] = thing  # which keeps the id its own
+        if function is not None and function.loops:
+            function.held[name] = None
         return name
 
     def _read(self, function: _Function, value: Value) -> str:
         if value.constant is NOTHING and self._at.made[value] < function.start:
             function.reads[value] = None
-        return self._text(value)
+        return self._text(value, function)
 
     def _write(self, function: _Function, value: Value, indent: int) -> str:
         function.writes[value] = min(indent, function.writes.get(value, indent))
@@ -239,12 +242,13 @@ class _Writer:
                 function.source.insert(0, f" {name} = None")
                 function.lines.insert(0, _PLAIN)
         body = function.source or [" pass"]
-        text = "\n".join([f"def {function.name}({', '.join(inputs)}):", *body, ""])
+        takes = [*inputs, *[f"{name}={name}" for name in function.held]]
+        text = "\n".join([f"def {function.name}({', '.join(takes)}):", *body, ""])
         module = compile(text, file, "exec", dont_inherit=True)
         code = next(each for each in module.co_consts if isinstance(each, CodeType))
         self._codes[code] = dict(enumerate(function.lines, 2))
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        return FunctionType(code, self._globals)
+        return FunctionType(code, self._globals, argdefs=tuple(self._globals[name] for name in function.held))
 
     # Statements.
 
@@ -283,7 +287,7 @@ class _Writer:
             self._foreign.append(call.node)
         arguments = [self._read(function, value) for value in call.inputs]
         targets = [self._write(function, value, indent) for value in call.outputs]
-        text = self._expression(call, arguments)
+        text = self._expression(call, arguments, function)
         if call.is_awaited:
             text = self._await(call, text, function, indent)
             arguments = []
@@ -296,7 +300,7 @@ class _Writer:
             text = f"{targets[0]} = {text}"
         function.add(indent, text, call, arguments)
 
-    def _expression(self, call: Call, arguments: Sequence[str]) -> str:
+    def _expression(self, call: Call, arguments: Sequence[str], function: _Function) -> str:
         kernel = call.kernel
         if id(kernel) in _BINARY:
             return f"{arguments[0]} {_BINARY[id(kernel)]} {arguments[1]}"
@@ -306,7 +310,7 @@ class _Writer:
             return " + ".join(arguments)
         if kernel is add_group:
             return f"{arguments[0]} + ({' + '.join(arguments[1:])})"
-        return f"{self._global('k', kernel)}({', '.join(arguments)})"
+        return f"{self._global('k', kernel, function)}({', '.join(arguments)})"
 
     def _await(self, call: Call, text: str, function: _Function, indent: int) -> str:
         """Write the call that is *text*; what gives its outputs.  It alone has the inputs that nobody takes again."""
@@ -428,7 +432,7 @@ class _Writer:
         ):
             yield from self._block(Block(statements[:-1]), function, indent)
             arguments = [self._read(function, value) for value in last.inputs]
-            function.add(indent, f"if not {self._expression(last, arguments)}: break", last, arguments)
+            function.add(indent, f"if not {self._expression(last, arguments, function)}: break", last, arguments)
         else:
             yield from self._block(repeat.head, function, indent)
             function.add(indent, f"if not {self._read(function, condition)}: break")

@@ -90,7 +90,8 @@ def read_call(fetches: Any, feeds: Feeds, targets: Sequence[Any]) -> tuple[tuple
     """
     try:
         values = feeds.values()
-        wanted = fetches if type(fetches) is Tensor else structure_key(fetches)
+        kind = type(fetches)
+        wanted = fetches if kind is Tensor or kind is str else structure_key(fetches)
         if not targets:
             return (wanted, *feeds), values
         return (wanted, *feeds, TARGETS, *map(structure_key, targets)), values

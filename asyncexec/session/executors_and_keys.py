@@ -46,6 +46,7 @@ class ExecutorsAndKeys:
         givers: by the positions of fetches, what makes the caller's value of what travels along edges.
         scalars: positions of fetches that may be numpy scalars, or text.
         python_scalars: whether a caller who does not say gets Python values for these.
+        is_as_fetched: whether such a caller gets what travels along edges.
         build: puts the values of the fetches together.
         tier: which executor runs the steps.
     """
@@ -62,6 +63,7 @@ class ExecutorsAndKeys:
     givers: tuple[tuple[int, Giver], ...]
     scalars: tuple[int, ...]
     python_scalars: bool
+    is_as_fetched: bool
     build: Build
     tier: Tier
 
@@ -74,6 +76,8 @@ class ExecutorsAndKeys:
         for value in values:
             if value is NOTHING:
                 raise self.missing_fetch(next(i for i, each in enumerate(values) if each is NOTHING))
+        if self.is_as_fetched and options is None:
+            return self.build(values)
         for position, give in self.givers:
             values[position] = give(values[position])
         wants_scalars = self.python_scalars
@@ -255,6 +259,7 @@ def _make_executors(
         tuple(givers),
         tuple(scalars),
         state.python_scalars,
+        not givers and not (scalars and state.python_scalars),
         mapper.build,
         tier,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import get_running_loop
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -79,7 +79,7 @@ class StepRunner:
         plan = tier.plain
         if plan is None:
             raise NotCalledError
-        if asyncio.get_running_loop() is not self._loop.current:
+        if get_running_loop() is not self._loop.current:
             self._loop.enter()
         feeds = values if [*map(type, values)] == prepared.exact else prepared.convert(values)
         counts = self._counts
