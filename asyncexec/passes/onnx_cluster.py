@@ -88,7 +88,7 @@ class ClusterTranslation:
         self._dims = [array.shape for array in stand_ins]
         self.inputs: tuple[Tensor, ...] = tuple(emitter.inputs)
         self.work: float = emitter.work
-        self.is_large: bool = emitter.work - emitter.serial_work >= LONG
+        self.is_large: bool = emitter.kinds_of_work.on_threads(1) >= LONG
         self._known = known
 
     def model(self, values: Sequence[Any] = ()) -> OnnxModel:

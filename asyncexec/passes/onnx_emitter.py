@@ -18,7 +18,7 @@ import numpy as np
 from asyncexec.framework.cooperative import Stage
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.onnx_fusions import Fuser
-from asyncexec.process.onnx_model import FROM_NCHW, OPSET, TO_NCHW, Array, Dims, OnnxModel, OnnxNode
+from asyncexec.process.onnx_model import FROM_NCHW, OPSET, TO_NCHW, Array, Dims, OnnxModel, OnnxNode, Work
 
 Key: TypeAlias = tuple[Node, int]  # a tensor
 
@@ -41,7 +41,7 @@ class Emitter:
         is_fed: as it was given.
         inputs: the tensors from outside that the model takes.
         work: multiplications of a call, roughly.
-        serial_work: those of them that wait for others, so that more threads make them no quicker.
+        serial_work: those of them that are done step by step; step_work: how many are in one step, at most.
     """
 
     def __init__(self, is_fed: Callable[[Tensor], bool], variables: Mapping[Key, Array] | None = None) -> None:
@@ -56,6 +56,12 @@ class Emitter:
         self.inputs: list[Tensor] = []
         self.work: float = 0.0
         self.serial_work: float = 0.0
+        self.step_work: float = 0.0
+
+    @property
+    def kinds_of_work(self) -> Work:
+        """What of the work threads can share."""
+        return Work(self.work - self.serial_work, self.serial_work, self.step_work)
 
     # Constants.
 
@@ -143,8 +149,9 @@ class Emitter:
         nodes = yield from fuser.nodes(outputs_and_guards)
         used = {name for node in nodes for name in node.inputs}
         constants: Mapping[str, Array] = {name: array for name, array in self._constants.items() if name in used}
-        work = self.work - self.serial_work
-        return OnnxModel(inputs, outputs_and_guards, tuple(nodes), constants, len(self._guards), work, opset)
+        return OnnxModel(
+            inputs, outputs_and_guards, tuple(nodes), constants, len(self._guards), self.kinds_of_work, opset
+        )
 
     def _name(self) -> str:
         self._num_names += 1

@@ -14,11 +14,12 @@ from typing import Any, Final
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.onnx_emitter import Emitter, Translation, dim_of, num_elements, require
 from asyncexec.passes.onnx_math import CASTS, ORDERED
-from asyncexec.process.onnx_model import OPSET
+from asyncexec.process.onnx_model import OPSET, SHARED_STEP
 
 PREFIX: Final = "Onnx>"
 _STEP: Final = 2e5  # multiplications that our own kernel does in the time that it takes for what else is in a step
 _STEPS: Final = 50  # of a sequence whose length is not known
+_SHARED_PRODUCT: Final = 2e5  # weights of a step
 _FLOAT: Final = frozenset({"float32"})
 _BOOL: Final = frozenset({"bool"})
 _ANY: Final = ORDERED | _BOOL
@@ -135,7 +136,12 @@ def _recurrent(e: Emitter, node: Node) -> None:
     step = (rows or 1) * size
     work = (steps or _STEPS) * (step + _STEP)
     e.work += work
-    e.serial_work += work - step
+    e.serial_work += work
+    # ONNX Runtime's threads share the rows of an LSTM; of a GRU or RNN they share each product, which is to be large.
+    if node.op == f"{PREFIX}LSTM":
+        e.step_work = max(e.step_work, step)
+    elif size >= _SHARED_PRODUCT:
+        e.step_work = max(e.step_work, SHARED_STEP)
     _emit(e, node)
 
 

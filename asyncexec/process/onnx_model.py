@@ -16,6 +16,7 @@ TO_NCHW: Final = (0, 3, 1, 2)
 FROM_NCHW: Final = (0, 2, 3, 1)
 OPSET: Final = 17
 IR_VERSION: Final = 8
+SHARED_STEP: Final = 1e5  # multiplications of a step from which on ONNX Runtime is quicker with threads that share it
 
 
 class OnnxNode(NamedTuple):
@@ -25,6 +26,23 @@ class OnnxNode(NamedTuple):
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any]
+
+
+class Work(NamedTuple):
+    """Multiplications of a call, roughly, where unknown sizes are 1.
+
+    Attributes:
+        shared: those that threads can share.
+        serial: those that are done step by step, as in a recurrence; step: how many are in one step, at most.
+    """
+
+    shared: float
+    serial: float = 0.0
+    step: float = 0.0
+
+    def on_threads(self, times: int) -> float:
+        """How many threads can share, where the unknown sizes make it so many *times* as much."""
+        return times * (self.shared + (self.serial if times * self.step >= SHARED_STEP else 0.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +55,7 @@ class OnnxModel:
         nodes: each after its inputs.
         constants: arrays by name, which may be views of others.
         num_guards: outputs, each a number.  Where one of them is NaN the other outputs do not hold.
-        work: multiplications of a call that threads can share, roughly, where unknown sizes are 1.
+        work: that of a call.
         opset: the version of the operator set that the nodes are of.
     """
 
@@ -46,5 +64,5 @@ class OnnxModel:
     nodes: tuple[OnnxNode, ...]
     constants: Mapping[str, Array]
     num_guards: int
-    work: float
+    work: Work
     opset: int = OPSET

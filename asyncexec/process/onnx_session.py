@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import os
 import sys
 import threading
@@ -23,12 +24,13 @@ from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.process.cores import CoreBudget, core_budget, num_cores
-from asyncexec.process.onnx_model import IR_VERSION, Array, Dims, OnnxModel
+from asyncexec.process.onnx_model import IR_VERSION, Array, Dims, OnnxModel, Work
 
 EXTRA: Final = "ort"
 _SEVERITY_FATAL: Final = 4  # errors are raised, so that they need no line of their own
 LONG: Final = 2e6  # multiplications from which on several threads are worth their start
 _PATIENCE_S: Final = 1e-12  # for each multiplication: about a thirtieth of what that takes
+_LIKELY: Final = 16  # of what is of a size that is not known, say the examples of a batch
 _LEAST_PATIENCE_S: Final = 0.0001  # to sleep for less takes as long
 _MOST_PATIENCE_S: Final = 0.002
 _LARGE: Final = 4096  # bytes of a constant from which on it is given beside the model
@@ -59,7 +61,7 @@ class OnnxSession:
     Args:
         data: the model; arrays: its large constants, by name.
         num_guards: as OnnxModel has it.
-        work: the multiplications of a call, by which it is worth several threads.
+        work: that of a call, by which it is worth several threads.
         budget: tells which calls may take them.
 
     Attributes:
@@ -73,8 +75,9 @@ class OnnxSession:
         "_input_names",
         "_narrow",
         "_num_guards",
-        "_patience_s",
+        "_unknown",
         "_wide",
+        "_work",
         "lasting",
     )
 
@@ -84,16 +87,22 @@ class OnnxSession:
         arrays: Mapping[str, Array],
         num_guards: int,
         *,
-        work: float,
+        work: Work,
         budget: CoreBudget = core_budget,
     ) -> None:
         self._arrays = arrays  # ONNX Runtime takes their memory, and does not keep them
         self._budget = budget
         self._narrow = _opened(data, arrays, 1)
-        self._wide = _opened(data, arrays, num_cores()) if work >= LONG and num_cores() > 1 else None
-        patience_s = min(_PATIENCE_S * work, _MOST_PATIENCE_S)
-        self._patience_s = patience_s if patience_s >= _LEAST_PATIENCE_S else 0.0
-        self._input_names = [each.name for each in self._narrow.get_inputs()]
+        given = self._narrow.get_inputs()
+        self._input_names = [each.name for each in given]
+        unknown = ([axis for axis, size in enumerate(each.shape or ()) if type(size) is not int] for each in given)
+        # The first input of a size that is not known, and the axes of that.
+        self._unknown = next(
+            ((name, axes) for name, axes in zip(self._input_names, unknown, strict=True) if axes), None
+        )
+        self._work = work
+        is_large = work.on_threads(1 if self._unknown is None else _LIKELY) >= LONG
+        self._wide = _opened(data, arrays, num_cores()) if is_large and num_cores() > 1 else None
         self._num_guards = num_guards
         self.lasting: dict[Any, Any] = {}
 
@@ -134,8 +143,12 @@ class OnnxSession:
 
     def _within_budget(self, feeds: dict[str, Any], options: Any) -> list[Any]:
         # In an event loop it is a call that is over before it is known which cores are idle.
-        is_large = self._wide is not None and asyncio._get_running_loop() is None
-        num_threads = self._budget.begin(is_large=is_large, patience_s=self._patience_s)
+        may_share = self._wide is not None and asyncio._get_running_loop() is None
+        work = self._work.on_threads(self._times(feeds)) if may_share else 0.0
+        patience_s = min(_PATIENCE_S * work, _MOST_PATIENCE_S)
+        num_threads = self._budget.begin(
+            is_large=work >= LONG, patience_s=patience_s if patience_s >= _LEAST_PATIENCE_S else 0.0
+        )
         try:
             is_wide = num_threads >= _IDLE_SHARE * num_cores()
             session = self._wide if is_wide and self._wide is not None else self._narrow
@@ -143,6 +156,14 @@ class OnnxSession:
             return found
         finally:
             self._budget.end()
+
+    def _times(self, feeds: Mapping[str, Any]) -> int:
+        """How much larger *feeds* are than if the sizes that are not known were 1."""
+        if self._unknown is None:
+            return 1
+        name, axes = self._unknown
+        shape = feeds[name].shape
+        return math.prod(shape[axis] for axis in axes if axis < len(shape))  # with others, ONNX Runtime says why not
 
 
 def _opened(data: bytes, arrays: Mapping[str, Array], num_threads: int) -> Any:

@@ -280,3 +280,24 @@ async def test_nan_and_infinities_are_those_of_our_kernels() -> None:
         TRANSLATIONS[node.op](emitter, node)
         (got,) = load(run_at_once(emitter.model(node.outputs, opset_of(node)))).run([SPECIAL]) or ()
         np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6, err_msg=case.op)
+
+
+@pytest.mark.parametrize(
+    ("op", "hidden_size", "rows", "is_shared"),
+    [
+        ("LSTM", 8, 4, False),
+        ("LSTM", 8, 1000, True),  # threads share the rows
+        ("LSTM", 256, 1, True),
+        ("GRU", 8, 1000, False),  # threads share each product, which stays as narrow
+        ("GRU", 256, 1, True),
+    ],
+)
+def test_threads_share_the_steps_of_a_recurrence_that_are_large(
+    op: str, hidden_size: int, rows: int, is_shared: bool
+) -> None:
+    gates = {"LSTM": 4, "GRU": 3}[op] * hidden_size
+    weights = [Const(normal(1, gates, 5)), Const(normal(1, gates, hidden_size))]
+    _, node, _ = imported(Case(op, (normal(3, rows, 5), *weights), {"hidden_size": hidden_size}, 2))
+    emitter = Emitter(lambda tensor: False)
+    TRANSLATIONS[node.op](emitter, node)
+    assert (emitter.kinds_of_work.on_threads(1) > 0) == is_shared

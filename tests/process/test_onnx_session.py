@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from asyncexec.process import onnx_session
 from asyncexec.process.cores import CoreBudget
-from asyncexec.process.onnx_model import OnnxModel, OnnxNode
+from asyncexec.process.onnx_model import SHARED_STEP, OnnxModel, OnnxNode, Work
 from asyncexec.process.onnx_session import LONG, OnnxSession, encoded, load
 
 pytestmark = pytest.mark.ort
@@ -18,15 +19,17 @@ pytest.importorskip("onnx")
 
 W = np.random.default_rng(0).normal(size=(40, 50)).astype(np.float32)
 X = np.ones((3, 40), np.float32)
+NONE = Work(0.0)
+MUCH = Work(LONG)
 
 
-def product(w: Any, work: float = 0.0) -> OnnxModel:
+def product(w: Any, work: Work = NONE) -> OnnxModel:
     """The model of ``x @ w``."""
     nodes = (OnnxNode("MatMul", ("x", "w"), ("y",), {}),)
     return OnnxModel((("x", np.dtype(np.float32), (None, 40)),), ("y",), nodes, {"w": w}, 0, work)
 
 
-@pytest.mark.parametrize("work", [0.0, 1e9])
+@pytest.mark.parametrize("work", [NONE, Work(1e9)])
 def test_large_constants_of_any_strides_are_given_beside_the_model(work: float) -> None:
     stored = np.asfortranarray(W)
     stored.flags.writeable = False
@@ -50,7 +53,7 @@ class Opened:
         self.within: Any = None
 
     def get_inputs(self) -> list[Any]:
-        return []
+        return [SimpleNamespace(name="x", shape=["rows", 40])]
 
     def run(self, *_: Any) -> list[Any]:
         within, self.within = self.within, None
@@ -77,27 +80,42 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
 def test_a_large_call_takes_all_cores_where_most_are_idle(
     is_large: bool, num_idle: int, expected: int, opened: list[Opened]
 ) -> None:
-    session = OnnxSession(b"", {}, 0, work=LONG if is_large else 1, budget=CoreBudget(lambda: num_idle))
-    assert session.run([]) == [expected]
+    session = OnnxSession(b"", {}, 0, work=MUCH if is_large else NONE, budget=CoreBudget(lambda: num_idle))
+    assert session.run([X[:1]]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("work", "rows", "expected"),
+    [
+        (Work(LONG / 3), 1, 1),
+        (Work(LONG / 3), 3, 4),
+        (Work(0.0, LONG, SHARED_STEP / 3), 1, 1),  # a step of it is too little to be shared
+        (Work(0.0, LONG, SHARED_STEP / 3), 3, 4),
+        (Work(0.0, LONG / 100, SHARED_STEP), 3, 1),
+    ],
+)
+def test_a_batch_is_as_much_work_as_it_has_rows(work: Work, rows: int, expected: int, opened: list[Opened]) -> None:
+    session = OnnxSession(b"", {}, 0, work=work, budget=CoreBudget(lambda: 4))
+    assert session.run([X[:rows]]) == [expected]
 
 
 def test_of_calls_side_by_side_one_takes_several_threads(opened: list[Opened]) -> None:
     budget = CoreBudget(lambda: 4)
-    one, other = (OnnxSession(b"", {}, 0, work=LONG, budget=budget) for _ in range(2))
-    opened[1].within = lambda: other.run([]) or ()  # while the first call runs, on all cores
-    assert one.run([]) == [4, 1]
-    assert other.run([]) == [4]
+    one, other = (OnnxSession(b"", {}, 0, work=MUCH, budget=budget) for _ in range(2))
+    opened[1].within = lambda: other.run([X[:1]]) or ()  # while the first call runs, on all cores
+    assert one.run([X[:1]]) == [4, 1]
+    assert other.run([X[:1]]) == [4]
 
 
 def test_a_call_that_fails_leaves_the_cores_to_the_next(opened: list[Opened]) -> None:
-    session = OnnxSession(b"", {}, 0, work=LONG, budget=CoreBudget(lambda: 4))
+    session = OnnxSession(b"", {}, 0, work=MUCH, budget=CoreBudget(lambda: 4))
     for each in opened:
         each.within = lambda: [1 / 0]
     with pytest.raises(ZeroDivisionError):
-        session.run([])
-    assert session.run([]) == [4]
+        session.run([X[:1]])
+    assert session.run([X[:1]]) == [4]
 
 
 async def test_in_an_event_loop_a_call_takes_one_thread_and_asks_for_no_cores(opened: list[Opened]) -> None:
-    session = OnnxSession(b"", {}, 0, work=1e12, budget=CoreBudget(lambda: pytest.fail("it blocks")))
-    assert session.run([]) == [1]
+    session = OnnxSession(b"", {}, 0, work=Work(1e12), budget=CoreBudget(lambda: pytest.fail("it blocks")))
+    assert session.run([X[:1]]) == [1]
