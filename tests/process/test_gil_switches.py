@@ -11,7 +11,9 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.interpreter import gil_is_enabled
+from asyncexec.process.blas_threads import blas_threads
 from asyncexec.process.gil_switches import begin_quick_switches, end_quick_switches, quick_switches, usual_switches
+from asyncexec.session.plan_compiler import import_compilers
 
 USUAL = 0.004
 QUICK = 0.0001
@@ -22,6 +24,8 @@ pytestmark = pytest.mark.skipif(not gil_is_enabled(), reason="there is no GIL")
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
     before = sys.getswitchinterval()
+    blas_threads()  # else the first session does both, on threads that are to have the GIL soon
+    import_compilers()
     sys.setswitchinterval(USUAL)
     yield
     sys.setswitchinterval(before)
