@@ -6,7 +6,8 @@ Rules: tensorflow/core/ops/array_ops.cc, concat_op.cc, split_op.cc, split_v_op.c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 
@@ -162,10 +163,20 @@ def _split(c: OpKernelConstruction) -> Kernel:
                 f"Number of ways to split should evenly divide the split dimension, but got split_dim {axis} "
                 f"(size = {value.shape[axis]}) and num_split {count}"
             )
-        lead = (slice(None),) * axis
-        return tuple(value[(*lead, slice(i * size, i * size + size))] for i in range(count))
+        parts = _known_parts(axis, size, count) if count <= _FEW else _equal_parts(axis, size, count)
+        return tuple([value[part] for part in parts])
 
     return boxing(c, split)
+
+
+def _equal_parts(axis: int, size: int, count: int) -> list[tuple[slice, ...]]:
+    """What to take for each of *count* parts of *size* along *axis*."""
+    lead = (slice(None),) * axis
+    return [(*lead, slice(i * size, i * size + size)) for i in range(count)]
+
+
+_FEW: Final = 16  # parts, so many that what to take for them is kept
+_known_parts: Final = lru_cache(256)(_equal_parts)
 
 
 def _split_v_shape(c: InferenceContext) -> Sequence[TensorShape]:

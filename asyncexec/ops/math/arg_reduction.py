@@ -45,9 +45,9 @@ def _arg_shape(c: InferenceContext) -> Sequence[TensorShape]:
 
 
 def _checked_axis(x: Any, dimension: Any) -> int:
-    if np.ndim(dimension):
+    if dimension.ndim:
         raise InvalidArgumentError(f"dim must be a scalar, but received tensor of shape: {shape_text(dimension)}")
-    axis, rank = int(dimension), np.ndim(x)
+    axis, rank = int(dimension), x.ndim
     if not -rank <= axis < rank:
         raise InvalidArgumentError(f"Expected dimension in the range [{-rank}, {rank}), but got {axis}")
     if rank > _MAX_RANK:
@@ -62,7 +62,10 @@ def _ignoring_nan(search: Callable[..., Any], worst: float) -> Callable[..., Any
 
     def find(x: Any, axis: int) -> Any:
         found = search(x, axis)
-        if 0 < x.size <= _FEW and x.dtype.kind == "f":
+        if x.size == x.shape[axis]:  # there is one row
+            value = x.item(found.item())
+            has_nan = value != value
+        elif 0 < x.size <= _FEW and x.dtype.kind == "f":
             has_nan = np.isnan(np.maximum.reduce(x, None))
         else:
             has_nan = np.isnan(np.take_along_axis(x, np.expand_dims(found, axis), axis)).any()
@@ -86,7 +89,12 @@ def _register(name: str, attrs: str, search: Callable[..., Any], worst: float) -
 _register(
     "ArgMax",
     "Tidx: {int16, int32, int64} = int32; output_type: {int16, uint16, int32, int64} = int64",
-    np.argmax,
+    lambda x, axis: x.argmax(axis),
     -np.inf,
 )
-_register("ArgMin", "Tidx: {int32, int64} = int32; output_type: {int32, int64} = int64", np.argmin, np.inf)
+_register(
+    "ArgMin",
+    "Tidx: {int32, int64} = int32; output_type: {int32, int64} = int64",
+    lambda x, axis: x.argmin(axis),
+    np.inf,
+)
