@@ -18,6 +18,7 @@ from asyncexec.executor.plans import tier
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.regions.program import UnstructuredError
+from tests.fake_time import FakeTime
 from tests.regions.programs import COMPILED, TAGGED, compiled, run_both, source
 from tests.running import raw_op
 from tests.session.turns import turns_during
@@ -532,6 +533,25 @@ async def test_plan_whose_long_stretches_are_followed_by_short_ones_is_dropped()
             assert plan.is_quick
             plan.note(elapsed_ns)
         assert not plan.is_quick
+
+
+@pytest.mark.parametrize(("one_in", "is_quick"), [(1, False), (4, True)])
+async def test_plan_with_a_long_stretch_now_and_then_is_kept(one_in: int, is_quick: bool) -> None:
+    """A stretch of 0.6 ms, where half a millisecond is long."""
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        y = ax.while_loop(lambda i: i < x, lambda i: i + 1.0, [ax.constant(0.0)])
+    time = FakeTime()
+    async with ax.Session(graph, clock=time.clock) as session:
+        plan = compiled(session, y, [x])
+        assert plan is not None
+        assert not plan.is_plain
+        for number in range(40):
+            for elapsed_ns in (600_000 if number % one_in == 0 else 1000, 1000):
+                time.now_ns += elapsed_ns
+                plan.note(elapsed_ns)
+            plan.note_end()
+        assert plan.is_quick == is_quick
 
 
 @pytest.mark.allow_blocking

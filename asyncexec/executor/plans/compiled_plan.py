@@ -63,6 +63,7 @@ class CompiledPlan:
         "_sampled_at_ns",
         "_slice_ns",
         "_slow_ns",
+        "_was_slow",
         "clock",
         "enter",
         "function",
@@ -98,6 +99,7 @@ class CompiledPlan:
         self.num_fetches: int = code.num_outputs
         self.is_plain: bool = not code.is_generator
         self.is_quick: bool = True
+        self._was_slow = False  # whether a stretch was, of the step under way
         self._cost_ns = self._sampled_at_ns = self._num_watched = 0
         self._now_ns = holds.clock.now_ns
         self.clock: Callable[[], int] = self._now_ns
@@ -158,11 +160,26 @@ class CompiledPlan:
         was_measured = self.clock is not self._now_ns
         self._num_watched = 0 if is_slow else self._num_watched + 1
         self.clock = holds.clock.cpu_ns if self._num_watched < _NUM_WATCHED else self._now_ns
-        if not (was_measured and is_slow):  # a short stretch says nothing of the long one
-            return
+        if was_measured and is_slow:  # a short stretch says nothing of the long one
+            self._was_slow = True
+            self._sample(elapsed_ns)
+        if self.is_plain:
+            self.note_end()
+
+    def note_end(self) -> None:
+        """Take note of the end of a step, as long as stretches are measured by the CPU's time.
+
+        A step with no long stretch counts, too: what is long now and then, and mostly is not, holds nobody up.
+        """
+        if self._was_slow:
+            self._was_slow = False
+        elif self._cost_ns:
+            self._sample(0)
+
+    def _sample(self, elapsed_ns: int) -> None:
         now = self._now_ns()
         since_ns = now - self._sampled_at_ns
-        self._cost_ns = holds.costs.average(self._cost_ns, elapsed_ns, since_ns, is_certain=True)
+        self._cost_ns = self.holds.costs.average(self._cost_ns, elapsed_ns, since_ns, is_certain=True)
         self._sampled_at_ns = now
         if self._cost_ns > self._slow_ns:
             self.is_quick = False

@@ -54,6 +54,8 @@ class SlicedPlan(Protocol):
 
     def note(self, elapsed_ns: int, /) -> None: ...
 
+    def note_end(self) -> None: ...
+
     def error_of(self, raised: BaseException, /) -> BaseException: ...
 
     def rounds_of(self, generator: Generator[Any, Any, Any], /) -> Sequence[str]: ...
@@ -160,6 +162,8 @@ class CompiledState(StepScope):
         except StopIteration as stop:
             self._values = stop.value
             self._generator = None
+            if plan.clock is not now_ns:
+                plan.note_end()
         except CATCHABLE as raised:
             self._generator = None
             self.abort(plan.error_of(raised))
