@@ -160,8 +160,15 @@ class OnnxKernel:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known, for inputs of all sizes that have come, which way is quicker."""
-        return self._loader.has_failed or all(trial.choice is not None for trial in self._trials.values())
+        """Whether it is known which way is quicker, for all sizes of inputs that have come here or to others like it."""
+        if self._is_forced or self._loader.has_failed:
+            return True
+        trials = self._trials or self._loader.lasting
+        return bool(trials) and all(trial.choice is not None for trial in trials.values())
+
+    def prepare(self) -> None:
+        """Load the model, so that the first call need not do without: it blocks, and raises nothing."""
+        self._loader.load_ahead()
 
     def _trial(self, session: OnnxSession | None, inputs: Sequence[Any]) -> Trial:
         """That of inputs of about this size, which all that have the model share once it is loaded."""

@@ -9,7 +9,7 @@ few loads.  Where there is no model for a call, our own kernels are to run.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from asyncexec.passes.onnx_cluster import OnnxCluster
@@ -50,6 +50,20 @@ class OnnxLoader:
         self._num_calls = 0
         self._num_wanted = 1
         self.has_failed: bool = False
+
+    @property
+    def lasting(self) -> Mapping[Any, Any]:
+        """What is kept beside the model; nothing where none is loaded."""
+        loaded = self._loaded
+        return {} if loaded is None else loaded.session.lasting
+
+    def load_ahead(self) -> None:
+        """Load the model before the first call, where it needs no values of variables: that takes long."""
+        with self._lock:
+            if self.has_failed or self._is_loading or self._loaded is not None or self._cluster.translation.variables:
+                return
+            self._is_loading = True
+        self._load_for(())
 
     def session(self, values: Sequence[Any]) -> OnnxSession | None:
         """What is loaded for *values*; None where nothing is."""

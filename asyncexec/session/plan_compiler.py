@@ -19,7 +19,7 @@ from asyncexec.executor.plans.feed_limits import FeedLimits
 from asyncexec.executor.plans.region_plan import AnyExecutor, Rebinder
 from asyncexec.executor.plans.tiled_plan import TiledPlan
 from asyncexec.executor.workers.offload import WorkerPool
-from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
+from asyncexec.framework.cooperative import STRIDE, Call, Stage, in_parts
 from asyncexec.framework.element_rule import ElementRule
 from asyncexec.framework.extras import is_installed
 from asyncexec.framework.kernel import DEAD, Kernel, KernelKind
@@ -117,6 +117,18 @@ class PlanCompiler:
                         self._small.add(name)
                 if not count % STRIDE:
                     yield
+
+    def prepare_kernels(self) -> Stage[bool]:
+        """Let kernels load what they need, as a stage; whether all know by now how they are to be called."""
+        are_settled = True
+        for items in in_parts(list(self.items.values())):
+            for item in items:
+                prepare: Call | None = getattr(item.kernel, "prepare", None)
+                if prepare is not None:
+                    yield prepare
+                    are_settled = are_settled and bool(getattr(item.kernel, "is_settled", True))
+            yield
+        return are_settled
 
     def feed_limits(self, whole: PlacedGraph, executor: AnyExecutor) -> Stage[FeedLimits | None]:
         """What the kernels of *whole* that are SIZED ask of feeds, by what *executor* has measured, as a stage.

@@ -52,9 +52,9 @@ def test_a_kernel_is_settled_when_the_way_is_known_for_all_sizes_that_have_come(
     product = cluster()
     own = run_at_once(OwnKernels.bound(product, lambda call: binder.bind(call.node).kernel))
     clock = ax.Clock(now_ns=lambda: next(times) ** 2)
-    first, second = (
+    first, second, third = (
         OnnxKernel(product, own, is_forced=False, clock=clock, load=lambda model: session)  # type: ignore[arg-type,return-value]
-        for _ in range(2)
+        for _ in range(3)
     )
     small, large = np.ones((1, 2), np.float32), np.ones((1000, 2), np.float32)
     for given in (small, large):
@@ -69,3 +69,23 @@ def test_a_kernel_is_settled_when_the_way_is_known_for_all_sizes_that_have_come(
     assert not second.is_settled
     second(small)
     assert second.is_settled  # they share what is known once they share the model
+    assert not third.is_settled
+    third.prepare()
+    assert third.is_settled  # before its first call
+    num_left = len(session.lasting)
+    np.testing.assert_array_equal(third(small)[0], -small)
+    assert third.is_settled
+    assert len(session.lasting) == num_left
+
+
+def test_of_a_kernel_that_cannot_be_loaded_it_is_known_that_it_stays_as_it_is() -> None:
+    binder, product = KernelBinder(ResourceMgr()), cluster()
+    own = run_at_once(OwnKernels.bound(product, lambda call: binder.bind(call.node).kernel))
+
+    def fail(model: Any) -> Any:
+        raise ValueError("no such model")
+
+    kernel = OnnxKernel(product, own, is_forced=False, load=fail)
+    kernel.prepare()
+    assert kernel.is_settled
+    np.testing.assert_array_equal(kernel(np.ones((1, 2), np.float32))[0], [[-1, -1]])
