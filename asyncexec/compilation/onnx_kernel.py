@@ -160,7 +160,7 @@ class OnnxKernel:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known which way is quicker, for all sizes of inputs that have come here or to others like it."""
+        """Whether it is known which way is quicker, for all sizes that have come here or to others like it."""
         if self._is_forced or self._loader.has_failed:
             return True
         trials = self._trials or self._loader.lasting

@@ -14,6 +14,7 @@ import types
 from collections.abc import Awaitable, Callable, Generator, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
@@ -46,9 +47,10 @@ def call_after_others(
     loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any, context: Context
 ) -> None:
     """Call *callback* with *args* in *context*, when *loop* has had as many turns as others may need to go on."""
+    call_soon = partial(loop.call_soon, context=context)  # else each takes a copy, and what the next sets is lost
     for _ in range(TURNS - 1):
-        callback, args = loop.call_soon, (callback, *args)
-    loop.call_soon(callback, *args, context=context)
+        callback, args = call_soon, (callback, *args)
+    call_soon(callback, *args)
 
 
 def in_parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
