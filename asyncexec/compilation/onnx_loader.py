@@ -62,8 +62,8 @@ class OnnxLoader:
         with self._lock:
             if self.has_failed or self._is_loading or self._loaded is not None or self._cluster.translation.variables:
                 return
-            self._is_loading = True
-        self._load_for(())
+            thread = self._begin_loading(())
+        thread.join()
 
     def session(self, values: Sequence[Any]) -> OnnxSession | None:
         """What is loaded for *values*; None where nothing is."""
@@ -75,11 +75,15 @@ class OnnxLoader:
                 return self._loaded_now(values)
         with self._lock:
             if self._is_due(values):
-                self._is_loading = True
-                # No daemon: Python waits for it at the end, which would abort in the midst of ONNX Runtime's own code.
-                name = "asyncexec-onnx"
-                threading.Thread(target=self._load_for, args=(values,), name=name, daemon=False).start()
+                self._begin_loading(values)
         return None
+
+    def _begin_loading(self, values: Sequence[Any]) -> threading.Thread:
+        self._is_loading = True
+        # No daemon: Python waits for it at the end, which would abort in the midst of ONNX Runtime's own code.
+        thread = threading.Thread(target=self._load_for, args=(values,), name="asyncexec-onnx", daemon=False)
+        thread.start()
+        return thread
 
     def give_up(self, error: Exception) -> None:
         """Load nothing any more, and tell why."""

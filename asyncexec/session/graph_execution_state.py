@@ -259,9 +259,10 @@ class GraphExecutionState:
             whole, partitions = better.whole, better.partitions
             executor = yield from self.maker.make(prepared.client_graph, partitions, compiler=compiler)
             yield from compiler.read(executor)
-            are_settled = yield from compiler.prepare_kernels()
-            if stays_on_loop and not are_settled:  # to find out would take calls that are not quick
-                return None
+            if tier.compiled is not None:
+                are_settled = yield from compiler.prepare_clusters()
+                if stays_on_loop and not are_settled:  # to find out would take calls that are not quick
+                    return None
             limits = None if whole is None else (yield from compiler.feed_limits(whole, prepared.executor))
         elif optimizes and (tier.runs_on_loop or not stays_on_loop):
             return None

@@ -10,6 +10,7 @@ from typing import Final
 
 from asyncexec.compilation.bind_kernel import KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
+from asyncexec.compilation.onnx_kernel import OnnxKernel
 from asyncexec.executor.diagnostics.kernel_stats import ASYNC, SIZED, TRANSFER, WORKER, KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.kernel_outputs import checked_results
@@ -19,7 +20,7 @@ from asyncexec.executor.plans.feed_limits import FeedLimits
 from asyncexec.executor.plans.region_plan import AnyExecutor, Rebinder
 from asyncexec.executor.plans.tiled_plan import TiledPlan
 from asyncexec.executor.workers.offload import WorkerPool
-from asyncexec.framework.cooperative import STRIDE, Call, Stage, in_parts
+from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
 from asyncexec.framework.element_rule import ElementRule
 from asyncexec.framework.extras import is_installed
 from asyncexec.framework.kernel import DEAD, Kernel, KernelKind
@@ -118,15 +119,14 @@ class PlanCompiler:
                 if not count % STRIDE:
                     yield
 
-    def prepare_kernels(self) -> Stage[bool]:
-        """Let kernels load what they need, as a stage; whether all know by now how they are to be called."""
+    def prepare_clusters(self) -> Stage[bool]:
+        """Let clusters load their models, as a stage; whether it is known of all by now which way is quicker."""
         are_settled = True
         for items in in_parts(list(self.items.values())):
             for item in items:
-                prepare: Call | None = getattr(item.kernel, "prepare", None)
-                if prepare is not None:
-                    yield prepare
-                    are_settled = are_settled and bool(getattr(item.kernel, "is_settled", True))
+                if isinstance(item.kernel, OnnxKernel):
+                    yield item.kernel.prepare
+                    are_settled = are_settled and item.kernel.is_settled
             yield
         return are_settled
 
