@@ -383,3 +383,26 @@ async def test_a_region_that_holds_the_loop_is_given_up() -> None:
             assert await session.run(out, {x: 1.0}) == 4.0
         assert not has_regions(session)
         assert "think" in (session.statistics().longest_node or "")
+
+
+@pytest.mark.allow_blocking
+@pytest.mark.usefixtures("in_regions")
+async def test_a_region_that_sleeps_and_computes_nothing_is_kept() -> None:
+    """What takes the time but not the CPU may be a pause of the machine."""
+    seconds = 0.0
+
+    @ax.op(outputs=[ax.float64])
+    def nap(x: float) -> float:
+        time.sleep(seconds)
+        return float(x)
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        out = nap(later(x) + 1.0) * 2.0
+    async with ax.Session(graph, ax.SessionConfig(slow_inline_ms=None)) as session:
+        while not has_regions(session):
+            assert await session.run(out, {x: 1.0}) == 4.0
+        seconds = 0.01
+        for _ in range(6):
+            assert await session.run(out, {x: 1.0}) == 4.0
+        assert has_regions(session)
