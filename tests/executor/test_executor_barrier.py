@@ -161,7 +161,7 @@ class Launched:
             try:
                 await asyncio.Event().wait()
             finally:
-                await settle()
+                await settle(20)
                 self.at_work.discard(name)
 
         return wait
@@ -224,7 +224,7 @@ async def test_nothing_of_any_partition_is_left(
             timeouts.pop().reschedule(asyncio.get_running_loop().time())
         else:
             closing = asyncio.create_task(session.close())
-        await settle()
+        await settle(20)  # and no more: a cancelled step does not wait long for its threads
         launched.leave.set()
         expected = {
             "failure": ax.errors.DataLossError,
