@@ -164,11 +164,14 @@ class OnnxKernel:
         if self._is_forced or self._loader.has_failed:
             return True
         trials = self._trials or self._loader.lasting
-        return bool(trials) and all(trial.choice is not None for trial in trials.values())
+        return bool(trials) and all(trial.choice is not None for trial in list(trials.values()))  # others may add some
 
-    def prepare(self) -> None:
-        """Load the model, so that the first call need not do without: it blocks, and raises nothing."""
-        self._loader.load_ahead()
+    def prepare(self, before: OnnxKernel | None = None) -> None:
+        """Load the model, so that the first call need not do without: it blocks, and raises nothing.
+
+        It is loaded for the values of variables that *before* has, which did the same until now.
+        """
+        self._loader.load_ahead(() if before is None else before._loader.values)
 
     def _trial(self, session: OnnxSession | None, inputs: Sequence[Any]) -> Trial:
         """That of inputs of about this size, which all that have the model share once it is loaded."""

@@ -57,12 +57,20 @@ class OnnxLoader:
         loaded = self._loaded
         return {} if loaded is None else loaded.session.lasting
 
-    def load_ahead(self) -> None:
-        """Load the model before the first call, where it needs no values of variables: that takes long."""
+    @property
+    def values(self) -> Sequence[Any]:
+        """The values of variables that a model is loaded for."""
+        loaded = self._loaded
+        return () if loaded is None else loaded.values
+
+    def load_ahead(self, values: Sequence[Any]) -> None:
+        """Load the model for *values* before the first call: that takes long."""
         with self._lock:
-            if self.has_failed or self._is_loading or self._loaded is not None or self._cluster.translation.variables:
+            if self.has_failed or self._is_loading or self._loaded is not None:
                 return
-            thread = self._begin_loading(())
+            if len(values) != len(self._cluster.translation.variables):
+                return
+            thread = self._begin_loading(values)
         thread.join()
 
     def session(self, values: Sequence[Any]) -> OnnxSession | None:

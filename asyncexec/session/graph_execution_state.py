@@ -258,9 +258,10 @@ class GraphExecutionState:
         ):
             whole, partitions = better.whole, better.partitions
             executor = yield from self.maker.make(prepared.client_graph, partitions, compiler=compiler)
+            before = compiler.items
             yield from compiler.read(executor)
             if tier.compiled is not None:
-                are_settled = yield from compiler.prepare_clusters()
+                are_settled = yield from compiler.prepare_clusters(before)
                 if stays_on_loop and not are_settled:  # to find out would take calls that are not quick
                     return None
             limits = None if whole is None else (yield from compiler.feed_limits(whole, prepared.executor))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from asyncexec.compilation.bind_kernel import KernelBinder
@@ -119,13 +119,18 @@ class PlanCompiler:
                 if not count % STRIDE:
                     yield
 
-    def prepare_clusters(self) -> Stage[bool]:
-        """Let clusters load their models, as a stage; whether it is known of all by now which way is quicker."""
+    def prepare_clusters(self, before: Mapping[str, NodeItem]) -> Stage[bool]:
+        """Let clusters load their models, as a stage; whether it is known of all by now which way is quicker.
+
+        *before* are the items, by name, of the graph that has been optimized.
+        """
         are_settled = True
         for items in in_parts(list(self.items.values())):
             for item in items:
                 if isinstance(item.kernel, OnnxKernel):
-                    yield item.kernel.prepare
+                    known = before.get(item.node.name)
+                    other = known.kernel if known is not None and isinstance(known.kernel, OnnxKernel) else None
+                    yield partial(item.kernel.prepare, other)
                     are_settled = are_settled and item.kernel.is_settled
             yield
         return are_settled

@@ -29,10 +29,11 @@ class FakeSession:
         return [-inputs[0]]
 
 
-def cluster() -> OnnxCluster:
+def cluster(*, of_variable: bool = False) -> OnnxCluster:
     """One of a product."""
     with ax.Graph() as graph:
-        y = ax.matmul(ax.placeholder(ax.float32, [None, 2]), ax.constant([[-1.0, 0.0], [0.0, -1.0]]))
+        weights = ax.constant([[-1.0, 0.0], [0.0, -1.0]])
+        y = ax.matmul(ax.placeholder(ax.float32, [None, 2]), ax.Variable(weights) if of_variable else weights)
     passed = run_at_once(PassGraph.open(run_at_once(prune([], [y], [])), graph))
     run_at_once(passed.apply(OnnxClusters(0.0)))
     registrations = [node.properties.registration for node in passed]
@@ -89,3 +90,24 @@ def test_of_a_kernel_that_cannot_be_loaded_it_is_known_that_it_stays_as_it_is() 
     kernel.prepare()
     assert kernel.is_settled
     np.testing.assert_array_equal(kernel(np.ones((1, 2), np.float32))[0], [[-1, -1]])
+
+
+def test_a_kernel_is_prepared_for_the_values_that_the_one_before_has() -> None:
+    session, given, loaded = FakeSession(), np.ones((1, 2), np.float32), []
+    product = cluster(of_variable=True)
+    own = run_at_once(OwnKernels.bound(product, lambda call: KernelBinder(ResourceMgr()).bind(call.node).kernel))
+
+    def load(model: Any) -> Any:
+        loaded.append(model)
+        return session
+
+    first, second = (OnnxKernel(product, own, is_forced=False, load=load) for _ in range(2))
+    second.prepare()
+    assert loaded == []
+    values = np.array([[-1, 0], [0, -1]], np.float32)
+    first(given, values)
+    wait_for_loading()
+    second.prepare(first)
+    assert len(loaded) == 2
+    np.testing.assert_array_equal(second(given, values)[0], -given)
+    assert len(loaded) == 2
