@@ -1,4 +1,7 @@
-"""A large value after small ones: no kernel that was quick with those is called in the loop with it."""
+"""A large value after small ones: no kernel that was quick with those is called in the loop with it.
+
+Time goes on by looks at it: a pause of the machine is not to be taken for a slow kernel.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.executor.diagnostics.kernel_stats import LARGE_SIZE
+from tests.fake_time import FakeTime
 
 SMALL, LARGE = np.ones(4, np.uint8), np.ones(LARGE_SIZE + 1, np.uint8)
 
@@ -47,7 +51,7 @@ class Workplace:
 @pytest.mark.parametrize("awaits", [False, True])
 async def test_run(awaits: bool) -> None:
     place = Workplace(awaits=awaits)
-    async with ax.Session(place.graph) as session:
+    async with ax.Session(place.graph, clock=FakeTime(1000).clock) as session:
         for _ in range(50):
             assert await session.run(place.y, {place.x: SMALL}) == len(SMALL)
         assert await session.run(place.y, {place.x: LARGE}) == len(LARGE)
@@ -66,7 +70,7 @@ async def test_stream(awaits: bool, has_state: bool, devices: int) -> None:
         yield {place.x: LARGE}
 
     config = ax.SessionConfig(device_count={"CPU": devices})
-    async with ax.Session(place.graph, config) as session:
+    async with ax.Session(place.graph, config, clock=FakeTime(1000).clock) as session:
         *_, last = [value async for value in session.map(place.y, items())]
         assert last == len(LARGE) + (50 * len(SMALL) if has_state else 0)
     place.check()
@@ -74,7 +78,7 @@ async def test_stream(awaits: bool, has_state: bool, devices: int) -> None:
 
 async def test_partial_run() -> None:
     place = Workplace()
-    async with ax.Session(place.graph) as session:
+    async with ax.Session(place.graph, clock=FakeTime(1000).clock) as session:
         for value in [SMALL] * 3 + [LARGE]:
             async with session.partial_run([place.y], [place.x]) as step:
                 await step.feed({place.x: value})
