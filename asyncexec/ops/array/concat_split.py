@@ -22,6 +22,7 @@ from asyncexec.ops.array.array_common import PLAIN, POD_STRING, boxing, canonica
 
 _NOT_QUANTIZED = frozenset(dtype for dtype in ALL_DTYPES if not dtype.name.startswith(("qint", "quint16")))
 _PACKABLE = PLAIN | {resource, variant}
+_FEW: Final = 16  # parts of a Split: what to take for so many is kept
 
 
 def concat_shape(shapes: Sequence[TensorShape], axis: int | None) -> TensorShape:
@@ -175,7 +176,6 @@ def _equal_parts(axis: int, size: int, count: int) -> list[tuple[slice, ...]]:
     return [(*lead, slice(i * size, i * size + size)) for i in range(count)]
 
 
-_FEW: Final = 16  # parts, so many that what to take for them is kept
 _known_parts: Final = lru_cache(256)(_equal_parts)
 
 
