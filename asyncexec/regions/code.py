@@ -48,6 +48,7 @@ class Code:
 
     Attributes:
         function: takes the inputs; gives the list of the outputs, or if it is_generator, a generator that does.
+        gives_all: whether none of the outputs may be absent.
         is_foreign: whether it calls what is the user's; is_awaited: whether it yields what is to be awaited.
         suspects: the nodes to name where a stretch was long: the user's, if there are any, else all.
         lines: what the lines do, of each code object.
@@ -58,6 +59,7 @@ class Code:
     function: FunctionType
     num_inputs: int
     num_outputs: int
+    gives_all: bool
     is_generator: bool
     is_foreign: bool
     is_awaited: bool

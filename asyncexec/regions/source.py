@@ -137,6 +137,7 @@ class _Writer:
             function,
             len(inputs),
             len(outputs),
+            not self._program.defaults,
             main.is_generator,
             bool(self._foreign),
             is_awaited,

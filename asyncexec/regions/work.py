@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from asyncexec.framework.types import string
 from asyncexec.graph.node import Node
-from asyncexec.regions.program import Call
+from asyncexec.regions.program import Call, Joint, Move, Program, Unit
 from asyncexec.regions.schedule import Block, Branch, Piece, Repeat, Statement
 
 MAX_WORK: Final = 4096  # between two yields
@@ -15,6 +16,22 @@ _FOREIGN: Final = 256  # a user's function that was quick
 UNKNOWN: Final = 1024  # and a call that nothing is known of
 _PER_UNIT: Final = 32  # elements by which a variable changes
 _MAX_ROUNDS: Final = 256
+_LIGHT: Final = 64  # units, of a program that takes some ten microseconds at most
+
+
+def is_light(program: Program) -> bool:
+    """Whether *program* is known to take no time that anybody minds: few calls, of single numbers, without a state."""
+    units = program.root.units
+    return len(units) <= _LIGHT and all(map(_is_light, units))
+
+
+def _is_light(unit: Unit) -> bool:
+    if not isinstance(unit, Call):
+        return isinstance(unit, (Move, Joint))
+    node = unit.node
+    are_numbers = not any(tensor.dtype.is_opaque or tensor.dtype is string for tensor in (*node.inputs, *node.outputs))
+    are_scalars = all(value.is_scalar for value in (*unit.inputs, *unit.outputs))
+    return are_numbers and are_scalars and not (unit.is_foreign or unit.is_awaited or node.op_def.is_stateful)
 
 
 class WorkMeter:

@@ -290,14 +290,15 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
         wanted = as_tuple(targets)
         mapper = FetchMapper(self.graph, fetches)  # of the nest as it is now
         feed_keys = tuple(feed_list)
+        num_feeds = len(feed_keys)
         feed_tensors(self.graph, feed_keys)
         target_nodes(self.graph, wanted)
         key = (structure_key(fetches), *feed_keys, TARGETS, *wanted)
         traced = () if metadata is None else (RunOptions(trace=True), metadata)
 
         async def run(*values: Any) -> Any:
-            if len(values) != len(feed_keys):
-                raise InvalidArgumentError(f"this callable takes {len(feed_keys)} values, not {len(values)}")
+            if len(values) != num_feeds:
+                raise InvalidArgumentError(f"this callable takes {num_feeds} values, not {len(values)}")
             prepared = self._cache.get(key)
             if prepared is None or self._is_guarded:
                 return await self._run_admitted(key, prepared or mapper, feed_keys, wanted, values, *traced)

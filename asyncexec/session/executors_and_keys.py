@@ -22,7 +22,7 @@ from asyncexec.pruning.prune import ClientGraph, path_to
 from asyncexec.session.call_arguments import feed_tensors_stage, target_nodes_stage
 from asyncexec.session.dead_fetches import why_dead
 from asyncexec.session.fetch_mapper import Build, FetchMapper
-from asyncexec.session.function_call_frame import Converter, convert_in_slices, exact_type, feed_converter
+from asyncexec.session.function_call_frame import Converter, convert_in_slices, feed_converter
 from asyncexec.session.graph_execution_state import GraphExecutionState, PreparedGraph
 from asyncexec.session.large_feeds import LargeFeedError
 from asyncexec.session.outgoing import Giver, giver, may_be_scalar, python_scalar
@@ -39,7 +39,7 @@ class ExecutorsAndKeys:
         feeds: the tensors fed, in the order of the values; fetches: those fetched, in the order of a step's values.
         converters: one for each feed.
         guarded: the same, for values that do not take long.
-        exact: the types of values that travel as they are, where all feeds are scalars, and not very many.
+        is_in_order: whether values come in the order that a step has them in.
         executor: runs the steps.
         awaits: whether it has async kernels.
         tells_step: whether kernels may ask which step they are called for: users' functions, and what calls graphs.
@@ -56,7 +56,7 @@ class ExecutorsAndKeys:
     fetches: tuple[Tensor, ...]
     converters: tuple[Converter, ...]
     guarded: tuple[Converter, ...]
-    exact: list[type] | None
+    is_in_order: bool
     executor: AnyExecutor
     awaits: bool
     tells_step: bool
@@ -152,7 +152,7 @@ class Permuted(ExecutorsAndKeys):
         if feed_order == sorted(feed_order):
             return replace(base, build=build)
         known = {field.name: getattr(base, field.name) for field in fields(base)}
-        return cls(**{**known, "build": build, "exact": None}, base=base, order=itemgetter(*feed_order))
+        return cls(**{**known, "build": build, "is_in_order": False}, base=base, order=itemgetter(*feed_order))
 
 
 def _positions(tensors: Sequence[Tensor], among: Sequence[Tensor]) -> list[int]:
@@ -252,7 +252,7 @@ def _make_executors(
         fetches,
         tuple(converters),
         tuple(guarded),
-        _exact_types(feeds),
+        True,
         prepared.executor,
         prepared.executor.awaits,
         tells_step,
@@ -263,16 +263,6 @@ def _make_executors(
         mapper.build,
         tier,
     )
-
-
-def _exact_types(feeds: Sequence[Tensor]) -> list[type] | None:
-    found: list[type] = []
-    for tensor in feeds[: PART + 1]:
-        kind = exact_type(tensor)
-        if kind is None:
-            return None
-        found.append(kind)
-    return None if len(found) > PART else found
 
 
 async def build_in_slices(

@@ -37,7 +37,8 @@ from asyncexec.regions.program import AwaitedKernel, UnstructuredError
 from asyncexec.regions.schedule import schedule
 from asyncexec.regions.source import write_code
 from asyncexec.regions.structure import Bind, find_structure
-from asyncexec.regions.work import MAX_WORK, UNKNOWN
+from asyncexec.regions.work import MAX_WORK, UNKNOWN, is_light
+from asyncexec.session.entry import write_entry
 
 _NATIVE: Final = ("asyncexec.executor.plans.native_calls", "asyncexec.executor.plans.native_tiles")
 native_calls: LazyModule = LazyModule(_NATIVE[0])
@@ -183,7 +184,10 @@ class PlanCompiler:
         program = yield from find_structure(whole.graph, bind)
         block = yield from schedule(program)
         code = yield from write_code(program, block, self._surroundings())
-        return CompiledPlan(code, self._slice_ns, self._holds, self._pool, limits=limits or None)
+        light = is_light(program)
+        plan = CompiledPlan(code, self._slice_ns, self._holds, self._pool, limits=limits or None, is_light=light)
+        plan.entry = write_entry(whole.graph.feeds, code.quick or code.function)
+        return plan
 
     def compile_regions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[dict[str, PartitionedGraph]]:
         """*partitions* with regions, whose plans are in ``regions`` then; UnstructuredError where a loop is none."""

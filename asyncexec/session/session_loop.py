@@ -7,6 +7,7 @@ that was closed comes back to nothing: what was under way in it is dropped, and 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -60,16 +61,17 @@ class SessionLoop:
         parts: what of the session belongs to it.
 
     Attributes:
-        current: the loop that was used last.
+        current: the loop that was used last; thread_id: the thread that it was entered in.
         build_lock: held by who builds executors, or changes the graph; to be asked for anew each time.
         building: the executors that are being built, or wait for the lock, by key; set when that is over.
     """
 
-    __slots__ = ("_parts", "build_lock", "building", "current")
+    __slots__ = ("_parts", "build_lock", "building", "current", "thread_id")
 
     def __init__(self, parts: Sequence[LoopPart]) -> None:
         self._parts = parts
         self.current: asyncio.AbstractEventLoop | None = None
+        self.thread_id: int = 0
         self.build_lock: BuildLock = BuildLock()
         self.building: dict[Any, asyncio.Event] = {}
 
@@ -84,9 +86,13 @@ class SessionLoop:
         Raises:
             FailedPreconditionError: something is under way in another one, or none runs.
         """
-        loop, before = running_loop(), self.current
-        if loop is before:
-            return
+        loop = running_loop()
+        if loop is not self.current:
+            self._leave()
+            self.current = loop
+        self.thread_id = threading.get_ident()
+
+    def _leave(self) -> None:
         if self.is_closed:
             self._drop()
         elif not self.build_lock.free or any(part.is_in_use for part in self._parts):
@@ -94,7 +100,6 @@ class SessionLoop:
                 "this session is being used in another event loop",
                 hint="make a session for each loop; or asyncio.run_coroutine_threadsafe lets that loop make the call",
             )
-        self.current = loop
 
     def _drop(self) -> None:
         self.build_lock = BuildLock()  # who held the other one may still release it

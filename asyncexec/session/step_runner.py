@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
 from collections.abc import Callable, Collection, Sequence
+from threading import get_ident
 from typing import Any
 
 from asyncexec.durable.journal_scope import JournaledStep
@@ -67,8 +67,10 @@ class StepRunner:
         self.state_finder: StateFinder = state_finder
         self._retries = retries
 
-    def call(self, prepared: ExecutorsAndKeys, values: Collection[Any], options: RunOptions | None = None) -> Any:
+    def call(self, prepared: ExecutorsAndKeys, values: Collection[Any], *, converts: bool = False) -> Any:
         """The caller's nest, by the plan that is one plain function: no task, no step, no suspension.
+
+        What the values are is looked at where they are taken, unless the call *converts* them all the same.
 
         Raises:
             LargeFeedError: a value takes long to convert; nothing has run.
@@ -79,13 +81,17 @@ class StepRunner:
         plan = tier.plain
         if plan is None:
             raise NotCalledError
-        if get_running_loop() is not self._loop.current:
-            self._loop.enter()
-        feeds = values if [*map(type, values)] == prepared.exact else prepared.convert(values)
+        loop = self._loop
+        # As good as to ask which loop is running, which takes a system call before Python 3.12.
+        if get_ident() != loop.thread_id or not loop.current.is_running():  # type: ignore[union-attr]
+            loop.enter()
+        feeds, take = values, plan.entry
+        if take is None or converts or not prepared.is_in_order:
+            feeds, take = prepared.convert(values), plan.take
         counts = self._counts
         span = self._spans.enter_step() if prepared.tells_step else None
         try:
-            fetched = plan.call(feeds)
+            fetched = plan.call(take, feeds)
         except OpError as error:
             counts.failed += 1
             raise explained(error, prepared) from error.__cause__
@@ -96,14 +102,16 @@ class StepRunner:
             if span is not None:
                 leave_step(span)
         if fetched is None:
+            if feeds is values:
+                return self.call(prepared, values, converts=True)
             tier.plain = None
             raise NotCalledError
         counts.completed += 1
-        if tier.num_left > 1 and plan.is_quick:
-            tier.num_left -= 1
-        else:
+        if tier.is_counting or not plan.is_quick:
             tier.note_compiled_run(plan)
-        return prepared.result(fetched, options)
+        if plan.gives_all and prepared.is_as_fetched:
+            return prepared.build(fetched)
+        return prepared.result(fetched)
 
     async def run(
         self,

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextvars import Context
 from types import FrameType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from asyncexec.framework.foreign_errors import as_op_error, explained_by
 from asyncexec.framework.under_way import frames_of
 from asyncexec.regions.code import Code, Line
 
+Take: TypeAlias = Callable[[Collection[Any]], list[Any] | None]
+
 _NUM_TRIES: Final = 16  # to call native code that refuses what it is given
 _NUM_WATCHED: Final = 64  # stretches that are measured by the CPU's time after one that was long
 
@@ -39,11 +41,15 @@ class CompiledPlan:
         pool: knows how long a step that has ended waits for what it awaits.
         is_region: whether it is one node of another step, which tells the loops around.
         limits: of the feeds, where they decide whether kernels are cheap.
+        is_light: whether it takes so little that nobody need measure it.
 
     Attributes:
         is_plain: whether a step is one call of ``call``; else ``start`` gives what is to be run.
         is_awaited: whether anything is awaited.
-        function: what ``call`` calls.
+        function: the program's, which takes values as they travel along edges.
+        take: takes all these at once; gives the values of the fetches, or None if a step is to be started.
+        entry: the same for values as they are fed; gives None, too, if one is to be converted.  None if there is none.
+        gives_all: whether there is a value of each fetch.
         num_feeds, num_fetches: how many values a step takes and gives.
         is_quick: whether it has not turned out to hold the loop for long at a stretch.
         clock: what its stretches are measured by: the time, or after one that was long, the CPU's time.
@@ -52,9 +58,9 @@ class CompiledPlan:
 
     __slots__ = (
         "__weakref__",
-        "_called",
         "_code",
         "_cost_ns",
+        "_is_light",
         "_is_region",
         "_nodes",
         "_now_ns",
@@ -66,7 +72,9 @@ class CompiledPlan:
         "_was_slow",
         "clock",
         "enter",
+        "entry",
         "function",
+        "gives_all",
         "holds",
         "is_plain",
         "is_quick",
@@ -74,6 +82,7 @@ class CompiledPlan:
         "num_feeds",
         "num_fetches",
         "pool",
+        "take",
     )
 
     def __init__(
@@ -85,11 +94,16 @@ class CompiledPlan:
         *,
         is_region: bool = False,
         limits: FeedLimits | None = None,
+        is_light: bool = False,
     ) -> None:
         self._code = code
         self.pool: WorkerPool = pool
         self.function: Callable[..., Any] = code.function
-        self._called = code.quick or code.function
+        called = code.quick or code.function
+        self.take: Take = lambda feeds: called(*feeds)
+        self.entry: Take | None = None
+        self.gives_all: bool = code.gives_all
+        self._is_light = is_light
         self._num_tries = _NUM_TRIES
         self._is_region = is_region
         self.limits: FeedLimits | None = limits
@@ -112,22 +126,20 @@ class CompiledPlan:
         """Whether ``call`` is worth a try, where the plan is not plain: what it does seems to be native code by now."""
         return self._num_tries > 0 and self._code.is_native and self.limits is None
 
-    def call(self, feeds: Collection[Any]) -> list[Any] | None:
-        """The values of the fetches, where the plan is plain; else None if the step is to be started.
-
-        Raises what the step fails with.
-        """
+    def call(self, take: Take, feeds: Collection[Any]) -> list[Any] | None:
+        """What *take*, or the ``entry``, gives for *feeds*; raises what the step fails with."""
         clock = self.clock
-        start = clock()
+        start = 0 if self._is_light else clock()
         try:
-            values: list[Any] | None = self.enter(self._called, *feeds)
+            values: list[Any] | None = self.enter(take, feeds)
         except CATCHABLE as raised:
             error = self.error_of(raised)
             raise error from error.__cause__
-        elapsed = clock() - start
-        if elapsed > self._slow_ns or clock is not self._now_ns:
-            self.note(elapsed)
-        if values is None:
+        if start:
+            elapsed = clock() - start
+            if elapsed > self._slow_ns or clock is not self._now_ns:
+                self.note(elapsed)
+        if values is None and take is self.take:
             self._num_tries -= 1
         return values
 

@@ -134,7 +134,7 @@ def _region_function(plan: CompiledPlan) -> Kernel:
 
     def run(*inputs: Any) -> Any:
         if plan.clock is not now_ns:  # that was so: it times itself by the CPU's time now
-            return call(inputs)
+            return call(plan.take, inputs)
         try:
             return function(*inputs)
         except CATCHABLE as raised:

@@ -32,7 +32,6 @@ _MAX_WARM_UP: Final = 2**15
 _LAST_WAIT: Final = 8 * WARM_UP
 OPTIMIZE_AFTER: Final = 256  # compiled runs: to optimize takes two or three times as long as to compile
 TURN_NS: Final = SLICE_NS // 2  # for how long it goes on at a stretch, beside steps that have slices of their own
-_NEVER: Final = 1 << 62
 
 AnyPlan: TypeAlias = CompiledPlan | RegionPlan
 Compile: TypeAlias = Callable[[], Stage[AnyPlan | None]]
@@ -49,7 +48,7 @@ class Tier:
 
     Attributes:
         compiled: the plan that steps are to be run by, if there is one.
-        num_left: how many compiled runs there are, this one counted, before the graph is optimized.
+        is_counting: whether compiled runs are counted, after some of which the graph is optimized.
         plain: the same if a step of it is one call, and need not be timed, or if it may be by now.
         was_slow: whether a plan has been dropped that held the event loop; the next is to pause more often.
     """
@@ -65,12 +64,13 @@ class Tier:
         "_make",
         "_make_better",
         "_now_ns",
+        "_num_left",
         "_num_runs",
         "_stage",
         "_varying",
         "_warm_up",
         "compiled",
-        "num_left",
+        "is_counting",
         "plain",
         "was_slow",
     )
@@ -87,7 +87,8 @@ class Tier:
         self._now_ns = clock.now_ns
         self._varying = varying
         self._num_runs = 0
-        self.num_left: int = OPTIMIZE_AFTER
+        self._num_left = OPTIMIZE_AFTER  # compiled runs, while they are counted
+        self.is_counting: bool = True
         self._warm_up = WARM_UP
         self._stage: Stage[AnyPlan | None] | None = None
         self._budget_ns = 0  # for how long it may go on compiling
@@ -127,15 +128,16 @@ class Tier:
                     self._take((yield from make()))
                 except UnstructuredError:
                     self._make = self._make_better = None
-        self.num_left = _NEVER
+        self.is_counting = False
 
     def note_compiled_run(self, plan: AnyPlan, elapsed_ns: int = 0) -> None:
         """Take note of a run by *plan*; go on optimizing for as long as it took, where that is told.
 
         If *plan* holds the event loop, the general executor has the next runs.
         """
-        self.num_left -= 1
-        if self.num_left > 0 and plan.is_quick:
+        if self.is_counting:
+            self._num_left -= 1
+        if plan.is_quick and (self._num_left > 0 or not self.is_counting):
             if elapsed_ns and plan.may_be_called:
                 self.plain = plan  # type: ignore[assignment]  # only that of a whole signature may be
             return
@@ -214,7 +216,7 @@ class Tier:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         self._take(plan)
         if before is not None:
-            self.num_left = _NEVER
+            self.is_counting = False
         elif plan is None:
             self._wait_longer()
 
@@ -239,7 +241,7 @@ class Tier:
         self._budget_ns = self._late_ns = 0
         self.compiled = plan
         self.plain = plan if isinstance(plan, CompiledPlan) and plan.is_plain and plan.limits is None else None
-        self.num_left = OPTIMIZE_AFTER
+        self._num_left, self.is_counting = OPTIMIZE_AFTER, True
 
     def _wait_longer(self) -> None:
         """Compile only after eight times as many runs."""
