@@ -67,7 +67,7 @@ class StepRunner:
         self.state_finder: StateFinder = state_finder
         self._retries = retries
 
-    def call(self, prepared: ExecutorsAndKeys, values: Collection[Any], *, converts: bool = False) -> Any:
+    def call(self, prepared: ExecutorsAndKeys, values: Collection[Any], converts: bool = False) -> Any:
         """The caller's nest, by the plan that is one plain function: no task, no step, no suspension.
 
         What the values are is looked at where they are taken, unless the call *converts* them all the same.
