@@ -52,8 +52,8 @@ class Code:
         is_foreign: whether it calls what is the user's; is_awaited: whether it yields what is to be awaited.
         suspects: the nodes to name where a stretch was long: the user's, if there are any, else all.
         lines: what the lines do, of each code object.
-        quick: of a generator that need not be one where all is native code: takes the inputs, and gives the outputs or,
-            if that is not so now, None; else None.
+        quick: of a generator that need not be one where all is native code: takes the inputs, and gives the outputs, or
+            None if that is not so now or takes long; else None.
     """
 
     function: FunctionType

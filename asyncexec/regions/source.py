@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import linecache
 import operator
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -50,6 +51,7 @@ _BINARY: Final = {  # by id: a kernel need not be hashable
 }
 _UNARY: Final = {id(operator.neg): "-", id(operator.invert): "~"}
 _MAIN: Final = "region"
+_YIELDED: Final = re.compile(r"([^ :][^:]*= )?yield from .*|\byield$")
 _PLAIN: Final = Line(None, None, (), ())  # which calls no kernel, and is in no loop
 _file_numbers: Final = count()
 
@@ -78,6 +80,12 @@ class _Function:
         self.lines.append(Line(node, check, tuple(arguments), tuple(self.loops)))
 
 
+def _giving_up(function: _Function) -> _Function:
+    """*function*, a generator, as a plain one that gives None where Python code has much to do."""
+    source = [" pass" if line == " yield" else _YIELDED.sub("return None", line) for line in function.source]
+    return _Function(function.name, 0, source, function.lines, held=function.held)
+
+
 def write_code(program: Program, block: Block, surroundings: Surroundings) -> Stage[Code]:
     """The functions of *program*, which is *block* in order."""
     if surroundings.native is not None:
@@ -96,7 +104,7 @@ class _Writer:
         self._most_work = surroundings.most_work
         self._native = surroundings.native
         self._num_native = 0
-        self._native_calls: list[tuple[str, str]] = []  # outside of all loops and branches: what tests and takes them
+        self._num_outside = 0  # native calls outside of all loops and branches
         self._globals: dict[str, Any] = {"checked": surroundings.checked_outputs, "ABSENT": surroundings.absent}
         self._global_names: dict[int, str] = {}  # of kernels, constants and nodes, by id
         self._codes: dict[CodeType, dict[int, Line]] = {}
@@ -121,18 +129,11 @@ class _Writer:
         main.add(1, end)
         yield
         function = self._compile(main, inputs)
-        quick: FunctionType | None = None
-        if main.is_generator and len(self._native_calls) == len(block.statements):
-            outside = _Function(_MAIN, 0)
-            for is_python, gives in self._native_calls:
-                outside.add(1, f"if {is_python}: return None")
-                outside.add(1, gives)
-            outside.add(1, end)
-            quick = self._compile(outside, inputs)
-        nodes = self._foreign or [
-            line.node for lines in self._codes.values() for line in lines.values() if line.node is not None
-        ]
-        is_awaited = any(unit.is_awaited for unit in self._program.root.units)
+        quick = None
+        is_native = main.is_generator and self._num_outside == len(block.statements)
+        if is_native and sum(isinstance(statement, Repeat) for statement in block.statements) <= 1:
+            quick = self._compile(_giving_up(main), inputs)
+        nodes = self._foreign or [line.node for lines in self._codes.values() for line in lines.values() if line.node]
         return Code(
             function,
             len(inputs),
@@ -140,7 +141,7 @@ class _Writer:
             not self._program.defaults,
             main.is_generator,
             bool(self._foreign),
-            is_awaited,
+            any(unit.is_awaited for unit in self._program.root.units),
             tuple(nodes),
             self._codes,
             quick,
@@ -340,8 +341,6 @@ class _Writer:
         if call is not None:
             name, arguments, targets = call
             is_python, gives = f"{name} is None or (n := {name}({arguments})) is None", f"{targets} = n"
-            if function.name == _MAIN and indent == 1:
-                self._native_calls.append((is_python, gives))
             function.add(indent, f"if {is_python}:")
             yield from self._block(piece.block, function, indent + 1)
             function.add(indent, "else:")
@@ -366,6 +365,7 @@ class _Writer:
         if part is None:
             return None
         replace(self._native(part))
+        self._num_outside += function.name == _MAIN and indent == 1
         takes = [self._read(function, value) for value in part.takes]
         gives = [self._write(function, value, indent) for value in part.gives]
         for value, text in zip(part.takes, takes, strict=True):

@@ -231,6 +231,25 @@ async def test_a_loop_becomes_native_while_it_runs() -> None:
             assert num_native(plan_of(session)) == 1
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+async def test_a_native_loop_is_one_call_unless_it_takes_long(is_nested: bool) -> None:
+    with native_at_once(), ax.Graph() as graph:
+        n = ax.placeholder(ax.int32, [], name="n")
+        last = counting(n, lambda i: counting(i + 1) if is_nested else i + 1)
+        async with session_of(graph) as session:
+            for _ in range(3):
+                assert await session.run(last, {n: 500}) == 500
+            (prepared,) = session._cache.values()
+            plan = plan_of(session)
+            assert prepared.tier.plain is plan
+            assert not plan.is_plain
+            for _ in range(20):  # as often as it is tried, and more
+                assert await session.run(last, {n: 20_000 if is_nested else 10_000_000}) is not None
+            assert prepared.tier.plain is None
+            assert await session.run(last, {n: 500}) == 500
+            assert plan.is_quick
+
+
 async def test_native_loop_gives_the_event_loop_its_turns() -> None:
     with native_at_once(), ax.Graph() as graph:
         last = counting(ax.placeholder(ax.int32, [], name="n"))

@@ -135,12 +135,12 @@ class CompiledPlan:
         except CATCHABLE as raised:
             error = self.error_of(raised)
             raise error from error.__cause__
-        if start:
+        if values is None:
+            self._num_tries -= take is self.take
+        elif start:
             elapsed = clock() - start
             if elapsed > self._slow_ns or clock is not self._now_ns:
                 self.note(elapsed)
-        if values is None and take is self.take:
-            self._num_tries -= 1
         return values
 
     def start(self, feeds: Sequence[Any] | None) -> CompiledState:
