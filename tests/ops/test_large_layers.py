@@ -108,6 +108,13 @@ SHIFTED = [
         padding=b"EXPLICIT",
         explicit_paddings=[0, 0, 3, 1, 0, 4, 0, 0],
     ),
+    conv(
+        data(2, 9, 30, 8),
+        data(2, 1, 8, 4),
+        "pads_wider_than_windows",
+        padding=b"EXPLICIT",
+        explicit_paddings=[0, 0, 1, 3, 3, 2, 0, 0],
+    ),
 ]
 
 

@@ -105,7 +105,7 @@ def _convolve_by_shifts(x: Array, filters: Array, axes: Sequence[Axis], out: Arr
     rows, columns = axes
     depth, out_depth = filters.shape[-2:]
     weights = filters.reshape(rows.kernel, columns.kernel * depth, out_depth)
-    line = max(columns.before + columns.size, columns.out + columns.kernel - 1 - columns.before)
+    line = max(columns.before + columns.size, columns.out + columns.kernel - 1 - columns.before, columns.out)
     height = rows.out + (rows.kernel - 1) * rows.dilation
     check_array((height + 1, line + 2 * columns.kernel, depth), x.dtype)
     step = min(rows.out, max(1, _SHIFTED_BYTES // (line * out_depth * x.itemsize)))
