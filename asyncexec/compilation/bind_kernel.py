@@ -31,6 +31,7 @@ from asyncexec.framework.kernel import (
 )
 from asyncexec.framework.kernel_registry import KernelRegistration
 from asyncexec.framework.kernel_registry import registry as kernel_registry
+from asyncexec.framework.layer_rule import FindLayers, LayerRule
 from asyncexec.framework.memory_budget import MemoryBudget
 from asyncexec.framework.rendezvous import NO_ARGS, ROOT_FRAME, RendezvousArgs, args_on, full_key
 from asyncexec.framework.resource_mgr import ResourceMgr
@@ -118,6 +119,7 @@ class KernelBinder:
         budget: the memory that kernels are to stay within.
         leaves_blas: whether BLAS takes as many threads as the host application says, whatever runs.
         forces_onnx: whether clusters run by ONNX Runtime though they may not be quicker so.
+        find_layers: gives the native code of convolutions; None if there is to be none.
     """
 
     protects_inputs = True
@@ -133,6 +135,7 @@ class KernelBinder:
         budget: MemoryBudget | None = None,
         leaves_blas: bool = False,
         forces_onnx: bool = False,
+        find_layers: FindLayers | None = None,
     ) -> None:
         self._resource_mgr = resource_mgr
         self._device = device
@@ -143,6 +146,7 @@ class KernelBinder:
         self._spans = spans
         self._leaves_blas = leaves_blas or not self._shares_host_memory
         self._forces_onnx = forces_onnx
+        self._find_layers = find_layers if self._shares_host_memory else None
         self._budget = budget if self._shares_host_memory else None
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
 
@@ -274,6 +278,9 @@ class KernelBinder:
                 is_undoable=kernel.is_undoable,
             )
         gives_new = found.gives_new or makes_new(kernel)
+        rule: LayerRule | None = getattr(kernel, "layer_rule", None)
+        if rule is not None:
+            rule.find_native = self._find_layers
         if not self._leaves_blas and calls_blas(node) and (threads := blas_threads()) is not None:
             kernel = with_blas_threads(kernel, node, threads)
         is_elementwise = found.is_elementwise and all(

@@ -1,10 +1,11 @@
-"""What follows a convolution becomes a part of it: batch normalization with constants, a sum, an activation.
+"""What is around a convolution becomes a part of it: batch normalization with constants, a sum, an activation, a Pad.
 
 In inference a batch normalization multiplies each channel by a number and adds another, both of which follow from
 constants.  It is a FusedBatchNorm, or a chain of Mul, AddV2, Sub and BiasAdd with constants.  After a convolution with
 a constant filter the first number is multiplied into the filter, and the second is the bias of a fused convolution.
-The sum with another tensor, of a residual connection, and an activation behind come along.  The results differ in the
-last bits.  After the remapper of Grappler, and ``fold_batch_norms`` of TensorFlow's graph transforms.
+The sum with another tensor, of a residual connection, and an activation behind come along, and so does a Pad before.
+The results differ in the last bits.  After the remapper of Grappler, and ``fold_batch_norms`` of TensorFlow's graph
+transforms.
 
 All of these nodes but the last have one consumer, and are neither fed nor fetched.  The convolution keeps its name.
 """
@@ -56,6 +57,8 @@ class _Chain:
     steps: list[_Step] = field(default_factory=list)
     added: Tensor | None = None  # to what the steps give
     activation: bytes | None = None
+    padded: Node | None = None  # the Pad before the convolution
+    pads: tuple[int, ...] = ()  # what it puts around, before and behind each axis
 
 
 class FoldBatchNorms:
@@ -91,9 +94,13 @@ class FoldBatchNorms:
         attrs |= {"fused_ops": tuple(names), "num_args": len(given) - 1}
         if "TArgs" in registration.op_def.attrs:
             attrs["TArgs"] = (types.float32,) * (len(given) - 1)
+        x = node.inputs[0]
+        if chain.padded is not None:
+            x = chain.padded.inputs[0]
+            attrs |= {"padding": b"EXPLICIT", "explicit_paddings": chain.pads}
         properties = properties_of(registration, registration.op_def.complete_attrs(attrs))
         end, shape = chain.end, chain.end.shape
-        graph.convert(node, properties, (node.inputs[0], *given), node.control_inputs, shapes=[shape])
+        graph.convert(node, properties, (x, *given), node.control_inputs, shapes=[shape])
         graph.replace_tensors(end.op, {end.index: node.outputs[0]})
         if graph.is_waited_for(end.op):
             graph.replace_control(end.op, node)
@@ -157,7 +164,22 @@ class _Reader:
         if chain.steps:
             self._read_sum(last)
             self._read_activation(chain.end.op)
+            self._read_pad()
         return chain
+
+    def _read_pad(self) -> None:
+        """Read the Pad before the convolution, if nothing else takes what it gives."""
+        chain, graph = self._chain, self._graph
+        x = chain.convolution.inputs[0]
+        pad = x.op
+        if pad.op != "Pad" or chain.convolution.attrs["padding"] != b"VALID" or graph.is_fed(x):
+            return
+        if len(graph.consumers(x)) != 1 or graph.is_waited_for(pad) or not self._fits(pad):
+            return
+        pads = _constant_value(graph, pad.inputs[1])
+        if np.shape(pads) != (_IMAGE_RANK, 2) or np.min(pads) < 0 or np.any(pads[[0, 1 if self._is_first else -1]]):
+            return
+        chain.padded, chain.pads = pad, tuple(np.ravel(pads).tolist())
 
     def _consumer(self, node: Node) -> Node | None:
         """What alone takes *node*, if that may become a part of it."""

@@ -31,6 +31,7 @@ from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.spans import Spans
 from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.pruning.prune import ClientGraph
+from asyncexec.session.library_passes import find_layers
 from asyncexec.session.plan_compiler import PlanCompiler
 from asyncexec.session.session_config import SessionConfig
 from asyncexec.session.step_args import FullArgs, rendezvous_alone
@@ -99,6 +100,7 @@ class ExecutorMaker:
                 budget=budget,
                 leaves_blas=config.blas_threads == "host",
                 forces_onnx=config.jit == "onnxruntime",
+                find_layers=find_layers(config),
             )
             for device in devices
         }

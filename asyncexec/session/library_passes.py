@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Final
 
 from asyncexec.framework.cooperative import Stage
-from asyncexec.framework.extras import require
+from asyncexec.framework.extras import is_installed, require
+from asyncexec.framework.layer_rule import FindLayers, NativeLayers
+from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.graph.node import Node
 from asyncexec.passes.fold_batch_norms import FoldBatchNorms
 from asyncexec.passes.fuse_layers import fuse_layers, may_have_layers
@@ -18,7 +21,14 @@ from asyncexec.session.session_config import SessionConfig
 
 # Multiplications of a call from which on it may be worth to load a library, and to measure it.
 MIN_WORK: Final = 1e7
+native_layers: LazyModule = LazyModule("asyncexec.executor.plans.native_layers")
 _PHASE: Final = 200  # behind the optimizer
+
+
+@cache
+def has_llvmlite() -> bool:
+    """Whether native code can be made; looked for once, as that takes two milliseconds."""
+    return is_installed("llvmlite")
 
 
 def library_passes(config: SessionConfig) -> Sequence[GraphPass]:
@@ -31,8 +41,7 @@ def library_passes(config: SessionConfig) -> Sequence[GraphPass]:
     if is_forced and not has_onnx_runtime():
         for module in ("onnxruntime", "onnx"):
             require(module, extra=EXTRA)
-    is_watched = config.debug or config.schedule_seed is not None
-    if config.jit == "off" or (not is_forced and is_watched):
+    if config.jit == "off" or (not is_forced and _is_watched(config)):
         return ()
     clusters = OnnxClusters(0.0 if is_forced else MIN_WORK)
     found = [_always("onnx_clusters", clusters, clusters.applies)] if has_onnx_runtime() else []
@@ -40,6 +49,20 @@ def library_passes(config: SessionConfig) -> Sequence[GraphPass]:
         return found
     recurrent = _always("fuse_recurrent_loops", fuse_recurrent_loops, may_have_recurrent_loops, _PHASE - 1)
     return (recurrent, *found, *(() if is_forced else _fusions()))
+
+
+def find_layers(config: SessionConfig) -> FindLayers | None:
+    """What gives the native code of convolutions, for a session with *config*; None if there is to be none."""
+    stays = config.jit == "off" or _is_watched(config) or config.memory_limit is not None
+    return None if stays else _layers_for
+
+
+def _layers_for(work: float) -> NativeLayers | None:
+    return native_layers.LAYERS.find(work) if has_llvmlite() else None
+
+
+def _is_watched(config: SessionConfig) -> bool:
+    return config.debug or config.schedule_seed is not None
 
 
 def _fusions() -> Sequence[GraphPass]:

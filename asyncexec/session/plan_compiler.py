@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Final
 
 from asyncexec.compilation.bind_kernel import KernelBinder
@@ -22,7 +22,6 @@ from asyncexec.executor.plans.tiled_plan import TiledPlan
 from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
 from asyncexec.framework.element_rule import ElementRule
-from asyncexec.framework.extras import is_installed
 from asyncexec.framework.kernel import DEAD, Kernel, KernelKind
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.graph.node import Node
@@ -39,18 +38,13 @@ from asyncexec.regions.source import write_code
 from asyncexec.regions.structure import Bind, find_structure
 from asyncexec.regions.work import MAX_WORK, UNKNOWN, is_light
 from asyncexec.session.entry import write_entry
+from asyncexec.session.library_passes import has_llvmlite
 
 _NATIVE: Final = ("asyncexec.executor.plans.native_calls", "asyncexec.executor.plans.native_tiles")
 native_calls: LazyModule = LazyModule(_NATIVE[0])
 native_tiles: LazyModule = LazyModule(_NATIVE[1])
 
 _HARD: Final = (WORKER, ASYNC, SIZED, TRANSFER)
-
-
-@cache
-def has_llvmlite() -> bool:
-    """Whether native code can be made; looked for once, as that takes two milliseconds."""
-    return is_installed("llvmlite")
 
 
 def import_compilers() -> None:

@@ -50,7 +50,8 @@ class SessionConfig(BaseModel):
             whole process, so it is set while kernels run.  "host": as many as the application has set, whatever runs.
         jit: what runs clusters of convolutions, products of matrices and the nodes around them.  "auto": ONNX Runtime,
             where it is installed (extra ``ort``), there is much to multiply, and it is measured to be quicker than our
-            own kernels; where it is not installed, constant batch normalizations go into the filters of convolutions.
+            own kernels; where it is not installed, constant batch normalizations go into the filters of convolutions,
+            and these become native code once they have had much to do (extra ``jit``).
             "onnxruntime": ONNX Runtime, from the first run on.  "off": our own kernels for the nodes as they are.
             Results differ in the last bits (docs/heavy_kernels.md).
         num_processes: the number of worker processes for ops with ``executor="process"``, by default one for each core.

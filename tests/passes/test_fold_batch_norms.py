@@ -265,6 +265,45 @@ async def test_no_swish_is_made_of_what_is_another(what: str) -> None:
     assert "IdentityN" in ran
 
 
+@pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("is_depthwise", [False, True])
+async def test_a_pad_before_becomes_the_padding(is_depthwise: bool, data_format: str) -> None:
+    is_first = data_format == "NCHW"
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, C, 7, 8] if is_first else [None, 7, 8, C])
+        inner = [[0, 2], [1, 0]]
+        pads = [[0, 0], [0, 0], *inner] if is_first else [[0, 0], *inner, [0, 0]]
+        attrs = {"strides": [1, 1, 1, 1], "padding": "VALID", "data_format": data_format}
+        padded = ax.raw_ops.Pad(x, ax.constant(pads))
+        if is_depthwise:
+            y = ax.raw_ops.DepthwiseConv2dNative(padded, constant(3, 3, C, 1), **attrs)
+        else:
+            y = ax.raw_ops.Conv2D(padded, constant(3, 3, C, 5), **attrs)
+        norm = ax.raw_ops.FusedBatchNormV3(
+            y, *statistics(C if is_depthwise else 5), is_training=False, data_format=data_format
+        )
+        z = ax.raw_ops.Neg(norm[0])
+    name = "_FusedDepthwiseConv2dNative" if is_depthwise else "_FusedConv2D"
+    assert await ops_of(graph, [z], {x: X.transpose(0, 3, 1, 2) if is_first else X}) == ["Neg", name]
+
+
+@pytest.mark.parametrize("what", ["batch", "channels", "fetched", "shared", "unknown", "same"])
+async def test_no_other_pad_does(what: str) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 7, 8, C - (what == "channels")])
+        pads = np.array([[what == "batch", 0], [1, 1], [1, 0], [what == "channels", 0]], np.int32)
+        given = ax.placeholder(ax.int32, [4, 2])
+        padded = ax.raw_ops.Pad(x, given if what == "unknown" else ax.constant(pads))
+        y = normalized(convolved(padded, padding="SAME" if what == "same" else "VALID"))
+        fetches = [ax.raw_ops.Neg(y)]
+        fetches += [padded] if what == "fetched" else []
+        fetches += [ax.raw_ops.Abs(padded)] if what == "shared" else []
+    feeds = {x: X[..., 1:] if what == "channels" else X, **({given: pads} if what == "unknown" else {})}
+    ran = await ops_of(graph, fetches, feeds)
+    assert "Pad" in ran
+    assert "_FusedConv2D" in ran
+
+
 async def test_a_fetched_normalization_keeps_its_node() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [None, 7, 8, C])

@@ -179,10 +179,19 @@ class NativeCompiler:
 
     def load(self, text: str, user: object, *, has_vectors: bool = False) -> int:
         """The address of the function ``native`` of the module *text*, which is freed when *user* is gone."""
+        return self.functions(text, user, ("native",), has_vectors=has_vectors)[0]
+
+    def functions(self, text: str, user: object, names: Sequence[str], *, has_vectors: bool = False) -> list[int]:
+        """The addresses of the functions with these *names*."""
         engine = self._engine(text, has_vectors=has_vectors)
         weakref.finalize(user, self._unused.append, engine).atexit = False
-        address: int = engine.get_function_address("native")
-        return address
+        return [engine.get_function_address(name) for name in names]
+
+    def features(self) -> dict[str, bool]:
+        """What the processor can do, by LLVM's names."""
+        self._llvm = self._llvm or _imported()
+        found: dict[str, bool] = self._llvm.get_host_cpu_features()
+        return found
 
     def _engine(self, text: str, *, has_vectors: bool) -> Any:
         """The machine code of the module *text*; of loops over elements, it *has_vectors*."""

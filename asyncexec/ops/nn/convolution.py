@@ -18,6 +18,7 @@ from asyncexec.framework.tensor_shape import Dim, TensorShape
 from asyncexec.ops.array.windows import (
     Array,
     Axis,
+    Windows,
     as_channels_first,
     channels_last,
     join_shape,
@@ -26,6 +27,7 @@ from asyncexec.ops.array.windows import (
     widened,
 )
 from asyncexec.ops.nn.convolution_matmul import convolve
+from asyncexec.ops.nn.native_convolution import NO_TAIL, NativeConvolution, Tail
 
 CONV2D_ATTRS: Final = (
     "strides: list(int); use_cudnn_on_gpu: bool = True; padding: {'SAME', 'VALID', 'EXPLICIT'}; "
@@ -76,22 +78,53 @@ def checked_input(x: Array, filters: Array, rank: int) -> None:
 Compute = Callable[[Array, Array, Sequence[Axis]], Array]
 
 
-def convolution_kernel(op: OpKernelConstruction, rank: int, compute: Compute = convolve) -> Callable[..., Array]:
-    """A function of input and filters that gives the convolution in the type it is computed in."""
-    windows = make_windows(op.attrs, rank)
-    first = windows.channels_first
+class ConvolutionKernel:
+    """Gives the convolution of an input with filters, in the type it is computed in.
 
-    def kernel(x: Array, filters: Array) -> Array:
-        checked_input(x, filters, rank)
+    Args:
+        windows: of the node.
+        compute: gives it for arrays, channels last; check: raises if these do not fit.
+        native: does the same by native code, where there is some.
+    """
+
+    def __init__(
+        self, windows: Windows, check: Callable[[Array, Array], object], compute: Compute, native: NativeConvolution
+    ) -> None:
+        self._windows = windows
+        self._check = check
+        self._compute = compute
+        self.native: NativeConvolution = native
+
+    def __call__(self, x: Array, filters: Array) -> Array:
+        """The convolution alone."""
+        checked_input(x, filters, self._windows.rank)
         x, filters = widened(x), widened(filters)
-        if first:
+        if self._windows.channels_first:
             x = channels_last(x)
-        check_depths(x.shape[-1], filters.shape[-2], filters.shape[-1])
-        axes = windows.axes(x.shape[1:-1], filters.shape[:-2])
-        out = compute(x, filters, axes)
-        return as_channels_first(out) if first else out
+        self._check(x, filters)
+        axes = self._windows.axes(x.shape[1:-1], filters.shape[: self._windows.rank])
+        out = self.native(x, filters, axes, NO_TAIL)
+        if out is None:
+            out = self._compute(x, filters, axes)
+        return as_channels_first(out) if self._windows.channels_first else out
 
-    return kernel
+    def with_tail(self, x: Array, filters: Array, tail: Tail) -> Array | None:
+        """The convolution and what follows, by native code; None if there is none for it."""
+        if self.native.rule.find_native is None or self._windows.channels_first:
+            return None
+        checked_input(x, filters, self._windows.rank)
+        self._check(x, filters)
+        axes = self._windows.axes(x.shape[1:-1], filters.shape[: self._windows.rank])
+        return self.native(x, filters, axes, tail)
+
+
+def convolution_kernel(op: OpKernelConstruction, rank: int, compute: Compute = convolve) -> ConvolutionKernel:
+    """What convolves for the node of *op*, over *rank* axes."""
+    return ConvolutionKernel(make_windows(op.attrs, rank), _check_filters, compute, NativeConvolution())
+
+
+def _check_filters(x: Array, filters: Array) -> None:
+    check_depths(x.shape[-1], filters.shape[-2], filters.shape[-1])
 
 
 def rounded(function: Callable[..., Array], op: OpKernelConstruction) -> Kernel:
@@ -104,6 +137,12 @@ def rounded(function: Callable[..., Array], op: OpKernelConstruction) -> Kernel:
     def kernel(*inputs: Any) -> Array:
         return function(*inputs).astype(np_dtype)
 
+    return kernel
+
+
+def with_rule(kernel: Kernel, convolution: ConvolutionKernel) -> Kernel:
+    """*kernel*, which calls *convolution*, for who makes native code."""
+    kernel.layer_rule = convolution.native.rule  # type: ignore[attr-defined]
     return kernel
 
 
@@ -124,7 +163,8 @@ register_op(
 @register_kernel("Conv2D", kind=KernelKind.EXPENSIVE)
 def make_conv2d(op: OpKernelConstruction) -> Kernel:
     """The kernel of Conv2D."""
-    return rounded(convolution_kernel(op, 2), op)
+    convolution = convolution_kernel(op, 2)
+    return with_rule(rounded(convolution, op), convolution)
 
 
 @register_kernel("Conv3D", kind=KernelKind.EXPENSIVE)

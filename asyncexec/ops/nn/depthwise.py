@@ -32,7 +32,7 @@ from asyncexec.ops.array.windows import (
     split_shape,
     widened,
 )
-from asyncexec.ops.nn.convolution import CONV2D_ATTRS, checked_input, rounded
+from asyncexec.ops.nn.convolution import CONV2D_ATTRS, ConvolutionKernel, rounded, with_rule
 from asyncexec.ops.nn.convolution_gradients import (
     FLOATS,
     check_gradient,
@@ -42,6 +42,7 @@ from asyncexec.ops.nn.convolution_gradients import (
     input_shape,
     sizes_vector,
 )
+from asyncexec.ops.nn.native_convolution import NativeConvolution
 from asyncexec.process.free_memory import check_array
 from asyncexec.process.shards import share, spare
 
@@ -179,22 +180,17 @@ def grouped(shape: Sequence[int]) -> tuple[int, ...]:
 @register_kernel("DepthwiseConv2dNative", kind=KernelKind.EXPENSIVE)
 def make_depthwise(op: OpKernelConstruction) -> Kernel:
     """The kernel of DepthwiseConv2dNative."""
-    return rounded(depthwise_kernel(op), op)
+    convolution = depthwise_kernel(op)
+    return with_rule(rounded(convolution, op), convolution)
 
 
-def depthwise_kernel(op: OpKernelConstruction) -> Kernel:
-    """A function of input and filters that gives the convolution in the type it is computed in."""
-    windows = depthwise_windows(op)
-    first = windows.channels_first
+def depthwise_kernel(op: OpKernelConstruction) -> ConvolutionKernel:
+    """What convolves each channel by itself for the node of *op*."""
 
-    def kernel(x: Array, filters: Array) -> Array:
-        checked_input(x, filters, 2)
-        x, filters = widened(channels_last(x) if first else x), widened(filters)
+    def check(x: Array, filters: Array) -> None:
         check_filter(x.shape[-1], filters.shape)
-        out = depthwise(x, filters, windows.axes(x.shape[1:-1], filters.shape[:2]))
-        return as_channels_first(out) if first else out
 
-    return kernel
+    return ConvolutionKernel(depthwise_windows(op), check, depthwise, NativeConvolution(is_depthwise=True))
 
 
 @register_kernel("DepthwiseConv2dNativeBackpropInput", kind=KernelKind.EXPENSIVE)

@@ -1,12 +1,14 @@
 """The fused ops that optimized and frozen graphs contain (``tensorflow/core/kernels/conv_ops_fused_impl.h``).
 
 ``fused_ops`` names what follows the convolution or the product: a bias or a batch normalization, then a sum with
-another tensor (``Add``), if any, then at most one activation, of which ``Swish`` is our own.  The steps work in place
+another tensor (``Add``), if any, then at most one activation, of which ``Swish`` is our own, as are explicit pads of a
+depthwise convolution.  The steps work in place
 on the product, which nobody else has seen.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -23,8 +25,9 @@ from asyncexec.ops.math.error_function import erf_function
 from asyncexec.ops.math.shared_product import multiply
 from asyncexec.ops.nn.activation import leaky_relu
 from asyncexec.ops.nn.bias import by_lines, checked_bias
-from asyncexec.ops.nn.convolution import conv_shape, convolution_kernel, rounded
+from asyncexec.ops.nn.convolution import ConvolutionKernel, conv_shape, convolution_kernel, rounded, with_rule
 from asyncexec.ops.nn.depthwise import depthwise_kernel, depthwise_shape
+from asyncexec.ops.nn.native_convolution import Tail
 from asyncexec.ops.nn.normalization import batch_norm_shape, make_batch_norm
 from asyncexec.process.shards import share
 
@@ -97,6 +100,14 @@ ACTIVATIONS: Final[dict[bytes, Step]] = {
 }
 
 
+# What native code does itself.
+_LIMITS: Final[dict[Step | None, tuple[float, float]]] = {
+    None: (-math.inf, math.inf),
+    _relu: (0.0, math.inf),
+    _relu6: (0.0, 6.0),
+}
+
+
 def make_activation(names: Sequence[bytes], alpha: float) -> Step | None:
     """The activation at the end of ``fused_ops``, or None."""
     if not names:
@@ -132,6 +143,18 @@ class _Epilogue:
             raise InvalidArgumentError(
                 f"Fused {head.decode('utf-8', 'replace')} must have {count} extra arguments, not {op.attr('num_args')}"
             )
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """What the activation limits numbers to; None if it does something else."""
+        return _LIMITS.get(self._activation)
+
+    def tail(self, args: Sequence[Array]) -> Tail | None:
+        """What native code is to do with the extra arguments *args*; None if it cannot."""
+        limits = None if self._first or self._epsilon is not None else self.limits
+        if limits is None or len(args) != 1 + self._adds:
+            return None
+        return Tail(args[0], args[1] if self._adds else None, *limits)
 
     def __call__(self, product: Array, *args: Array) -> Array:
         added = widened(args[-1]) if self._adds else None
@@ -169,11 +192,15 @@ class _Epilogue:
                 piece[...] = result
 
 
-def _fuse(product: Kernel, op: OpKernelConstruction) -> Kernel:
+def _epilogue(op: OpKernelConstruction) -> _Epilogue:
     others = {dtype.name for dtype in op.attrs.get("TArgs", ())} - {op.attr("T").name}
     if others:
         raise InvalidArgumentError(f"the arguments of {op.op} must be of type {op.attr('T').name}, not {others}")
-    epilogue = _Epilogue(op)
+    return _Epilogue(op)
+
+
+def _fuse(product: Kernel, op: OpKernelConstruction) -> Kernel:
+    epilogue = _epilogue(op)
 
     def kernel(a: Array, b: Array, *args: Array) -> Array:
         return epilogue(product(a, b), *args)
@@ -181,12 +208,23 @@ def _fuse(product: Kernel, op: OpKernelConstruction) -> Kernel:
     return rounded(kernel, op)
 
 
+def _fuse_convolution(convolution: ConvolutionKernel, op: OpKernelConstruction) -> Kernel:
+    epilogue = _epilogue(op)
+
+    def kernel(x: Array, filters: Array, *args: Array) -> Array:
+        tail = epilogue.tail(args)
+        out = None if tail is None else convolution.with_tail(x, filters, tail)
+        return epilogue(convolution(x, filters), *args) if out is None else out
+
+    return with_rule(rounded(kernel, op), convolution)
+
+
 @register_kernel("_FusedConv2D", kind=KernelKind.EXPENSIVE)
 def make_fused_conv2d(op: OpKernelConstruction) -> Kernel:
     """The kernel of _FusedConv2D."""
     if op.attr("filter_format") != b"HWIO" or op.attr("num_host_args"):
         raise UnimplementedError("_FusedConv2D is implemented for filters in HWIO format, without host arguments")
-    return _fuse(convolution_kernel(op, 2), op)
+    return _fuse_convolution(convolution_kernel(op, 2), op)
 
 
 @register_kernel("_FusedConv3D", kind=KernelKind.EXPENSIVE)
@@ -200,7 +238,7 @@ def make_fused_conv3d(op: OpKernelConstruction) -> Kernel:
 @register_kernel("_FusedDepthwiseConv2dNative", kind=KernelKind.EXPENSIVE)
 def make_fused_depthwise(op: OpKernelConstruction) -> Kernel:
     """The kernel of _FusedDepthwiseConv2dNative."""
-    return _fuse(depthwise_kernel(op), op)
+    return _fuse_convolution(depthwise_kernel(op), op)
 
 
 @register_kernel("_FusedMatMul", kind=KernelKind.EXPENSIVE)
@@ -272,7 +310,8 @@ register_op(
 register_op(
     "_FusedDepthwiseConv2dNative",
     "input: T, filter: T, args: num_args*T -> output: T",
-    "T: {float16, bfloat16, float32, float64}; num_args: int >= 0; strides: list(int); padding: {'SAME', 'VALID'}; "
+    "T: {float16, bfloat16, float32, float64}; num_args: int >= 0; strides: list(int); "
+    "padding: {'SAME', 'VALID', 'EXPLICIT'}; explicit_paddings: list(int) = []; "
     "data_format: {'NHWC', 'NCHW'} = 'NHWC'; " + _DILATIONS + _TAIL,
     shape=depthwise_shape,
 )

@@ -1,0 +1,76 @@
+"""Native code of convolutions: one module for the process, compiled once they have had much to do.
+
+``native_calls.py`` tells on which thread.  It runs without the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Final
+
+from asyncexec.executor.plans.native_calls import COMPILER, Pauses
+from asyncexec.regions.native_emitter import NotNativeError
+from asyncexec.regions.native_layers import AVX2, AVX512, CONVOLUTION, DEPTHWISE, Registers, write_layers
+
+HOT_WORK: Final = 2e9  # multiplications: some tenths of a second, about what it takes to compile
+
+
+class CompiledLayers:
+    """What ``asyncexec.framework.layer_rule.NativeLayers`` tells."""
+
+    def __init__(self) -> None:
+        registers = _registers()
+        self.lanes: int = registers.lanes
+        self.panel: int = registers.panel
+        text = write_layers(registers, Pauses())
+        addresses = COMPILER.functions(text, self, ("native", "native_depthwise"), has_vectors=True)
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_float, ctypes.c_float)
+        self._convolve, self._convolve_depthwise = map(kind, addresses)
+
+    def convolve(self, arguments: Sequence[int], low: float, high: float) -> None:
+        """Write some rows and panels of a convolution, limited from *low* to *high*."""
+        self._convolve((ctypes.c_int64 * len(CONVOLUTION))(*arguments), low, high)
+
+    def convolve_depthwise(self, arguments: Sequence[int], low: float, high: float) -> None:
+        """Write some rows of a depthwise convolution."""
+        self._convolve_depthwise((ctypes.c_int64 * len(DEPTHWISE))(*arguments), low, high)
+
+
+def _registers() -> Registers:
+    """What this processor has; NotNativeError if it is of another kind."""
+    features = COMPILER.features()
+    for registers, needed in ((AVX512, ("avx512f", "avx512vl", "avx512dq")), (AVX2, ("avx2", "fma"))):
+        if all(features.get(name) for name in needed):
+            return registers
+    raise NotNativeError
+
+
+class _Layers:
+    """The native code of the process, as soon as there is some."""
+
+    __slots__ = ("__weakref__", "_is_asked", "_left", "_made")
+
+    def __init__(self) -> None:
+        self._left = HOT_WORK
+        self._is_asked = False
+        self._made: CompiledLayers | None = None
+
+    def find(self, work: float) -> CompiledLayers | None:
+        """The native code for *work*, so many multiplications; it is compiled once there have been many."""
+        self._left -= work
+        if self._left <= 0 and not self._is_asked:
+            self._is_asked = True
+            COMPILER.submit(self)
+        return self._made
+
+    def make(self) -> CompiledLayers:
+        """Compile it."""
+        return CompiledLayers()
+
+    def replace(self, made: CompiledLayers | None) -> None:
+        """Use what was *made* from now on."""
+        self._made = made
+
+
+LAYERS: Final = _Layers()

@@ -1,0 +1,38 @@
+"""Native code of convolutions, told so that kernels can ask for it and know nothing of how it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+
+class NativeLayers(Protocol):
+    """Native code for float32 numbers, channels last (``regions/native_layers.py`` tells what the arguments are).
+
+    Attributes:
+        lanes: how many channels a depthwise convolution must have at least; panel: how many others are laid out for.
+    """
+
+    lanes: int
+    panel: int
+
+    def convolve(self, arguments: Sequence[int], low: float, high: float) -> None:
+        """Write some rows and panels of a convolution, limited from *low* to *high*."""
+
+    def convolve_depthwise(self, arguments: Sequence[int], low: float, high: float) -> None:
+        """Write some rows of a depthwise convolution."""
+
+
+FindLayers: TypeAlias = Callable[[float], NativeLayers | None]
+
+
+@dataclass(slots=True, eq=False)
+class LayerRule:
+    """What a kernel that convolves has as its attribute ``layer_rule``.
+
+    Attributes:
+        find_native: gives the native code for so many multiplications, once there is some; None where bits must stay.
+    """
+
+    find_native: FindLayers | None = None

@@ -1,0 +1,195 @@
+"""Convolutions by native code, where there is some: float32 numbers, channels last, one group or one a channel.
+
+Their filters are laid out anew, panel by panel; constant ones once.  The work is cut into parts that stay in the cache,
+which idle cores share: by rows, or where the filters are more than the input, by panels.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from asyncexec.framework.layer_rule import LayerRule, NativeLayers
+from asyncexec.ops.array.windows import Array, Axis, pad_spatial
+from asyncexec.process.cores import num_cores
+from asyncexec.process.free_memory import check_array
+from asyncexec.process.shards import share
+
+_PART_BYTES: Final = 2**18  # of input and output, at most: they stay in the cache
+_PANEL_BYTES: Final = 2**21  # of panels
+_PIXELS: Final = 84  # a multiple of how many native code takes at a time
+_ALIGNED: Final = 64  # bytes
+_FLOAT: Final = np.dtype(np.float32)
+
+
+class Tail(NamedTuple):
+    """What follows a convolution: a bias, or None; a tensor of its shape that is added, or None; limits."""
+
+    bias: Array | None = None
+    added: Array | None = None
+    low: float = -math.inf
+    high: float = math.inf
+
+
+NO_TAIL: Final = Tail()
+
+
+class NativeConvolution:
+    """Convolutions of all nodes that have the same attrs.
+
+    Args:
+        is_depthwise: whether each channel is convolved by itself.
+
+    Attributes:
+        rule: what gives the native code.
+    """
+
+    __slots__ = ("_laid_out", "is_depthwise", "rule")
+
+    def __init__(self, *, is_depthwise: bool = False) -> None:
+        self.is_depthwise: bool = is_depthwise
+        self.rule: LayerRule = LayerRule()
+        self._laid_out: dict[int, tuple[weakref.ref[Array], Array]] = {}  # constant filters, by id
+
+    def __call__(self, x: Array, filters: Array, axes: Sequence[Axis], tail: Tail) -> Array | None:
+        """*x* convolved with *filters*, and what follows; None if that is not for native code."""
+        if self.rule.find_native is None or not _are_images(x, filters, tail):
+            return None
+        depth, channels = filters.shape[2:]
+        out_shape = (x.shape[0], axes[0].out, axes[1].out, depth * channels if self.is_depthwise else channels)
+        work = math.prod(out_shape) * math.prod(filters.shape[:2]) * (1 if self.is_depthwise else depth)
+        if not work or (tail.added is not None and tail.added.shape != out_shape):
+            return None
+        if tail.bias is not None and tail.bias.shape != out_shape[3:]:
+            return None
+        code = self.rule.find_native(work)
+        if code is None:
+            return None
+        convolve = self._by_channel if self.is_depthwise else self._by_panel
+        return convolve(code, np.ascontiguousarray(x), np.ascontiguousarray(filters), axes, out_shape, tail)
+
+    def _by_panel(
+        self, code: NativeLayers, x: Array, filters: Array, axes: Sequence[Axis], out_shape: Sequence[int], tail: Tail
+    ) -> Array | None:
+        depth, channels = filters.shape[2:]
+        if x.shape[3] != depth:
+            return None
+        rows, columns = axes
+        check_array(out_shape, x.dtype)
+        out = _aligned(out_shape, x.dtype)
+        panels = self._panels(code, filters)
+        bias = np.zeros(len(panels) * code.panel, x.dtype)
+        if tail.bias is not None:
+            bias[:channels] = tail.bias
+        seen = pad_spatial(x, axes)
+        item, image = x.itemsize, math.prod(seen.shape[1:])
+        line, out_pixel = seen.shape[2] * depth, channels * item
+        taps = (columns.kernel, columns.dilation * depth * item, depth)
+        if columns.dilation == 1:  # the numbers in a row of a window are side by side
+            taps = (1, 0, columns.kernel * depth)
+        is_plain = rows.is_plain and columns.is_plain  # all pixels are one row then, which is cut where it may be
+        num_rows = math.prod(out_shape[:3]) if is_plain else len(x) * rows.out
+        at_x, at_out, at_added = seen.ctypes.data, out.ctypes.data, _address(tail.added)
+        at_filters, at_bias, panel = panels.ctypes.data, bias.ctypes.data, panels.strides[0]
+        sizes = (image * item, rows.stride * line * item, columns.stride * depth * item)
+        windows = (rows.kernel, rows.dilation * line * item, *taps)
+
+        def convolve(part: tuple[range, range]) -> None:
+            lines, some = part
+            begin, pixels = (lines.start, len(lines)) if is_plain else (0, columns.out)
+            added = at_added and at_added + begin * out_pixel
+            places = (at_x + begin * depth * item, at_filters, at_out + begin * out_pixel, at_bias, added)
+            ends = (0, 1) if is_plain else (lines.start, lines.stop)
+            outputs = (rows.out, pixels, out_pixel, channels, panel, *ends, some.start, some.stop)
+            code.convolve((*places, *sizes, *windows, *outputs), tail.low, tail.high)
+
+        parts = _parts(num_rows, len(panels), seen.nbytes + out.nbytes, panels.nbytes, _PIXELS if is_plain else 1)
+        share(convolve, parts, out.nbytes)
+        return out
+
+    def _by_channel(
+        self, code: NativeLayers, x: Array, filters: Array, axes: Sequence[Axis], out_shape: Sequence[int], tail: Tail
+    ) -> Array | None:
+        if filters.shape[3] != 1 or not code.lanes <= x.shape[3] == filters.shape[2]:
+            return None
+        rows, columns = axes
+        check_array(out_shape, x.dtype)
+        out = _aligned(out_shape, x.dtype)
+        bias = np.zeros(x.shape[3], x.dtype) if tail.bias is None else np.ascontiguousarray(tail.bias)
+        _, height, width, channels = x.shape
+        pixel = channels * x.itemsize
+        reach = (columns.kernel - 1) * columns.dilation
+        first_inside = -(-columns.before // columns.stride)
+        end_inside = min(columns.out, (width - 1 - reach + columns.before) // columns.stride + 1)
+        if end_inside <= first_inside:  # no window is inside as a whole
+            first_inside = end_inside = columns.out
+        arguments = (
+            *(x.ctypes.data, filters.ctypes.data, out.ctypes.data, bias.ctypes.data),
+            *(height * width * pixel, width * pixel, pixel, height, width, rows.kernel, columns.kernel),
+            *(rows.out, columns.out, channels, rows.stride, columns.stride, rows.dilation, columns.dilation),
+            *(rows.before, columns.before, first_inside, end_inside),
+        )
+
+        def convolve(part: tuple[range, range]) -> None:
+            lines, _ = part
+            code.convolve_depthwise((*arguments, lines.start, lines.stop), tail.low, tail.high)
+
+        share(convolve, _parts(len(x) * rows.out, 1, x.nbytes + out.nbytes, 0, 1), out.nbytes)
+        return out
+
+    def _panels(self, code: NativeLayers, filters: Array) -> Array:
+        """*filters* [panels, numbers under a window, channels of a panel], with zeros where there are no channels."""
+        known = self._laid_out.get(id(filters))
+        if known is not None and known[0]() is filters:
+            return known[1]
+        taps, channels = math.prod(filters.shape[:-1]), filters.shape[-1]
+        count = -(-channels // code.panel)
+        check_array((count, taps, code.panel), filters.dtype)
+        panels = _aligned((count, taps, code.panel), filters.dtype)
+        weights = filters.reshape(taps, channels)
+        for number, panel in enumerate(panels):
+            some = weights[:, number * code.panel : (number + 1) * code.panel]
+            panel[:, : some.shape[1]] = some
+            panel[:, some.shape[1] :] = 0
+        if not filters.flags.writeable:
+            key, laid_out = id(filters), self._laid_out
+            laid_out[key] = weakref.ref(filters, lambda _: laid_out.pop(key, None)), panels
+        return panels
+
+
+def _are_images(x: Array, filters: Array, tail: Tail) -> bool:
+    """Whether *x* is of float32 images, and the others fit: what comes of native code is as its arguments lie."""
+    if not x.ndim == filters.ndim == 4:
+        return False
+    if tail.added is not None and not tail.added.flags.c_contiguous:
+        return False
+    return all(array is None or array.dtype == _FLOAT for array in (x, filters, tail.bias, tail.added))
+
+
+def _aligned(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """A new array that begins where a line of the cache does: loads of vectors take twice as long across two lines."""
+    size = math.prod(shape)
+    room = np.empty(size + _ALIGNED // dtype.itemsize, dtype)
+    start = -room.ctypes.data % _ALIGNED // dtype.itemsize
+    return room[start : start + size].reshape(shape)
+
+
+def _address(array: Array | None) -> int:
+    return 0 if array is None else array.ctypes.data
+
+
+def _parts(rows: int, panels: int, row_bytes: int, panel_bytes: int, unit: int) -> list[tuple[range, range]]:
+    """The rows and panels of each part; rows are cut at multiples of *unit*."""
+    least = 2 * num_cores() if row_bytes + panel_bytes > _PART_BYTES else 1
+    if panel_bytes > row_bytes:
+        return [(range(rows), some) for some in _cut(panels, max(least, panel_bytes // _PANEL_BYTES), 1)]
+    return [(some, range(panels)) for some in _cut(rows, max(least, row_bytes // _PART_BYTES), unit)]
+
+
+def _cut(count: int, parts: int, unit: int) -> list[range]:
+    step = -(-max(1, -(-count // parts)) // unit) * unit
+    return [range(start, min(start + step, count)) for start in range(0, count, step)]

@@ -1,0 +1,245 @@
+"""Convolutions by native code: those of numpy but for the last bits, for all sizes; and when there are any."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncexec as ax
+from asyncexec.executor.plans import native_layers
+from asyncexec.executor.plans.native_calls import COMPILER
+from asyncexec.executor.plans.native_layers import LAYERS, CompiledLayers
+from asyncexec.ops.array.windows import Windows
+from asyncexec.ops.nn.convolution_matmul import convolve
+from asyncexec.ops.nn.depthwise import depthwise
+from asyncexec.ops.nn.native_convolution import NativeConvolution, Tail
+from asyncexec.process import shards
+from asyncexec.regions.native_layers import AVX2, AVX512, Registers
+from asyncexec.session import library_passes
+
+pytest.importorskip("llvmlite")
+KINDS = {"AVX-512": AVX512, "AVX2": AVX2}
+WINDOWS = [((1, 1), (1, 1)), ((2, 2), (1, 1)), ((2, 1), (1, 1)), ((1, 1), (2, 3)), ((3, 3), (1, 2))]
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def code(request: pytest.FixtureRequest) -> Iterator[CompiledLayers]:
+    """The native code for each kind of processor that this one is."""
+    wanted = KINDS[request.param]
+    with pytest.MonkeyPatch.context() as patch:
+        best = native_layers._registers()
+        if best is AVX2 and wanted is AVX512:
+            pytest.skip("this processor has no AVX-512")
+        patch.setattr(native_layers, "_registers", lambda: wanted)
+        yield CompiledLayers()
+
+
+def random(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
+
+
+def native(code: CompiledLayers, *, is_depthwise: bool) -> NativeConvolution:
+    found = NativeConvolution(is_depthwise=is_depthwise)
+    found.rule.find_native = lambda work: code
+    return found
+
+
+def expected(x: Any, filters: Any, axes: Any, tail: Tail, *, is_depthwise: bool) -> Any:
+    """What numpy gives in double precision."""
+    made = (depthwise if is_depthwise else convolve)(x.astype(float), filters.astype(float), axes)
+    for term in (tail.bias, tail.added):
+        made = made if term is None else made + term
+    return np.clip(made, tail.low, tail.high)
+
+
+@pytest.mark.parametrize("is_depthwise", [False, True])
+@pytest.mark.parametrize(("strides", "dilations"), WINDOWS, ids=str)
+def test_all_sizes_give_what_numpy_gives(
+    code: CompiledLayers, strides: Any, dilations: Any, is_depthwise: bool
+) -> None:
+    convolution = native(code, is_depthwise=is_depthwise)
+    sizes = itertools.product(
+        (1, 2), ((1, 1), (5, 17), (16, 31)), (1, 8, 23, 80), (1, 16, 40), ((1, 1), (3, 3), (2, 5))
+    )
+    num_native = 0
+    for batch, (height, width), depth, channels, kernel in sizes:
+        x = random(batch, height, width, depth)
+        filters = random(*kernel, depth, 1 if is_depthwise else channels)
+        for padding, pads in ((b"SAME", ()), (b"VALID", ()), (b"EXPLICIT", ((0, 2), (3, 1)))):
+            axes = Windows(strides, dilations, padding, pads, False)
+            try:
+                found = axes.axes((height, width), kernel)
+            except ax.errors.InvalidArgumentError:  # no window fits
+                continue
+            out = depth if is_depthwise else channels
+            added = None if is_depthwise else random(batch, found[0].out, found[1].out, channels, seed=1)
+            for tail in (Tail(), Tail(random(out), added, 0.0, math.inf), Tail(random(out), None, 0.0, 6.0)):
+                given = convolution(x, filters, found, tail)
+                if given is None and 0 in (found[0].out, found[1].out):
+                    continue
+                if given is None:
+                    assert is_depthwise
+                    assert depth < code.lanes
+                    continue
+                num_native += 1
+                wanted = expected(x, filters, found, tail, is_depthwise=is_depthwise)
+                assert given.dtype == np.float32
+                np.testing.assert_allclose(given, wanted, rtol=1e-4, atol=1e-4 * math.sqrt(filters.size))
+    assert num_native > 50
+
+
+@pytest.mark.parametrize("is_depthwise", [False, True])
+def test_what_is_not_a_number_stays_so(code: CompiledLayers, is_depthwise: bool) -> None:
+    x, filters = random(1, 9, 9, 32), random(3, 3, 32, 1 if is_depthwise else 32)
+    x[0, 4, 4, 3], x[0, 0, 0, 5], x[0, 8, 8, 7] = np.nan, np.inf, -np.inf
+    axes = Windows((1, 1), (1, 1), b"SAME", (), False).axes((9, 9), (3, 3))
+    tail = Tail(None, None, 0.0, 6.0)
+    given = native(code, is_depthwise=is_depthwise)(x, filters, axes, tail)
+    with np.errstate(invalid="ignore"):
+        wanted = expected(x, filters, axes, tail, is_depthwise=is_depthwise)
+    assert given is not None
+    assert np.array_equal(np.isnan(given), np.isnan(wanted))
+    np.testing.assert_allclose(given, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_parts_are_shared_and_write_what_one_thread_writes(code: CompiledLayers, monkeypatch: Any) -> None:
+    """However the work is cut: by pixels, by rows, by panels."""
+    cases = [((2, 40, 41, 64), (1, 1, 64, 40)), ((2, 40, 41, 64), (3, 3, 64, 40)), ((1, 5, 5, 300), (3, 3, 300, 200))]
+    for shape, kernel in cases:
+        x, filters = random(*shape), random(*kernel)
+        axes = Windows((1, 1), (1, 1), b"SAME", (), False).axes(shape[1:3], kernel[:2])
+        found: list[Any] = []
+        numbers: list[int] = []
+
+        def share(work: Any, parts: Sequence[Any], num_bytes: int, numbers: list[int] = numbers) -> None:
+            numbers.append(len(parts))
+            shards.share(work, parts[::-1], num_bytes)
+
+        for num_cores in (1, 3):
+            monkeypatch.setattr("asyncexec.ops.nn.native_convolution.num_cores", lambda count=num_cores: count)
+            monkeypatch.setattr("asyncexec.ops.nn.native_convolution.share", share)
+            found.append(native(code, is_depthwise=False)(x, filters, axes, Tail()))
+        assert numbers[1] > 1
+        np.testing.assert_array_equal(*found)
+
+
+def test_constant_filters_are_laid_out_once_and_go_with_them(code: CompiledLayers) -> None:
+    convolution = native(code, is_depthwise=False)
+    axes = Windows((1, 1), (1, 1), b"SAME", (), False).axes((4, 4), (1, 1))
+    x, filters = random(1, 4, 4, 8), random(1, 1, 8, 8)
+    first = convolution(x, filters, axes, Tail())
+    assert not convolution._laid_out
+    filters *= 2  # nobody knows of that
+    assert np.array_equal(convolution(x, filters, axes, Tail()), 2 * first)  # type: ignore[operator]
+    filters.setflags(write=False)
+    for _ in range(2):
+        assert np.array_equal(convolution(x, filters, axes, Tail()), 2 * first)  # type: ignore[operator]
+        assert len(convolution._laid_out) == 1
+    del filters
+    gc.collect()
+    assert not convolution._laid_out
+
+
+def test_others_are_left_to_numpy(code: CompiledLayers) -> None:
+    axes = Windows((1, 1), (1, 1), b"SAME", (), False).axes((4, 4), (3, 3))
+    x, filters = random(1, 4, 4, 8), random(3, 3, 8, 8)
+    plain = native(code, is_depthwise=False)
+    assert plain(x, filters, axes, Tail()) is not None
+    assert plain(x.astype(float), filters.astype(float), axes, Tail()) is None
+    assert plain(x, filters[:, :, :4], axes, Tail()) is None  # in groups
+    assert plain(x, filters, axes, Tail(random(7))) is None
+    assert plain(x, filters, axes, Tail(None, random(1, 4, 3, 8))) is None
+    assert plain(x[:0], filters, axes, Tail()) is None
+    multiplied = native(code, is_depthwise=True)
+    assert multiplied(random(1, 4, 4, 16), random(3, 3, 16, 2), axes, Tail()) is None
+    seen = np.asfortranarray(x), np.asfortranarray(filters)
+    np.testing.assert_array_equal(plain(*seen, axes, Tail()), plain(x, filters, axes, Tail()))  # type: ignore[arg-type]
+
+
+def _network(*, data_format: str = "NHWC") -> ax.Graph:
+    attrs = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": data_format}
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 16, 16, 16], name="x")
+        y = ax.raw_ops.Conv2D(x, ax.constant(random(3, 3, 16, 16)), **attrs)
+        y = ax.raw_ops.Relu(ax.raw_ops.BiasAdd(y, ax.constant(random(16)), data_format=data_format))
+        y = ax.raw_ops.DepthwiseConv2dNative(y, ax.constant(random(3, 3, 16, 1)), **attrs)
+        y = ax.raw_ops.Relu6(ax.raw_ops.BiasAdd(y, ax.constant(random(16)), data_format=data_format))
+        ax.raw_ops.Conv2D(y, ax.constant(random(1, 1, 16, 40)), **attrs, name="y")
+    return graph
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Lets convolutions become native at once, without ONNX Runtime; the work that native code was asked for."""
+    asked: list[float] = []
+
+    def find(work: float) -> CompiledLayers | None:
+        asked.append(work)
+        if LAYERS._made is None:
+            COMPILER.compile(LAYERS)
+        return LAYERS._made
+
+    monkeypatch.setattr(library_passes, "_layers_for", find)
+    monkeypatch.setattr(library_passes, "has_onnx_runtime", lambda: False)
+    return asked
+
+
+@pytest.mark.allow_blocking
+@pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
+async def test_a_network_gives_the_same_but_for_the_last_bits(data_format: str, soon: list[float]) -> None:
+    graph, x = _network(data_format=data_format), random(2, 16, 16, 16)
+    async with ax.Session(graph, ax.SessionConfig(jit="off")) as session:
+        wanted = await session.run("y:0", {"x:0": x})
+    assert not soon
+    async with ax.Session(graph) as session:
+        for _ in range(3):
+            np.testing.assert_allclose(await session.run("y:0", {"x:0": x}), wanted, rtol=1e-4, atol=1e-4)
+    assert soon
+
+
+@pytest.mark.allow_blocking
+@pytest.mark.parametrize("config", [{"jit": "off"}, {"debug": True}, {"schedule_seed": 1}, {"memory_limit": 2**30}])
+async def test_bits_stay_where_that_is_promised(config: dict[str, Any], soon: list[float]) -> None:
+    async with ax.Session(_network(), ax.SessionConfig(**config)) as session:
+        await session.run("y:0", {"x:0": random(2, 16, 16, 16)})
+    assert not soon
+
+
+@pytest.mark.allow_blocking
+async def test_errors_are_those_of_numpy(soon: list[float]) -> None:
+    errors: list[str] = []
+    for jit in ("off", "auto"):
+        with ax.Graph() as graph:
+            x, filters = ax.placeholder(ax.float32, None, name="x"), ax.placeholder(ax.float32, None, name="filters")
+            ax.raw_ops.Conv2D(x, filters, strides=[1, 1, 1, 1], padding="VALID", name="y")
+            ax.raw_ops.DepthwiseConv2dNative(x, filters, strides=[1, 1, 1, 1], padding="VALID", name="z")
+        async with ax.Session(graph, ax.SessionConfig(jit=jit)) as session:
+            for fetch in ("y:0", "z:0"):
+                for shape, window in (((1, 4, 4, 16), (2, 2, 17, 1)), ((1, 4, 4, 16), (6, 2, 16, 1)), ((4, 3), (1,))):
+                    with pytest.raises(ax.errors.InvalidArgumentError) as caught:
+                        await session.run(fetch, {"x:0": random(*shape), "filters:0": random(*window)})
+                    errors.append(str(caught.value))
+    assert len(errors) == 12
+    assert errors[:6] == errors[6:]
+
+
+def test_it_is_compiled_once_there_is_much_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(COMPILER, "submit", asked.append)
+    layers = native_layers._Layers()
+    for _ in range(4):
+        assert layers.find(native_layers.HOT_WORK / 2) is None
+    assert asked == [layers]
+
+
+def test_a_panel_is_what_both_sides_think() -> None:
+    for registers in KINDS.values():
+        assert isinstance(registers, Registers)
+        assert registers.panel == 2 * registers.lanes
+        assert registers.pixels[-1] == 1  # whatever is left over
