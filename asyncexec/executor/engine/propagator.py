@@ -26,8 +26,13 @@ class Propagator(Protocol):
         """The values of the inputs of a live node; the propagator lets go of them."""
         ...
 
-    def take_ahead(self, tagged: TaggedNode, item: NodeItem, num_awaited: int, /) -> list[Any] | None:
-        """What *item* takes where *tagged* is, if no more than *num_awaited* of its inputs are missing; else None."""
+    def waits_for(self, tagged: TaggedNode, item: NodeItem, num_awaited: int, /) -> bool:
+        """Whether *item* waits for just *num_awaited* inputs where *tagged* is."""
+        ...
+
+    def take_ahead(self, tagged: TaggedNode, item: NodeItem, /) -> list[Any]:
+        """What has come for *item* where *tagged* is, which has not become ready."""
+        ...
 
     def propagate_outputs(self, tagged: TaggedNode, outputs: Any, ready: TaggedQueue, /) -> None:
         """Deliver what the kernel of a live node gave along its routes; add to *ready* what can run now."""

@@ -81,9 +81,11 @@ class PropagatorState(Cascade):
     def take_inputs(self, tagged: TaggedNode) -> list[Any]:
         return take_inputs(tagged[1].inputs, tagged[0])
 
-    def take_ahead(self, tagged: TaggedNode, item: NodeItem, num_awaited: int) -> list[Any] | None:
-        iteration = tagged[1]
-        return take_inputs(iteration.inputs, item) if iteration.pending[item.pending_id] == num_awaited else None
+    def waits_for(self, tagged: TaggedNode, item: NodeItem, num_awaited: int) -> bool:
+        return tagged[1].pending[item.pending_id] == num_awaited
+
+    def take_ahead(self, tagged: TaggedNode, item: NodeItem) -> list[Any]:
+        return take_inputs(tagged[1].inputs, item)
 
     def propagate_outputs(self, tagged: TaggedNode, outputs: Any, ready: TaggedQueue) -> None:
         item, iteration, _ = tagged

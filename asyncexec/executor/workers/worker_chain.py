@@ -1,8 +1,10 @@
 """Chains of expensive nodes: what runs on a worker thread next, without coming back to the event loop before.
 
-When a node is launched on a worker, those behind it go along: the only consumer of its outputs, if that runs on a
-worker too and has all its other inputs already, and so on.  The thread hands the outputs of each to the next.  A node
-whose place depends on the size of its inputs goes along whatever that turns out to be: there it holds up nobody.
+When a node is launched on a worker, those behind it go along: the consumer that its outputs make ready, if that is one,
+and runs on a worker too, and so on.  The thread hands the outputs of each to those that take them.  A node whose place
+depends on the size of its inputs goes along whatever that turns out to be: there it holds up nobody.  All consumers of
+each node of a chain but the last are in the chain: a residual connection is, and nobody else waits for what is handed
+on.  A node with several consumers has one output, and all of them take it: they are dead if it is.
 
 The propagator hears of the whole chain when it is over.  It is told, node by node, of outputs that it never sees: each
 makes the next node ready, which is then taken from the ready queue as having run.  So frames, iterations and their
@@ -12,10 +14,10 @@ A node behind a dead output is dead, and so are all behind it: none of them need
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
-from itertools import chain, islice
-from typing import Any, Final
+from itertools import chain, islice, pairwise
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncexec.compilation.graph_view import DELIVERED, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import SIZED, WIDE, WORKER, KernelStats, num_bytes
@@ -29,42 +31,50 @@ from asyncexec.framework.kernel import DEAD
 
 # Nodes that go along at most: their outcomes are taken in one go.
 _LONGEST: Final = 64
+# Nodes that are looked at at most to find all consumers of one.
+_AHEAD: Final = 16
+
+_Fills: TypeAlias = Sequence[tuple[int, int]]  # outputs, with their positions among the inputs of a consumer
 
 
-class Link:
-    """From a node to the only consumer of its outputs.
+class Link(NamedTuple):
+    """From a node to a consumer of its outputs.
 
     Attributes:
-        item: the consumer; it gets *fills*, outputs of *maker* with their positions among its inputs.
+        item: the consumer; it gets *fills*.
         num_awaited: how often its pending count is decremented for that.
     """
 
-    __slots__ = ("fills", "item", "maker", "num_awaited")
-
-    def __init__(self, maker: NodeItem, item: NodeItem) -> None:
-        self.maker: NodeItem = maker
-        self.item: NodeItem = item
-        self.fills: tuple[tuple[int, int], ...] = tuple(
-            (index, slot - item.input_start) for index, (_, slot, _) in maker.data_routes()
-        )
-        self.num_awaited: int = sum(map(len, maker.routes))
+    item: NodeItem
+    fills: _Fills
+    num_awaited: int
 
 
 class NodeCall(Call):
-    """The call of a node's kernel in a chain; *link* leads to it, *size* is that of the inputs where it is SIZED.
+    """The call of a node's kernel in a chain.
 
     Attributes:
+        size: that of the inputs where it is SIZED.
+        fills: which of its inputs the call before gives; later: calls after this one that take some of that, too.
         received: the sizes of what the node before gave, where somebody wants to know them.
     """
 
-    __slots__ = ("item", "link", "received", "size")
+    __slots__ = ("fills", "item", "later", "maker", "received", "size")
 
     def __init__(
-        self, item: NodeItem, inputs: list[Any], size: int = -1, link: Link | None = None, *, is_observed: bool = False
+        self,
+        item: NodeItem,
+        inputs: list[Any],
+        size: int = -1,
+        maker: NodeItem | None = None,
+        *,
+        is_observed: bool = False,
     ) -> None:
         super().__init__(item.checked_kernel, inputs, item.node.name)
         self.item: NodeItem = item
-        self.link: Link | None = link
+        self.maker: NodeItem | None = maker
+        self.fills: _Fills = ()
+        self.later: list[tuple[NodeCall, _Fills]] = []
         self.size: int = size
         self.received: Sizes | None = () if is_observed else None
 
@@ -74,18 +84,26 @@ class NodeCall(Call):
         Raises:
             InternalError: they are not as many as its op has.
         """
-        inputs, link = self.args, self.link
-        assert isinstance(inputs, list)  # nobody has taken them
-        assert link is not None  # this is not the first
+        maker = self.maker
+        assert maker is not None  # this is not the first
         if self.received is not None:
-            self.received = sizes_of(link.maker.node, result, is_tuple=link.maker.returns_tuple)
-        outputs = checked_outputs(link.maker, result) if link.maker.returns_tuple else (result,)
-        for index, position in link.fills:
+            self.received = sizes_of(maker.node, result, is_tuple=maker.returns_tuple)
+        outputs = checked_outputs(maker, result) if maker.returns_tuple else (result,)
+        if not self._fill(self.fills, outputs):
+            return False
+        for call, fills in self.later:
+            call._fill(fills, outputs)
+        if self.size >= 0:
+            self.size = num_bytes(self.args)
+        return True
+
+    def _fill(self, fills: _Fills, outputs: Sequence[Any]) -> bool:
+        inputs = self.args
+        assert isinstance(inputs, list)  # nobody has taken them
+        for index, position in fills:
             if outputs[index] is DEAD:
                 return False
             inputs[position] = outputs[index]
-        if self.size >= 0:
-            self.size = num_bytes(inputs)
         return True
 
 
@@ -95,7 +113,7 @@ class WorkerChains:
     __slots__ = ("_links",)
 
     def __init__(self) -> None:
-        self._links: dict[int, Link | None] = {}
+        self._links: dict[int, Sequence[Link]] = {}
 
     def calls(
         self,
@@ -110,39 +128,71 @@ class WorkerChains:
     ) -> list[NodeCall]:
         """The call of *item*, which is *entry* of the ready queue, and those of the nodes that go along."""
         calls = [NodeCall(item, inputs, size)]
-        while len(calls) < _LONGEST and (link := self._link_from(item)) is not None:
-            item = link.item
-            place = places[item.id]
-            if place != WORKER and place != SIZED:
-                break
-            others = propagator.take_ahead(entry, item, link.num_awaited)
-            if others is None:
-                break
-            calls.append(NodeCall(item, others, 0 if place == SIZED else -1, link, is_observed=is_observed))
+        members = self._members(entry, item, propagator, places)
+        by_item: dict[NodeItem, NodeCall] = {}
+        for maker, member in pairwise(members):
+            size = 0 if places[member.id] == SIZED else -1
+            others = propagator.take_ahead(entry, member)
+            by_item[member] = NodeCall(member, others, size, maker, is_observed=is_observed)
+            calls.append(by_item[member])
+        for call in calls[1:]:
+            assert call.maker is not None  # none but the first has none
+            for link in self._links_from(call.maker):
+                if link.item is call.item:
+                    call.fills = link.fills
+                else:
+                    call.later.append((by_item[link.item], link.fills))
         return calls
 
-    def _link_from(self, item: NodeItem) -> Link | None:
+    def _members(
+        self, entry: TaggedNode, item: NodeItem, propagator: Propagator, places: Sequence[int]
+    ) -> list[NodeItem]:
+        """The nodes of the chain that *item* is the first of."""
+        members, length = [item], 1
+        awaited: dict[NodeItem, int] = {}  # of consumers that are no members
+        while len(members) < _LONGEST and len(members) - length < _AHEAD:
+            ready: list[NodeItem] = []
+            for link in self._links_from(members[-1]):
+                awaited[link.item] = awaited.get(link.item, 0) + link.num_awaited
+                if propagator.waits_for(entry, link.item, awaited[link.item]):
+                    ready.append(link.item)
+            if len(ready) != 1 or places[ready[0].id] not in (WORKER, SIZED):
+                break
+            members.append(ready[0])
+            del awaited[ready[0]]
+            if not awaited:
+                length = len(members)
+        return members[:length]
+
+    def _links_from(self, item: NodeItem) -> Sequence[Link]:
         try:
             return self._links[item.id]
         except KeyError:
-            consumer = _only_consumer(item)
-            found = None if consumer is None else _link(item, consumer)
-            self._links[item.id] = found
+            found = self._links[item.id] = _links(item)
             return found
 
 
-def _only_consumer(item: NodeItem) -> NodeItem | None:
-    """The only item that waits for *item*; None where others do, or a fetch does, or routes are very many."""
-    if item.num_outputs > WIDE:
-        return None
-    found = [consumer for _, _, consumer in islice(chain.from_iterable(item.routes), WIDE + 1)]
-    is_one = len(found) <= WIDE and len(set(found)) == 1 and found[0] is not DELIVERED
-    return found[0] if is_one else None
+def _links(maker: NodeItem) -> Sequence[Link]:
+    """From *maker* to all of its consumers; none where one is no plain node, or a fetch is, or routes are very many."""
+    if maker.num_outputs > WIDE or maker.role or maker.action:
+        return ()
+    routes = list(islice(chain.from_iterable(maker.routes), WIDE + 1))
+    counts = Counter(consumer for _, _, consumer in routes)
+    if len(routes) > WIDE or (len(counts) > 1 and maker.returns_tuple):
+        return ()
+    if any(consumer is DELIVERED or not _is_plain(consumer) for consumer in counts):
+        return ()
+    fills: dict[NodeItem, list[tuple[int, int]]] = {consumer: [] for consumer in counts}
+    for index, (_, slot, consumer) in maker.data_routes():
+        fills[consumer].append((index, slot - consumer.input_start))
+    if len(fills) > 1 and not all(fills.values()):  # one may run though the output is dead
+        return ()
+    return [Link(consumer, tuple(fills[consumer]), count) for consumer, count in counts.items()]
 
 
-def _link(maker: NodeItem, item: NodeItem) -> Link | None:
-    is_plain = not (maker.role or item.role or item.action or item.is_merge) and item.transfer is None
-    return Link(maker, item) if is_plain and item.num_inputs <= WIDE else None
+def _is_plain(item: NodeItem) -> bool:
+    is_special = item.role or item.action or item.is_merge or item.transfer is not None
+    return not is_special and item.num_inputs <= WIDE
 
 
 def note_outcomes(

@@ -1,0 +1,223 @@
+"""Expensive nodes that go along on the worker thread of the one before: which, and that nobody can tell."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from typing import Any
+
+import pytest
+
+import asyncexec as ax
+from asyncexec.executor.workers import worker_chain
+from asyncexec.executor.workers.offload import WorkerPool
+from tests.running import import_all_names
+
+TAGGED = ax.SessionConfig(executor_type="TAGGED_TOKEN", num_worker_threads=3)
+
+
+@ax.op(outputs=[ax.int64], shapes=[[]], expensive=True)
+def hard(x: Any, y: Any) -> Any:
+    return x * 3 + y
+
+
+@ax.op(outputs=[ax.int64], shapes=[[]], expensive=True)
+def failing(x: Any, y: Any) -> Any:
+    if x % 7 == 3:
+        raise ValueError(f"{x} is no number for it")
+    return x - y
+
+
+@ax.op(outputs=[ax.int64, ax.int64], shapes=[[], []], expensive=True)
+def both(x: Any, y: Any) -> Any:
+    return x + y, x - y
+
+
+@ax.op(outputs=[ax.int64], shapes=[[]])
+async def later(x: Any, y: Any) -> Any:
+    await asyncio.sleep(0)
+    return x + 2 * y
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The names of the nodes of each job of a worker pool."""
+    found: list[list[str]] = []
+    submit = WorkerPool.submit_calls
+
+    def submit_calls(pool: WorkerPool, calls: Any, done: Any) -> Any:
+        found.append([call.name for call in calls])
+        return submit(pool, calls, done)
+
+    monkeypatch.setattr(WorkerPool, "submit_calls", submit_calls)
+    return found
+
+
+def blocks(x: Any, count: int) -> Any:
+    """Residual blocks: each adds to what it was given what three nodes make of that."""
+    for number in range(count):
+        inner = hard(x, 1, name=f"a{number}")
+        inner = hard(inner, 2, name=f"b{number}")
+        x = hard(inner, x, name=f"sum{number}")
+    return x
+
+
+async def test_a_residual_connection_stays_on_its_thread(jobs: list[list[str]]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        first = hard(x, 0, name="first")
+        y = blocks(first, 4)
+    async with ax.Session(graph, TAGGED) as session:
+        for value in range(3):
+            jobs.clear()
+            expected = value * 3
+            for _ in range(4):
+                expected = ((expected * 3 + 1) * 3 + 2) * 3 + expected
+            assert await session.run(y, {x: value}) == expected
+    names = [f"{name}{number}" for number in range(4) for name in ("a", "b", "sum")]
+    assert jobs == [["first", *names]]
+
+
+async def test_branches_and_fetches_end_a_chain(jobs: list[list[str]]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        first = hard(x, 0, name="first")
+        left, right = hard(first, 1, name="left"), hard(first, 2, name="right")
+        joined = hard(left, right, name="joined")
+        last = hard(joined, 1, name="last")
+    async with ax.Session(graph, TAGGED) as session:
+        await session.run(last, {x: 1})
+        assert sorted(map(len, jobs)) == [1, 1, 1, 2]  # the branches run side by side
+        jobs.clear()
+        await session.run([last, joined], {x: 1})
+    assert ["joined"] in jobs
+
+
+async def test_who_waits_for_something_else_is_not_kept_waiting() -> None:
+    """What takes the first node and an awaited one runs while the chain behind the first is at work."""
+    import_all_names()
+    go, has_run = asyncio.Event(), threading.Event()
+
+    @ax.op(outputs=[ax.int64], shapes=[[]])
+    async def event(x: Any) -> Any:
+        await go.wait()
+        return x
+
+    @ax.op(outputs=[ax.int64], shapes=[[]], expensive=True)
+    def waits(x: Any) -> Any:
+        loop.call_soon_threadsafe(go.set)
+        assert has_run.wait(10)
+        return x
+
+    @ax.op(outputs=[ax.int64], shapes=[[]], expensive=True)
+    def sets(x: Any, y: Any) -> Any:
+        has_run.set()
+        return x + y
+
+    loop = asyncio.get_running_loop()
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        first = hard(x, 0, name="first")
+        fetches = [hard(waits(first), 1), sets(first, event(x))]
+    async with ax.Session(graph, TAGGED) as session:
+        assert await session.run(fetches, {x: 1}) == [10, 4]
+
+
+@pytest.mark.parametrize("value", [1, 4])
+async def test_an_error_within_a_residual_block_names_its_node(value: int, jobs: list[list[str]]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        first = hard(x, 0, name="first")
+        inner = failing(hard(first, 1, name="inner"), 1, name="failing")
+        y = hard(inner, first, name="sum")
+    async with ax.Session(graph, TAGGED) as session:
+        for _ in range(2):
+            if (value * 9 + 1) % 7 != 3:
+                assert await session.run(y, {x: value}) == 3 * (value * 9) + 3 * value
+            else:
+                with pytest.raises(ax.errors.OpError) as caught:
+                    await session.run(y, {x: value})
+                assert caught.value.node == "failing"
+    assert jobs[0] == ["first", "inner", "failing", "sum"]
+
+
+async def test_a_dead_output_ends_a_chain_where_a_node_has_two_consumers() -> None:
+    """In a cond, nodes of the side that is not taken are dead, whoever waits for them."""
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        y = ax.cond(x > 5, lambda: blocks(hard(x, 1), 2), lambda: blocks(hard(x, 2), 1))
+        z = blocks(hard(y, x), 2)
+    async with ax.Session(graph, TAGGED) as session, ax.Session(graph) as other:
+        for value in (3, 7, 3, 9):
+            assert await session.run(z, {x: value}) == await other.run(z, {x: value})
+
+
+async def test_rounds_of_a_loop_have_chains_of_their_own() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        _, y = ax.while_loop(
+            lambda i, _: i < 5, lambda i, y: [i + 1, blocks(y, 2) % 1000], [ax.constant(0, ax.int64), x]
+        )
+    expected = 2
+    for _ in range(5):
+        for _ in range(2):
+            expected = ((expected * 3 + 1) * 3 + 2) * 3 + expected
+        expected %= 1000
+    async with ax.Session(graph, TAGGED) as session:
+        assert await session.run(y, {x: 2}) == expected
+
+
+async def test_a_trace_has_each_node_once() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        y = blocks(hard(x, 0, name="first"), 3)
+    async with ax.Session(graph, TAGGED) as session:
+        metadata = ax.RunMetadata()
+        await session.run(y, {x: 1}, options=ax.RunOptions(trace=True), metadata=metadata)
+    names = [node.node_name for device in metadata.step_stats.dev_stats for node in device.node_stats]
+    expensive = ["first", *(f"{name}{number}" for number in range(3) for name in ("a", "b", "sum"))]
+    assert sorted(name for name in names if name in expensive) == sorted(expensive)
+
+
+def any_graph(seed: int) -> tuple[ax.Graph, list[Any]]:
+    """A graph of expensive nodes, with others between them, and what is fetched of it."""
+    draw = random.Random(seed)
+    with ax.Graph() as graph:
+        values: list[Any] = [ax.placeholder(ax.int64, [], name="x")]
+        for _ in range(draw.randint(3, 40)):
+            recent = values[-draw.randint(1, 5) :]
+            one, other = draw.choice(recent), draw.choice(values if draw.random() < 0.3 else recent)
+            kind = draw.random()
+            if kind < 0.7:
+                made = [hard(one, other)]
+            elif kind < 0.8:
+                made = both(one, other)
+            elif kind < 0.87:
+                made = [failing(one, other)]
+            elif kind < 0.94:
+                made = [one + other]
+            else:
+                made = [later(one, other)]
+            values += [value % 1009 for value in made] if draw.random() < 0.1 else list(made)
+            if draw.random() < 0.1:
+                with ax.control_dependencies([values[-1].op]):
+                    values.append(hard(draw.choice(recent), 1))
+    return graph, [values[-1], *draw.sample(values, draw.randint(0, 2))]
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_any_graph_gives_what_it_gives_without_chains(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, fetches = any_graph(seed)
+    found: list[list[Any]] = []
+    for longest in (1, 64):
+        monkeypatch.setattr(worker_chain, "_LONGEST", longest)
+        outcomes: list[Any] = []
+        async with ax.Session(graph, TAGGED) as session:
+            for value in (0, 1, 2, 5):
+                try:
+                    outcomes.append(await session.run(fetches, {"x:0": value}))
+                except ax.errors.OpError as error:  # which of several is a matter of time
+                    outcomes.append(type(error))
+        found.append(outcomes)
+    assert found[0] == found[1]
