@@ -23,6 +23,9 @@ class NativeLayers(Protocol):
     def convolve_depthwise(self, arguments: Sequence[int], low: float, high: float) -> None:
         """Write some rows of a depthwise convolution."""
 
+    def make_swishes(self, arguments: Sequence[int]) -> None:
+        """Put ``x / (1 + exp(-x))`` in the place of each number *x* of some rows."""
+
 
 FindLayers: TypeAlias = Callable[[float], NativeLayers | None]
 

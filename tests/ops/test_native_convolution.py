@@ -108,6 +108,31 @@ def test_what_is_not_a_number_stays_so(code: CompiledLayers, is_depthwise: bool)
     np.testing.assert_allclose(given, wanted, rtol=1e-3, atol=1e-3)
 
 
+def test_a_swish_is_that_of_numpy(code: CompiledLayers) -> None:
+    x = np.concatenate([np.linspace(-120, 120, 20_011), [0.0, -0.0, 1e-30, 3e38, -3e38, np.inf, -np.inf, np.nan]])
+    x = x.astype(np.float32)
+    given = x.copy()
+    code.make_swishes((given.ctypes.data, 1, given.nbytes, given.size))
+    with np.errstate(all="ignore"):
+        wanted = x / (1 + np.exp(-x.astype(np.float64)))
+    np.testing.assert_allclose(given, wanted, rtol=3e-7, atol=1e-35)
+    assert np.signbit(given[-7])  # of -0
+
+
+@pytest.mark.parametrize("is_depthwise", [False, True])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_swishes_are_made_of_all_parts_once(code: CompiledLayers, kernel: int, is_depthwise: bool) -> None:
+    for height, depth, channels in ((40, 24, 40), (3, 200, 300)):  # by rows, and by panels
+        x = random(1, height, 9, depth)
+        filters = random(kernel, kernel, depth, 1 if is_depthwise else channels) / np.float32(depth)
+        axes = Windows((1, 1), (1, 1), b"SAME", (), False).axes((height, 9), (kernel, kernel))
+        convolution = native(code, is_depthwise=is_depthwise)
+        plain = convolution(x, filters, axes, Tail())
+        swish = convolution(x, filters, axes, Tail(is_swish=True))
+        assert plain is not None
+        np.testing.assert_allclose(swish, plain / (1 + np.exp(-plain)), rtol=1e-5, atol=1e-6)
+
+
 def test_parts_are_shared_and_write_what_one_thread_writes(code: CompiledLayers, monkeypatch: Any) -> None:
     """However the work is cut: by pixels, by rows, by panels."""
     cases = [((2, 40, 41, 64), (1, 1, 64, 40)), ((2, 40, 41, 64), (3, 3, 64, 40)), ((1, 5, 5, 300), (3, 3, 300, 200))]

@@ -11,8 +11,9 @@ from typing import Final
 
 from asyncexec.executor.plans.native_calls import COMPILER, Pauses
 from asyncexec.regions.native_emitter import NotNativeError
-from asyncexec.regions.native_layers import AVX2, AVX512, CONVOLUTION, DEPTHWISE, Registers, write_layers
+from asyncexec.regions.native_layers import AVX2, AVX512, CONVOLUTION, DEPTHWISE, SWISH, Registers, write_layers
 
+_FUNCTIONS: Final = ("native", "native_depthwise", "native_swish")
 HOT_WORK: Final = 2e9  # multiplications: some tenths of a second, about what it takes to compile
 
 
@@ -24,9 +25,10 @@ class CompiledLayers:
         self.lanes: int = registers.lanes
         self.panel: int = registers.panel
         text = write_layers(registers, Pauses())
-        addresses = COMPILER.functions(text, self, ("native", "native_depthwise"), has_vectors=True)
+        addresses = COMPILER.functions(text, self, _FUNCTIONS, has_vectors=True)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_float, ctypes.c_float)
-        self._convolve, self._convolve_depthwise = map(kind, addresses)
+        self._convolve, self._convolve_depthwise = map(kind, addresses[:2])
+        self._make_swishes = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(addresses[2])
 
     def convolve(self, arguments: Sequence[int], low: float, high: float) -> None:
         """Write some rows and panels of a convolution, limited from *low* to *high*."""
@@ -35,6 +37,10 @@ class CompiledLayers:
     def convolve_depthwise(self, arguments: Sequence[int], low: float, high: float) -> None:
         """Write some rows of a depthwise convolution."""
         self._convolve_depthwise((ctypes.c_int64 * len(DEPTHWISE))(*arguments), low, high)
+
+    def make_swishes(self, arguments: Sequence[int]) -> None:
+        """Put ``x / (1 + exp(-x))`` in the place of each number *x* of some rows."""
+        self._make_swishes((ctypes.c_int64 * len(SWISH))(*arguments))
 
 
 def _registers() -> Registers:

@@ -8,7 +8,6 @@ on the product, which nobody else has seen.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from asyncexec.ops.nn.activation import leaky_relu
 from asyncexec.ops.nn.bias import by_lines, checked_bias
 from asyncexec.ops.nn.convolution import ConvolutionKernel, conv_shape, convolution_kernel, rounded, with_rule
 from asyncexec.ops.nn.depthwise import depthwise_kernel, depthwise_shape
-from asyncexec.ops.nn.native_convolution import Tail
+from asyncexec.ops.nn.native_convolution import NO_TAIL, Tail
 from asyncexec.ops.nn.normalization import batch_norm_shape, make_batch_norm
 from asyncexec.process.shards import share
 
@@ -100,11 +99,12 @@ ACTIVATIONS: Final[dict[bytes, Step]] = {
 }
 
 
-# What native code does itself.
-_LIMITS: Final[dict[Step | None, tuple[float, float]]] = {
-    None: (-math.inf, math.inf),
-    _relu: (0.0, math.inf),
-    _relu6: (0.0, 6.0),
+# Of the activations, what native code does itself.
+_NATIVE_ENDS: Final[dict[Step | None, Tail]] = {
+    None: NO_TAIL,
+    _relu: Tail(low=0.0),
+    _relu6: Tail(low=0.0, high=6.0),
+    _swish: Tail(is_swish=True),
 }
 
 
@@ -144,17 +144,12 @@ class _Epilogue:
                 f"Fused {head.decode('utf-8', 'replace')} must have {count} extra arguments, not {op.attr('num_args')}"
             )
 
-    @property
-    def limits(self) -> tuple[float, float] | None:
-        """What the activation limits numbers to; None if it does something else."""
-        return _LIMITS.get(self._activation)
-
     def tail(self, args: Sequence[Array]) -> Tail | None:
         """What native code is to do with the extra arguments *args*; None if it cannot."""
-        limits = None if self._first or self._epsilon is not None else self.limits
-        if limits is None or len(args) != 1 + self._adds:
+        end = None if self._first or self._epsilon is not None else _NATIVE_ENDS.get(self._activation)
+        if end is None or len(args) != 1 + self._adds:
             return None
-        return Tail(args[0], args[1] if self._adds else None, *limits)
+        return end._replace(bias=args[0], added=args[1] if self._adds else None)
 
     def __call__(self, product: Array, *args: Array) -> Array:
         added = widened(args[-1]) if self._adds else None

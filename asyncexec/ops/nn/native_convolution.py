@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from asyncexec.framework.layer_rule import LayerRule, NativeLayers
 from asyncexec.ops.array.windows import Array, Axis, pad_spatial
 from asyncexec.process.cores import num_cores
 from asyncexec.process.free_memory import check_array
-from asyncexec.process.shards import share
+from asyncexec.process.shards import share, spare
 
+_Part: TypeAlias = tuple[range, range]  # rows through all images, or pixels; and panels
 _PART_BYTES: Final = 2**18  # of input and output, at most: they stay in the cache
 _PANEL_BYTES: Final = 2**21  # of panels
 _PIXELS: Final = 84  # a multiple of how many native code takes at a time
@@ -27,12 +28,13 @@ _FLOAT: Final = np.dtype(np.float32)
 
 
 class Tail(NamedTuple):
-    """What follows a convolution: a bias, or None; a tensor of its shape that is added, or None; limits."""
+    """What follows a convolution: a bias, or None; a tensor of its shape that is added, or None; limits, or a swish."""
 
     bias: Array | None = None
     added: Array | None = None
     low: float = -math.inf
     high: float = math.inf
+    is_swish: bool = False
 
 
 NO_TAIL: Final = Tail()
@@ -85,29 +87,48 @@ class NativeConvolution:
         bias = np.zeros(len(panels) * code.panel, x.dtype)
         if tail.bias is not None:
             bias[:channels] = tail.bias
-        seen = pad_spatial(x, axes)
-        item, image = x.itemsize, math.prod(seen.shape[1:])
-        line, out_pixel = seen.shape[2] * depth, channels * item
+        is_plain = rows.is_plain and columns.is_plain  # all pixels are one row then, which is cut where it may be
+        by_panels = panels.nbytes > x.nbytes + out.nbytes
+        seen = pad_spatial(x, axes) if by_panels else x
+        scratch = list[Array]() if not by_panels and (_is_padded(rows) or _is_padded(columns)) else None
+        width = columns.before + columns.size + columns.after
+        item, out_pixel = x.itemsize, channels * x.itemsize
+        line = (seen.shape[2] if scratch is None else width) * depth * item
         taps = (columns.kernel, columns.dilation * depth * item, depth)
         if columns.dilation == 1:  # the numbers in a row of a window are side by side
             taps = (1, 0, columns.kernel * depth)
-        is_plain = rows.is_plain and columns.is_plain  # all pixels are one row then, which is cut where it may be
-        num_rows = math.prod(out_shape[:3]) if is_plain else len(x) * rows.out
         at_x, at_out, at_added = seen.ctypes.data, out.ctypes.data, _address(tail.added)
         at_filters, at_bias, panel = panels.ctypes.data, bias.ctypes.data, panels.strides[0]
-        sizes = (image * item, rows.stride * line * item, columns.stride * depth * item)
-        windows = (rows.kernel, rows.dilation * line * item, *taps)
+        sizes = (math.prod(seen.shape[1:]) * item, rows.stride * line, columns.stride * depth * item)
+        windows = (rows.kernel, rows.dilation * line, *taps)
 
-        def convolve(part: tuple[range, range]) -> None:
+        def convolve(part: _Part) -> None:
             lines, some = part
-            begin, pixels = (lines.start, len(lines)) if is_plain else (0, columns.out)
-            added = at_added and at_added + begin * out_pixel
-            places = (at_x + begin * depth * item, at_filters, at_out + begin * out_pixel, at_bias, added)
-            ends = (0, 1) if is_plain else (lines.start, lines.stop)
+            begin, pixels, ends = 0, columns.out, (lines.start, lines.stop)
+            room, at_cells = None, at_x
+            if is_plain:
+                begin, pixels, ends = lines.start, len(lines), (0, 1)
+                at_cells += begin * depth * item
+            elif scratch is not None:
+                begin, ends = lines.start * columns.out, (0, len(lines))
+                room = spare(scratch, lambda: np.zeros((_reach(most_rows, rows), width, depth), x.dtype))
+                image, first = divmod(lines.start, rows.out)
+                _fill(room[: _reach(len(lines), rows)], x[image], first * rows.stride - rows.before, columns)
+                at_cells = room.ctypes.data
+            at_part = at_out + begin * out_pixel
+            places = (at_cells, at_filters, at_part, at_bias, at_added and at_added + begin * out_pixel)
             outputs = (rows.out, pixels, out_pixel, channels, panel, *ends, some.start, some.stop)
             code.convolve((*places, *sizes, *windows, *outputs), tail.low, tail.high)
+            if tail.is_swish:
+                first_channel, end_channel = some.start * code.panel, min(channels, some.stop * code.panel)
+                at_first = at_part + ends[0] * pixels * out_pixel + first_channel * item
+                num_pixels = (ends[1] - ends[0]) * pixels
+                code.make_swishes((at_first, num_pixels, out_pixel, end_channel - first_channel))
+            if scratch is not None and room is not None:
+                scratch.append(room)
 
-        parts = _parts(num_rows, len(panels), seen.nbytes + out.nbytes, panels.nbytes, _PIXELS if is_plain else 1)
+        parts = _cut_panels(panels, out, is_plain) if by_panels else _cut_rows(x, out, len(panels), is_plain)
+        most_rows = len(parts[0][0])
         share(convolve, parts, out.nbytes)
         return out
 
@@ -127,18 +148,22 @@ class NativeConvolution:
         end_inside = min(columns.out, (width - 1 - reach + columns.before) // columns.stride + 1)
         if end_inside <= first_inside:  # no window is inside as a whole
             first_inside = end_inside = columns.out
+        at_out = out.ctypes.data
         arguments = (
-            *(x.ctypes.data, filters.ctypes.data, out.ctypes.data, bias.ctypes.data),
+            *(x.ctypes.data, filters.ctypes.data, at_out, bias.ctypes.data),
             *(height * width * pixel, width * pixel, pixel, height, width, rows.kernel, columns.kernel),
             *(rows.out, columns.out, channels, rows.stride, columns.stride, rows.dilation, columns.dilation),
             *(rows.before, columns.before, first_inside, end_inside),
         )
 
-        def convolve(part: tuple[range, range]) -> None:
+        def convolve(part: _Part) -> None:
             lines, _ = part
             code.convolve_depthwise((*arguments, lines.start, lines.stop), tail.low, tail.high)
+            if tail.is_swish:
+                row = columns.out * pixel
+                code.make_swishes((at_out + lines.start * row, len(lines), row, columns.out * channels))
 
-        share(convolve, _parts(len(x) * rows.out, 1, x.nbytes + out.nbytes, 0, 1), out.nbytes)
+        share(convolve, _cut_rows(x, out, 1), out.nbytes)
         return out
 
     def _panels(self, code: NativeLayers, filters: Array) -> Array:
@@ -182,14 +207,47 @@ def _address(array: Array | None) -> int:
     return 0 if array is None else array.ctypes.data
 
 
-def _parts(rows: int, panels: int, row_bytes: int, panel_bytes: int, unit: int) -> list[tuple[range, range]]:
-    """The rows and panels of each part; rows are cut at multiples of *unit*."""
-    least = 2 * num_cores() if row_bytes + panel_bytes > _PART_BYTES else 1
-    if panel_bytes > row_bytes:
-        return [(range(rows), some) for some in _cut(panels, max(least, panel_bytes // _PANEL_BYTES), 1)]
-    return [(some, range(panels)) for some in _cut(rows, max(least, row_bytes // _PART_BYTES), unit)]
+def _is_padded(axis: Axis) -> bool:
+    return axis.before > 0 or axis.after > 0
 
 
-def _cut(count: int, parts: int, unit: int) -> list[range]:
+def _reach(count: int, axis: Axis) -> int:
+    """How many cells are under *count* windows along *axis*."""
+    return (count - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1
+
+
+def _fill(cells: Array, image: Array, top: int, columns: Axis) -> None:
+    """Let *cells* be the rows of *image* from *top* on, with zeros where there are none, and pads, which are zeros."""
+    first, end = max(0, top), min(len(image), top + len(cells))
+    if first >= end:
+        cells.fill(0)
+        return
+    cells[: first - top].fill(0)
+    cells[end - top :].fill(0)
+    np.copyto(cells[first - top : end - top, columns.before : columns.before + columns.size], image[first:end])
+
+
+def _cut_panels(panels: Array, out: Array, is_plain: bool) -> list[_Part]:
+    """Parts of all rows, or pixels, and some *panels* each."""
+    count = max(2 * num_cores(), panels.nbytes // _PANEL_BYTES)
+    lines = range(math.prod(out.shape[: 3 if is_plain else 2]))
+    return [(lines, some) for some in _cut(len(panels), count)]
+
+
+def _cut_rows(x: Array, out: Array, num_panels: int, is_plain: bool = False) -> list[_Part]:
+    """Parts of some rows of an image each, or of pixels, and all panels."""
+    num_bytes = x.nbytes + out.nbytes
+    count = max(2 * num_cores() if num_bytes > _PART_BYTES else 1, num_bytes // _PART_BYTES)
+    panels = range(num_panels)
+    if is_plain:
+        return [(some, panels) for some in _cut(math.prod(out.shape[:3]), count, _PIXELS)]
+    batch, rows = out.shape[:2]
+    some_rows = _cut(rows, -(-count // batch))
+    starts = range(0, batch * rows, rows)
+    return [(range(start + some.start, start + some.stop), panels) for start in starts for some in some_rows]
+
+
+def _cut(count: int, parts: int, unit: int = 1) -> list[range]:
+    """*count* things in about so many *parts*, at multiples of *unit*."""
     step = -(-max(1, -(-count // parts)) // unit) * unit
     return [range(start, min(start + step, count)) for start in range(0, count, step)]
