@@ -39,7 +39,7 @@ from hypothesis import settings
 
 import asyncexec
 from asyncexec.passes.pipeline import Pipeline
-from asyncexec.session import executor_maker
+from asyncexec.session import executor_maker, library_passes
 from asyncexec.testing import VirtualClockLoop
 from tests.running import import_all_names
 
@@ -176,6 +176,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def executor_type(pytestconfig: pytest.Config) -> Iterator[None]:
     with mock.patch.object(executor_maker, "DEFAULT_EXECUTOR_TYPE", pytestconfig.getoption("--executor-type")):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_native_layers() -> Iterator[None]:
+    """Convolutions become native for the process: what one test gets is not to depend on how much others convolved."""
+    with mock.patch.object(library_passes, "_layers_for", return_value=None):
         yield
 
 

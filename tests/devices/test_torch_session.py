@@ -34,7 +34,7 @@ FETCHES = ["probabilities:0", "classes:0"]
 
 
 def split_model(on_torch: Any) -> tuple[ax.Graph, set[str]]:
-    """The digits model, the nodes that *on_torch* chooses on torch; and their names."""
+    """The digits model, the nodes that *on_torch* chooses on torch; and the names of those that are no constants."""
     movable = [node for node in MODEL.node if node.op != "Placeholder" and "_class" not in node.attr]
     chosen = {node.name for node in movable if on_torch(node)}
     nodes = [
@@ -42,7 +42,7 @@ def split_model(on_torch: Any) -> tuple[ax.Graph, set[str]]:
     ]
     with ax.Graph() as graph:
         ax.import_graph_def(GraphDef(node=nodes, versions=MODEL.versions))
-    return graph, chosen
+    return graph, {node.name for node in nodes if node.name in chosen and node.op != "Const"}  # which may be folded
 
 
 def at_random(seed: int) -> Any:

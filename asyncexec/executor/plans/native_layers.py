@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from asyncexec.executor.plans.native_calls import COMPILER, Pauses
+from asyncexec.regions.native_depthwise import DEPTHWISE
 from asyncexec.regions.native_emitter import NotNativeError
-from asyncexec.regions.native_layers import AVX2, AVX512, CONVOLUTION, DEPTHWISE, SWISH, Registers, write_layers
+from asyncexec.regions.native_layers import CONVOLUTION, write_layers
+from asyncexec.regions.native_swish import SWISH
+from asyncexec.regions.native_vectors import AVX2, AVX512, Registers
 
 _FUNCTIONS: Final = ("native", "native_depthwise", "native_swish")
 HOT_WORK: Final = 2e9  # multiplications: some tenths of a second, about what it takes to compile
