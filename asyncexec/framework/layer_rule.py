@@ -1,4 +1,4 @@
-"""Native code of convolutions, told so that kernels can ask for it and know nothing of how it is made."""
+"""Native code of layers, told so that kernels can ask for it and know nothing of how it is made."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class NativeLayers(Protocol):
     def convolve_depthwise(self, arguments: Sequence[int], low: float, high: float) -> None:
         """Write some rows of a depthwise convolution."""
 
-    def make_swishes(self, arguments: Sequence[int]) -> None:
-        """Put ``x / (1 + exp(-x))`` in the place of each number *x* of some rows."""
+    def activate(self, name: str, arguments: Sequence[int]) -> None:
+        """Write the ``swish``, ``gelu`` or ``gelu_tanh`` of each number of some rows."""
 
 
 FindLayers: TypeAlias = Callable[[float], NativeLayers | None]
@@ -32,7 +32,7 @@ FindLayers: TypeAlias = Callable[[float], NativeLayers | None]
 
 @dataclass(slots=True, eq=False)
 class LayerRule:
-    """What a kernel that convolves has as its attribute ``layer_rule``.
+    """What the kernel of a layer has as its attribute ``layer_rule``.
 
     Attributes:
         find_native: gives the native code for so many multiplications, once there is some; None where bits must stay.

@@ -176,7 +176,8 @@ class _Reader:
             return
         if len(graph.consumers(x)) != 1 or graph.is_waited_for(pad) or not self._fits(pad):
             return
-        pads = _constant_value(graph, pad.inputs[1])
+        is_later = _source(graph, pad.inputs[1]).op.control_inputs
+        pads: Any = None if is_later else _constant_value(graph, pad.inputs[1])
         if np.shape(pads) != (_IMAGE_RANK, 2) or np.min(pads) < 0 or np.any(pads[[0, 1 if self._is_first else -1]]):
             return
         chain.padded, chain.pads = pad, tuple(np.ravel(pads).tolist())

@@ -8,8 +8,7 @@ many channels as a vector holds.  What follows, a bias, another tensor and limit
 registers.
 
 Both functions take a pointer to their arguments, 64 bits each in the order of CONVOLUTION and DEPTHWISE, and limits.
-Pointers end in ``_at``, distances are in bytes, and rows are counted through all images.  A third one makes swishes of
-numbers that are there.
+Pointers end in ``_at``, distances are in bytes, and rows are counted through all images.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from asyncexec.regions.native_depthwise import write_depthwise
-from asyncexec.regions.native_swish import write_swish
+from asyncexec.regions.native_gates import write_gates
 from asyncexec.regions.native_vectors import (
     ITEM,
     Registers,
@@ -39,7 +38,7 @@ _PARTS: Final = (1, 2)  # vectors of a panel that a convolution takes
 
 
 def write_layers(registers: Registers, pause: Callable[[], object] = lambda: None) -> str:
-    """A module with ``native``, ``native_depthwise`` and ``native_swish``; *pause* is called between its parts."""
+    """A module with ``native``, ``native_depthwise`` and activations; *pause* is called between its parts."""
     lanes = registers.lanes
     vector, mask = f"<{lanes} x float>", f"<{lanes} x i1>"
     return "\n".join(
@@ -50,7 +49,7 @@ def write_layers(registers: Registers, pause: Callable[[], object] = lambda: Non
             *(_Tile(registers, pixels, parts).text(pause) for pixels in registers.pixels for parts in _PARTS),
             _convolution(registers),
             write_depthwise(registers),
-            write_swish(lanes),
+            write_gates(lanes),
             "",
         ]
     )

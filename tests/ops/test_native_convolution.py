@@ -15,6 +15,7 @@ import asyncexec as ax
 from asyncexec.executor.plans import native_layers
 from asyncexec.executor.plans.native_calls import COMPILER
 from asyncexec.executor.plans.native_layers import LAYERS, CompiledLayers
+from asyncexec.framework.ownership import freeze, keep
 from asyncexec.ops.array.windows import Windows
 from asyncexec.ops.nn.convolution_matmul import convolve
 from asyncexec.ops.nn.depthwise import depthwise
@@ -108,14 +109,27 @@ def test_what_is_not_a_number_stays_so(code: CompiledLayers, is_depthwise: bool)
     np.testing.assert_allclose(given, wanted, rtol=1e-3, atol=1e-3)
 
 
-def test_a_swish_is_that_of_numpy(code: CompiledLayers) -> None:
+def _by_tanh(x: Any) -> Any:
+    return x * (0.5 + 0.5 * np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+ACTIVATIONS = {
+    "swish": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x * math.sqrt(0.5))),
+    "gelu_tanh": _by_tanh,
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_are_those_of_numpy(code: CompiledLayers, name: str) -> None:
     x = np.concatenate([np.linspace(-120, 120, 20_011), [0.0, -0.0, 1e-30, 3e38, -3e38, np.inf, -np.inf, np.nan]])
     x = x.astype(np.float32)
-    given = x.copy()
-    code.make_swishes((given.ctypes.data, 1, given.nbytes, given.size))
+    given = np.empty_like(x)
+    code.activate(name, (x.ctypes.data, given.ctypes.data, 1, given.nbytes, given.size))
     with np.errstate(all="ignore"):
-        wanted = x / (1 + np.exp(-x.astype(np.float64)))
-    np.testing.assert_allclose(given, wanted, rtol=3e-7, atol=1e-35)
+        wanted = ACTIVATIONS[name](x.astype(np.float64))
+        wanted[-2] = given[-2]  # of minus infinity: nothing, or not a number
+    np.testing.assert_allclose(given, wanted, rtol=3e-7 if name == "swish" else 1e-5, atol=3e-7)
     assert np.signbit(given[-7])  # of -0
 
 
@@ -171,6 +185,26 @@ def test_constant_filters_are_laid_out_once_and_go_with_them(code: CompiledLayer
     assert not convolution._laid_out
 
 
+def test_filters_that_somebody_may_write_to_are_laid_out_each_time(code: CompiledLayers) -> None:
+    """A view that is read-only tells nothing of what it is a view of."""
+    convolution = native(code, is_depthwise=False)
+    axes = Windows((1, 1), (1, 1), b"SAME", (), False).axes((4, 4), (1, 1))
+    x, base = random(1, 4, 4, 8), random(1, 1, 8, 8)
+    seen = base.view()
+    seen.setflags(write=False)
+    first = convolution(x, seen, axes, Tail())
+    base *= 2
+    assert np.array_equal(convolution(x, seen, axes, Tail()), 2 * first)  # type: ignore[operator]
+
+
+def test_results_can_be_frozen(code: CompiledLayers) -> None:
+    axes = Windows((1, 1), (1, 1), b"SAME", (), False).axes((4, 4), (1, 1))
+    found = native(code, is_depthwise=False)(random(1, 4, 4, 8), random(1, 1, 8, 8), axes, Tail())
+    assert found is not None
+    found += 1  # it is nobody else's
+    assert keep(freeze(found)) is found
+
+
 def test_others_are_left_to_numpy(code: CompiledLayers) -> None:
     axes = Windows((1, 1), (1, 1), b"SAME", (), False).axes((4, 4), (3, 3))
     x, filters = random(1, 4, 4, 8), random(3, 3, 8, 8)
@@ -183,8 +217,26 @@ def test_others_are_left_to_numpy(code: CompiledLayers) -> None:
     assert plain(x[:0], filters, axes, Tail()) is None
     multiplied = native(code, is_depthwise=True)
     assert multiplied(random(1, 4, 4, 16), random(3, 3, 16, 2), axes, Tail()) is None
+    assert multiplied(random(1, 4, 4, 16), random(3, 3, 16, 1), axes, Tail(None, random(1, 4, 4, 16))) is None
     seen = np.asfortranarray(x), np.asfortranarray(filters)
     np.testing.assert_array_equal(plain(*seen, axes, Tail()), plain(x, filters, axes, Tail()))  # type: ignore[arg-type]
+
+
+def test_a_product_with_a_constant_is_native_from_its_second_time_on(code: CompiledLayers) -> None:
+    convolution = native(code, is_depthwise=False)
+    rows, weights = random(3, 5, 40), random(40, 70)
+    assert convolution.product(rows, weights) is None  # somebody may write to it
+    weights.setflags(write=False)
+    for again in range(3):
+        found = convolution.product(rows, weights.reshape(8, 5, 70).reshape(40, 70))  # a view of its own each time
+        assert (found is not None) == (again > 0)
+    np.testing.assert_allclose(found, rows @ weights, rtol=1e-4, atol=1e-4)
+    assert convolution.product(rows[:1, :5], weights) is None  # few rows
+    assert convolution.product(random(9, 39), weights) is None
+    del weights
+    gc.collect()
+    assert not convolution._laid_out
+    assert not convolution._met
 
 
 def _network(*, data_format: str = "NHWC") -> ax.Graph:
@@ -193,8 +245,10 @@ def _network(*, data_format: str = "NHWC") -> ax.Graph:
         x = ax.placeholder(ax.float32, [None, 16, 16, 16], name="x")
         y = ax.raw_ops.Conv2D(x, ax.constant(random(3, 3, 16, 16)), **attrs)
         y = ax.raw_ops.Relu(ax.raw_ops.BiasAdd(y, ax.constant(random(16)), data_format=data_format))
-        y = ax.raw_ops.DepthwiseConv2dNative(y, ax.constant(random(3, 3, 16, 1)), **attrs)
-        y = ax.raw_ops.Relu6(ax.raw_ops.BiasAdd(y, ax.constant(random(16)), data_format=data_format))
+        z = ax.raw_ops.DepthwiseConv2dNative(y, ax.constant(random(3, 3, 16, 1)), **attrs)
+        z = ax.raw_ops.Relu6(ax.raw_ops.BiasAdd(z, ax.constant(random(16)), data_format=data_format))
+        z = ax.raw_ops.DepthwiseConv2dNative(z, ax.constant(random(3, 3, 16, 1)), **attrs)
+        y = ax.raw_ops.Relu(ax.raw_ops.BiasAdd(z, ax.constant(random(16)), data_format=data_format) + y)
         ax.raw_ops.Conv2D(y, ax.constant(random(1, 1, 16, 40)), **attrs, name="y")
     return graph
 

@@ -287,13 +287,15 @@ async def test_a_pad_before_becomes_the_padding(is_depthwise: bool, data_format:
     assert await ops_of(graph, [z], {x: X.transpose(0, 3, 1, 2) if is_first else X}) == ["Neg", name]
 
 
-@pytest.mark.parametrize("what", ["batch", "channels", "fetched", "shared", "unknown", "same"])
+@pytest.mark.parametrize("what", ["batch", "channels", "fetched", "shared", "unknown", "same", "after"])
 async def test_no_other_pad_does(what: str) -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [None, 7, 8, C - (what == "channels")])
         pads = np.array([[what == "batch", 0], [1, 1], [1, 0], [what == "channels", 0]], np.int32)
         given = ax.placeholder(ax.int32, [4, 2])
-        padded = ax.raw_ops.Pad(x, given if what == "unknown" else ax.constant(pads))
+        with ax.control_dependencies([x.op] if what == "after" else []):
+            constant_pads = ax.constant(pads)
+        padded = ax.raw_ops.Pad(x, given if what == "unknown" else constant_pads)
         y = normalized(convolved(padded, padding="SAME" if what == "same" else "VALID"))
         fetches = [ax.raw_ops.Neg(y)]
         fetches += [padded] if what == "fetched" else []
@@ -317,6 +319,13 @@ async def test_results_are_the_same_to_the_bit_where_that_is_promised(config: di
         x = ax.placeholder(ax.float32, [None, 7, 8, C])
         y = ax.raw_ops.Neg(normalized(convolved(x)))
     assert await ops_of(graph, [y], {x: X}, **config) == []
+
+
+async def test_an_empty_batch_gives_an_empty_one() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 7, 8, C])
+        y = ax.raw_ops.Neg(normalized(convolved(x)))
+    assert await ops_of(graph, [y], {x: X[:0]}) == ["Neg", "_FusedConv2D"]
 
 
 async def test_an_error_names_the_convolution() -> None:

@@ -12,11 +12,12 @@ from typing import Final
 from asyncexec.executor.plans.native_calls import COMPILER, Pauses
 from asyncexec.regions.native_depthwise import DEPTHWISE
 from asyncexec.regions.native_emitter import NotNativeError
+from asyncexec.regions.native_gates import GATE
 from asyncexec.regions.native_layers import CONVOLUTION, write_layers
-from asyncexec.regions.native_swish import SWISH
 from asyncexec.regions.native_vectors import AVX2, AVX512, Registers
 
-_FUNCTIONS: Final = ("native", "native_depthwise", "native_swish")
+_ACTIVATIONS: Final = ("swish", "gelu", "gelu_tanh")
+_FUNCTIONS: Final = ("native", "native_depthwise", *(f"native_{name}" for name in _ACTIVATIONS))
 HOT_WORK: Final = 2e9  # multiplications: some tenths of a second, about what it takes to compile
 
 
@@ -31,7 +32,8 @@ class CompiledLayers:
         addresses = COMPILER.functions(text, self, _FUNCTIONS, has_vectors=True)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_float, ctypes.c_float)
         self._convolve, self._convolve_depthwise = map(kind, addresses[:2])
-        self._make_swishes = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(addresses[2])
+        activation = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        self._activations = dict(zip(_ACTIVATIONS, map(activation, addresses[2:]), strict=True))
 
     def convolve(self, arguments: Sequence[int], low: float, high: float) -> None:
         """Write some rows and panels of a convolution, limited from *low* to *high*."""
@@ -41,9 +43,9 @@ class CompiledLayers:
         """Write some rows of a depthwise convolution."""
         self._convolve_depthwise((ctypes.c_int64 * len(DEPTHWISE))(*arguments), low, high)
 
-    def make_swishes(self, arguments: Sequence[int]) -> None:
-        """Put ``x / (1 + exp(-x))`` in the place of each number *x* of some rows."""
-        self._make_swishes((ctypes.c_int64 * len(SWISH))(*arguments))
+    def activate(self, name: str, arguments: Sequence[int]) -> None:
+        """Write the ``swish``, ``gelu`` or ``gelu_tanh`` of each number of some rows."""
+        self._activations[name]((ctypes.c_int64 * len(GATE))(*arguments))
 
 
 def _registers() -> Registers:

@@ -30,6 +30,7 @@ from asyncexec.framework.types import (
 )
 from asyncexec.ops.linalg.linalg_shapes import batch_matmul_shape, batch_matmul_v2_shape, matmul_shape
 from asyncexec.ops.math.shared_product import multiply
+from asyncexec.ops.nn.native_convolution import NativeConvolution
 
 register_op(
     "MatMul",
@@ -74,7 +75,22 @@ def matmul(construction: OpKernelConstruction) -> Kernel:
     flip_a, flip_b = construction.attr("transpose_a"), construction.attr("transpose_b")
     if construction.attr("T") in _NARROW:
         return _rounded(_matrix_product(flip_a, flip_b), construction.np_dtype("T"))
+    if construction.attr("T") is float32 and not (flip_a or flip_b):
+        return _native_product(_plain_product)
     return _matrix_product(flip_a, flip_b)
+
+
+def _native_product(product: Kernel) -> Kernel:
+    """*product*, of float32 numbers, by native code where there is some for it."""
+    native = NativeConvolution()
+    rule = native.rule
+
+    def kernel(a: Any, b: Any) -> Any:
+        found = None if rule.find_native is None or a.ndim < 2 else native.product(a, b)
+        return product(a, b) if found is None else found
+
+    kernel.layer_rule = rule  # type: ignore[attr-defined]
+    return kernel
 
 
 def _matrix_product(flip_a: bool, flip_b: bool) -> Kernel:
@@ -183,7 +199,8 @@ def _stack_product(construction: OpKernelConstruction, dtype: np.dtype[Any]) -> 
 
     if is_narrow:
         return lambda x, y: product(x, y).astype(dtype)
-    return product
+    is_plain = dtype == np.float32 and not (adjoint_x or adjoint_y)
+    return _native_product(product) if is_plain else product
 
 
 def _operand(is_adjoint: bool, dtype: np.dtype[Any]) -> Callable[[Any], Any]:

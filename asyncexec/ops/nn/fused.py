@@ -163,7 +163,9 @@ class _Epilogue:
         if added is not None and added.shape != product.shape:
             shape = np.broadcast_shapes(product.shape, added.shape)
             product, added = np.broadcast_to(product, shape).copy(), np.broadcast_to(added, shape)
-        if self._first or not product.size:
+        if not product.size:
+            return product
+        if self._first:
             self._run(product, added, *(vector.reshape(-1, *(1,) * (product.ndim - 2)) for vector in vectors))
             return product
         lines, *vectors = by_lines(product.reshape(-1, product.shape[-1]), *vectors)

@@ -14,6 +14,7 @@ import numpy as np
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
+from asyncexec.framework.layer_rule import LayerRule
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
@@ -22,27 +23,39 @@ from asyncexec.process.shards import share
 
 _TILE: Final = 2**15  # elements
 _PART: Final = 4 * _TILE  # of what one thread goes over in one go
+_WORK: Final = 16  # multiplications, about what a GELU is
 _PIECE_BYTES: Final = 2**19
 _ONE: Final = np.float32(1)
 # x * erfc(-x / sqrt(2)) / 2 = x / (1 + exp(-x P(x^2))), where P is closest to the logarithm of the odds of the normal
 # distribution, divided by x: off by 7e-8 at most, and beyond the bound by less.  The highest power comes first.
-_P: Final = tuple(
+GELU: Final = tuple(
     np.float32(-value)
-    for value in (3.61122909e-09, -2.66892641e-07, 7.93821619e-06, -1.10480294e-04, -6.62600578e-05, 7.26685673e-02)
+    for value in (
+        *(3.61122909e-09, -2.66892641e-07, 7.93821619e-06, -1.10480294e-04, -6.62600578e-05, 7.26685673e-02),
+        1.59576845,
+    )
 )
-_P_LAST: Final = np.float32(-1.59576845)
-_P_BOUND: Final = np.float32(42.25)
+GELU_BOUND: Final = np.float32(42.25)
 # 1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)) = 2 / (1 + exp(-2 sqrt(2 / pi) (x + 0.044715 x^3)))
-_TANH: Final = (np.float32(-2 * np.sqrt(2 / np.pi) * 0.044715),)
-_TANH_LAST: Final = np.float32(-2 * np.sqrt(2 / np.pi))
+TANH: Final = (np.float32(-2 * np.sqrt(2 / np.pi) * 0.044715), np.float32(-2 * np.sqrt(2 / np.pi)))
 
 
-def gelu(x: Array, *, approximate: bool = False) -> Array:
-    """``x * P(X <= x)`` of a normal distribution; *approximate* by the hyperbolic tangent."""
+def gelu(x: Array, *, approximate: bool = False, rule: LayerRule | None = None) -> Array:
+    """``x * P(X <= x)`` of a normal distribution; *approximate* by the hyperbolic tangent.
+
+    It is made by the native code that *rule* gives, if there is some.
+    """
     out = np.empty(x.shape, x.dtype)
     cells, results = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
+    is_large = rule is not None and rule.find_native is not None and cells.size > _TILE // 8
+    code = rule.find_native(_WORK * cells.size) if is_large and rule is not None and rule.find_native else None
+    at_cells, at_results = (cells.ctypes.data, results.ctypes.data) if code is not None else (0, 0)
 
     def activate(part: slice) -> None:
+        if code is not None:
+            start, count = part.start * x.itemsize, min(part.stop, cells.size) - part.start
+            code.activate("gelu_tanh" if approximate else "gelu", (at_cells + start, at_results + start, 1, 0, count))
+            return
         squares = np.empty(min(_TILE, cells.size), x.dtype)
         for start in range(part.start, min(part.stop, cells.size), _TILE):
             tile = slice(start, start + _TILE)
@@ -55,9 +68,9 @@ def gelu(x: Array, *, approximate: bool = False) -> Array:
 def _gelu_tile(x: Array, out: Array, squares: Array, approximate: bool) -> None:
     square = squares[: len(x)]
     np.multiply(x, x, out=square)
-    (first, *others), last = (_TANH, _TANH_LAST) if approximate else (_P, _P_LAST)
+    first, *others, last = TANH if approximate else GELU
     if not approximate:
-        np.minimum(square, _P_BOUND, out=square)
+        np.minimum(square, GELU_BOUND, out=square)
     np.multiply(square, first, out=out)
     for coefficient in others:
         out += coefficient
@@ -93,8 +106,13 @@ def layer_norm(x: Array, scale: Array, offset: Array, epsilon: np.float32) -> Ar
 @register_kernel("_FusedGelu")
 def make_gelu(op: OpKernelConstruction) -> Kernel:
     """The kernel of _FusedGelu."""
-    approximate = op.attr("approximate")
-    return lambda x: as_value(gelu(x, approximate=approximate))
+    approximate, rule = op.attr("approximate"), LayerRule()
+
+    def kernel(x: Any) -> Any:
+        return as_value(gelu(x, approximate=approximate, rule=rule))
+
+    kernel.layer_rule = rule  # type: ignore[attr-defined]
+    return kernel
 
 
 @register_kernel("_FusedLayerNorm")

@@ -1,7 +1,8 @@
 """Convolutions by native code, where there is some: float32 numbers, channels last, one group or one a channel.
 
-Their filters are laid out anew, panel by panel; constant ones once.  The work is cut into parts that stay in the cache,
-which idle cores share: by rows, or where the filters are more than the input, by panels.
+A product of many rows with a constant matrix is a convolution, too, of one image whose windows are pixels.  Filters are
+laid out anew, panel by panel; constant ones once.  The work is cut into parts that stay in the cache, which idle cores
+share: by rows, or where the filters are more than the input, by panels.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from asyncexec.framework.layer_rule import LayerRule, NativeLayers
+from asyncexec.framework.ownership import is_frozen
 from asyncexec.ops.array.windows import Array, Axis, pad_spatial
 from asyncexec.process.cores import num_cores
 from asyncexec.process.free_memory import check_array
 from asyncexec.process.shards import share, spare
 
+_Key: TypeAlias = tuple[int, int, int]  # of an array: its id, and taps and channels that it is seen as
 _Part: TypeAlias = tuple[range, range]  # rows through all images, or pixels; and panels
 _PART_BYTES: Final = 2**18  # of input and output, at most: they stay in the cache
 _PANEL_BYTES: Final = 2**21  # of panels
 _PIXELS: Final = 84  # a multiple of how many native code takes at a time
+_FEW_ROWS: Final = 8  # of a product: with fewer, as much is read as computed
 _ALIGNED: Final = 64  # bytes
 _FLOAT: Final = np.dtype(np.float32)
 
@@ -50,15 +54,43 @@ class NativeConvolution:
         rule: what gives the native code.
     """
 
-    __slots__ = ("_laid_out", "is_depthwise", "rule")
+    __slots__ = ("_laid_out", "_met", "is_depthwise", "rule")
 
     def __init__(self, *, is_depthwise: bool = False) -> None:
         self.is_depthwise: bool = is_depthwise
         self.rule: LayerRule = LayerRule()
-        self._laid_out: dict[int, tuple[weakref.ref[Array], Array]] = {}  # constant filters, by id
+        self._laid_out: dict[_Key, tuple[weakref.ref[Array], Array]] = {}  # constant filters
+        self._met: dict[_Key, weakref.ref[Array]] = {}  # constant weights of products
 
-    def __call__(self, x: Array, filters: Array, axes: Sequence[Axis], tail: Tail) -> Array | None:
-        """*x* convolved with *filters*, and what follows; None if that is not for native code."""
+    def product(self, rows: Array, weights: Array) -> Array | None:
+        """*rows* [..., in] times constant *weights* [in, out]; None if that is not for native code.
+
+        That has come twice, so that it is worth while to lay it out.
+        """
+        if self.rule.find_native is None or weights.dtype != _FLOAT or weights.ndim != 2 or not is_frozen(weights):
+            return None
+        count = rows.size // max(1, rows.shape[-1])
+        if count < _FEW_ROWS or rows.shape[-1] != len(weights) or not weights.flags.c_contiguous:
+            return None
+        owner = _owner(weights)
+        key = _key(owner, weights)
+        if key not in self._laid_out:
+            known = self._met.get(key)
+            if known is None or known() is not owner:
+                met = self._met
+                met[key] = weakref.ref(owner, lambda _: met.pop(key, None))
+                return None
+        axes = (Axis(1, 1, 1, 1, 1, 0, 0), Axis(count, 1, 1, 1, count, 0, 0))
+        made = self(rows.reshape(1, 1, count, -1), weights[None, None], axes, NO_TAIL, owner)
+        return None if made is None else made.reshape(*rows.shape[:-1], -1)
+
+    def __call__(
+        self, x: Array, filters: Array, axes: Sequence[Axis], tail: Tail, owner: Array | None = None
+    ) -> Array | None:
+        """*x* convolved with *filters*, and what follows; None if that is not for native code.
+
+        The constant *filters* are a view of *owner*, if that is given.
+        """
         if self.rule.find_native is None or not _are_images(x, filters, tail):
             return None
         depth, channels = filters.shape[2:]
@@ -71,19 +103,28 @@ class NativeConvolution:
         code = self.rule.find_native(work)
         if code is None:
             return None
-        convolve = self._by_channel if self.is_depthwise else self._by_panel
-        return convolve(code, np.ascontiguousarray(x), np.ascontiguousarray(filters), axes, out_shape, tail)
-
-    def _by_panel(
-        self, code: NativeLayers, x: Array, filters: Array, axes: Sequence[Axis], out_shape: Sequence[int], tail: Tail
-    ) -> Array | None:
-        depth, channels = filters.shape[2:]
+        x, filters = np.ascontiguousarray(x), np.ascontiguousarray(filters)
+        if self.is_depthwise:
+            return self._by_channel(code, x, filters, axes, out_shape, tail)
         if x.shape[3] != depth:
             return None
+        panels = self._panels(code, filters, filters if owner is None else owner)
+        return self._by_panel(code, x, panels, channels, axes, out_shape, tail)
+
+    def _by_panel(
+        self,
+        code: NativeLayers,
+        x: Array,
+        panels: Array,
+        channels: int,
+        axes: Sequence[Axis],
+        out_shape: Sequence[int],
+        tail: Tail,
+    ) -> Array:
+        depth = x.shape[3]
         rows, columns = axes
         check_array(out_shape, x.dtype)
         out = _aligned(out_shape, x.dtype)
-        panels = self._panels(code, filters)
         bias = np.zeros(len(panels) * code.panel, x.dtype)
         if tail.bias is not None:
             bias[:channels] = tail.bias
@@ -123,19 +164,21 @@ class NativeConvolution:
                 first_channel, end_channel = some.start * code.panel, min(channels, some.stop * code.panel)
                 at_first = at_part + ends[0] * pixels * out_pixel + first_channel * item
                 num_pixels = (ends[1] - ends[0]) * pixels
-                code.make_swishes((at_first, num_pixels, out_pixel, end_channel - first_channel))
+                code.activate("swish", (at_first, at_first, num_pixels, out_pixel, end_channel - first_channel))
             if scratch is not None and room is not None:
                 scratch.append(room)
 
         parts = _cut_panels(panels, out, is_plain) if by_panels else _cut_rows(x, out, len(panels), is_plain)
         most_rows = len(parts[0][0])
+        if scratch is not None:
+            check_array((_reach(most_rows, rows), width, depth), x.dtype)
         share(convolve, parts, out.nbytes)
         return out
 
     def _by_channel(
         self, code: NativeLayers, x: Array, filters: Array, axes: Sequence[Axis], out_shape: Sequence[int], tail: Tail
     ) -> Array | None:
-        if filters.shape[3] != 1 or not code.lanes <= x.shape[3] == filters.shape[2]:
+        if filters.shape[3] != 1 or not code.lanes <= x.shape[3] == filters.shape[2] or tail.added is not None:
             return None
         rows, columns = axes
         check_array(out_shape, x.dtype)
@@ -161,15 +204,20 @@ class NativeConvolution:
             code.convolve_depthwise((*arguments, lines.start, lines.stop), tail.low, tail.high)
             if tail.is_swish:
                 row = columns.out * pixel
-                code.make_swishes((at_out + lines.start * row, len(lines), row, columns.out * channels))
+                at_first = at_out + lines.start * row
+                code.activate("swish", (at_first, at_first, len(lines), row, columns.out * channels))
 
         share(convolve, _cut_rows(x, out, 1), out.nbytes)
         return out
 
-    def _panels(self, code: NativeLayers, filters: Array) -> Array:
-        """*filters* [panels, numbers under a window, channels of a panel], with zeros where there are no channels."""
-        known = self._laid_out.get(id(filters))
-        if known is not None and known[0]() is filters:
+    def _panels(self, code: NativeLayers, filters: Array, owner: Array) -> Array:
+        """*filters* [panels, numbers under a window, channels of a panel], with zeros where there are no channels.
+
+        They are kept as long as *owner* is there, if nobody can write to it.
+        """
+        key = _key(owner, filters)
+        known = self._laid_out.get(key)
+        if known is not None and known[0]() is owner:
             return known[1]
         taps, channels = math.prod(filters.shape[:-1]), filters.shape[-1]
         count = -(-channels // code.panel)
@@ -180,9 +228,9 @@ class NativeConvolution:
             some = weights[:, number * code.panel : (number + 1) * code.panel]
             panel[:, : some.shape[1]] = some
             panel[:, some.shape[1] :] = 0
-        if not filters.flags.writeable:
-            key, laid_out = id(filters), self._laid_out
-            laid_out[key] = weakref.ref(filters, lambda _: laid_out.pop(key, None)), panels
+        if is_frozen(owner):
+            laid_out = self._laid_out
+            laid_out[key] = weakref.ref(owner, lambda _: laid_out.pop(key, None)), panels
         return panels
 
 
@@ -196,11 +244,27 @@ def _are_images(x: Array, filters: Array, tail: Tail) -> bool:
 
 
 def _aligned(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    """A new array that begins where a line of the cache does: loads of vectors take twice as long across two lines."""
+    """A new array that begins where a line of the cache does: loads of vectors take twice as long across two lines.
+
+    It can be frozen: nobody else can write to what it is a view of.
+    """
     size = math.prod(shape)
     room = np.empty(size + _ALIGNED // dtype.itemsize, dtype)
     start = -room.ctypes.data % _ALIGNED // dtype.itemsize
-    return room[start : start + size].reshape(shape)
+    array = room[start : start + size].reshape(shape)
+    room.setflags(write=False)
+    return array
+
+
+def _owner(array: Array) -> Array:
+    """The array that *array*, which is frozen, is all of in another shape: a constant may come through a Reshape."""
+    base = array.base
+    is_all = isinstance(base, np.ndarray) and base.nbytes == array.nbytes and base.flags.c_contiguous
+    return base if is_all and isinstance(base, np.ndarray) else array
+
+
+def _key(owner: Array, filters: Array) -> _Key:
+    return id(owner), math.prod(filters.shape[:-1]), filters.shape[-1]
 
 
 def _address(array: Array | None) -> int:

@@ -1,30 +1,72 @@
-"""Native code of swishes, by Moshier's approximation of the exponential function (Cephes, ``expf``)."""
+"""Native code of activations that are ``x / (1 + exp(e))``: swish, and GELU as ``ops/nn/fused_layers.py`` has it.
+
+The exponential function is Moshier's approximation (Cephes, ``expf``).
+"""
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
+from asyncexec.ops.nn.fused_layers import GELU, GELU_BOUND, TANH
 from asyncexec.regions.native_vectors import ITEM, joined, read_arguments
 
-SWISH: Final = ("numbers_at", "rows", "row", "count")
-_LARGEST: Final = 87.0  # of what an exponential is taken: beyond that a swish is nothing, or all of its number
+GATE: Final = ("from_at", "to_at", "rows", "row", "count")
+_LARGEST: Final = 87.0  # of what an exponential is taken: beyond that nothing is left of a number, or all of it
 _ROUNDING: Final = 1.5 * 2**23  # a number that has no bits for what is smaller than one
 _LOG2: Final = (0.693359375, -2.12194440e-4)  # in two parts
 _EXP: Final = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 
 
-def write_swish(lanes: int) -> str:
-    """The function that makes swishes of some rows of numbers: ``x / (1 + exp(-x))``."""
+def write_gates(lanes: int) -> str:
+    """The functions ``native_swish``, ``native_gelu`` and ``native_gelu_tanh``, of some rows of numbers."""
+    negated = [f"%given_exponent = fneg <{lanes} x float> %x"]
+    exact = _polynomial(lanes, GELU, GELU_BOUND)
+    return "\n".join(
+        [
+            _gate("swish", lanes, negated),
+            _gate("gelu", lanes, exact),
+            _gate("gelu_tanh", lanes, _polynomial(lanes, TANH)),
+        ]
+    )
+
+
+def _all_of(value: float | np.float32, lanes: int) -> str:
+    """A vector of the float32 next to *value*."""
+    bits = struct.unpack("<Q", struct.pack("<d", float(np.float32(value))))[0]
+    return f"<{', '.join([f'float 0x{bits:016X}'] * lanes)}>"
+
+
+def _polynomial(lanes: int, coefficients: Sequence[np.float32], bound: np.float32 | None = None) -> list[str]:
+    """``%given_exponent``: x times a polynomial in the square of x, which is *bound* at most."""
+    vector = f"<{lanes} x float>"
+    lines = [f"%square_free = fmul {vector} %x, %x"]
+    square = "%square_free"
+    if bound is not None:
+        lines.append(f"%is_far = fcmp ogt {vector} %square_free, {_all_of(bound, lanes)}")
+        far = f"<{lanes} x i1> %is_far, {vector} {_all_of(bound, lanes)}"
+        lines.append(f"%square_bounded = select {far}, {vector} %square_free")
+        square = "%square_bounded"
+    last = _all_of(coefficients[0], lanes)
+    for number, coefficient in enumerate(coefficients[1:]):
+        factors = f"{vector} {last}, {vector} {square}, {vector} {_all_of(coefficient, lanes)}"
+        lines.append(f"%power{number} = call {vector} @llvm.fma.v{lanes}f32({factors})")
+        last = f"%power{number}"
+    return [*lines, f"%given_exponent = fmul {vector} {last}, %x"]
+
+
+def _gate(name: str, lanes: int, exponent: Sequence[str]) -> str:
+    """The function *name*, with the lines that give ``%given_exponent``."""
     vector, mask = f"<{lanes} x float>", f"<{lanes} x i1>"
     integers = f"<{lanes} x i32>"
     places = ", ".join(f"i32 {place}" for place in range(lanes))
 
     def all_of(value: float) -> str:
-        """A vector of the float32 next to *value*."""
-        bits = struct.unpack("<Q", struct.pack("<d", struct.unpack("<f", struct.pack("<f", value))[0]))[0]
-        return f"<{', '.join([f'float 0x{bits:016X}'] * lanes)}>"
+        return _all_of(value, lanes)
 
     def fma(name: str, one: str, other: str, added: str) -> str:
         return f"%{name} = call {vector} @llvm.fma.v{lanes}f32({vector} {one}, {vector} {other}, {vector} {added})"
@@ -36,9 +78,9 @@ def write_swish(lanes: int) -> str:
         last = f"%term{number}"
     shifts = ", ".join(["i32 23"] * lanes)
     return f"""
-define void @native_swish(ptr %arguments) {{
+define void @native_{name}(ptr %arguments) {{
 entry:
- {read_arguments(SWISH)}
+ {read_arguments(GATE)}
  br label %rows_start
 rows_start:
  %number = phi i64 [ 0, %entry ], [ %next_number, %row_end ]
@@ -46,7 +88,8 @@ rows_start:
  br i1 %more_rows, label %row_start, label %end
 row_start:
  %row_offset = mul i64 %number, %row
- %numbers = getelementptr i8, ptr %numbers_at, i64 %row_offset
+ %numbers = getelementptr i8, ptr %from_at, i64 %row_offset
+ %results = getelementptr i8, ptr %to_at, i64 %row_offset
  br label %vectors
 vectors:
  %first = phi i64 [ 0, %row_start ], [ %next_first, %vector ]
@@ -61,10 +104,11 @@ vector:
  %num_here_all = shufflevector {integers} %num_here_one, {integers} poison, {integers} zeroinitializer
  %mask = icmp ult {integers} <{places}>, %num_here_all
  %at = getelementptr float, ptr %numbers, i64 %first
+ %result_at = getelementptr float, ptr %results, i64 %first
  %x = call {vector} @llvm.masked.load.v{lanes}f32.p0(ptr %at, i32 {ITEM}, {mask} %mask, {vector} zeroinitializer)
- %minus = fneg {vector} %x
- %is_small = fcmp olt {vector} %minus, {all_of(-_LARGEST)}
- %not_small = select {mask} %is_small, {vector} {all_of(-_LARGEST)}, {vector} %minus
+ {joined(exponent)}
+ %is_small = fcmp olt {vector} %given_exponent, {all_of(-_LARGEST)}
+ %not_small = select {mask} %is_small, {vector} {all_of(-_LARGEST)}, {vector} %given_exponent
  %is_large = fcmp ogt {vector} %not_small, {all_of(_LARGEST)}
  %exponent = select {mask} %is_large, {vector} {all_of(_LARGEST)}, {vector} %not_small
  {fma("moved", "%exponent", all_of(1 / math.log(2)), all_of(_ROUNDING))}
@@ -86,7 +130,7 @@ vector:
  %bounded = select {mask} %is_large, {vector} %nothing, {vector} %swish
  %is_known = fcmp ord {vector} %x, %x
  %given = select {mask} %is_known, {vector} %bounded, {vector} %x
- call void @llvm.masked.store.v{lanes}f32.p0({vector} %given, ptr %at, i32 {ITEM}, {mask} %mask)
+ call void @llvm.masked.store.v{lanes}f32.p0({vector} %given, ptr %result_at, i32 {ITEM}, {mask} %mask)
  %next_first = add i64 %first, {lanes}
  br label %vectors
 row_end:
