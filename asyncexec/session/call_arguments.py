@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from asyncexec.framework.cooperative import STRIDE, Stage, run_at_once
@@ -84,19 +84,28 @@ def target_nodes_stage(graph: Graph, targets: Sequence[Any]) -> Stage[list[Node]
 
 
 def read_call(fetches: Any, feeds: Feeds, targets: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
-    """What the executors of a run are cached by, and the view of the values of its feeds.
+    """What the executors of a run are cached by, and the values of its feeds.
+
+    A mapping that is no dict is read here and now, where its errors are the caller's.
 
     OpError if the arguments are not what they look like.
     """
     try:
         values = feeds.values()
+        keys: Collection[Any] = feeds if type(feeds) is dict else tuple(feeds)
         kind = type(fetches)
         wanted = fetches if kind is Tensor or kind is str else structure_key(fetches)
-        if not targets:
-            return (wanted, *feeds), values
-        return (wanted, *feeds, TARGETS, *map(structure_key, targets)), values
+        key = (wanted, *keys) if not targets else (wanted, *keys, TARGETS, *map(structure_key, targets))
     except (AttributeError, RecursionError) as error:
         raise bad_call(feeds, error) from None
+    return key, values if keys is feeds else _read_values(keys, values)
+
+
+def _read_values(keys: Collection[Any], values: Iterable[Any]) -> tuple[Any, ...]:
+    found = tuple(values)
+    if len(found) != len(keys):
+        raise InvalidArgumentError(f"feeds has {len(keys)} keys and {len(found)} values")
+    return found
 
 
 def bad_call(feeds: Any, error: Exception) -> OpError:

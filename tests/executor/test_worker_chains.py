@@ -153,6 +153,25 @@ async def test_a_dead_output_ends_a_chain_where_a_node_has_two_consumers() -> No
             assert await session.run(z, {x: value}) == await other.run(z, {x: value})
 
 
+@pytest.mark.parametrize("width", [3, 64, 65, 129, 130, 300])
+async def test_nodes_of_many_outputs_are_delivered_whole(width: int) -> None:
+    @ax.op(outputs=[ax.int64] * width, shapes=[[]] * width, expensive=True)
+    def spread(x: Any) -> Any:
+        return tuple(x + number for number in range(width))
+
+    @ax.op(outputs=[ax.int64], shapes=[[]], expensive=True)
+    def join(*values: Any) -> Any:
+        return sum(values)
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        y = hard(join(*spread(hard(x, 0))), 1)
+    async with ax.Session(graph, TAGGED) as session:
+        for value in range(3):
+            found = await asyncio.wait_for(session.run(y, {x: value}), 10)
+            assert found == 3 * sum(value * 3 + number for number in range(width)) + 1
+
+
 async def test_rounds_of_a_loop_have_chains_of_their_own() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.int64, [], name="x")

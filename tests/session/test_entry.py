@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -132,6 +135,50 @@ async def test_feeds_in_another_order_and_of_other_types_are_converted() -> None
             await call("text", pair)
         assert session.statistics().failed_steps == 0  # no step has begun
         assert (await call(1, pair)).tolist() == [4, 6]
+
+
+class Feeds(Mapping[Any, Any]):
+    """Feeds whose values come when they are asked for."""
+
+    def __init__(self, keys: Sequence[Any], value: Callable[[], Any]) -> None:
+        self._keys = keys
+        self._value = value
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._keys)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._value()
+
+
+class Uneven(dict[Any, Any]):
+    def values(self) -> Any:
+        return [1.0, 2.0]
+
+
+async def test_a_mapping_is_read_in_the_context_of_its_caller() -> None:
+    tenant = contextvars.ContextVar("tenant", default=0)
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        y = x * 2.0
+
+    def fail(error: BaseException) -> Any:
+        raise error
+
+    async with ax.Session(graph, COMPILED) as session:
+        tenant.set(21)
+        for _ in range(4):
+            assert await session.run(y, Feeds([x], lambda: np.float32(tenant.get()))) == 42
+            for error in (KeyError("x"), AttributeError("x"), ValueError("x")):
+                with pytest.raises(type(error)) as caught:
+                    await session.run(y, Feeds([x], partial(fail, error)))
+                assert caught.value is error
+            with pytest.raises(ax.errors.InvalidArgumentError, match="1 keys and 2 values"):
+                await session.run(y, Uneven({x: 1.0}))
+        assert session.statistics().failed_steps == 0
 
 
 async def test_a_plan_of_single_numbers_is_not_timed_and_others_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from asyncexec.compilation.graph_view import DELIVERED, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import SIZED, WIDE, WORKER, KernelStats, num_bytes
 from asyncexec.executor.diagnostics.output_sizes import Sizes, sizes_of
 from asyncexec.executor.diagnostics.step_observer import StepObserver
+from asyncexec.executor.engine.cascade import CASCADE_BUDGET
 from asyncexec.executor.engine.frame import TaggedNode
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
 from asyncexec.executor.engine.propagator import Propagator
@@ -33,6 +34,8 @@ from asyncexec.framework.kernel import DEAD
 _LONGEST: Final = 64
 # Nodes that are looked at at most to find all consumers of one.
 _AHEAD: Final = 16
+# Routes of a node at most: they are delivered in one cascade, and what one makes ready stands alone.
+_MOST_ROUTES: Final = CASCADE_BUDGET // 2
 
 _Fills: TypeAlias = Sequence[tuple[int, int]]  # outputs, with their positions among the inputs of a consumer
 
@@ -174,11 +177,11 @@ class WorkerChains:
 
 def _links(maker: NodeItem) -> Sequence[Link]:
     """From *maker* to all of its consumers; none where one is no plain node, or a fetch is, or routes are very many."""
-    if maker.num_outputs > WIDE or maker.role or maker.action:
+    if maker.num_outputs > _MOST_ROUTES or maker.role or maker.action:
         return ()
-    routes = list(islice(chain.from_iterable(maker.routes), WIDE + 1))
+    routes = list(islice(chain.from_iterable(maker.routes), _MOST_ROUTES + 1))
     counts = Counter(consumer for _, _, consumer in routes)
-    if len(routes) > WIDE or (len(counts) > 1 and maker.returns_tuple):
+    if len(routes) > _MOST_ROUTES or (len(counts) > 1 and maker.returns_tuple):
         return ()
     if any(consumer is DELIVERED or not _is_plain(consumer) for consumer in counts):
         return ()
