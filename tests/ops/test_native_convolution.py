@@ -17,6 +17,7 @@ from asyncexec.executor.plans.native_calls import COMPILER
 from asyncexec.executor.plans.native_layers import LAYERS, CompiledLayers
 from asyncexec.framework.ownership import freeze, keep
 from asyncexec.ops.array.windows import Windows
+from asyncexec.ops.nn import native_convolution
 from asyncexec.ops.nn.convolution_matmul import convolve
 from asyncexec.ops.nn.depthwise import depthwise
 from asyncexec.ops.nn.native_convolution import NativeConvolution, Tail
@@ -222,7 +223,8 @@ def test_others_are_left_to_numpy(code: CompiledLayers) -> None:
     np.testing.assert_array_equal(plain(*seen, axes, Tail()), plain(x, filters, axes, Tail()))  # type: ignore[arg-type]
 
 
-def test_a_product_with_a_constant_is_native_from_its_second_time_on(code: CompiledLayers) -> None:
+def test_a_product_with_a_constant_is_native_from_its_second_time_on(code: CompiledLayers, monkeypatch: Any) -> None:
+    monkeypatch.setattr(native_convolution, "_LONG", 0)
     convolution = native(code, is_depthwise=False)
     rows, weights = random(3, 5, 40), random(40, 70)
     assert convolution.product(rows, weights) is None  # somebody may write to it

@@ -27,6 +27,7 @@ _PART_BYTES: Final = 2**18  # of input and output, at most: they stay in the cac
 _PANEL_BYTES: Final = 2**21  # of panels
 _PIXELS: Final = 84  # a multiple of how many native code takes at a time
 _FEW_ROWS: Final = 8  # of a product: with fewer, as much is read as computed
+_LONG: Final = 4e7  # multiplications of a product: others BLAS has done before they have begun
 _ALIGNED: Final = 64  # bytes
 _FLOAT: Final = np.dtype(np.float32)
 
@@ -67,10 +68,12 @@ class NativeConvolution:
 
         That has come twice, so that it is worth while to lay it out.
         """
-        if self.rule.find_native is None or weights.dtype != _FLOAT or weights.ndim != 2 or not is_frozen(weights):
+        if self.rule.find_native is None or rows.size * weights.shape[-1] < _LONG or weights.ndim != 2:
             return None
-        count = rows.size // max(1, rows.shape[-1])
-        if count < _FEW_ROWS or rows.shape[-1] != len(weights) or not weights.flags.c_contiguous:
+        count = rows.size // rows.shape[-1]
+        if rows.shape[-1] != len(weights) or weights.dtype != _FLOAT or not weights.flags.c_contiguous:
+            return None
+        if count < _FEW_ROWS or not is_frozen(weights):
             return None
         owner = _owner(weights)
         key = _key(owner, weights)
