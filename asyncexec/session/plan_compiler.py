@@ -180,7 +180,8 @@ class PlanCompiler:
         code = yield from write_code(program, block, self._surroundings())
         light = is_light(program)
         plan = CompiledPlan(code, self._slice_ns, self._holds, self._pool, limits=limits or None, is_light=light)
-        plan.entry = write_entry(whole.graph.feeds, code.quick or code.function)
+        if plan.limits is None:
+            plan.entry = write_entry(whole.graph.feeds, code.quick or code.function)
         return plan
 
     def compile_regions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[dict[str, PartitionedGraph]]:

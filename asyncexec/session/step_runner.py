@@ -88,6 +88,8 @@ class StepRunner:
         feeds, take = values, plan.entry
         if take is None or converts or not prepared.is_in_order:
             feeds, take = prepared.convert(values), plan.take
+            if plan.limits is not None and tier.plan_for(feeds) is not plan:
+                raise NotCalledError
         counts = self._counts
         span = self._spans.enter_step() if prepared.tells_step else None
         try:

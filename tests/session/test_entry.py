@@ -13,6 +13,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.session.entry import write_entry
 from asyncexec.session.large_feeds import MAX_BYTES
 from tests.regions.programs import COMPILED, TAGGED
@@ -196,6 +197,42 @@ async def test_a_plan_of_single_numbers_is_not_timed_and_others_are(monkeypatch:
             noted.clear()
             await session.run(fetch, feeds)
             assert bool(noted) == (fetch is other)
+
+
+@pytest.mark.allow_blocking
+async def test_a_plan_for_small_feeds_is_called_and_large_ones_go_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[str] = []
+    submit = WorkerPool.submit_calls
+
+    def submit_calls(pool: WorkerPool, calls: Any, done: Any) -> Any:
+        jobs.extend(call.name for call in calls)
+        return submit(pool, calls, done)
+
+    monkeypatch.setattr(WorkerPool, "submit_calls", submit_calls)
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, None, None, 2], name="x")
+        filters = np.ones((1, 1, 2, 2), np.float32)
+        y = ax.raw_ops.Conv2D(x, filters, strides=[1, 1, 1, 1], padding="VALID", name="y")
+    small, large = np.ones((1, 2, 2, 2), np.float32), np.ones((8, 600, 600, 2), np.float32)
+    async with ax.Session(graph) as session:
+        for _ in range(1000):  # until it has been measured, and compiled
+            assert (await session.run(y, {x: small})).tolist() == (2 * small).tolist()
+            (prepared,) = session._cache.values()
+            plan = prepared.tier.compiled
+            if isinstance(plan, CompiledPlan):
+                break
+            await asyncio.sleep(0)
+        assert isinstance(plan, CompiledPlan)
+        assert plan.limits is not None
+        assert prepared.tier.plain is plan
+        jobs.clear()
+        for _ in range(3):
+            assert (await session.run(y, {x: small})).tolist() == (2 * small).tolist()
+        assert not jobs
+        assert np.array_equal(await session.run(y, {x: large}), 2 * large)
+        assert jobs == ["y"]
+        assert (await session.run(y, {x: small})).tolist() == (2 * small).tolist()
+        assert jobs == ["y"]
 
 
 async def test_a_session_used_in_another_loop_is_not_called_from_here() -> None:

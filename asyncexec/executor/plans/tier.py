@@ -49,7 +49,8 @@ class Tier:
     Attributes:
         compiled: the plan that steps are to be run by, if there is one.
         is_counting: whether compiled runs are counted, after some of which the graph is optimized.
-        plain: the same if a step of it is one call, and need not be timed, or if it may be by now.
+        plain: the same if a step of it is one call, and need not be timed, or if it may be by now; where it has limits,
+            ``plan_for`` tells which feeds it is for.
         was_slow: whether a plan has been dropped that held the event loop; the next is to pause more often.
     """
 
@@ -240,7 +241,7 @@ class Tier:
         self._stage = None
         self._budget_ns = self._late_ns = 0
         self.compiled = plan
-        self.plain = plan if isinstance(plan, CompiledPlan) and plan.is_plain and plan.limits is None else None
+        self.plain = plan if isinstance(plan, CompiledPlan) and plan.is_plain else None
         self._num_left, self.is_counting = OPTIMIZE_AFTER, True
 
     def _wait_longer(self) -> None:
