@@ -43,7 +43,7 @@ def code(request: pytest.FixtureRequest) -> Iterator[CompiledLayers]:
 
 
 def random(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
+    return np.asarray(np.random.default_rng((seed, *shape)).standard_normal(shape), np.float32)
 
 
 def native(code: CompiledLayers, *, is_depthwise: bool) -> NativeConvolution:
@@ -300,14 +300,21 @@ async def test_errors_are_those_of_numpy(soon: list[float]) -> None:
             x, filters = ax.placeholder(ax.float32, None, name="x"), ax.placeholder(ax.float32, None, name="filters")
             ax.raw_ops.Conv2D(x, filters, strides=[1, 1, 1, 1], padding="VALID", name="y")
             ax.raw_ops.DepthwiseConv2dNative(x, filters, strides=[1, 1, 1, 1], padding="VALID", name="z")
+            ax.raw_ops.MatMul(x, filters, name="product")
+            ax.raw_ops.BatchMatMulV2(x, filters, name="products")
         async with ax.Session(graph, ax.SessionConfig(jit=jit)) as session:
             for fetch in ("y:0", "z:0"):
                 for shape, window in (((1, 4, 4, 16), (2, 2, 17, 1)), ((1, 4, 4, 16), (6, 2, 16, 1)), ((4, 3), (1,))):
                     with pytest.raises(ax.errors.InvalidArgumentError) as caught:
                         await session.run(fetch, {"x:0": random(*shape), "filters:0": random(*window)})
                     errors.append(str(caught.value))
-    assert len(errors) == 12
-    assert errors[:6] == errors[6:]
+            for fetch in ("product:0", "products:0"):
+                for shape, other in (((4, 3), ()), ((4, 3), (3,)), ((4, 3), (4, 3)), ((), (4, 3))):
+                    with pytest.raises(ax.errors.InvalidArgumentError) as caught:
+                        await session.run(fetch, {"x:0": random(*shape), "filters:0": random(*other)})
+                    errors.append(str(caught.value))
+    assert len(errors) == 28
+    assert errors[:14] == errors[14:]
 
 
 def test_it_is_compiled_once_there_is_much_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ class NativeConvolution:
 
         That has come twice, so that it is worth while to lay it out.
         """
-        if self.rule.find_native is None or rows.size * weights.shape[-1] < _LONG or weights.ndim != 2:
+        if self.rule.find_native is None or weights.ndim != 2 or rows.size * weights.shape[1] < _LONG:
             return None
         count = rows.size // rows.shape[-1]
         if rows.shape[-1] != len(weights) or weights.dtype != _FLOAT or not weights.flags.c_contiguous:
