@@ -33,6 +33,8 @@ from asyncexec.testing.evaluate import ABSENT, _ancestors, _Evaluation, evaluate
 from asyncexec.testing.graph_strategies import Program, programs, raw_programs
 from benchmarks import tensorflow_session
 
+pytestmark = pytest.mark.one_of("loop")  # what comes of a graph is the same in either
+
 AWAITED, WORKED = "RandomControlFlowAwaited", "RandomControlFlowWorked"
 NOTHING_COMES = "waiting Recvs will get no value"
 MERGE_AND_EXIT = ("Merge", "Exit")

@@ -60,6 +60,7 @@ def expected(x: Any, filters: Any, axes: Any, tail: Tail, *, is_depthwise: bool)
     return np.clip(made, tail.low, tail.high)
 
 
+@pytest.mark.one_of("code")
 @pytest.mark.parametrize("is_depthwise", [False, True])
 @pytest.mark.parametrize(("strides", "dilations"), WINDOWS, ids=str)
 def test_all_sizes_give_what_numpy_gives(
@@ -93,7 +94,7 @@ def test_all_sizes_give_what_numpy_gives(
                 wanted = expected(x, filters, found, tail, is_depthwise=is_depthwise)
                 assert given.dtype == np.float32
                 np.testing.assert_allclose(given, wanted, rtol=1e-4, atol=1e-4 * math.sqrt(filters.size))
-    assert num_native > 20
+    assert num_native > 10
 
 
 @pytest.mark.parametrize("is_depthwise", [False, True])

@@ -21,6 +21,8 @@ from tests.regions.native import native_at_once, never_native, num_native
 from tests.regions.programs import COMPILED
 from tests.regions.test_random_programs import CHECKS
 
+pytestmark = pytest.mark.one_of("loop")  # what comes of a graph is the same in either
+
 RUNS = 3  # the first counts, the second may become native within a loop
 
 
