@@ -18,7 +18,7 @@ from asyncexec.regions.native_vectors import AVX2, AVX512, Registers
 
 _ACTIVATIONS: Final = ("swish", "gelu", "gelu_tanh")
 _FUNCTIONS: Final = ("native", "native_depthwise", *(f"native_{name}" for name in _ACTIVATIONS))
-HOT_WORK: Final = 2e9  # multiplications: some tenths of a second, about what it takes to compile
+HOT_WORK: Final = 1e9  # multiplications: a tenth of a second, about what it takes to compile
 
 
 class CompiledLayers:
@@ -29,7 +29,7 @@ class CompiledLayers:
         self.lanes: int = registers.lanes
         self.panel: int = registers.panel
         text = write_layers(registers, Pauses())
-        addresses = COMPILER.functions(text, self, _FUNCTIONS, has_vectors=True)
+        addresses = COMPILER.functions(text, self, _FUNCTIONS)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_float, ctypes.c_float)
         self._convolve, self._convolve_depthwise = map(kind, addresses[:2])
         activation = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
