@@ -10,6 +10,7 @@
 - A call made by asyncexec that blocks a running loop (sleeping, files, sockets, locks that are held) raises
   ``blockbuster.BlockingError``, unless the test has mark ``allow_blocking``.
 - A test fails that leaves a task, a thread or an open file descriptor behind.
+- No convolution becomes native, but where a test asks for it: that is for the whole process, once much has been done.
 - The graph is verified after each pass, and each step between passes.
 - What a test records as its property "counts" is summed up at the end of the run.
 - Hypothesis draws the same examples in each run; with ``--hypothesis-profile explore`` (as in check-deep), others.

@@ -96,35 +96,6 @@ def write_depthwise(registers: Registers) -> str:
     pixels.
     """
     lanes = registers.lanes
-    strips: list[str] = []
-    for pixels, before, behind in zip(_STRIPS, (None, *_STRIPS), (*_STRIPS[1:], None), strict=False):
-        came = f"[ %first_inside, %inside ], [ %next{pixels}, %do{pixels} ]"
-        if before is not None:
-            came = f"[ %column{before}, %try{before} ], [ %next{pixels}, %do{pixels} ]"
-        strips.append(
-            f"""try{pixels}:
- %column{pixels} = phi i64 {came}
- %next{pixels} = add i64 %column{pixels}, {pixels}
- %fits{pixels} = icmp sle i64 %next{pixels}, %end_inside
- br i1 %fits{pixels}, label %do{pixels}, label %{"inside_end" if behind is None else f"try{behind}"}
-do{pixels}:
- %strided{pixels} = mul i64 %column{pixels}, %column_stride
- %x_column{pixels} = sub i64 %strided{pixels}, %left
- %x_offset{pixels} = mul i64 %x_column{pixels}, %pixel
- %x{pixels} = getelementptr i8, ptr %x_inside, i64 %x_offset{pixels}
- %out_offset{pixels} = mul i64 %column{pixels}, %pixel
- %out{pixels} = getelementptr i8, ptr %out_inside, i64 %out_offset{pixels}
- call void @strip{pixels}_1(ptr %x{pixels}, i64 %step, i64 %taps_y, i64 %tap_row, i64 %tap_columns, i64 %tap_column,
-  ptr %filters_inside, i64 %filter_row, i64 %pixel, ptr %out{pixels}, ptr %bias_inside, float %low, float %high)
- br label %try{pixels}"""
-        )
-
-    def edge(name: str, vectors: int) -> str:
-        return f"""{name}:
- call void @strip1_{vectors}(ptr %x_edge, i64 %step, i64 %taps_y, i64 %tap_row, i64 %taps_x, i64 %tap_column,
-  ptr %filters_edge, i64 %filter_row, i64 %pixel, ptr %out_edge, ptr %bias_edge, float %low, float %high)
- br label %edge_end"""
-
     called = [*(_strip(registers, pixels, 1) for pixels in _STRIPS), _strip(registers, 1, _VECTORS)]
     return f"""{joined(called, "")}
 define void @native_depthwise(ptr %arguments, float %low, float %high) {{
@@ -159,7 +130,26 @@ row_start:
  %out_offset = mul i64 %pixels_before, %pixel
  %out_row = getelementptr i8, ptr %out_at, i64 %out_offset
  br label %edges
-edges:
+{_edges(lanes)}
+{_insides(lanes)}
+row_end:
+ %next_number = add i64 %number, 1
+ br label %rows_start
+end:
+ ret void
+}}"""
+
+
+def _edges(lanes: int) -> str:
+    """The blocks that go through the pixels of a row at its edges, and their channels."""
+
+    def edge(name: str, vectors: int) -> str:
+        return f"""{name}:
+ call void @strip1_{vectors}(ptr %x_edge, i64 %step, i64 %taps_y, i64 %tap_row, i64 %taps_x, i64 %tap_column,
+  ptr %filters_edge, i64 %filter_row, i64 %pixel, ptr %out_edge, ptr %bias_edge, float %low, float %high)
+ br label %edge_end"""
+
+    return f"""edges:
  %edge_wanted = phi i64 [ 0, %row_start ], [ %next_edge, %edges_end ]
  %is_edge = icmp ne i64 %edge_wanted, %first_inside
  %edge = select i1 %is_edge, i64 %edge_wanted, i64 %end_inside
@@ -199,8 +189,34 @@ edge_end:
  br label %edge_channels
 edges_end:
  %next_edge = add i64 %edge, 1
- br label %edges
-insides:
+ br label %edges"""
+
+
+def _insides(lanes: int) -> str:
+    """The blocks that go through the channels of a row, and the pixels that are not at its edges."""
+    strips: list[str] = []
+    for pixels, before, behind in zip(_STRIPS, (None, *_STRIPS), (*_STRIPS[1:], None), strict=False):
+        came = f"[ %first_inside, %inside ], [ %next{pixels}, %do{pixels} ]"
+        if before is not None:
+            came = f"[ %column{before}, %try{before} ], [ %next{pixels}, %do{pixels} ]"
+        strips.append(
+            f"""try{pixels}:
+ %column{pixels} = phi i64 {came}
+ %next{pixels} = add i64 %column{pixels}, {pixels}
+ %fits{pixels} = icmp sle i64 %next{pixels}, %end_inside
+ br i1 %fits{pixels}, label %do{pixels}, label %{"inside_end" if behind is None else f"try{behind}"}
+do{pixels}:
+ %strided{pixels} = mul i64 %column{pixels}, %column_stride
+ %x_column{pixels} = sub i64 %strided{pixels}, %left
+ %x_offset{pixels} = mul i64 %x_column{pixels}, %pixel
+ %x{pixels} = getelementptr i8, ptr %x_inside, i64 %x_offset{pixels}
+ %out_offset{pixels} = mul i64 %column{pixels}, %pixel
+ %out{pixels} = getelementptr i8, ptr %out_inside, i64 %out_offset{pixels}
+ call void @strip{pixels}_1(ptr %x{pixels}, i64 %step, i64 %taps_y, i64 %tap_row, i64 %tap_columns, i64 %tap_column,
+  ptr %filters_inside, i64 %filter_row, i64 %pixel, ptr %out{pixels}, ptr %bias_inside, float %low, float %high)
+ br label %try{pixels}"""
+        )
+    return f"""insides:
  %channel_wanted = phi i64 [ 0, %edges ], [ %next_channel, %inside_end ]
  %more_channels = icmp ult i64 %channel_wanted, %channels
  br i1 %more_channels, label %inside, label %row_end
@@ -215,13 +231,7 @@ inside:
 {joined(strips, "")}
 inside_end:
  %next_channel = add i64 %channel_wanted, {lanes}
- br label %insides
-row_end:
- %next_number = add i64 %number, 1
- br label %rows_start
-end:
- ret void
-}}"""
+ br label %insides"""
 
 
 def _taps_inside(axis: str, start: str, dilation: str, size: str, taps: str) -> str:

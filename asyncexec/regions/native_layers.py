@@ -186,37 +186,6 @@ alone:
 def _convolution(registers: Registers) -> str:
     """The function that goes through panels, rows and pixels."""
     lanes, panel = registers.lanes, registers.panel
-    first, *others = registers.pixels
-
-    def call(pixels: int, parts: int) -> str:
-        return f"""tile{pixels}_{parts}:
- call void @tile{pixels}_{parts}(ptr %x{pixels}, i64 %pixel, i64 %tap_rows, i64 %tap_row, i64 %tap_columns,
-  i64 %tap_column, i64 %depth, ptr %filters, ptr %out{pixels}, i64 %out_pixel, ptr %bias, ptr %added{pixels},
-  float %low, float %high, <{panel} x i1> %is_channel)
- br label %try{pixels}"""
-
-    tiles: list[str] = []
-    for pixels, before, behind in zip(registers.pixels, (None, first, *others), (*others, None), strict=False):
-        came = "[ 0, %row ]" if before is None else f"[ %column{before}, %try{before} ]"
-        came += "".join(f", [ %next{pixels}, %tile{pixels}_{parts} ]" for parts in _PARTS)
-        otherwise = "row_end" if behind is None else f"try{behind}"
-        tiles.append(
-            f"""try{pixels}:
- %column{pixels} = phi i64 {came}
- %next{pixels} = add i64 %column{pixels}, {pixels}
- %fits{pixels} = icmp ule i64 %next{pixels}, %columns
- br i1 %fits{pixels}, label %tile{pixels}, label %{otherwise}
-tile{pixels}:
- %x_offset{pixels} = mul i64 %column{pixels}, %pixel
- %x{pixels} = getelementptr i8, ptr %x_row, i64 %x_offset{pixels}
- %out_offset{pixels} = mul i64 %column{pixels}, %out_pixel
- %out{pixels} = getelementptr i8, ptr %out_row, i64 %out_offset{pixels}
- %added_here{pixels} = getelementptr i8, ptr %added_row, i64 %out_offset{pixels}
- %added{pixels} = select i1 %is_sum, ptr %added_here{pixels}, ptr null
- br i1 %is_part, label %tile{pixels}_1, label %tile{pixels}_2
-{call(pixels, 1)}
-{call(pixels, 2)}"""
-        )
     places = ", ".join(f"i32 {place}" for place in range(panel))
     return f"""
 define void @native(ptr %arguments, float %low, float %high) {{
@@ -259,8 +228,8 @@ row:
  %out_offset = add i64 %out_before, %channels_before
  %out_row = getelementptr i8, ptr %out_at, i64 %out_offset
  %added_row = getelementptr i8, ptr %added_at, i64 %out_offset
- br label %try{first}
-{joined(tiles, "")}
+ br label %try{registers.pixels[0]}
+{_pixels_of_row(registers)}
 row_end:
  %next_row = add i64 %row_number, 1
  br label %rows_start
@@ -270,3 +239,40 @@ panel_end:
 end:
  ret void
 }}"""
+
+
+def _pixels_of_row(registers: Registers) -> str:
+    """The blocks that go through the pixels of a row: as many at a time as there are left for."""
+    panel = registers.panel
+    first, *others = registers.pixels
+
+    def call(pixels: int, parts: int) -> str:
+        return f"""tile{pixels}_{parts}:
+ call void @tile{pixels}_{parts}(ptr %x{pixels}, i64 %pixel, i64 %tap_rows, i64 %tap_row, i64 %tap_columns,
+  i64 %tap_column, i64 %depth, ptr %filters, ptr %out{pixels}, i64 %out_pixel, ptr %bias, ptr %added{pixels},
+  float %low, float %high, <{panel} x i1> %is_channel)
+ br label %try{pixels}"""
+
+    tiles: list[str] = []
+    for pixels, before, behind in zip(registers.pixels, (None, first, *others), (*others, None), strict=False):
+        came = "[ 0, %row ]" if before is None else f"[ %column{before}, %try{before} ]"
+        came += "".join(f", [ %next{pixels}, %tile{pixels}_{parts} ]" for parts in _PARTS)
+        otherwise = "row_end" if behind is None else f"try{behind}"
+        tiles.append(
+            f"""try{pixels}:
+ %column{pixels} = phi i64 {came}
+ %next{pixels} = add i64 %column{pixels}, {pixels}
+ %fits{pixels} = icmp ule i64 %next{pixels}, %columns
+ br i1 %fits{pixels}, label %tile{pixels}, label %{otherwise}
+tile{pixels}:
+ %x_offset{pixels} = mul i64 %column{pixels}, %pixel
+ %x{pixels} = getelementptr i8, ptr %x_row, i64 %x_offset{pixels}
+ %out_offset{pixels} = mul i64 %column{pixels}, %out_pixel
+ %out{pixels} = getelementptr i8, ptr %out_row, i64 %out_offset{pixels}
+ %added_here{pixels} = getelementptr i8, ptr %added_row, i64 %out_offset{pixels}
+ %added{pixels} = select i1 %is_sum, ptr %added_here{pixels}, ptr null
+ br i1 %is_part, label %tile{pixels}_1, label %tile{pixels}_2
+{call(pixels, 1)}
+{call(pixels, 2)}"""
+        )
+    return joined(tiles, "")
