@@ -92,6 +92,7 @@ def _share(work: Callable[[T], object], parts: Sequence[T], count: int, help_wit
     while shared.go_on():
         pass
     shared.over.wait()  # who helps has begun a part
+    shared.let_go()
     if shared.failures:
         error = shared.failures[0]
         shared.failures.clear()  # its traceback leads to them
@@ -118,6 +119,10 @@ class _Shared(Generic[T]):
         self._num_under_way = 0
         self.failures: list[BaseException] = []
         self.over: threading.Event = threading.Event()
+
+    def let_go(self) -> None:
+        """Hold nothing of the work, which is over: a thread that was asked to help may come late, and hold this."""
+        del self._work
 
     def go_on(self) -> bool:
         """Do a part; whether there may be more.  It raises nothing: who has the call is told."""
