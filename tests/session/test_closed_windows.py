@@ -37,7 +37,7 @@ def filled(count: int) -> asyncio.Queue[float]:
 async def test_window_that_is_not_full() -> None:
     graph, y = summed(filled(51), size=100)
     async with ax.Session(graph) as session, session.stream(y) as stream:
-        await settle()
+        await asyncio.sleep(1)
         await stream.close()
         assert flat([out async for out in stream]) == list(range(51))
 
@@ -46,6 +46,7 @@ async def test_last_of_many_windows() -> None:
     graph, y = summed(filled(25), size=10)
     async with ax.Session(graph) as session, session.stream(y) as stream:
         first = [await anext(stream), await anext(stream)]
+        await asyncio.sleep(1)  # on a slow machine the loop gets a turn while the third is gathered
         await stream.close()
         rest = [out async for out in stream]
     assert [len(out) for out in [*first, *rest]] == [10, 10, 5]
