@@ -24,6 +24,8 @@ _MAX_COUNT: Final = 2**63 - 1
 
 
 def _scalar(name: str, value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value
     if np.size(value) != 1 or np.ndim(value) > 1:
         raise InvalidArgumentError(f"{name} must be a scalar, not shape {shape_text(value)}")
     return np.ravel(value)[0] if np.ndim(value) else value
@@ -56,7 +58,12 @@ def _range(c: OpKernelConstruction) -> Kernel:
         size = range_size(start, limit, delta)
         check_memory((size,), dtype)
         if is_integer:
-            return np.arange(size, dtype=dtype) * delta + start
+            counted = np.arange(size, dtype=dtype)
+            if delta != 1:
+                counted *= delta
+            if start != 0:
+                counted += start
+            return counted
         return start + np.arange(size).astype(dtype) * delta
 
     return kernel

@@ -178,9 +178,10 @@ def _require_dtype(array: TensorArray, dtype: DType, doing: str) -> None:
         raise InvalidArgumentError(f"TensorArray dtype is {array.dtype.name} but Op {doing} dtype {dtype.name}.")
 
 
-def _require_scalar(index: Any) -> None:
-    if np.ndim(index):
-        raise InvalidArgumentError(f"TensorArray index must be scalar, but had shape: {TensorShape(np.shape(index))}")
+def _as_index(index: Any) -> int:
+    if type(index) is np.ndarray and index.ndim:
+        raise InvalidArgumentError(f"TensorArray index must be scalar, but had shape: {TensorShape(index.shape)}")
+    return int(index)
 
 
 @register_kernel("TensorArrayWriteV3", handles=TensorArray)
@@ -189,9 +190,9 @@ def write_array(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("T")
 
     def write(array: TensorArray, index: Any, value: Any, flow: Any) -> Any:
-        _require_scalar(index)
+        place = _as_index(index)
         _require_dtype(array, dtype, "is trying to write")
-        array.write(int(index), value)
+        array.write(place, value)
         return FLOW
 
     return write
@@ -203,9 +204,9 @@ def read_array(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("dtype")
 
     def read(array: TensorArray, index: Any, flow: Any) -> Any:
-        _require_scalar(index)
+        place = _as_index(index)
         _require_dtype(array, dtype, "requested")
-        return array.read(int(index))
+        return array.read(place)
 
     return read
 
@@ -227,8 +228,8 @@ def gather_array(construction: OpKernelConstruction) -> Kernel:
             shape = declared.merge_with(array.element_shape)
             dims = [size or 0 for size in shape.dims or ()] if may_be_empty else _empty_shape(shape)
             return np.empty((0, *dims), dtype.as_numpy_dtype)
-        values = [array.read(int(index)) for index in indices]
-        shapes = [array.shape_of(value) for value in values]
+        values = array.read_all(indices.tolist())
+        shapes = list(map(array.shape_of, values))
         _require_equal_shapes(shapes, declared)
         return _stacked(dtype, shapes[0], values)
 
@@ -262,6 +263,9 @@ def _require_equal_shapes(shapes: Sequence[tuple[int, ...]], declared: TensorSha
 def _stacked(dtype: DType, shape: tuple[int, ...], values: Sequence[Any]) -> Any:
     check_array((len(values), *shape), dtype.as_numpy_dtype)
     result = np.empty((len(values), *shape), dtype.as_numpy_dtype)
+    if not shape and not dtype.is_opaque:  # else one object may be a list itself
+        result[:] = values
+        return result
     for row, value in enumerate(values):
         result[row] = value
     return result
@@ -284,11 +288,11 @@ def scatter_array(construction: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(
                 f"Expected len(indices) == values.shape[0], but saw: {len(indices)} vs. {len(value)}"
             )
-        top = max(indices, default=-1)
+        places = indices.tolist()
+        top = max(places, default=-1)
         if top >= len(array) and not array.is_dynamic:
             raise InvalidArgumentError(f"Max scatter index must be < array size ({top} vs. {len(array)})")
-        for index, element in zip(indices, value, strict=True):
-            array.write(int(index), element)
+        array.write_rows(places, value)
         return FLOW
 
     return scatter
@@ -350,7 +354,7 @@ def concat_array(construction: OpKernelConstruction) -> Kernel:
         array.require_open()
         if not len(array):
             return np.empty((0, *_empty_shape(declared)), dtype.as_numpy_dtype), np.empty(0, np.int64)
-        values = [array.read(index) for index in range(len(array))]
+        values = array.read_all(range(len(array)))
         _require_concatenable(values, declared)
         return np.concatenate(values), np.array([len(value) for value in values], np.int64)
 

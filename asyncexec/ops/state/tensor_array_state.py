@@ -8,6 +8,7 @@ What reads or writes takes the array's lock, because kernels may run on several 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ class TensorArray(ProcessBound):
 
     __slots__ = (
         "_entries",
+        "_is_opaque",
         "_lock",
         "adds_up",
         "clears_after_read",
@@ -75,6 +77,7 @@ class TensorArray(ProcessBound):
         self._lock = Lock()
         self.name: str = name
         self.dtype: DType = dtype
+        self._is_opaque = dtype.is_opaque
         self.element_shape: TensorShape = element_shape
         self.is_dynamic: bool = is_dynamic
         self.clears_after_read: bool = clears_after_read
@@ -102,23 +105,33 @@ class TensorArray(ProcessBound):
     def write(self, index: int, value: Any) -> None:
         """Put *value* at *index*, or add it to what is there when this is the array of a gradient."""
         with self._lock:
+            self._write(index, value, self.shape_of(value))
+
+    def write_rows(self, indices: Sequence[int], values: Any) -> None:
+        """Put each of *values*, the rows of an array or a list of objects, at one of as many *indices*."""
+        with self._lock:
+            shape = () if self._is_opaque else values.shape[1:]
+            for index, value in zip(indices, values, strict=True):
+                self._write(index, value, shape)
+
+    def _write(self, index: int, value: Any, shape: tuple[int, ...]) -> None:
+        if self.is_closed:
             self.require_open()
-            entry = self._writable(index)
-            shape = self.shape_of(value)
-            if not self.element_shape.accepts(shape):
-                raise self._cannot_write(
-                    index,
-                    f"the value shape is {TensorShape(shape)} which is incompatible with the TensorArray's inferred "
-                    f"element shape: {self.element_shape} (consider setting infer_shape=False)",
-                )
-            if entry.is_read:
-                raise self._cannot_write(index, "it has already been read")
-            if entry.is_written:
-                self._add(index, entry, value)
-                return
-            if self.has_identical_shapes:
-                self.element_shape = TensorShape(shape)
-            entry.value, entry.shape, entry.is_written = value, shape, True
+        entry = self._writable(index)
+        if not self.element_shape.accepts(shape):
+            raise self._cannot_write(
+                index,
+                f"the value shape is {TensorShape(shape)} which is incompatible with the TensorArray's inferred "
+                f"element shape: {self.element_shape} (consider setting infer_shape=False)",
+            )
+        if entry.is_read:
+            raise self._cannot_write(index, "it has already been read")
+        if entry.is_written:
+            self._add(index, entry, value)
+            return
+        if self.has_identical_shapes and self.element_shape.dims != shape:
+            self.element_shape = TensorShape(shape)
+        entry.value, entry.shape, entry.is_written = value, shape, True
 
     def _writable(self, index: int) -> Entry:
         size = len(self._entries)
@@ -129,7 +142,7 @@ class TensorArray(ProcessBound):
             )
         if index >= size:
             self._grow(index + 1)
-        return self._entry(index)
+        return self._entries[index] or self._entry(index)
 
     def _grow(self, size: int) -> None:
         require_size(size)
@@ -159,28 +172,40 @@ class TensorArray(ProcessBound):
     def read(self, index: int) -> Any:
         """The element at *index*; it is forgotten when the array clears after reads."""
         with self._lock:
+            return self._read(index)
+
+    def read_all(self, indices: Iterable[int]) -> list[Any]:
+        """The elements at *indices*, in that order, as ``read`` gives them."""
+        with self._lock:
+            return list(map(self._read, indices))
+
+    def _read(self, index: int) -> Any:
+        if self.is_closed:
             self.require_open()
-            if not 0 <= index < len(self._entries):
-                raise InvalidArgumentError(f"Tried to read from index {index} but array size is: {len(self._entries)}")
-            entry = self._entry(index)
-            if entry.is_cleared:
-                raise InvalidArgumentError(
-                    f"TensorArray {self.name}: Could not read index {index} twice because it was cleared after a "
-                    "previous read (perhaps try setting clear_after_read = false?)."
-                )
-            if not entry.is_written:
-                entry.shape, entry.is_written = self._default_shape(index), True
-            if entry.value is None:
-                entry.value = zeros(self.dtype, entry.shape)
-            value = entry.value
-            entry.is_read = True
-            if self.clears_after_read:
-                entry.value, entry.is_cleared = None, True
-            return value
+        if not 0 <= index < len(self._entries):
+            raise InvalidArgumentError(f"Tried to read from index {index} but array size is: {len(self._entries)}")
+        entry = self._entries[index] or self._entry(index)
+        if entry.is_cleared:
+            raise InvalidArgumentError(
+                f"TensorArray {self.name}: Could not read index {index} twice because it was cleared after a "
+                "previous read (perhaps try setting clear_after_read = false?)."
+            )
+        if not entry.is_written:
+            entry.shape, entry.is_written = self._default_shape(index), True
+        if entry.value is None:
+            entry.value = zeros(self.dtype, entry.shape)
+        value = entry.value
+        entry.is_read = True
+        if self.clears_after_read:
+            entry.value, entry.is_cleared = None, True
+        return value
 
     def shape_of(self, value: Any) -> tuple[int, ...]:
         """The shape of *value* as an element: a Python object has none of its own."""
-        return () if self.dtype.is_opaque else np.shape(value)
+        if self._is_opaque or type(value) is bytes:
+            return ()
+        shape: tuple[int, ...] = np.shape(value) if (found := getattr(value, "shape", None)) is None else found
+        return shape
 
     def _default_shape(self, index: int) -> tuple[int, ...]:
         if self.dtype.is_opaque:
