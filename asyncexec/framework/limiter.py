@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
@@ -261,6 +261,11 @@ class Limiter:
             found = self._wait_queues[loop] = WaitQueue(self.total)
         return found
 
+    def free_slot(self) -> Slot | None:
+        """A slot, for the calls made from now on, if nobody has to wait for one."""
+        wait_queue = self.wait_queue()
+        return self._held(wait_queue, _held_in(None)) if wait_queue.try_acquire() else None
+
     @tells(lambda variables: f"waited for limiter {variables['self'].name or 'of its own'}")
     async def slot(self) -> Slot:
         """Wait for a slot, first come, first served, and hold it for the calls made from now on.
@@ -273,6 +278,10 @@ class Limiter:
         if not wait_queue.has_room:
             _refuse_holders(wait_queue, held)
         await wait_queue.acquire()
+        return self._held(wait_queue, held)
+
+    def _held(self, wait_queue: WaitQueue, held: Sequence[Slot]) -> Slot:
+        """A slot of *wait_queue* that has been taken, besides those that are *held*."""
         slot = Slot(self, wait_queue)
         _slots.set((*held, slot))
         return slot

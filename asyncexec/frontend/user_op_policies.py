@@ -168,15 +168,16 @@ class _Policies:
         self._fallback = options.fallback
         self._retrying = None if options.retries is None else Retrying(options.retries)
 
-    async def run(self, *inputs: Any) -> Any:
-        if self._fallback is None:
-            return await self._tried(inputs)
+    def run(self, *inputs: Any) -> Coroutine[Any, Any, Any]:
+        return self._tried(inputs) if self._fallback is None else self._or_fallback(self._fallback, inputs)
+
+    async def _or_fallback(self, fallback: Fallback, inputs: Sequence[Any]) -> Any:
         try:
             return await self._tried(inputs)
         except CancelledError:
             raise
         except Exception as error:
-            result = self._fallback.result(error)
+            result = fallback.result(error)
         return await result if self._awaits_fallback and inspect.iscoroutine(result) else result
 
     async def _tried(self, inputs: Sequence[Any]) -> Any:
@@ -191,7 +192,13 @@ class _Policies:
         try:
             if self._timeout_s is None:
                 return await self._call(*inputs)
-            return await self._call_within(self._timeout_s, inputs)
+            try:
+                async with asyncio.timeout(self._timeout_s) as scope:
+                    return await self._call(*inputs)
+            except TimeoutError as error:
+                if not scope.expired():
+                    raise
+                raise DeadlineExceededError(f"the op took more than its timeout of {self._timeout_s:g} s") from error
         finally:
             if slot is not None:
                 slot.release()
@@ -202,21 +209,14 @@ class _Policies:
         if self._retrying is not None:
             begin_attempt()
         if self._limiter is not None:
-            loop = asyncio.get_running_loop()
-            begin = loop.time()
-            slot = await self._limiter.slot()
-            stats.limiter_wait_s += loop.time() - begin
+            slot = self._limiter.free_slot()
+            if slot is None:
+                loop = asyncio.get_running_loop()
+                begin = loop.time()
+                slot = await self._limiter.slot()
+                stats.limiter_wait_s += loop.time() - begin
         stats.attempts += 1
         return slot
-
-    async def _call_within(self, timeout_s: float, inputs: Sequence[Any]) -> Any:
-        try:
-            async with asyncio.timeout(timeout_s) as scope:
-                return await self._call(*inputs)
-        except TimeoutError as error:
-            if not scope.expired():
-                raise
-            raise DeadlineExceededError(f"the op took more than its timeout of {timeout_s:g} s") from error
 
 
 class _WorkerPolicies(_Policies):
