@@ -191,11 +191,13 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
         if options is None and metadata is None and targets is _NO_TARGETS and self._is_direct:
             key, values = read_call(fetches, _NO_FEEDS if feeds is None else feeds, _NO_TARGETS)
             prepared = self._cache.get(key)
-            if prepared is not None and prepared.tier.plain is not None and not self._is_guarded:
-                try:
-                    return self._runner.call(prepared, values)
-                except (LargeFeedError, NotCalledError):
-                    pass
+            if prepared is not None and not self._is_guarded:
+                if prepared.tier.plain is not None:
+                    try:
+                        return self._runner.call(prepared, values)
+                    except (LargeFeedError, NotCalledError):
+                        pass
+                return await self._runner.run(prepared, values)
         if options is not None:
             checked_options(options, has_journal=self._journals is not None)
         if is_to_be_recorded(self.config, options):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from threading import get_ident
 from typing import Any
 
@@ -115,22 +115,33 @@ class StepRunner:
             return prepared.build(fetched)
         return prepared.result(fetched)
 
-    async def run(
+    def run(
         self,
         prepared: ExecutorsAndKeys,
-        values: Sequence[Any],
+        values: Collection[Any],
         options: RunOptions | None = None,
         metadata: RunMetadata | None = None,
         journaled: JournaledStep | None = None,
-    ) -> Any:
-        """The caller's nest, for the *values* of the feeds; *metadata* is filled in place.
+    ) -> Coroutine[Any, Any, Any]:
+        """Gives the caller's nest, for the *values* of the feeds; *metadata* is filled in place.
 
         *journaled* is what the step is of a run with a journal; Parked is raised if nodes wait for something then.
         """
         retries = self._retries if options is None or options.retries is None else options.retries
-        if not retries:
-            return await self._run_once(prepared, values, options, metadata, journaled)
-        values = tuple(values)
+        if retries:
+            return self._run_again(prepared, tuple(values), retries, options, metadata, journaled)
+        return self._run_once(prepared, values, options, metadata, journaled)
+
+    async def _run_again(
+        self,
+        prepared: ExecutorsAndKeys,
+        values: Sequence[Any],
+        retries: int,
+        options: RunOptions | None,
+        metadata: RunMetadata | None,
+        journaled: JournaledStep | None,
+    ) -> Any:
+        """The same, and the step is begun again after a worker was lost, up to *retries* times."""
         if options is not None and options.retries:
             await self.state_finder.check_has_none(prepared.graph, f"retries={retries}")
         elif await self.state_finder.find(prepared.graph) is not None:
@@ -138,7 +149,7 @@ class StepRunner:
         attempts: list[str] = []
         while True:
             try:
-                return await self._run_once(prepared, values, options, metadata)
+                return await self._run_once(prepared, values, options, metadata, journaled)
             except UnavailableError as error:
                 if error.lost_worker is None:
                     raise
@@ -152,10 +163,10 @@ class StepRunner:
     async def _run_once(
         self,
         prepared: ExecutorsAndKeys,
-        values: Sequence[Any],
+        values: Collection[Any],
         options: RunOptions | None,
         metadata: RunMetadata | None,
-        journaled: JournaledStep | None = None,
+        journaled: JournaledStep | None,
     ) -> Any:
         try:
             feeds = prepared.convert(values)
@@ -177,10 +188,13 @@ class StepRunner:
                 if step._loop is not self._loop.current:
                     self._loop.enter()
                 if prepared.awaits:  # where tasks are eager, a kernel may close the session before it awaits anything
-                    await self._steps.run(step, has_begun=False)
-                elif not step.run_inline():
-                    await self._steps.run(step)
+                    self._steps.add(step)
+                if not step.run_inline():
+                    self._steps.add(step)
+                    await step.run()
             finally:
+                if step is not None:
+                    self._steps.discard(step)
                 if span is not None:
                     leave_step(span)
                 if token is not None:

@@ -36,15 +36,6 @@ class StepsUnderWay:
         for step in steps:
             step.release()
 
-    async def run(self, step: StepScope, *, has_begun: bool = True) -> None:
-        """Run *step* to its end; *has_begun* says whether ``run_inline`` has been called."""
-        self._steps.add(step)
-        try:
-            if has_begun or not step.run_inline():
-                await step.run()
-        finally:
-            self.discard(step)
-
     def add(self, step: StepScope) -> None:
         self._steps.add(step)
 

@@ -87,6 +87,15 @@ async def test_another_session_goes_on(make_store: Callable[[], Any]) -> None:
         assert calls == [("noted", "31")]
 
 
+async def test_a_session_whose_runs_are_begun_again_where_workers_are_lost() -> None:
+    store, calls = MemoryStore(), list[Any]()
+    config = ax.SessionConfig(retries=2)
+    async with ax.Session(approval_graph(calls), config, journal=store) as session:
+        error = await paused(session.run("note:0", {"item:0": "tea"}))
+        assert await session.resume(error.token, "yes") == "31: yes"
+    assert calls == [("price", "tea"), ("noted", "31")]
+
+
 async def test_a_pause_is_no_part_of_memory() -> None:
     async with ax.Session(approval_graph([]), journal=MemoryStore()) as session:
         await paused(session.run("note:0", {"item:0": "tea"}))

@@ -237,7 +237,17 @@ class StepScope(ABC):
         """
         try:
             try:
-                await (self._run_while_nothing_fails() if look is None else self._run_while_open(look))
+                if look is not None:
+                    await self._run_while_open(look)
+                while self._failure is None:
+                    if self.has_ready:
+                        await let_others_go_on()
+                    elif not self.is_waiting:
+                        break
+                    elif not self.is_stuck():
+                        await self._told()
+                    if self.has_ready:
+                        self._run_slice()
             except asyncio.CancelledError:
                 self.cancel(asyncio.CancelledError())  # results that still come in are dropped
                 raise
@@ -250,22 +260,11 @@ class StepScope(ABC):
             self._failure = raised
         self._raise_failure()
 
-    async def _run_while_nothing_fails(self) -> None:
-        while self._failure is None:
-            if self.has_ready:
-                await let_others_go_on()
-            elif not self.is_waiting:
-                return
-            elif not self.is_stuck():
-                await self._wait()
-            self._run_slice()
-
     async def _run_while_open(self, look: Callable[[], bool]) -> None:
         self._run_slice()
         while self._failure is None and look():
-            await (let_others_go_on() if self.has_ready else self._wait())
+            await (let_others_go_on() if self.has_ready else self._told())
             self._run_slice()
-        await self._run_while_nothing_fails()
 
     def _raise_failure(self) -> None:
         # An error whose traceback holds this state must not be held by it in turn: the cycle would keep tensors alive.
@@ -368,12 +367,16 @@ class StepScope(ABC):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    def _told(self) -> asyncio.Future[None]:
+        """What is done when something that was launched has come back, or the step is aborted."""
+        self._waiter = future = self._loop.create_future()
+        return future
+
     async def _wait(self, timeout_s: float | None = None) -> None:
         """Wait until something that was launched has come back, the step is aborted, or the time is over."""
-        self._waiter = future = self._loop.create_future()
         timer = None if timeout_s is None else self._loop.call_later(timeout_s, self.wake)
         try:
-            await future
+            await self._told()
         finally:
             self._waiter = None
             if timer is not None:
