@@ -1,5 +1,8 @@
 """What is around a convolution becomes a part of it: batch normalization with constants, a sum, an activation, a Pad.
 
+A batch normalization that follows no convolution becomes a depthwise one, of a single cell, with what is behind it: one
+pass over the images in place of three.
+
 In inference a batch normalization multiplies each channel by a number and adds another, both of which follow from
 constants.  It is a FusedBatchNorm, or a chain of Mul, AddV2, Sub and BiasAdd with constants.  After a convolution with
 a constant filter the first number is multiplied into the filter, and the second is the bias of a fused convolution.
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -34,6 +38,10 @@ _SUMS: Final = frozenset({"Add", "AddV2"})
 _AFFINE: Final = _NORMS | _SUMS | {"BiasAdd", "Sub", "Mul"}
 _FUSED: Final = {"Conv2D": "_FusedConv2D", "DepthwiseConv2dNative": "_FusedDepthwiseConv2dNative"}
 _ACTIVATIONS: Final = frozenset({"Relu", "Relu6", "Elu", "Tanh", "Sigmoid"})
+_BY_CHANNEL: Final = "_FusedDepthwiseConv2dNative"
+_SCALES: Final = _NORMS | {"Mul"}
+_FEW: Final = 2  # nodes from which on it is worth while to make one of them
+_MANY: Final = 16  # channels, from which on it is
 _IMAGE_RANK: Final = 4
 _MAX_BYTES: Final = 10 << 20  # of a filter, whose product holds up the loop
 _MAX_CONTROLS: Final = 8
@@ -49,11 +57,12 @@ class _Step(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Chain:
-    """Nodes that become one, from the convolution on."""
+    """Nodes that become one, from the convolution on, or from the first of a batch normalization."""
 
     convolution: Node
     filters: Any  # None where they are not constant
-    end: Tensor  # what the convolution gives in the place of
+    taken: Tensor  # what the convolution takes
+    end: Tensor  # what it gives in the place of
     steps: list[_Step] = field(default_factory=list)
     added: Tensor | None = None  # to what the steps give
     activation: bytes | None = None
@@ -73,8 +82,13 @@ class FoldBatchNorms:
         yield from fold_constants(graph)
         for count, node in enumerate(graph):
             if node.op in _FUSED:
-                chain = _Reader(graph, node).chain()
+                chain = _Reader.of_convolution(graph, node).chain()
                 if chain.steps:
+                    self._fold(graph, chain)
+                yield
+            elif node.op in _SCALES and (reader := _Reader.of_scale(graph, node)) is not None:
+                chain = reader.chain()
+                if len(chain.steps) + (chain.activation is not None) >= _FEW:
                     self._fold(graph, chain)
                 yield
             if not count % STRIDE:
@@ -82,19 +96,21 @@ class FoldBatchNorms:
 
     def applies(self, nodes: Sequence[Node]) -> Stage[bool]:
         """Whether any of *nodes* may be folded, as a stage."""
-        return not (yield from ops_of(nodes)).isdisjoint(_FUSED)
+        return not (yield from ops_of(nodes)).isdisjoint(_FUSED.keys() | _NORMS)
 
     def _fold(self, graph: PassGraph, chain: _Chain) -> None:
         node = chain.convolution
         given = [*self._constants(graph, chain), *(() if chain.added is None else (chain.added,))]
         names = [b"BiasAdd", *(() if chain.added is None else (b"Add",))]
         names += () if chain.activation is None else (chain.activation,)
-        registration = op_registry.lookup(_FUSED[node.op])
+        registration = op_registry.lookup(_FUSED.get(node.op, _BY_CHANNEL))
         attrs = {name: value for name, value in node.attrs.items() if name in registration.op_def.attrs}
+        if node.op not in _FUSED:
+            attrs |= {"strides": (1,) * _IMAGE_RANK, "padding": b"VALID"}
         attrs |= {"fused_ops": tuple(names), "num_args": len(given) - 1}
         if "TArgs" in registration.op_def.attrs:
             attrs["TArgs"] = (types.float32,) * (len(given) - 1)
-        x = node.inputs[0]
+        x = chain.taken
         if chain.padded is not None:
             x = chain.padded.inputs[0]
             attrs |= {"padding": b"EXPLICIT", "explicit_paddings": chain.pads}
@@ -109,7 +125,10 @@ class FoldBatchNorms:
         """Filter and bias of the fused convolution."""
         node = chain.convolution
         factor, shift = _product(chain.steps)
-        taken = [node.inputs[1], *(tensor for step in chain.steps for tensor in step.node.inputs)]
+        taken = [
+            *(node.inputs[1:] if node.op in _FUSED else ()),
+            *(tensor for step in chain.steps for tensor in step.node.inputs),
+        ]
         sources = [_source(graph, tensor).op for tensor in taken if _constant_value(graph, tensor) is not None]
         controls = dict.fromkeys(control for source in sources for control in source.control_inputs)
         bias = _constant(graph, node, "bias", freeze(shift.astype(np.float32)), controls)
@@ -138,18 +157,48 @@ def _product(steps: Sequence[_Step]) -> tuple[Any, Any]:
     return factor, np.broadcast_to(shift, steps[0].shift.shape)
 
 
+@cache
+def _ones(channels: int) -> Any:
+    """The filter of a depthwise convolution that gives its input."""
+    return freeze(np.ones((1, 1, channels, 1), np.float32))
+
+
 class _Reader:
     """Reads what follows one convolution."""
 
-    def __init__(self, graph: PassGraph, convolution: Node) -> None:
+    def __init__(self, graph: PassGraph, chain: _Chain, channels: int | None, *, is_first: bool) -> None:
         self._graph = graph
-        self._device = graph.device_of(convolution)
-        self._is_first = convolution.attrs["data_format"] == b"NCHW"
-        filters = _constant_value(graph, convolution.inputs[1])
+        self._device = graph.device_of(chain.convolution)
+        self._is_first = is_first
+        self._chain = chain
+        self._channels: Any = channels
+
+    @classmethod
+    def of_convolution(cls, graph: PassGraph, node: Node) -> _Reader:
+        """What reads the convolution *node*, and what follows."""
+        is_first = node.attrs["data_format"] == b"NCHW"
+        filters = _constant_value(graph, node.inputs[1])
         is_right = np.ndim(filters) == _IMAGE_RANK and filters.nbytes <= _MAX_BYTES
-        self._chain = _Chain(convolution, filters if is_right else None, convolution.outputs[0])
-        dims = convolution.output_shapes[0].dims
-        self._channels: Any = None if dims is None else dims[1 if self._is_first else -1]
+        dims = node.output_shapes[0].dims
+        channels = None if dims is None else dims[1 if is_first else -1]
+        chain = _Chain(node, filters if is_right else None, node.inputs[0], node.outputs[0])
+        return cls(graph, chain, channels, is_first=is_first)
+
+    @classmethod
+    def of_scale(cls, graph: PassGraph, node: Node) -> _Reader | None:
+        """The same of *node*, the first of a batch normalization, channels last; None if it is none."""
+        if node.attrs.get("data_format", b"NHWC") != b"NHWC" or node.output_shapes[0].rank != _IMAGE_RANK:
+            return None
+        for taken in node.inputs[:1] if node.op in _NORMS else node.inputs:
+            channels = taken.shape.as_list()[-1] if taken.shape.rank == _IMAGE_RANK else None
+            if (channels or 0) >= _MANY and taken.op.op not in _FUSED and _constant_value(graph, taken) is None:
+                chain = _Chain(node, _ones(channels), taken, node.outputs[0])
+                reader = cls(graph, chain, channels, is_first=False)
+                step = reader._step(node, taken)
+                if step is not None and step.factor is not None:
+                    chain.steps.append(step)
+                    return reader
+        return None
 
     def chain(self) -> _Chain:
         """What becomes one node with the convolution; nothing does without a step."""
@@ -161,10 +210,11 @@ class _Reader:
             chain.steps.append(step)
             chain.end = node.outputs[0]
             last = node
-        if chain.steps:
+        if chain.steps and chain.convolution.op in _FUSED:
             self._read_sum(last)
-            self._read_activation(chain.end.op)
             self._read_pad()
+        if chain.steps:
+            self._read_activation(chain.end.op)
         return chain
 
     def _read_pad(self) -> None:

@@ -354,3 +354,76 @@ async def _folded_filters(graph: ax.Graph, folding: Any, fetch: Any) -> Any:
     editable = run_at_once(PassGraph.open(client_graph, graph))
     run_at_once(editable.apply(folding))
     return editable.node("conv/folded_filter").attrs["value"]
+
+
+WIDE = 16
+IMAGES = np.random.default_rng(5).normal(size=(2, 5, 4, WIDE)).astype(np.float32)
+SCALES: dict[str, Callable[[Any], Any]] = {
+    "nodes": lambda x: by_hand(x, WIDE),
+    "one number, relu": lambda x: ax.raw_ops.Relu(by_hand(x)),
+    "of Keras": lambda x: ax.raw_ops.Relu6(by_hand(x, 1, 1, 1, WIDE)),
+    "norm": lambda x: ax.raw_ops.Relu(normalized(x, WIDE)),
+    "constant first": lambda x: constant(WIDE, seed=4) * x - constant(WIDE, seed=5),
+    "swish": lambda x: (lambda y: y * ax.raw_ops.Sigmoid(y))(by_hand(x, WIDE)),
+    "several": lambda x: ax.raw_ops.BiasAdd(by_hand(by_hand(x, WIDE), WIDE), constant(WIDE)),
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+async def test_a_normalization_of_anything_is_one_node_with_what_is_behind(name: str) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, None, None, WIDE])
+        joined = ax.raw_ops.ConcatV2([x, x], ax.constant(0))
+        y = ax.raw_ops.Neg(SCALES[name](joined))
+        z = ax.raw_ops.Abs(joined)  # what is normalized may be for others, too
+        other = ax.raw_ops.Conv2D(x, constant(1, 1, WIDE, 2), strides=[1, 1, 1, 1], padding="VALID")
+        z = ax.raw_ops.Sum(z, ax.constant([0, 1, 2])) + ax.raw_ops.Sum(other, ax.constant([0, 1, 2, 3]))
+    expected = ["Abs", "AddV2", "ConcatV2", "Conv2D", "Neg", "Sum", "Sum", "_FusedDepthwiseConv2dNative"]
+    assert await ops_of(graph, [y, z], {x: IMAGES}) == expected
+    strange = IMAGES.copy()
+    strange[0, 0, 0, :4] = [np.nan, np.inf, -np.inf, 0]
+    assert await ops_of(graph, [y, z], {x: strange}) == expected
+    assert await ops_of(graph, [y, z], {x: IMAGES[:0]}) == expected
+
+
+def few_channels(x: Any) -> tuple[Any, list[Any]]:
+    return by_hand(x[..., :3], 3), []
+
+
+def alone(x: Any) -> tuple[Any, list[Any]]:
+    return x * constant(WIDE), []
+
+
+def taken_product(x: Any) -> tuple[Any, list[Any]]:
+    product = x * constant(WIDE)
+    return product + constant(WIDE), [ax.raw_ops.Abs(product)]
+
+
+def rows(x: Any) -> tuple[Any, list[Any]]:
+    return x[0] * constant(WIDE) + constant(WIDE), []
+
+
+def unknown_channels(x: Any) -> tuple[Any, list[Any]]:
+    return ax.raw_ops.Reshape(x, ax.raw_ops.Shape(x)) * constant(1) + constant(1), []
+
+
+def doubles(x: Any) -> tuple[Any, list[Any]]:
+    factor = ax.constant(np.ones(WIDE))
+    return ax.cast(ax.cast(x, ax.float64) * factor + factor, ax.float32), []
+
+
+def product_of_two(x: Any) -> tuple[Any, list[Any]]:
+    return x * ax.raw_ops.Sigmoid(x) + constant(WIDE), []
+
+
+@pytest.mark.parametrize("build", [few_channels, alone, taken_product, rows, unknown_channels, doubles, product_of_two])
+async def test_no_other_product_becomes_a_convolution(build: Callable[[Any], tuple[Any, list[Any]]]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 5, 4, WIDE if build is not unknown_channels else None])
+        images = ax.raw_ops.Reshape(x, ax.constant([-1, 5, 4, WIDE]))  # the pass has something to do with
+        z = ax.raw_ops.Conv2D(images, constant(1, 1, WIDE, 2), strides=[1, 1, 1, 1], padding="VALID")
+        y, others = build(x)
+        fetches = [ax.raw_ops.Neg(y), *others, z]
+    ran = await ops_of(graph, fetches, {x: IMAGES})
+    assert "Conv2D" in ran
+    assert not [op for op in ran if op.startswith("_Fused")]
