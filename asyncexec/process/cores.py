@@ -12,6 +12,7 @@ from typing import Final
 from asyncexec.process.control_groups import ROOT, ControlGroup, control_groups
 
 _LOAD: Final = "/proc/loadavg"
+_RECENT_NS: Final = 2_000_000  # what was found idle then, a short call takes for idle: it takes no longer than to look
 
 
 def usable_cores() -> int:
@@ -74,6 +75,7 @@ class CoreBudget:
         self._num_idle = num_idle
         self._lock = threading.Lock()
         self._num_calls = 0
+        self._found, self._found_at_ns = 1, -_RECENT_NS
 
     def begin(self, *, is_large: bool, patience_s: float = 0.0) -> int:
         """How many threads a call may take; end() is to follow it.
@@ -86,11 +88,14 @@ class CoreBudget:
             self._num_calls += 1
         if not (is_large and is_alone):
             return 1
-        idle = self._num_idle()
-        if patience_s and idle < num_cores():
-            time.sleep(patience_s)
-            idle = max(idle, self._num_idle())
-        return idle
+        now_ns = time.monotonic_ns()
+        if patience_s or now_ns - self._found_at_ns >= _RECENT_NS:
+            idle = self._num_idle()
+            if patience_s and idle < num_cores():
+                time.sleep(patience_s)
+                idle = max(idle, self._num_idle())
+            self._found, self._found_at_ns = idle, now_ns
+        return self._found
 
     def end(self) -> None:
         """A call has ended."""

@@ -7,6 +7,7 @@ import random
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 import asyncexec as ax
@@ -92,6 +93,92 @@ async def test_branches_and_fetches_end_a_chain(jobs: list[list[str]]) -> None:
         jobs.clear()
         await session.run([last, joined], {x: 1})
     assert ["joined"] in jobs
+
+
+async def test_cheap_nodes_of_ours_go_along_where_an_expensive_one_follows(jobs: list[list[str]]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        between = ax.add(hard(x, 0, name="first") * 2, 1, name="between")
+        last = ax.add(hard(between, between - 1, name="second"), 5, name="last")
+    async with ax.Session(graph, TAGGED) as session:
+        for _ in range(2):  # in the first it is not known that they are cheap
+            jobs.clear()
+            assert await session.run(last, {x: 1}) == 7 * 3 + 6 + 5
+    ((*names, name),) = jobs
+    assert (names[0], name, len(names), "between" in names) == ("first", "second", 4, True)
+
+
+async def test_cheap_functions_of_users_and_nodes_with_state_stay_in_the_loop(jobs: list[list[str]]) -> None:
+    threads: set[threading.Thread] = set()
+
+    @ax.op(outputs=[ax.int64], shapes=[[]], expensive=False)
+    def cheap(x: Any) -> Any:
+        threads.add(threading.current_thread())
+        return x
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        kept = ax.Variable(np.int64(4), name="kept")
+        one = hard(cheap(hard(x, 0, name="a")), 1, name="b")
+        with ax.control_dependencies([kept.assign_add(hard(x, 1, name="c"))]):
+            other = hard(kept, 2, name="d")
+        y = ax.stack([one, other])
+    for config in (TAGGED, ax.SessionConfig(executor_type="COMPILED")):
+        async with ax.Session(graph, config) as session:
+            await session.run(kept.initializer)
+            assert (await session.run(y, {x: 1})).tolist() == [10, 26]
+    assert threads == {threading.main_thread()}
+    assert all(len(job) == 1 for job in jobs)
+
+
+@pytest.mark.parametrize("size", [3, 200_000])  # a plain function; one that pauses
+async def test_regions_go_along(size: int, jobs: list[list[str]]) -> None:
+    @ax.op(outputs=[ax.float64], shapes=[[None]], expensive=True)
+    def doubled(x: Any) -> Any:
+        threads.append(threading.get_ident())
+        return x * 2
+
+    threads: list[int] = []
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float64, [None], name="x")
+        first = doubled(x, name="first")
+        joined = ax.concat([first + 1.0, first * 3.0], 0)
+        second = doubled(joined, name="second")
+        third = doubled(ax.concat([joined, second], 0), name="third")
+    values = np.arange(size, dtype=np.float64)
+    joined_values = np.concatenate([values * 2 + 1.0, values * 2 * 3.0])
+    expected = np.concatenate([joined_values, joined_values * 2]) * 2
+    async with ax.Session(graph, ax.SessionConfig(executor_type="COMPILED", num_worker_threads=1)) as session:
+        for _ in range(2):
+            jobs.clear()
+            threads.clear()
+            np.testing.assert_array_equal(await session.run(third, {x: values}), expected)
+    ((first_name, *between, last_name),) = jobs
+    assert (first_name, last_name, "second" in between) == ("first", "third", True)
+    assert len(set(threads)) == 1
+
+
+async def test_an_error_within_a_region_on_a_worker_names_its_node() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        divided = ax.floordiv(hard(x, 0) + 1, x, name="divided")
+        y = hard(divided * 2, 1)
+    async with ax.Session(graph, ax.SessionConfig(executor_type="COMPILED")) as session:
+        assert await session.run(y, {x: 1}) == 25
+        with pytest.raises(ax.errors.InvalidArgumentError, match="divided"):
+            await session.run(y, {x: 0})
+        assert await session.run(y, {x: 1}) == 25
+
+
+async def test_a_loop_between_expensive_nodes_ends_with_its_step() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        endless = ax.while_loop(lambda i: i >= 0, lambda i: [i * 1], [hard(x, 0)])[0]
+        y = hard(endless, 1)
+    async with ax.Session(graph, ax.SessionConfig(executor_type="COMPILED")) as session:
+        with pytest.raises(ax.errors.DeadlineExceededError):
+            await session.run(y, {x: 1}, options=ax.RunOptions(timeout=0.05))
+        assert await session.run(y, {x: -1}) == -8
 
 
 async def test_who_waits_for_something_else_is_not_kept_waiting() -> None:
@@ -208,8 +295,10 @@ def any_graph(seed: int) -> tuple[ax.Graph, list[Any]]:
             recent = values[-draw.randint(1, 5) :]
             one, other = draw.choice(recent), draw.choice(values if draw.random() < 0.3 else recent)
             kind = draw.random()
-            if kind < 0.7:
+            if kind < 0.5:
                 made = [hard(one, other)]
+            elif kind < 0.7:
+                made = [one + other]
             elif kind < 0.8:
                 made = both(one, other)
             elif kind < 0.87:
@@ -225,14 +314,18 @@ def any_graph(seed: int) -> tuple[ax.Graph, list[Any]]:
     return graph, [values[-1], *draw.sample(values, draw.randint(0, 2))]
 
 
+@pytest.mark.parametrize("executor_type", ["TAGGED_TOKEN", "COMPILED"])
 @pytest.mark.parametrize("seed", range(40))
-async def test_any_graph_gives_what_it_gives_without_chains(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_any_graph_gives_what_it_gives_without_chains(
+    seed: int, executor_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph, fetches = any_graph(seed)
+    config = ax.SessionConfig(executor_type=executor_type, num_worker_threads=3)
     found: list[list[Any]] = []
     for longest in (1, 64):
         monkeypatch.setattr(worker_chain, "_LONGEST", longest)
         outcomes: list[Any] = []
-        async with ax.Session(graph, TAGGED) as session:
+        async with ax.Session(graph, config) as session:
             for value in (0, 1, 2, 5):
                 try:
                     outcomes.append(await session.run(fetches, {"x:0": value}))

@@ -42,5 +42,17 @@ def test_a_long_call_waits_a_moment_where_cores_are_taken(monkeypatch: pytest.Mo
     assert waited == [0.25, 0.25]
 
 
+def test_short_calls_in_a_row_look_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = [0]
+    monkeypatch.setattr("time.monotonic_ns", lambda: now_ns[0])
+    found = iter([2, 3, 4])
+    budget = CoreBudget(lambda: next(found))
+    for at_ns, expected in ((0, 2), (1_900_000, 2), (2_000_000, 3), (3_900_000, 3)):
+        now_ns[0] = at_ns
+        assert budget.begin(is_large=True) == expected
+        budget.end()
+    assert budget.begin(is_large=True, patience_s=0.25) == 4  # who waits for idle cores looks
+
+
 def test_some_core_is_there() -> None:
     assert 1 <= num_idle_cores() <= num_cores()

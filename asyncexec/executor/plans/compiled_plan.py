@@ -148,6 +148,14 @@ class CompiledPlan:
         return CompiledState(self, feeds, self._slice_ns)
 
     @property
+    def may_change_threads(self) -> bool:
+        """Whether it has no loop, calls nothing of the user's, awaits nothing, and no node keeps a state."""
+        code = self._code
+        if code.is_foreign or code.is_awaited or any(node.op_def.is_stateful for node in code.suspects):
+            return False
+        return not any(line.loops for lines in code.lines.values() for line in lines.values())
+
+    @property
     def is_awaited(self) -> bool:
         return self._code.is_awaited
 

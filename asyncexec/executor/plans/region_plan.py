@@ -115,8 +115,19 @@ def _keeps_its_kernel(node: Node, item: NodeItem) -> bool:
 
 def region_kernel(plan: CompiledPlan) -> BoundKernel:
     """What runs a region: one call, or where it may take long, a step that goes on in slices."""
-    if plan.is_plain:
-        return BoundKernel(_region_function(plan), KernelKind.CHEAP, is_expensive=False)
+    kernel = _region_function(plan) if plan.is_plain else _region_step(plan)
+    kernel.gives_all = plan.gives_all  # type: ignore[attr-defined]
+    if plan.may_change_threads:
+        kernel.on_worker = _on_worker(plan)  # type: ignore[attr-defined]
+    return (
+        BoundKernel(kernel, KernelKind.CHEAP, is_expensive=False)
+        if plan.is_plain
+        else BoundKernel(kernel, KernelKind.ASYNC)
+    )
+
+
+def _region_step(plan: CompiledPlan) -> Kernel:
+    """The steps of *plan*, as the kernel of an async node."""
 
     async def run(*inputs: Any) -> tuple[Any, ...]:
         step = plan.start(inputs)
@@ -125,7 +136,7 @@ def region_kernel(plan: CompiledPlan) -> BoundKernel:
             await step.run()
         return tuple(step.fetched())
 
-    return BoundKernel(run, KernelKind.ASYNC)
+    return run
 
 
 def _region_function(plan: CompiledPlan) -> Kernel:
@@ -146,4 +157,22 @@ def _region_function(plan: CompiledPlan) -> Kernel:
             plan.note(elapsed_ns)
 
     run.note_slow = note_slow  # type: ignore[attr-defined]
+    return run
+
+
+def _on_worker(plan: CompiledPlan) -> Kernel:
+    """What gives the same on a worker thread, where it holds up nobody."""
+
+    def run(*inputs: Any) -> Any:
+        pauses = plan.begin(inputs)
+        del inputs
+        try:
+            while True:
+                next(pauses)
+        except StopIteration as stop:
+            return stop.value
+        except CATCHABLE as raised:
+            error = plan.error_of(raised)
+            raise error from error.__cause__
+
     return run

@@ -2,9 +2,11 @@
 
 When a node is launched on a worker, those behind it go along: the consumer that its outputs make ready, if that is one,
 and runs on a worker too, and so on.  The thread hands the outputs of each to those that take them.  A node whose place
-depends on the size of its inputs goes along whatever that turns out to be: there it holds up nobody.  All consumers of
-each node of a chain but the last are in the chain: a residual connection is, and nobody else waits for what is handed
-on.  A node with several consumers has one output, and all of them take it: they are dead if it is.
+depends on the size of its inputs goes along whatever that turns out to be: there it holds up nobody.  So do cheap nodes
+of ours that keep no state, where an expensive one follows: to come back for them takes longer than they do.
+
+All consumers of each node of a chain but the last are in the chain: a residual connection is, and nobody else waits for
+what is handed on.  They take some of its outputs each; where there are several, none of these is dead but all.
 
 The propagator hears of the whole chain when it is over.  It is told, node by node, of outputs that it never sees: each
 makes the next node ready, which is then taken from the ready queue as having run.  So frames, iterations and their
@@ -20,7 +22,8 @@ from itertools import chain, islice, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncexec.compilation.graph_view import DELIVERED, NodeItem
-from asyncexec.executor.diagnostics.kernel_stats import SIZED, WIDE, WORKER, KernelStats, num_bytes
+from asyncexec.compilation.shared_inputs import is_user_function
+from asyncexec.executor.diagnostics.kernel_stats import INLINE, SIZED, WIDE, WORKER, KernelStats, num_bytes
 from asyncexec.executor.diagnostics.output_sizes import Sizes, sizes_of
 from asyncexec.executor.diagnostics.step_observer import StepObserver
 from asyncexec.executor.engine.cascade import CASCADE_BUDGET
@@ -28,14 +31,17 @@ from asyncexec.executor.engine.frame import TaggedNode
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
 from asyncexec.executor.engine.propagator import Propagator
 from asyncexec.executor.workers.job import HANDED_ON, Call, Outcome
-from asyncexec.framework.kernel import DEAD
+from asyncexec.framework.kernel import DEAD, KernelKind
+from asyncexec.graph.control_flow_info import SWITCHES
 
 # Nodes that go along at most: their outcomes are taken in one go.
-_LONGEST: Final = 64
+_LONGEST: Final = 128
 # Nodes that are looked at at most to find all consumers of one.
 _AHEAD: Final = 16
 # Routes of a node at most: they are delivered in one cascade, and what one makes ready stands alone.
 _MOST_ROUTES: Final = CASCADE_BUDGET // 2
+
+_EXPENSIVE: Final = (WORKER, SIZED)
 
 _Fills: TypeAlias = Sequence[tuple[int, int]]  # outputs, with their positions among the inputs of a consumer
 
@@ -73,7 +79,8 @@ class NodeCall(Call):
         *,
         is_observed: bool = False,
     ) -> None:
-        super().__init__(item.checked_kernel, inputs, item.node.name)
+        kernel = item.checked_kernel
+        super().__init__(getattr(kernel, "on_worker", kernel), inputs, item.node.name)
         self.item: NodeItem = item
         self.maker: NodeItem | None = maker
         self.fills: _Fills = ()
@@ -151,7 +158,8 @@ class WorkerChains:
         self, entry: TaggedNode, item: NodeItem, propagator: Propagator, places: Sequence[int]
     ) -> list[NodeItem]:
         """The nodes of the chain that *item* is the first of."""
-        members, length = [item], 1
+        members, length = [item], 1  # up to the last that may be the end: cheap ones at the end gain nothing
+        is_worth_it = False  # whether some behind that are expensive
         awaited: dict[NodeItem, int] = {}  # of consumers that are no members
         while len(members) < _LONGEST and len(members) - length < _AHEAD:
             ready: list[NodeItem] = []
@@ -159,12 +167,16 @@ class WorkerChains:
                 awaited[link.item] = awaited.get(link.item, 0) + link.num_awaited
                 if propagator.waits_for(entry, link.item, awaited[link.item]):
                     ready.append(link.item)
-            if len(ready) != 1 or places[ready[0].id] not in (WORKER, SIZED):
+            if len(ready) != 1:
+                break
+            is_expensive = places[ready[0].id] in _EXPENSIVE
+            if not (is_expensive or _goes_along(ready[0], places)):
                 break
             members.append(ready[0])
             del awaited[ready[0]]
-            if not awaited:
-                length = len(members)
+            is_worth_it |= is_expensive
+            if is_worth_it and not awaited:
+                length, is_worth_it = len(members), False
         return members[:length]
 
     def _links_from(self, item: NodeItem) -> Sequence[Link]:
@@ -181,7 +193,7 @@ def _links(maker: NodeItem) -> Sequence[Link]:
         return ()
     routes = list(islice(chain.from_iterable(maker.routes), _MOST_ROUTES + 1))
     counts = Counter(consumer for _, _, consumer in routes)
-    if len(routes) > _MOST_ROUTES or (len(counts) > 1 and maker.returns_tuple):
+    if len(routes) > _MOST_ROUTES or (len(counts) > 1 and maker.returns_tuple and _may_give_dead(maker)):
         return ()
     if any(consumer is DELIVERED or not _is_plain(consumer) for consumer in counts):
         return ()
@@ -196,6 +208,20 @@ def _links(maker: NodeItem) -> Sequence[Link]:
 def _is_plain(item: NodeItem) -> bool:
     is_special = item.role or item.action or item.is_merge or item.transfer is not None
     return not is_special and item.num_inputs <= WIDE
+
+
+def _may_give_dead(item: NodeItem) -> bool:
+    """Whether some outputs of *item*, which is live, may be dead and others not."""
+    return item.node.op in SWITCHES or not getattr(item.checked_kernel, "gives_all", True)
+
+
+def _goes_along(item: NodeItem, places: Sequence[int]) -> bool:
+    """Whether *item* is cheap, and may run on any thread: a node of ours without state, or a region of such."""
+    if hasattr(item.checked_kernel, "on_worker"):
+        return True
+    node = item.node
+    is_ours = places[item.id] == INLINE and item.kind is KernelKind.CHEAP and not is_user_function(node)
+    return is_ours and not (node.op_def.is_stateful or node.op in SWITCHES)
 
 
 def note_outcomes(
