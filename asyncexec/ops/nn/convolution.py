@@ -94,6 +94,7 @@ class ConvolutionKernel:
         self._check = check
         self._compute = compute
         self.native: NativeConvolution = native
+        self._last: tuple[object, tuple[Axis, ...]] = (None, ())  # shapes, and the windows over them
 
     def __call__(self, x: Array, filters: Array) -> Array:
         """The convolution alone."""
@@ -101,8 +102,7 @@ class ConvolutionKernel:
         x, filters = widened(x), widened(filters)
         if self._windows.channels_first:
             x = channels_last(x)
-        self._check(x, filters)
-        axes = self._windows.axes(x.shape[1:-1], filters.shape[: self._windows.rank])
+        axes = self._axes(x, filters)
         out = self.native(x, filters, axes, NO_TAIL)
         if out is None:
             out = self._compute(x, filters, axes)
@@ -113,9 +113,17 @@ class ConvolutionKernel:
         if self.native.rule.find_native is None or self._windows.channels_first:
             return None
         checked_input(x, filters, self._windows.rank)
-        self._check(x, filters)
-        axes = self._windows.axes(x.shape[1:-1], filters.shape[: self._windows.rank])
-        return self.native(x, filters, axes, tail)
+        return self.native(x, filters, self._axes(x, filters), tail)
+
+    def _axes(self, x: Array, filters: Array) -> tuple[Axis, ...]:
+        """The windows over *x*, channels last, if the *filters* fit."""
+        shapes = x.shape, filters.shape
+        known, axes = self._last
+        if known != shapes:
+            self._check(x, filters)
+            axes = self._windows.axes(x.shape[1:-1], filters.shape[: self._windows.rank])
+            self._last = shapes, axes
+        return axes
 
 
 def convolution_kernel(op: OpKernelConstruction, rank: int, compute: Compute = convolve) -> ConvolutionKernel:

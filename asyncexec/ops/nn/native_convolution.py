@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,6 +30,7 @@ _FEW_ROWS: Final = 8  # of a product: with fewer, as much is read as computed
 _LONG: Final = 4e7  # multiplications of a product: others BLAS has done before they have begun
 _ALIGNED: Final = 64  # bytes
 _FLOAT: Final = np.dtype(np.float32)
+_MOST_PLANS: Final = 64  # of one node
 
 
 class Tail(NamedTuple):
@@ -45,6 +46,13 @@ class Tail(NamedTuple):
 NO_TAIL: Final = Tail()
 
 
+class _Laid(NamedTuple):
+    """An array as native code takes it, and where it is."""
+
+    array: Array
+    address: int
+
+
 class NativeConvolution:
     """Convolutions of all nodes that have the same attrs.
 
@@ -55,12 +63,13 @@ class NativeConvolution:
         rule: what gives the native code.
     """
 
-    __slots__ = ("_laid_out", "_met", "is_depthwise", "rule")
+    __slots__ = ("_laid_out", "_met", "_plans", "is_depthwise", "rule")
 
     def __init__(self, *, is_depthwise: bool = False) -> None:
         self.is_depthwise: bool = is_depthwise
         self.rule: LayerRule = LayerRule()
-        self._laid_out: dict[_Key, tuple[weakref.ref[Array], Array]] = {}  # constant filters
+        self._laid_out: dict[_Key, tuple[weakref.ref[Array], _Laid]] = {}  # constant filters and biases
+        self._plans: dict[tuple[Any, ...], _PanelPlan] = {}  # by shapes, windows and cores
         self._met: dict[_Key, weakref.ref[Array]] = {}  # constant weights of products
 
     def product(self, rows: Array, weights: Array) -> Array | None:
@@ -111,72 +120,14 @@ class NativeConvolution:
             return self._by_channel(code, x, filters, axes, out_shape, tail)
         if x.shape[3] != depth:
             return None
+        key = (x.shape, filters.shape, *axes, num_cores())
+        plan = self._plans.get(key)
+        if plan is None or plan.code is not code:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            plan = self._plans[key] = _PanelPlan(code, x.shape, filters.shape, axes)
         panels = self._panels(code, filters, filters if owner is None else owner)
-        return self._by_panel(code, x, panels, channels, axes, out_shape, tail)
-
-    def _by_panel(
-        self,
-        code: NativeLayers,
-        x: Array,
-        panels: Array,
-        channels: int,
-        axes: Sequence[Axis],
-        out_shape: Sequence[int],
-        tail: Tail,
-    ) -> Array:
-        depth = x.shape[3]
-        rows, columns = axes
-        check_array(out_shape, x.dtype)
-        out = _aligned(out_shape, x.dtype)
-        bias = np.zeros(len(panels) * code.panel, x.dtype)
-        if tail.bias is not None:
-            bias[:channels] = tail.bias
-        is_plain = rows.is_plain and columns.is_plain  # all pixels are one row then, which is cut where it may be
-        by_panels = panels.nbytes > x.nbytes + out.nbytes
-        seen = pad_spatial(x, axes) if by_panels else x
-        scratch = list[Array]() if not by_panels and (_is_padded(rows) or _is_padded(columns)) else None
-        width = columns.before + columns.size + columns.after
-        item, out_pixel = x.itemsize, channels * x.itemsize
-        line = (seen.shape[2] if scratch is None else width) * depth * item
-        taps = (columns.kernel, columns.dilation * depth * item, depth)
-        if columns.dilation == 1:  # the numbers in a row of a window are side by side
-            taps = (1, 0, columns.kernel * depth)
-        at_x, at_out, at_added = seen.ctypes.data, out.ctypes.data, _address(tail.added)
-        at_filters, at_bias, panel = panels.ctypes.data, bias.ctypes.data, panels.strides[0]
-        sizes = (math.prod(seen.shape[1:]) * item, rows.stride * line, columns.stride * depth * item)
-        windows = (rows.kernel, rows.dilation * line, *taps)
-
-        def convolve(part: _Part) -> None:
-            lines, some = part
-            begin, pixels, ends = 0, columns.out, (lines.start, lines.stop)
-            room, at_cells = None, at_x
-            if is_plain:
-                begin, pixels, ends = lines.start, len(lines), (0, 1)
-                at_cells += begin * depth * item
-            elif scratch is not None:
-                begin, ends = lines.start * columns.out, (0, len(lines))
-                room = spare(scratch, lambda: np.zeros((_reach(most_rows, rows), width, depth), x.dtype))
-                image, first = divmod(lines.start, rows.out)
-                _fill(room[: _reach(len(lines), rows)], x[image], first * rows.stride - rows.before, columns)
-                at_cells = room.ctypes.data
-            at_part = at_out + begin * out_pixel
-            places = (at_cells, at_filters, at_part, at_bias, at_added and at_added + begin * out_pixel)
-            outputs = (rows.out, pixels, out_pixel, channels, panel, *ends, some.start, some.stop)
-            code.convolve((*places, *sizes, *windows, *outputs), tail.low, tail.high)
-            if tail.is_swish:
-                first_channel, end_channel = some.start * code.panel, min(channels, some.stop * code.panel)
-                at_first = at_part + ends[0] * pixels * out_pixel + first_channel * item
-                num_pixels = (ends[1] - ends[0]) * pixels
-                code.activate("swish", (at_first, at_first, num_pixels, out_pixel, end_channel - first_channel))
-            if scratch is not None and room is not None:
-                scratch.append(room)
-
-        parts = _cut_panels(panels, out, is_plain) if by_panels else _cut_rows(x, out, len(panels), is_plain)
-        most_rows = len(parts[0][0])
-        if scratch is not None:
-            check_array((_reach(most_rows, rows), width, depth), x.dtype)
-        share(convolve, parts, out.nbytes)
-        return out
+        return plan.convolve(x, panels, self._padded_bias(tail.bias, plan.bias_size), tail)
 
     def _by_channel(
         self, code: NativeLayers, x: Array, filters: Array, axes: Sequence[Axis], out_shape: Sequence[int], tail: Tail
@@ -185,8 +136,8 @@ class NativeConvolution:
             return None
         rows, columns = axes
         check_array(out_shape, x.dtype)
-        out = _aligned(out_shape, x.dtype)
-        bias = np.zeros(x.shape[3], x.dtype) if tail.bias is None else np.ascontiguousarray(tail.bias)
+        out, at_out = _aligned_at(out_shape, x.dtype)
+        bias = self._padded_bias(tail.bias, x.shape[3])
         _, height, width, channels = x.shape
         pixel = channels * x.itemsize
         reach = (columns.kernel - 1) * columns.dilation
@@ -194,9 +145,8 @@ class NativeConvolution:
         end_inside = min(columns.out, (width - 1 - reach + columns.before) // columns.stride + 1)
         if end_inside <= first_inside:  # no window is inside as a whole
             first_inside = end_inside = columns.out
-        at_out = out.ctypes.data
         arguments = (
-            *(x.ctypes.data, filters.ctypes.data, at_out, bias.ctypes.data),
+            *(x.ctypes.data, filters.ctypes.data, at_out, bias.address),
             *(height * width * pixel, width * pixel, pixel, height, width, rows.kernel, columns.kernel),
             *(rows.out, columns.out, channels, rows.stride, columns.stride, rows.dilation, columns.dilation),
             *(rows.before, columns.before, first_inside, end_inside),
@@ -210,31 +160,158 @@ class NativeConvolution:
                 at_first = at_out + lines.start * row
                 code.activate("swish", (at_first, at_first, len(lines), row, columns.out * channels))
 
-        share(convolve, _cut_rows(x, out, 1), out.nbytes)
+        share(convolve, _cut_rows(x.nbytes + out.nbytes, out_shape, 1), out.nbytes)
         return out
 
-    def _panels(self, code: NativeLayers, filters: Array, owner: Array) -> Array:
-        """*filters* [panels, numbers under a window, channels of a panel], with zeros where there are no channels.
+    def _panels(self, code: NativeLayers, filters: Array, owner: Array) -> _Laid:
+        """*filters* [panels, numbers under a window, channels of a panel], with zeros where there are no channels."""
 
-        They are kept as long as *owner* is there, if nobody can write to it.
-        """
-        key = _key(owner, filters)
+        def lay_out() -> Array:
+            taps, channels = math.prod(filters.shape[:-1]), filters.shape[-1]
+            count = -(-channels // code.panel)
+            check_array((count, taps, code.panel), filters.dtype)
+            panels = _aligned((count, taps, code.panel), filters.dtype)
+            weights = filters.reshape(taps, channels)
+            for number, panel in enumerate(panels):
+                some = weights[:, number * code.panel : (number + 1) * code.panel]
+                panel[:, : some.shape[1]] = some
+                panel[:, some.shape[1] :] = 0
+            return panels
+
+        return self._kept(owner, _key(owner, filters), lay_out)
+
+    def _padded_bias(self, bias: Array | None, size: int) -> _Laid:
+        """*bias*, or zeros, *size* numbers in all, with zeros behind."""
+
+        def pad() -> Array:
+            padded = np.zeros(size, _FLOAT)
+            if bias is not None:
+                padded[: bias.size] = bias
+            return padded
+
+        if bias is not None:
+            return self._kept(bias, (id(bias), 0, size), pad)
+        zeros = pad()
+        return _Laid(zeros, zeros.ctypes.data)
+
+    def _kept(self, owner: Array, key: _Key, make: Callable[[], Array]) -> _Laid:
+        """What *make* gives: it is kept as long as *owner* is there, if nobody can write to that."""
         known = self._laid_out.get(key)
         if known is not None and known[0]() is owner:
             return known[1]
-        taps, channels = math.prod(filters.shape[:-1]), filters.shape[-1]
-        count = -(-channels // code.panel)
-        check_array((count, taps, code.panel), filters.dtype)
-        panels = _aligned((count, taps, code.panel), filters.dtype)
-        weights = filters.reshape(taps, channels)
-        for number, panel in enumerate(panels):
-            some = weights[:, number * code.panel : (number + 1) * code.panel]
-            panel[:, : some.shape[1]] = some
-            panel[:, some.shape[1] :] = 0
+        array = make()
+        laid = _Laid(array, array.ctypes.data)
         if is_frozen(owner):
             laid_out = self._laid_out
-            laid_out[key] = weakref.ref(owner, lambda _: laid_out.pop(key, None)), panels
-        return panels
+            laid_out[key] = weakref.ref(owner, lambda _: laid_out.pop(key, None)), laid
+        return laid
+
+
+class _PanelPlan:
+    """How images and filters of certain shapes are convolved, panel by panel.
+
+    Attributes:
+        bias_size: how many numbers the bias has, with those for channels that are not there.
+    """
+
+    __slots__ = (
+        "_channels",
+        "_columns",
+        "_depth",
+        "_is_plain",
+        "_is_seen_whole",
+        "_line",
+        "_out_pixel",
+        "_out_shape",
+        "_outputs",
+        "_parts",
+        "_room",
+        "_rows",
+        "_sizes",
+        "_windows",
+        "bias_size",
+        "code",
+    )
+
+    def __init__(
+        self, code: NativeLayers, x_shape: Sequence[int], filters_shape: Sequence[int], axes: Sequence[Axis]
+    ) -> None:
+        rows, columns = axes
+        depth, channels = filters_shape[2:]
+        self.code: NativeLayers = code
+        self._rows, self._columns, self._depth, self._channels = rows, columns, depth, channels
+        self._out_shape = (x_shape[0], rows.out, columns.out, channels)
+        count, item = -(-channels // code.panel), _FLOAT.itemsize
+        taps = math.prod(filters_shape[:3])
+        self.bias_size: int = count * code.panel
+        panel, self._out_pixel = taps * code.panel * item, channels * item
+        in_bytes, out_bytes = math.prod(x_shape) * item, math.prod(self._out_shape) * item
+        self._is_plain = rows.is_plain and columns.is_plain  # all pixels are one row then, which is cut where it may be
+        by_panels = count * panel > in_bytes + out_bytes
+        is_padded = _is_padded(rows) or _is_padded(columns)
+        self._is_seen_whole = by_panels and is_padded
+        if by_panels:
+            self._parts = _cut_panels(count, count * panel, self._out_shape, is_plain=self._is_plain)
+        else:
+            self._parts = _cut_rows(in_bytes + out_bytes, self._out_shape, count, is_plain=self._is_plain)
+        width = columns.before + columns.size + columns.after
+        self._room: tuple[int, int, int] | None = None  # in which a part pads its rows
+        if is_padded and not by_panels:
+            self._room = (_reach(len(self._parts[0][0]), rows), width, depth)
+            check_array(self._room, _FLOAT)
+        height, wide = (rows.before + rows.size + rows.after, width) if self._is_seen_whole else x_shape[1:3]
+        self._line = (wide if self._room is None else width) * depth * item
+        kernel = (columns.kernel, columns.dilation * depth * item, depth)
+        if columns.dilation == 1:  # the numbers in a row of a window are side by side
+            kernel = (1, 0, columns.kernel * depth)
+        self._sizes = (height * wide * depth * item, rows.stride * self._line, columns.stride * depth * item)
+        self._windows = (rows.kernel, rows.dilation * self._line, *kernel)
+        self._outputs = (self._out_pixel, channels, panel)
+
+    def convolve(self, x: Array, panels: _Laid, bias: _Laid, tail: Tail) -> Array:
+        """The convolution of *x*, and what follows."""
+        check_array(self._out_shape, _FLOAT)
+        out, at_out = _aligned_at(self._out_shape, _FLOAT)
+        seen = pad_spatial(x, (self._rows, self._columns)) if self._is_seen_whole else x
+        at = seen.ctypes.data, panels.address, at_out, bias.address, _address(tail.added)
+        scratch: list[tuple[Array, int]] = []
+        share(lambda part: self._convolve_part(part, x, at, tail, scratch), self._parts, out.nbytes)
+        return out
+
+    def _convolve_part(
+        self, part: _Part, x: Array, at: tuple[int, int, int, int, int], tail: Tail, scratch: list[tuple[Array, int]]
+    ) -> None:
+        lines, some = part
+        at_cells, at_panels, at_out, at_bias, at_added = at
+        rows, columns = self._rows, self._columns
+        begin, pixels, ends = 0, columns.out, (lines.start, lines.stop)
+        room = None
+        if self._is_plain:
+            begin, pixels, ends = lines.start, len(lines), (0, 1)
+            at_cells += begin * self._depth * _FLOAT.itemsize
+        elif self._room is not None:
+            begin, ends = lines.start * columns.out, (0, len(lines))
+            room = spare(scratch, self._make_room)
+            image, first = divmod(lines.start, rows.out)
+            _fill(room[0][: _reach(len(lines), rows)], x[image], first * rows.stride - rows.before, columns)
+            at_cells = room[1]
+        at_out += begin * self._out_pixel
+        places = (at_cells, at_panels, at_out, at_bias, at_added and at_added + begin * self._out_pixel)
+        outputs = (rows.out, pixels, *self._outputs, *ends, some.start, some.stop)
+        self.code.convolve((*places, *self._sizes, *self._windows, *outputs), tail.low, tail.high)
+        if tail.is_swish:
+            first_channel, end_channel = some.start * self.code.panel, min(self._channels, some.stop * self.code.panel)
+            at_first = at_out + ends[0] * pixels * self._out_pixel + first_channel * _FLOAT.itemsize
+            num_pixels = (ends[1] - ends[0]) * pixels
+            numbers = (at_first, at_first, num_pixels, self._out_pixel, end_channel - first_channel)
+            self.code.activate("swish", numbers)
+        if room is not None:
+            scratch.append(room)
+
+    def _make_room(self) -> tuple[Array, int]:
+        assert self._room is not None
+        room = np.zeros(self._room, _FLOAT)
+        return room, room.ctypes.data
 
 
 def _are_images(x: Array, filters: Array, tail: Tail) -> bool:
@@ -251,12 +328,19 @@ def _aligned(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
 
     It can be frozen: nobody else can write to what it is a view of.
     """
+    return _aligned_at(shape, dtype)[0]
+
+
+def _aligned_at(shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[Array, int]:
+    """The same, and its address."""
     size = math.prod(shape)
     room = np.empty(size + _ALIGNED // dtype.itemsize, dtype)
-    start = -room.ctypes.data % _ALIGNED // dtype.itemsize
+    address = room.ctypes.data
+    skipped = -address % _ALIGNED
+    start = skipped // dtype.itemsize
     array = room[start : start + size].reshape(shape)
     room.setflags(write=False)
-    return array
+    return array, address + skipped
 
 
 def _owner(array: Array) -> Array:
@@ -294,21 +378,20 @@ def _fill(cells: Array, image: Array, top: int, columns: Axis) -> None:
     np.copyto(cells[first - top : end - top, columns.before : columns.before + columns.size], image[first:end])
 
 
-def _cut_panels(panels: Array, out: Array, is_plain: bool) -> list[_Part]:
-    """Parts of all rows, or pixels, and some *panels* each."""
-    count = max(2 * num_cores(), panels.nbytes // _PANEL_BYTES)
-    lines = range(math.prod(out.shape[: 3 if is_plain else 2]))
-    return [(lines, some) for some in _cut(len(panels), count)]
+def _cut_panels(num_panels: int, num_bytes: int, out_shape: Sequence[int], *, is_plain: bool) -> list[_Part]:
+    """Parts of all rows, or pixels, and some panels each; all panels are *num_bytes*."""
+    count = max(2 * num_cores(), num_bytes // _PANEL_BYTES)
+    lines = range(math.prod(out_shape[: 3 if is_plain else 2]))
+    return [(lines, some) for some in _cut(num_panels, count)]
 
 
-def _cut_rows(x: Array, out: Array, num_panels: int, is_plain: bool = False) -> list[_Part]:
-    """Parts of some rows of an image each, or of pixels, and all panels."""
-    num_bytes = x.nbytes + out.nbytes
+def _cut_rows(num_bytes: int, out_shape: Sequence[int], num_panels: int, *, is_plain: bool = False) -> list[_Part]:
+    """Parts of some rows of an image each, or of pixels, and all panels; input and output are *num_bytes*."""
     count = max(2 * num_cores() if num_bytes > _PART_BYTES else 1, num_bytes // _PART_BYTES)
     panels = range(num_panels)
     if is_plain:
-        return [(some, panels) for some in _cut(math.prod(out.shape[:3]), count, _PIXELS)]
-    batch, rows = out.shape[:2]
+        return [(some, panels) for some in _cut(math.prod(out_shape[:3]), count, _PIXELS)]
+    batch, rows = out_shape[:2]
     some_rows = _cut(rows, -(-count // batch))
     starts = range(0, batch * rows, rows)
     return [(range(start + some.start, start + some.stop), panels) for start in starts for some in some_rows]
