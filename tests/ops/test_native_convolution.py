@@ -332,3 +332,26 @@ def test_a_panel_is_what_both_sides_think() -> None:
         assert isinstance(registers, Registers)
         assert registers.panel == 2 * registers.lanes
         assert registers.pixels[-1] == 1  # whatever is left over
+
+
+@pytest.mark.allow_blocking
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize(("size", "stride", "is_native"), [(2, 2, True), (3, 1, True), (5, 3, True), (7, 1, False)])
+async def test_averages_of_small_windows_are_native_sums(
+    size: int, stride: int, padding: str, soon: list[float], *, is_native: bool
+) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, None, None, 20])
+        attrs = {"ksize": [1, size, size, 1], "strides": [1, stride, stride, 1], "padding": padding}
+        y = ax.raw_ops.Neg(ax.raw_ops.AvgPool(x, **attrs))
+        few = ax.raw_ops.Neg(ax.raw_ops.AvgPool(x[..., :3], **attrs))
+    images = random(2, 11, 9, 20)
+    images[0, 4, 4, :3] = [np.nan, np.inf, -np.inf]
+    async with ax.Session(graph, ax.SessionConfig(jit="off")) as session:
+        wanted = await session.run([y, few], {x: images})
+    async with ax.Session(graph) as session:
+        found = await session.run([y, few], {x: images})
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(found[1], wanted[1])
+        assert bool(soon) == is_native
+        assert (await session.run(y, {x: images[:0]})).shape == (0, *wanted[0].shape[1:])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.ownership import freeze
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape, unknown_shape
 from asyncexec.framework.types import REAL_NUMBER_DTYPES
@@ -29,9 +31,11 @@ from asyncexec.ops.array.windows import (
 )
 from asyncexec.ops.nn.convolution import rounded
 from asyncexec.ops.nn.convolution_gradients import sizes_vector
+from asyncexec.ops.nn.native_convolution import NO_TAIL, NativeConvolution
 from asyncexec.ops.nn.pooling_windows import (
     average_pool,
     average_pool_grad,
+    cell_counts,
     first_maxima,
     flat_indices,
     max_pool,
@@ -42,6 +46,8 @@ from asyncexec.ops.nn.pooling_windows import (
 from asyncexec.process.free_memory import check_array
 
 Pool = Callable[[Array, Sequence[Axis]], Array]
+_PLANE: Final = 2  # axes
+_MOST_CELLS: Final = 32  # of a window that native code sums as they lie, and not axis by axis
 
 
 class Pooling:
@@ -170,7 +176,32 @@ def make_max_pool_v2(op: OpKernelConstruction) -> Kernel:
 def make_average_pool(op: OpKernelConstruction) -> Kernel:
     """The kernel of AvgPool and AvgPool3D."""
     pooling = Pooling(op.attrs, pool_rank(op.op), average=True)
-    return rounded(lambda x: pooling.pool(widened(x), average_pool), op)
+    native = NativeConvolution(is_depthwise=True)
+
+    def average(x: Array, axes: Sequence[Axis]) -> Array:
+        total = _native_sum(native, x, axes)
+        if total is None:
+            return average_pool(x, axes)
+        total /= cell_counts(axes, x.dtype)
+        return total
+
+    kernel = rounded(lambda x: pooling.pool(widened(x), average), op)
+    kernel.layer_rule = native.rule  # type: ignore[attr-defined]
+    return kernel
+
+
+def _native_sum(native: NativeConvolution, x: Array, axes: Sequence[Axis]) -> Array | None:
+    """The sum of the cells of each window, by native code; None if there is none for it."""
+    size = math.prod(axis.kernel for axis in axes)
+    if native.rule.find_native is None or len(axes) != _PLANE or size > _MOST_CELLS:
+        return None
+    return native(x, _ones(axes[0].kernel, axes[1].kernel, x.shape[-1]), axes, NO_TAIL)
+
+
+@lru_cache(maxsize=32)
+def _ones(height: int, width: int, channels: int) -> Array:
+    ones: Array = freeze(np.ones((height, width, channels, 1), np.float32))
+    return ones
 
 
 @register_kernel("MaxPoolWithArgmax", kind=KernelKind.EXPENSIVE)
