@@ -181,6 +181,45 @@ async def test_a_loop_between_expensive_nodes_ends_with_its_step() -> None:
         assert await session.run(y, {x: -1}) == -8
 
 
+def joined_branches(x: Any, divisor: Any) -> Any:
+    """Cheap branches behind an expensive node, one of which fails where *divisor* is 0, and what they meet in."""
+    first = hard(x, 0, name="first")
+    left = ax.floordiv(first, divisor, name="left")
+    right = ax.add(first, 1, name="right")
+    return hard(left + 1, right * 2, name="joined")
+
+
+async def test_cheap_branches_stay_on_the_thread(jobs: list[list[str]]) -> None:
+    with ax.Graph() as graph:
+        x, divisor = ax.placeholder(ax.int64, [], name="x"), ax.placeholder(ax.int64, [], name="divisor")
+        y = joined_branches(x, divisor)
+    async with ax.Session(graph, TAGGED) as session:
+        for value in range(3):
+            jobs.clear()
+            expected = (value * 3 // 2 + 1) * 3 + (value * 3 + 1) * 2
+            assert await session.run(y, {x: value, divisor: 2}) == expected
+        assert [len(job) for job in jobs] == [6]
+        with pytest.raises(ax.errors.InvalidArgumentError, match="left"):
+            await session.run(y, {x: 1, divisor: 0})
+        assert await session.run(y, {x: 1, divisor: 2}) == 14
+
+
+@pytest.mark.parametrize("longest", [1, 64])
+async def test_an_item_whose_failure_is_kept_ends(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_chain, "_LONGEST", longest)
+    with ax.Graph() as graph:
+        x, divisor = ax.placeholder(ax.int64, [], name="x"), ax.placeholder(ax.int64, [], name="divisor")
+        count = ax.stream_state(np.int64(0))
+        y = count.update(count.value + 1) + joined_branches(x, divisor) * 100
+    items = [{x: 1, divisor: number % 3} for number in range(9)]
+    async with ax.Session(graph, TAGGED) as session:
+        found = [out async for out in session.map(y, items, window=3, on_error="yield")]
+    assert [isinstance(out, ax.errors.InvalidArgumentError) for out in found] == [True, False, False] * 3
+    by_divisor = {1: (3 + 1) * 3 + 8, 2: (3 // 2 + 1) * 3 + 8}
+    expected = [number + 1 + 100 * by_divisor[number % 3] for number in range(9) if number % 3]
+    assert [out for out in found if not isinstance(out, Exception)] == expected
+
+
 async def test_who_waits_for_something_else_is_not_kept_waiting() -> None:
     """What takes the first node and an awaited one runs while the chain behind the first is at work."""
     import_all_names()

@@ -335,8 +335,8 @@ class ExecutorState(TransferScope):
         del self._jobs[entry]
         note_outcomes(calls, outcomes, scheduled, self._stats, self._observer, entry[1].location)
         last = min(len(calls), len(outcomes)) - 1
-        if last and self._failure is None:
-            entry = pass_along(entry, calls[:last], self._propagator)
+        if self._failure is None:
+            entry = pass_along(entry, calls, last, self._propagator, self.ready)
         self._note_large(outcomes[last].result)
         self._finish(entry, calls[last].item, outcomes[last].result, outcomes[last].error)
 

@@ -34,6 +34,9 @@ class Propagator(Protocol):
         """What has come for *item* where *tagged* is, which has not become ready."""
         ...
 
+    def give_back(self, tagged: TaggedNode, item: NodeItem, inputs: Sequence[Any], /) -> None:
+        """Put *inputs*, which were taken ahead for *item*, where they were; NOTHING stands for what has not come."""
+
     def propagate_outputs(self, tagged: TaggedNode, outputs: Any, ready: TaggedQueue, /) -> None:
         """Deliver what the kernel of a live node gave along its routes; add to *ready* what can run now."""
 

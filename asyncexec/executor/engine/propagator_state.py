@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from asyncexec.compilation.bind_kernel import Transfer
-from asyncexec.compilation.graph_view import DELIVERY, GraphView, NodeItem, Role, Route
+from asyncexec.compilation.graph_view import DELIVERY, NOTHING, GraphView, NodeItem, Role, Route
 from asyncexec.executor.engine.cascade import CASCADE_BUDGET, MERGES, Cascade
 from asyncexec.executor.engine.frame import FrameState, IterationState, TaggedNode, TaskGroup
 from asyncexec.executor.engine.propagator import TaggedQueue
@@ -86,6 +86,12 @@ class PropagatorState(Cascade):
 
     def take_ahead(self, tagged: TaggedNode, item: NodeItem) -> list[Any]:
         return take_inputs(tagged[1].inputs, item)
+
+    def give_back(self, tagged: TaggedNode, item: NodeItem, inputs: Sequence[Any]) -> None:
+        slots = tagged[1].inputs
+        for slot, value in enumerate(inputs, item.input_start):
+            if value is not NOTHING:
+                slots[slot] = value
 
     def propagate_outputs(self, tagged: TaggedNode, outputs: Any, ready: TaggedQueue) -> None:
         item, iteration, _ = tagged

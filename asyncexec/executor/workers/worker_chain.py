@@ -6,12 +6,13 @@ depends on the size of its inputs goes along whatever that turns out to be: ther
 of ours that keep no state, where an expensive one follows: to come back for them takes longer than they do.
 
 All consumers of each node of a chain but the last are in the chain: a residual connection is, and nobody else waits for
-what is handed on.  They take some of its outputs each; where there are several, none of these is dead but all.
+what is handed on.  They take some of its outputs each; where there are several, none of these is dead but all.  Of what
+is ready at a time at most one is expensive: others are for other threads.
 
 The propagator hears of the whole chain when it is over.  It is told, node by node, of outputs that it never sees: each
-makes the next node ready, which is then taken from the ready queue as having run.  So frames, iterations and their
-counts are what they would be had every node come back by itself.  A node behind one that failed has not become ready.
-A node behind a dead output is dead, and so are all behind it: none of them needs the inputs that were taken for it.
+makes others ready, of which the next is then taken from the ready queue as having run.  So frames, iterations and their
+counts are what they would be had every node come back by itself.  Where the thread stops before the end, as a node has
+failed or its output is dead, the others get back what was taken for them, and run as if there had been no chain.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from asyncexec.executor.diagnostics.step_observer import StepObserver
 from asyncexec.executor.engine.cascade import CASCADE_BUDGET
 from asyncexec.executor.engine.frame import TaggedNode
 from asyncexec.executor.engine.kernel_outputs import checked_outputs
-from asyncexec.executor.engine.propagator import Propagator
+from asyncexec.executor.engine.propagator import Propagator, TaggedQueue
 from asyncexec.executor.workers.job import HANDED_ON, Call, Outcome
 from asyncexec.framework.kernel import DEAD, KernelKind
 from asyncexec.graph.control_flow_info import SWITCHES
@@ -161,20 +162,19 @@ class WorkerChains:
         members, length = [item], 1  # up to the last that may be the end: cheap ones at the end gain nothing
         is_worth_it = False  # whether some behind that are expensive
         awaited: dict[NodeItem, int] = {}  # of consumers that are no members
+        ready: list[NodeItem] = []  # of these
         while len(members) < _LONGEST and len(members) - length < _AHEAD:
-            ready: list[NodeItem] = []
             for link in self._links_from(members[-1]):
                 awaited[link.item] = awaited.get(link.item, 0) + link.num_awaited
                 if propagator.waits_for(entry, link.item, awaited[link.item]):
                     ready.append(link.item)
-            if len(ready) != 1:
+            member = _next(ready, places) if self._links_from(members[-1]) else None
+            if member is None:
                 break
-            is_expensive = places[ready[0].id] in _EXPENSIVE
-            if not (is_expensive or _goes_along(ready[0], places)):
-                break
-            members.append(ready[0])
-            del awaited[ready[0]]
-            is_worth_it |= is_expensive
+            ready.remove(member)
+            members.append(member)
+            del awaited[member]
+            is_worth_it |= places[member.id] in _EXPENSIVE
             if is_worth_it and not awaited:
                 length, is_worth_it = len(members), False
         return members[:length]
@@ -208,6 +208,17 @@ def _links(maker: NodeItem) -> Sequence[Link]:
 def _is_plain(item: NodeItem) -> bool:
     is_special = item.role or item.action or item.is_merge or item.transfer is not None
     return not is_special and item.num_inputs <= WIDE
+
+
+def _next(ready: Sequence[NodeItem], places: Sequence[int]) -> NodeItem | None:
+    """The one of *ready* that runs next; None where there is none, or not all of them should run on one thread."""
+    expensive = [item for item in ready if places[item.id] in _EXPENSIVE]
+    cheap = [item for item in ready if places[item.id] not in _EXPENSIVE]
+    if len(expensive) > 1 or not all(_goes_along(item, places) for item in cheap):
+        return None
+    found = next(iter((*cheap, *expensive)), None)
+    # What is behind a node that is dead is dead, and so is to be all that runs after it.
+    return None if found is None or (len(ready) > 1 and _may_give_dead(found)) else found
 
 
 def _may_give_dead(item: NodeItem) -> bool:
@@ -260,12 +271,21 @@ def note_outcomes(
         scheduled = outcome.end_ns
 
 
-def pass_along(entry: TaggedNode, calls: Sequence[NodeCall], propagator: Propagator) -> TaggedNode:
-    """The entry behind *calls*, which have handed on what they gave; *entry* is that of the first."""
+def pass_along(
+    entry: TaggedNode, calls: Sequence[NodeCall], last: int, propagator: Propagator, ready: TaggedQueue
+) -> TaggedNode:
+    """The entry of the call at *last*, after which none was made; those before it have handed on what they gave.
+
+    *entry* is that of the first.  What was taken for calls that were not made goes back, and to *ready* if it can run.
+    """
     made_ready: deque[TaggedNode] = deque()
-    for call in calls:
+    for call, following in pairwise(calls[: last + 1]):
         item = call.item
         unseen = (None,) * item.num_outputs if item.returns_tuple else None
         propagator.propagate_outputs(entry, unseen, made_ready)
-        entry = made_ready.pop()
+        entry = next(each for each in made_ready if each[0] is following.item)
+        made_ready.remove(entry)
+    for call in calls[last + 1 :]:
+        propagator.give_back(entry, call.item, call.args)
+    ready.extend(made_ready)
     return entry
