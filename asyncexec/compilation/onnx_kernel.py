@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
 
-import numpy as np
-
 from asyncexec.compilation.onnx_loader import Load, OnnxLoader
 from asyncexec.compilation.onnx_memory import BoundCall, ClusterMemory
 from asyncexec.framework.cancellation import CancellationManager, call_around
@@ -175,9 +173,11 @@ class OnnxKernel:
 
     def _trial(self, session: OnnxSession | None, inputs: Sequence[Any]) -> Trial:
         """That of inputs of about this size, which all that have the model share once it is loaded."""
-        size = sum(np.size(value) for value in inputs[: self._num_given]).bit_length()
-        trial = self._trials.setdefault(size, Trial())
-        if session is not None:
+        size = sum([getattr(value, "size", 1) for value in inputs[: self._num_given]]).bit_length()
+        trial = self._trials.get(size)
+        if trial is None:
+            trial = self._trials.setdefault(size, Trial())
+        if session is not None and session.lasting.get(size) is not trial:
             trial = self._trials[size] = session.lasting.setdefault(size, trial)
         return trial
 

@@ -75,6 +75,8 @@ class OnnxSession:
         "_input_names",
         "_narrow",
         "_num_guards",
+        "_output_names",
+        "_plain_options",
         "_unknown",
         "_wide",
         "_work",
@@ -95,6 +97,8 @@ class OnnxSession:
         self._narrow = _opened(data, arrays, 1)
         given = self._narrow.get_inputs()
         self._input_names = [each.name for each in given]
+        self._output_names = [each.name for each in self._narrow.get_outputs()]
+        self._plain_options = _run_options()  # of all calls that nobody can end
         unknown = ([axis for axis, size in enumerate(each.shape or ()) if type(size) is not int] for each in given)
         # The first input of a size that is not known, and the axes of that.
         self._unknown = next(
@@ -113,18 +117,16 @@ class OnnxSession:
             CancelledError: *manager* was cancelled.
             Exception: whatever ONNX Runtime raises.
         """
-        options = _onnx_runtime().RunOptions()
-        options.log_severity_level = _SEVERITY_FATAL
         feeds = {name: np.asarray(value) for name, value in zip(self._input_names, inputs, strict=True)}
-        outputs = self._run(feeds, options, manager)
+        outputs = self._within_budget(feeds, self._plain_options) if manager is None else self._until(feeds, manager)
         if not self._num_guards:
             return outputs
         given, guards = outputs[: -self._num_guards], outputs[-self._num_guards :]
         return None if any(np.isnan(guard) for guard in guards) else given
 
-    def _run(self, feeds: dict[str, Any], options: Any, manager: CancellationManager | None) -> list[Any]:
-        if manager is None:
-            return self._within_budget(feeds, options)
+    def _until(self, feeds: dict[str, Any], manager: CancellationManager) -> list[Any]:
+        """The outputs for *feeds*, unless *manager* ends the call."""
+        options = _run_options()
 
         def end() -> None:
             options.terminate = True
@@ -150,9 +152,10 @@ class OnnxSession:
             is_large=work >= LONG, patience_s=patience_s if patience_s >= _LEAST_PATIENCE_S else 0.0
         )
         try:
-            is_wide = num_threads >= _IDLE_SHARE * num_cores()
-            session = self._wide if is_wide and self._wide is not None else self._narrow
-            found: list[Any] = session.run(None, feeds, options)
+            session = self._narrow
+            if self._wide is not None and num_threads >= _IDLE_SHARE * num_cores():
+                session = self._wide
+            found: list[Any] = session.run(self._output_names, feeds, options)
             return found
         finally:
             self._budget.end()
@@ -164,6 +167,12 @@ class OnnxSession:
         name, axes = self._unknown
         shape = feeds[name].shape
         return math.prod(shape[axis] for axis in axes if axis < len(shape))  # with others, ONNX Runtime says why not
+
+
+def _run_options() -> Any:
+    options = _onnx_runtime().RunOptions()
+    options.log_severity_level = _SEVERITY_FATAL
+    return options
 
 
 def _opened(data: bytes, arrays: Mapping[str, Array], num_threads: int) -> Any:

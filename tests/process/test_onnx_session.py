@@ -55,6 +55,9 @@ class Opened:
     def get_inputs(self) -> list[Any]:
         return [SimpleNamespace(name="x", shape=["rows", 40])]
 
+    def get_outputs(self) -> list[Any]:
+        return [SimpleNamespace(name="y")]
+
     def run(self, *_: Any) -> list[Any]:
         within, self.within = self.within, None
         return [self.num_threads] if within is None else [self.num_threads, *within()]
