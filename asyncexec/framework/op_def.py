@@ -147,9 +147,11 @@ class OpDef:
     has_open_attrs: bool = False  # its nodes may have attrs that are not among *attrs*, of any kind
     # Whether its kernels return a tuple: unless it has exactly one output argument and that is no list.
     returns_tuple: bool = field(init=False, repr=False, compare=False)
+    takes_references: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "returns_tuple", len(self.outputs) != 1 or self.outputs[0].is_list)
+        object.__setattr__(self, "takes_references", any(arg.is_ref for arg in self.inputs))
 
     def input_dtypes(self, attrs: AttrDict) -> tuple[DType, ...]:
         """The dtype of each data input of a node with *attrs* (all defaults filled in)."""

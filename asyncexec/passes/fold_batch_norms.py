@@ -254,7 +254,7 @@ class _Reader:
         if node.op not in _AFFINE or len(others) != len(node.inputs) - 1:
             return None
         values = [_constant_value(self._graph, tensor) for tensor in others]
-        if any(value is None for value in values):
+        if any(value is None for value in values) or not self._are_there_before(others):
             return None
         if node.op in _NORMS:
             return self._norm(node, values)
@@ -267,6 +267,12 @@ class _Reader:
             is_possible = self._chain.filters is not None
             return _Step(node, by_channel, np.zeros_like(by_channel)) if is_possible else None
         return _Step(node, None, -by_channel if node.op == "Sub" else by_channel)
+
+    def _are_there_before(self, constants: Sequence[Tensor]) -> bool:
+        """Whether the first node, which takes what is made of *constants*, can: they wait for nothing behind it."""
+        graph = self._graph
+        is_waited_for = graph.is_waited_for(self._chain.convolution)
+        return not (is_waited_for and any(_source(graph, tensor).op.control_inputs for tensor in constants))
 
     def _norm(self, node: Node, values: Sequence[Any]) -> _Step | None:
         graph, is_first = self._graph, node.attrs["data_format"] == b"NCHW"

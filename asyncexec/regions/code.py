@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -15,6 +16,7 @@ from asyncexec.regions.work import MAX_WORK
 
 OutputCheck: TypeAlias = Callable[[Node, int, Any], Sequence[Any]]
 _FIRST_NATIVE: Final = "x1"
+_NATIVE: Final = re.compile(r"x\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,11 @@ class Code:
     suspects: tuple[Node, ...]
     lines: dict[CodeType, dict[int, Line]]
     quick: FunctionType | None
+
+    @property
+    def has_native_parts(self) -> bool:
+        """Whether there are parts that may be native code by now, or later."""
+        return any(map(_NATIVE.fullmatch, self.function.__globals__))
 
     @property
     def is_native(self) -> bool:

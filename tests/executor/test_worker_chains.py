@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import random
 import threading
+from collections.abc import Generator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.executor.plans import region_plan
 from asyncexec.executor.workers import worker_chain
 from asyncexec.executor.workers.offload import WorkerPool
-from tests.running import import_all_names
+from asyncexec.framework.cancellation import CancellationManager, call_around
+from tests.running import import_all_names, settle
 
 TAGGED = ax.SessionConfig(executor_type="TAGGED_TOKEN", num_worker_threads=3)
 
@@ -122,11 +127,15 @@ async def test_cheap_functions_of_users_and_nodes_with_state_stay_in_the_loop(jo
         one = hard(cheap(hard(x, 0, name="a")), 1, name="b")
         with ax.control_dependencies([kept.assign_add(hard(x, 1, name="c"))]):
             other = hard(kept, 2, name="d")
-        y = ax.stack([one, other])
+        old = ax.raw_ops.VariableV2(shape=[], dtype=ax.int64, name="old")
+        begun = ax.raw_ops.Assign(old, ax.constant(4, ax.int64))
+        third = hard(ax.raw_ops.AssignAdd(old, hard(x, 1, name="e")) + 0, 2, name="f")
+        y = ax.stack([one, other, third])
     for config in (TAGGED, ax.SessionConfig(executor_type="COMPILED")):
         async with ax.Session(graph, config) as session:
-            await session.run(kept.initializer)
-            assert (await session.run(y, {x: 1})).tolist() == [10, 26]
+            await session.run([kept.initializer, begun.op])
+            for added in (0, 12):  # in the first it is not known what is cheap
+                assert (await session.run(y, {x: 1})).tolist() == [10, 26 + added, 26 + added]
     assert threads == {threading.main_thread()}
     assert all(len(job) == 1 for job in jobs)
 
@@ -156,6 +165,75 @@ async def test_regions_go_along(size: int, jobs: list[list[str]]) -> None:
     ((first_name, *between, last_name),) = jobs
     assert (first_name, last_name, "second" in between) == ("first", "third", True)
     assert len(set(threads)) == 1
+
+
+async def test_a_region_that_may_be_native_code_stays_in_the_loop(jobs: list[list[str]]) -> None:
+    """All calls of a native function share its memory."""
+    with ax.Graph() as graph:
+        x = value = ax.placeholder(ax.int64, [], name="x")
+        value = hard(value, 0)
+        for _ in range(40):
+            value = value + 1
+        y = hard(value, 0)
+    async with ax.Session(graph, ax.SessionConfig(executor_type="COMPILED")) as session:
+        assert await session.run(y, {x: 1}) == 129
+    has_native_code = importlib.util.find_spec("llvmlite") is not None
+    assert sorted(map(len, jobs)) == ([1, 1] if has_native_code else [3])
+
+
+async def test_a_region_on_a_worker_pauses_to_see_whether_somebody_waits() -> None:
+    num_pauses, manager = 0, CancellationManager()
+
+    def begin(_: Any) -> Generator[None, None, list[Any]]:
+        nonlocal num_pauses
+        while True:
+            num_pauses += 1
+            if num_pauses == 3:
+                manager.start_cancel()
+            yield
+
+    plan: Any = SimpleNamespace(begin=begin, is_plain=False)
+    token = call_around.set(SimpleNamespace(manager=lambda: manager))  # type: ignore[arg-type]
+    try:
+        with pytest.raises(ax.errors.CancelledError):
+            region_plan._on_worker(plan)()
+    finally:
+        call_around.reset(token)
+    assert num_pauses == 3
+
+
+async def test_cheap_nodes_of_a_chain_do_not_wait_in_line() -> None:
+    """Behind each expensive node a chain goes behind the others that wait; for cheap ones it does not."""
+    order: list[str] = []
+    may_go_on = threading.Event()
+
+    @ax.op(outputs=[ax.int64], shapes=[[]], expensive=True)
+    def noted(x: Any, name: Any) -> Any:
+        assert may_go_on.wait(10)
+        order.append(name.decode())
+        return x
+
+    with ax.Graph() as graph:
+        x, name = ax.placeholder(ax.int64, [], name="x"), ax.placeholder(ax.string, [], name="name")
+        value = noted(x, name)
+        for _ in range(12):
+            value = value + 1
+        y = noted(value, name)
+        z = x
+        for _ in range(4):
+            z = noted(z, name)
+    async with ax.Session(graph, ax.SessionConfig(executor_type="TAGGED_TOKEN", num_worker_threads=1)) as session:
+        may_go_on.set()
+        for fetched in (y, z):
+            await session.run(fetched, {x: 1, name: "before"})
+        may_go_on.clear()
+        order.clear()
+        runs = [asyncio.create_task(session.run(y, {x: 1, name: "A"}))]
+        runs += [asyncio.create_task(session.run(z, {x: 1, name: str(number)})) for number in range(3)]
+        await settle()
+        may_go_on.set()
+        assert await asyncio.gather(*runs) == [13, 1, 1, 1]
+    assert order == [*"A012", *"A012", *"012", *"012"]
 
 
 async def test_an_error_within_a_region_on_a_worker_names_its_node() -> None:

@@ -241,3 +241,11 @@ def test_errors(name: str) -> None:
             build(x)
     assert caught.value.user_line is not None
     assert "test_map_fn.py" in caught.value.user_line
+
+
+async def test_nothing_is_an_object_like_others() -> None:
+    with ax.Graph() as graph:
+        values = ax.placeholder(ax.object, [None], name="values")
+        y = ax.map_fn(lambda value: ax.identity(value), values)
+    async with ax.Session(graph) as session:
+        assert list(await session.run(y, {values: [1, [2, 3], None]})) == [1, [2, 3], None]

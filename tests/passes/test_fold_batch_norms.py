@@ -427,3 +427,17 @@ async def test_no_other_product_becomes_a_convolution(build: Callable[[Any], tup
     ran = await ops_of(graph, fetches, {x: IMAGES})
     assert "Conv2D" in ran
     assert not [op for op in ran if op.startswith("_Fused")]
+
+
+@pytest.mark.parametrize("is_convolution", [False, True])
+async def test_constants_that_wait_for_the_first_node_stay(*, is_convolution: bool) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 5, 4, WIDE])
+        other = ax.raw_ops.Conv2D(x, constant(1, 1, WIDE, WIDE), strides=[1, 1, 1, 1], padding="VALID")
+        first = other if is_convolution else x * constant(WIDE)
+        with ax.control_dependencies([first.op]):
+            late = constant(WIDE, seed=4)
+        y = ax.raw_ops.Neg(ax.raw_ops.Relu(first * late + constant(WIDE, seed=5)))
+        fetches = [y] if is_convolution else [y, ax.raw_ops.Neg(other)]
+    ran = await ops_of(graph, fetches, {x: IMAGES})
+    assert "Conv2D" in ran

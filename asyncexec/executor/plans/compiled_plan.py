@@ -149,9 +149,14 @@ class CompiledPlan:
 
     @property
     def may_change_threads(self) -> bool:
-        """Whether it has no loop, calls nothing of the user's, awaits nothing, and no node keeps a state."""
+        """Whether it has no loop, calls nothing of the user's, awaits nothing, and no node keeps a state.
+
+        Nor may it have parts that are native code: all calls of one share its memory, on the thread of the event loop.
+        """
         code = self._code
-        if code.is_foreign or code.is_awaited or any(node.op_def.is_stateful for node in code.suspects):
+        if code.is_foreign or code.is_awaited or code.has_native_parts:
+            return False
+        if any(node.op_def.is_stateful or node.op_def.takes_references for node in code.suspects):
             return False
         return not any(line.loops for lines in code.lines.values() for line in lines.values())
 

@@ -14,7 +14,9 @@ from asyncexec.executor.engine.part_of_step import PartOfStep
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.tiled_plan import TiledPlan
+from asyncexec.framework.cancellation import call_around
 from asyncexec.framework.cooperative import Stage
+from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.graph.node import Node
 
@@ -161,18 +163,23 @@ def _region_function(plan: CompiledPlan) -> Kernel:
 
 
 def _on_worker(plan: CompiledPlan) -> Kernel:
-    """What gives the same on a worker thread, where it holds up nobody."""
+    """What gives the same on a worker thread, where it holds up nobody; it pauses to see whether somebody waits."""
 
     def run(*inputs: Any) -> Any:
+        call = call_around.get()
+        manager = None if call is None or plan.is_plain else call.manager()
         pauses = plan.begin(inputs)
         del inputs
-        try:
-            while True:
+        while True:
+            try:
                 next(pauses)
-        except StopIteration as stop:
-            return stop.value
-        except CATCHABLE as raised:
-            error = plan.error_of(raised)
-            raise error from error.__cause__
+            except StopIteration as stop:
+                return stop.value
+            except CATCHABLE as raised:
+                error = plan.error_of(raised)
+                raise error from error.__cause__
+            if manager is not None and manager.is_cancelled:
+                pauses.close()
+                raise CancelledError("nobody waits for the call any more")
 
     return run

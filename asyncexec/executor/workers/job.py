@@ -50,16 +50,22 @@ Done: TypeAlias = Callable[[list[Outcome]], None]
 
 
 class Call(CancellableCall):
-    """One call of a job: of *function*, for the node *name*, in a *context* of its own."""
+    """One call of a job: of *function*, for the node *name*, in a *context* of its own.
 
-    __slots__ = ("args", "context", "function", "name")
+    One that *is_cheap* follows the call before at once, whoever waits for a thread.
+    """
 
-    def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), name: str = "") -> None:
+    __slots__ = ("args", "context", "function", "is_cheap", "name")
+
+    def __init__(
+        self, function: Callable[..., Any], args: Sequence[Any] = (), name: str = "", *, is_cheap: bool = False
+    ) -> None:
         super().__init__(call_around.get())
         self.context: contextvars.Context = contextvars.copy_context()
         self.function: Callable[..., Any] = function
         self.args: Sequence[Any] = args
         self.name: str = name
+        self.is_cheap: bool = is_cheap
 
     def receive(self, result: Any) -> bool:
         """Take the *result* of the call before; False where this call is not to be made with it."""

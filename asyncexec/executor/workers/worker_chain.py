@@ -78,10 +78,11 @@ class NodeCall(Call):
         size: int = -1,
         maker: NodeItem | None = None,
         *,
+        is_cheap: bool = False,
         is_observed: bool = False,
     ) -> None:
         kernel = item.checked_kernel
-        super().__init__(getattr(kernel, "on_worker", kernel), inputs, item.node.name)
+        super().__init__(getattr(kernel, "on_worker", kernel), inputs, item.node.name, is_cheap=is_cheap)
         self.item: NodeItem = item
         self.maker: NodeItem | None = maker
         self.fills: _Fills = ()
@@ -144,7 +145,8 @@ class WorkerChains:
         for maker, member in pairwise(members):
             size = 0 if places[member.id] == SIZED else -1
             others = propagator.take_ahead(entry, member)
-            by_item[member] = NodeCall(member, others, size, maker, is_observed=is_observed)
+            is_cheap = places[member.id] not in _EXPENSIVE
+            by_item[member] = NodeCall(member, others, size, maker, is_cheap=is_cheap, is_observed=is_observed)
             calls.append(by_item[member])
         for call in calls[1:]:
             assert call.maker is not None  # none but the first has none
@@ -232,7 +234,7 @@ def _goes_along(item: NodeItem, places: Sequence[int]) -> bool:
         return True
     node = item.node
     is_ours = places[item.id] == INLINE and item.kind is KernelKind.CHEAP and not is_user_function(node)
-    return is_ours and not (node.op_def.is_stateful or node.op in SWITCHES)
+    return is_ours and not (node.op_def.is_stateful or node.op_def.takes_references or node.op in SWITCHES)
 
 
 def note_outcomes(

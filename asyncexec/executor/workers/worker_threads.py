@@ -265,7 +265,7 @@ class WorkerThreads:
                 if outcome.result is not HANDED_ON or following is None or not job.goes_on_with(following):
                     worker.job = None
                     return True
-                if not self.turns.empty():
+                if not (following.is_cheap or self.turns.empty()):
                     worker.job = None
                     return not job.put_back()
         finally:

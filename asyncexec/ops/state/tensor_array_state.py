@@ -192,7 +192,7 @@ class TensorArray(ProcessBound):
             )
         if not entry.is_written:
             entry.shape, entry.is_written = self._default_shape(index), True
-        if entry.value is None:
+        if entry.value is None and not self._is_opaque:  # an object may be None
             entry.value = zeros(self.dtype, entry.shape)
         value = entry.value
         entry.is_read = True
