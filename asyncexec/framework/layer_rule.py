@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
 
 
 class NativeLayers(Protocol):
@@ -24,8 +26,15 @@ class NativeLayers(Protocol):
         """Write some rows of a depthwise convolution."""
 
     def activate(self, name: str, arguments: Sequence[int]) -> None:
-        """Write the ``swish``, ``gelu`` or ``gelu_tanh`` of each number of some rows."""
+        """Write ``swish``, ``gelu`` or ``gelu_tanh`` of each number of some rows, or ``softmax`` of each row."""
 
+    def normalize(self, arguments: Sequence[int]) -> None:
+        """Write some rows, each normalized, and scaled and shifted by columns."""
+
+
+_FEW: Final = 2**12  # numbers
+_SHORT: Final = 8  # numbers in a row
+_WORK: Final = 16  # multiplications, about what an exponential is
 
 FindLayers: TypeAlias = Callable[[float], NativeLayers | None]
 
@@ -39,3 +48,9 @@ class LayerRule:
     """
 
     find_native: FindLayers | None = None
+
+    def code_for(self, array: np.ndarray[Any, Any]) -> NativeLayers | None:
+        """The native code for going over the rows of *array*; None if there is none, or it would not be worth it."""
+        if self.find_native is None or array.size <= _FEW or array.dtype != np.float32 or array.shape[-1] < _SHORT:
+            return None
+        return self.find_native(_WORK * array.size)

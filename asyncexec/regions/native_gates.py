@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from asyncexec.ops.nn.fused_layers import GELU, GELU_BOUND, TANH
-from asyncexec.regions.native_vectors import ITEM, joined, read_arguments
+from asyncexec.regions.native_vectors import ITEM, joined, mask_lines, read_arguments
 
 GATE: Final = ("from_at", "to_at", "rows", "row", "count")
-_LARGEST: Final = 87.0  # of what an exponential is taken: beyond that nothing is left of a number, or all of it
+LARGEST: Final = 87.0  # of what an exponential is taken: beyond that nothing is left of a number, or all of it
 _ROUNDING: Final = 1.5 * 2**23  # a number that has no bits for what is smaller than one
 _LOG2: Final = (0.693359375, -2.12194440e-4)  # in two parts
 _EXP: Final = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
@@ -35,10 +35,40 @@ def write_gates(lanes: int) -> str:
     )
 
 
-def _all_of(value: float | np.float32, lanes: int) -> str:
+def all_of(value: float | np.float32, lanes: int) -> str:
     """A vector of the float32 next to *value*."""
     bits = struct.unpack("<Q", struct.pack("<d", float(np.float32(value))))[0]
     return f"<{', '.join([f'float 0x{bits:016X}'] * lanes)}>"
+
+
+def exponential(lanes: int) -> list[str]:
+    """``%scaled``: e to the power of ``%exponent``, which is between -LARGEST and LARGEST."""
+    vector, integers = f"<{lanes} x float>", f"<{lanes} x i32>"
+
+    def fma(name: str, one: str, other: str, added: str) -> str:
+        return f"%{name} = call {vector} @llvm.fma.v{lanes}f32({vector} {one}, {vector} {other}, {vector} {added})"
+
+    polynomial: list[str] = []
+    last = all_of(_EXP[0], lanes)
+    for number, coefficient in enumerate(_EXP[1:]):
+        polynomial.append(fma(f"term{number}", last, "%rest", all_of(coefficient, lanes)))
+        last = f"%term{number}"
+    shifts = ", ".join(["i32 23"] * lanes)
+    return [
+        fma("moved", "%exponent", all_of(1 / math.log(2), lanes), all_of(_ROUNDING, lanes)),
+        f"%power = fsub {vector} %moved, {all_of(_ROUNDING, lanes)}",
+        fma("near", "%power", all_of(-_LOG2[0], lanes), "%exponent"),
+        fma("rest", "%power", all_of(-_LOG2[1], lanes), "%near"),
+        *polynomial,
+        f"%square = fmul {vector} %rest, %rest",
+        fma("rising", last, "%square", "%rest"),
+        f"%mantissa = fadd {vector} %rising, {all_of(1.0, lanes)}",
+        f"%bits = bitcast {vector} %moved to {integers}",
+        f"%shifted = shl {integers} %bits, <{shifts}>",
+        f"%mantissa_bits = bitcast {vector} %mantissa to {integers}",
+        f"%scaled_bits = add {integers} %mantissa_bits, %shifted",
+        f"%scaled = bitcast {integers} %scaled_bits to {vector}",
+    ]
 
 
 def _polynomial(lanes: int, coefficients: Sequence[np.float32], bound: np.float32 | None = None) -> list[str]:
@@ -47,13 +77,13 @@ def _polynomial(lanes: int, coefficients: Sequence[np.float32], bound: np.float3
     lines = [f"%square_free = fmul {vector} %x, %x"]
     square = "%square_free"
     if bound is not None:
-        lines.append(f"%is_far = fcmp ogt {vector} %square_free, {_all_of(bound, lanes)}")
-        far = f"<{lanes} x i1> %is_far, {vector} {_all_of(bound, lanes)}"
+        lines.append(f"%is_far = fcmp ogt {vector} %square_free, {all_of(bound, lanes)}")
+        far = f"<{lanes} x i1> %is_far, {vector} {all_of(bound, lanes)}"
         lines.append(f"%square_bounded = select {far}, {vector} %square_free")
         square = "%square_bounded"
-    last = _all_of(coefficients[0], lanes)
+    last = all_of(coefficients[0], lanes)
     for number, coefficient in enumerate(coefficients[1:]):
-        factors = f"{vector} {last}, {vector} {square}, {vector} {_all_of(coefficient, lanes)}"
+        factors = f"{vector} {last}, {vector} {square}, {vector} {all_of(coefficient, lanes)}"
         lines.append(f"%power{number} = call {vector} @llvm.fma.v{lanes}f32({factors})")
         last = f"%power{number}"
     return [*lines, f"%given_exponent = fmul {vector} {last}, %x"]
@@ -62,21 +92,7 @@ def _polynomial(lanes: int, coefficients: Sequence[np.float32], bound: np.float3
 def _gate(name: str, lanes: int, exponent: Sequence[str]) -> str:
     """The function *name*, with the lines that give ``%given_exponent``."""
     vector, mask = f"<{lanes} x float>", f"<{lanes} x i1>"
-    integers = f"<{lanes} x i32>"
-    places = ", ".join(f"i32 {place}" for place in range(lanes))
-
-    def all_of(value: float) -> str:
-        return _all_of(value, lanes)
-
-    def fma(name: str, one: str, other: str, added: str) -> str:
-        return f"%{name} = call {vector} @llvm.fma.v{lanes}f32({vector} {one}, {vector} {other}, {vector} {added})"
-
-    polynomial: list[str] = []
-    last = all_of(_EXP[0])
-    for number, coefficient in enumerate(_EXP[1:]):
-        polynomial.append(fma(f"term{number}", last, "%rest", all_of(coefficient)))
-        last = f"%term{number}"
-    shifts = ", ".join(["i32 23"] * lanes)
+    largest, smallest = all_of(LARGEST, lanes), all_of(-LARGEST, lanes)
     return f"""
 define void @native_{name}(ptr %arguments) {{
 entry:
@@ -96,37 +112,19 @@ vectors:
  %more = icmp ult i64 %first, %count
  br i1 %more, label %vector, label %row_end
 vector:
- %left = sub i64 %count, %first
- %is_last = icmp ult i64 %left, {lanes}
- %num_here = select i1 %is_last, i64 %left, i64 {lanes}
- %num_here32 = trunc i64 %num_here to i32
- %num_here_one = insertelement {integers} poison, i32 %num_here32, i32 0
- %num_here_all = shufflevector {integers} %num_here_one, {integers} poison, {integers} zeroinitializer
- %mask = icmp ult {integers} <{places}>, %num_here_all
+ {joined(mask_lines("", lanes))}
  %at = getelementptr float, ptr %numbers, i64 %first
  %result_at = getelementptr float, ptr %results, i64 %first
  %x = call {vector} @llvm.masked.load.v{lanes}f32.p0(ptr %at, i32 {ITEM}, {mask} %mask, {vector} zeroinitializer)
  {joined(exponent)}
- %is_small = fcmp olt {vector} %given_exponent, {all_of(-_LARGEST)}
- %not_small = select {mask} %is_small, {vector} {all_of(-_LARGEST)}, {vector} %given_exponent
- %is_large = fcmp ogt {vector} %not_small, {all_of(_LARGEST)}
- %exponent = select {mask} %is_large, {vector} {all_of(_LARGEST)}, {vector} %not_small
- {fma("moved", "%exponent", all_of(1 / math.log(2)), all_of(_ROUNDING))}
- %power = fsub {vector} %moved, {all_of(_ROUNDING)}
- {fma("near", "%power", all_of(-_LOG2[0]), "%exponent")}
- {fma("rest", "%power", all_of(-_LOG2[1]), "%near")}
- {joined(polynomial)}
- %square = fmul {vector} %rest, %rest
- {fma("rising", last, "%square", "%rest")}
- %mantissa = fadd {vector} %rising, {all_of(1.0)}
- %bits = bitcast {vector} %moved to {integers}
- %shifted = shl {integers} %bits, <{shifts}>
- %mantissa_bits = bitcast {vector} %mantissa to {integers}
- %scaled_bits = add {integers} %mantissa_bits, %shifted
- %scaled = bitcast {integers} %scaled_bits to {vector}
- %below = fadd {vector} %scaled, {all_of(1.0)}
+ %is_small = fcmp olt {vector} %given_exponent, {smallest}
+ %not_small = select {mask} %is_small, {vector} {smallest}, {vector} %given_exponent
+ %is_large = fcmp ogt {vector} %not_small, {largest}
+ %exponent = select {mask} %is_large, {vector} {largest}, {vector} %not_small
+ {joined(exponential(lanes))}
+ %below = fadd {vector} %scaled, {all_of(1.0, lanes)}
  %swish = fdiv {vector} %x, %below
- %nothing = fmul {vector} %x, {all_of(0.0)}
+ %nothing = fmul {vector} %x, {all_of(0.0, lanes)}
  %bounded = select {mask} %is_large, {vector} %nothing, {vector} %swish
  %is_known = fcmp ord {vector} %x, %x
  %given = select {mask} %is_known, {vector} %bounded, {vector} %x

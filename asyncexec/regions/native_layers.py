@@ -18,6 +18,7 @@ from typing import Final
 
 from asyncexec.regions.native_depthwise import write_depthwise
 from asyncexec.regions.native_gates import write_gates
+from asyncexec.regions.native_rows import write_rows
 from asyncexec.regions.native_vectors import (
     ITEM,
     Registers,
@@ -38,7 +39,7 @@ _PARTS: Final = (1, 2)  # vectors of a panel that a convolution takes
 
 
 def write_layers(registers: Registers, pause: Callable[[], object] = lambda: None) -> str:
-    """A module with ``native``, ``native_depthwise`` and activations; *pause* is called between its parts."""
+    """A module with ``native``, ``native_depthwise``, activations and rows; *pause* is called between its parts."""
     lanes = registers.lanes
     vector, mask = f"<{lanes} x float>", f"<{lanes} x i1>"
     return "\n".join(
@@ -50,6 +51,7 @@ def write_layers(registers: Registers, pause: Callable[[], object] = lambda: Non
             _convolution(registers),
             write_depthwise(registers),
             write_gates(lanes),
+            write_rows(lanes),
             "",
         ]
     )

@@ -65,6 +65,22 @@ def spread(name: str, lanes: int) -> list[str]:
     ]
 
 
+def mask_lines(prefix: str, lanes: int) -> list[str]:
+    """``%mask``: which numbers of a vector there are, from ``%first`` on, of ``%count``; names have the *prefix*."""
+    integers = f"<{lanes} x i32>"
+    places = ", ".join(f"i32 {place}" for place in range(lanes))
+    here = f"%{prefix}num_here"
+    return [
+        f"%{prefix}left = sub i64 %count, %{prefix}first",
+        f"%{prefix}is_last = icmp ult i64 %{prefix}left, {lanes}",
+        f"{here} = select i1 %{prefix}is_last, i64 %{prefix}left, i64 {lanes}",
+        f"{here}32 = trunc i64 {here} to i32",
+        f"{here}_one = insertelement {integers} poison, i32 {here}32, i32 0",
+        f"{here}_all = shufflevector {integers} {here}_one, {integers} poison, {integers} zeroinitializer",
+        f"%{prefix}mask = icmp ult {integers} <{places}>, {here}_all",
+    ]
+
+
 def pointer(name: str, base: str, offset: str, numbers: int) -> list[str]:
     """``%name``: so many bytes behind *base*, and then so many *numbers*."""
     return [

@@ -15,11 +15,14 @@ import asyncexec as ax
 from asyncexec.executor.plans import native_layers
 from asyncexec.executor.plans.native_calls import COMPILER
 from asyncexec.executor.plans.native_layers import LAYERS, CompiledLayers
+from asyncexec.framework.layer_rule import LayerRule
 from asyncexec.framework.ownership import freeze, keep
 from asyncexec.ops.array.windows import Windows
 from asyncexec.ops.nn import native_convolution
+from asyncexec.ops.nn.activation import _native_softmax
 from asyncexec.ops.nn.convolution_matmul import convolve
 from asyncexec.ops.nn.depthwise import depthwise
+from asyncexec.ops.nn.fused_layers import layer_norm
 from asyncexec.ops.nn.native_convolution import NativeConvolution, Tail
 from asyncexec.process import shards
 from asyncexec.regions.native_vectors import AVX2, AVX512, Registers
@@ -133,6 +136,43 @@ def test_activations_are_those_of_numpy(code: CompiledLayers, name: str) -> None
         wanted[-2] = given[-2]  # of minus infinity: nothing, or not a number
     np.testing.assert_allclose(given, wanted, rtol=3e-7 if name == "swish" else 1e-5, atol=3e-7)
     assert np.signbit(given[-7])  # of -0
+
+
+@pytest.mark.parametrize("length", [8, 15, 16, 17, 61, 200])
+def test_rows_are_those_of_numpy(code: CompiledLayers, length: int) -> None:
+    x = 20 * random(600, length)
+    x[:5, :4] = [[np.nan, 1, 2, 3], [np.inf, 1, 2, 3], [-np.inf, 0, 1, -1e9], [3e38, -3e38, 0, 0], [0, -0.0, 90, -90]]
+    x[5] = -np.inf
+    rule = LayerRule(lambda _: code)
+    scale, offset = random(length, seed=1), random(length, seed=2)
+    with np.errstate(all="ignore"):
+        wide = x.astype(float)
+        powers = np.exp(wide - wide.max(-1, keepdims=True))
+        shares = _native_softmax(x, code)
+        np.testing.assert_allclose(shares, powers / powers.sum(-1, keepdims=True), rtol=1e-5, atol=1e-7)
+        found = layer_norm(x, scale, offset, np.float32(0.01), rule)
+        off = wide - wide.mean(-1, keepdims=True)
+        wanted = off / np.sqrt((off**2).mean(-1, keepdims=True) + 0.01) * scale + offset
+        np.testing.assert_allclose(found[6:], wanted[6:], rtol=1e-5, atol=1e-5)
+        assert np.isnan(found[:3]).all()
+        np.testing.assert_array_equal(layer_norm(np.asfortranarray(x), scale, offset, np.float32(0.01), rule), found)
+
+
+@pytest.mark.allow_blocking
+async def test_softmax_and_layer_norm_are_native_where_bits_may_change(soon: list[float]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, None])
+        fetches = [ax.softmax(x), ax.layer_norm(x, scale=np.ones(30, np.float32), offset=np.zeros(30, np.float32))]
+    values = random(300, 30)
+    async with ax.Session(graph, ax.SessionConfig(jit="off")) as session:
+        wanted = await session.run(fetches, {x: values})
+    assert not soon
+    async with ax.Session(graph) as session:
+        for one, other in zip(await session.run(fetches, {x: values}), wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+        assert soon
+        (empty, _) = await session.run(fetches, {x: values[:0]})
+        assert empty.shape == (0, 30)
 
 
 @pytest.mark.parametrize("is_depthwise", [False, True])

@@ -14,10 +14,11 @@ from asyncexec.regions.native_depthwise import DEPTHWISE
 from asyncexec.regions.native_emitter import NotNativeError
 from asyncexec.regions.native_gates import GATE
 from asyncexec.regions.native_layers import CONVOLUTION, write_layers
+from asyncexec.regions.native_rows import NORM
 from asyncexec.regions.native_vectors import AVX2, AVX512, Registers
 
-_ACTIVATIONS: Final = ("swish", "gelu", "gelu_tanh")
-_FUNCTIONS: Final = ("native", "native_depthwise", *(f"native_{name}" for name in _ACTIVATIONS))
+_ACTIVATIONS: Final = ("swish", "gelu", "gelu_tanh", "softmax")
+_FUNCTIONS: Final = ("native", "native_depthwise", "native_norm", *(f"native_{name}" for name in _ACTIVATIONS))
 HOT_WORK: Final = 1e9  # multiplications: a tenth of a second, about what it takes to compile
 
 
@@ -32,8 +33,9 @@ class CompiledLayers:
         addresses = COMPILER.functions(text, self, _FUNCTIONS)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_float, ctypes.c_float)
         self._convolve, self._convolve_depthwise = map(kind, addresses[:2])
-        activation = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-        self._activations = dict(zip(_ACTIVATIONS, map(activation, addresses[2:]), strict=True))
+        plain = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        self._normalize, *activations = map(plain, addresses[2:])
+        self._activations = dict(zip(_ACTIVATIONS, activations, strict=True))
 
     def convolve(self, arguments: Sequence[int], low: float, high: float) -> None:
         """Write some rows and panels of a convolution, limited from *low* to *high*."""
@@ -44,8 +46,12 @@ class CompiledLayers:
         self._convolve_depthwise((ctypes.c_int64 * len(DEPTHWISE))(*arguments), low, high)
 
     def activate(self, name: str, arguments: Sequence[int]) -> None:
-        """Write the ``swish``, ``gelu`` or ``gelu_tanh`` of each number of some rows."""
+        """Write ``swish``, ``gelu`` or ``gelu_tanh`` of each number of some rows, or ``softmax`` of each row."""
         self._activations[name]((ctypes.c_int64 * len(GATE))(*arguments))
+
+    def normalize(self, arguments: Sequence[int]) -> None:
+        """Write some rows, each normalized, and scaled and shifted by columns."""
+        self._normalize((ctypes.c_int64 * len(NORM))(*arguments))
 
 
 def _registers() -> Registers:

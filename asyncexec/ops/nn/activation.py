@@ -14,6 +14,7 @@ import numpy as np
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
+from asyncexec.framework.layer_rule import LayerRule, NativeLayers
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, merged, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
@@ -287,7 +288,37 @@ def make_leaky_relu_grad(op: OpKernelConstruction) -> Kernel:
     return same_shape(in_float32(leaky_relu_grad(op.attr("alpha")), op.np_dtype("T")))
 
 
-@register_kernel("Softmax", "LogSoftmax")
+@register_kernel("LogSoftmax")
+def make_log_softmax(op: OpKernelConstruction) -> Kernel:
+    """The kernel of LogSoftmax."""
+    return _last_axis(in_float32(log_softmax, op.np_dtype("T")))
+
+
+@register_kernel("Softmax")
 def make_softmax(op: OpKernelConstruction) -> Kernel:
-    """The kernel of Softmax and LogSoftmax."""
-    return _last_axis(in_float32(softmax if op.op == "Softmax" else log_softmax, op.np_dtype("T")))
+    """The kernel of Softmax."""
+    rule = LayerRule()
+
+    def by_rows(x: Any) -> Any:
+        code = rule.code_for(x)
+        return softmax(x) if code is None else _native_softmax(np.ascontiguousarray(x), code)
+
+    kernel = _last_axis(in_float32(by_rows, op.np_dtype("T")))
+    kernel.layer_rule = rule  # type: ignore[attr-defined]
+    return kernel
+
+
+def _native_softmax(x: Any, code: NativeLayers) -> Any:
+    out = np.empty(x.shape, x.dtype)
+    length = x.shape[-1]
+    num_rows, row = x.size // length, length * x.itemsize
+    step = max(1, _TILE // length)
+
+    def write(start: int) -> None:
+        offset = start * row
+        numbers = (at + offset, at_out + offset, min(step, num_rows - start), row, length)
+        code.activate("softmax", numbers)
+
+    at, at_out = x.ctypes.data, out.ctypes.data
+    share(write, range(0, num_rows, step), out.nbytes)
+    return out

@@ -23,7 +23,6 @@ from asyncexec.process.shards import share
 
 _TILE: Final = 2**15  # elements
 _PART: Final = 4 * _TILE  # of what one thread goes over in one go
-_WORK: Final = 16  # multiplications, about what a GELU is
 _PIECE_BYTES: Final = 2**19
 _ONE: Final = np.float32(1)
 # x * erfc(-x / sqrt(2)) / 2 = x / (1 + exp(-x P(x^2))), where P is closest to the logarithm of the odds of the normal
@@ -47,8 +46,7 @@ def gelu(x: Array, *, approximate: bool = False, rule: LayerRule | None = None) 
     """
     out = np.empty(x.shape, x.dtype)
     cells, results = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
-    is_large = rule is not None and rule.find_native is not None and cells.size > _TILE // 8
-    code = rule.find_native(_WORK * cells.size) if is_large and rule is not None and rule.find_native else None
+    code = None if rule is None else rule.code_for(cells)
     at_cells, at_results = (cells.ctypes.data, results.ctypes.data) if code is not None else (0, 0)
 
     def activate(part: slice) -> None:
@@ -82,15 +80,27 @@ def _gelu_tile(x: Array, out: Array, squares: Array, approximate: bool) -> None:
     np.divide(x, out, out=out)
 
 
-def layer_norm(x: Array, scale: Array, offset: Array, epsilon: np.float32) -> Array:
-    """*x*, each row shifted and scaled to mean 0 and variance 1, then scaled and shifted by columns."""
+def layer_norm(x: Array, scale: Array, offset: Array, epsilon: np.float32, rule: LayerRule | None = None) -> Array:
+    """*x*, each row shifted and scaled to mean 0 and variance 1, then scaled and shifted by columns.
+
+    It is made by the native code that *rule* gives, if there is some.
+    """
     out = np.empty(x.shape, x.dtype)
     if not x.size:
         return out
-    rows, results = (array.reshape(-1, x.shape[-1]) for array in (x, out))
+    rows, results = (array.reshape(-1, x.shape[-1]) for array in (np.ascontiguousarray(x), out))
     each = np.float32(1 / x.shape[-1])
+    code = None if rule is None else rule.code_for(x)
+    columns = [np.ascontiguousarray(column) for column in (scale, offset)]
+    at_columns = [column.ctypes.data for column in columns]
+    bits = np.array([epsilon, each], np.float32).view(np.int32).tolist()
 
     def normalize(where: slice) -> None:
+        if code is not None:
+            at = [array[where].ctypes.data for array in (rows, results)]
+            row = x.shape[-1] * x.itemsize
+            code.normalize((*at, *at_columns, len(results[where]), row, x.shape[-1], *bits))
+            return
         part, result = rows[where], results[where]
         means = np.einsum("ij->i", part) * each
         np.subtract(part, means[:, None], out=result)
@@ -118,7 +128,7 @@ def make_gelu(op: OpKernelConstruction) -> Kernel:
 @register_kernel("_FusedLayerNorm")
 def make_layer_norm(op: OpKernelConstruction) -> Kernel:
     """The kernel of _FusedLayerNorm."""
-    epsilon = np.float32(op.attr("epsilon"))
+    epsilon, rule = np.float32(op.attr("epsilon")), LayerRule()
 
     def kernel(x: Any, scale: Any, offset: Any) -> Array:
         columns = x.shape[-1:]
@@ -126,8 +136,9 @@ def make_layer_norm(op: OpKernelConstruction) -> Kernel:
             raise InvalidArgumentError(
                 f"scale and offset must have shape {list(columns)}, not {list(scale.shape)} and {list(offset.shape)}"
             )
-        return layer_norm(x, scale.reshape(-1), offset.reshape(-1), epsilon)
+        return layer_norm(x, scale.reshape(-1), offset.reshape(-1), epsilon, rule)
 
+    kernel.layer_rule = rule  # type: ignore[attr-defined]
     return kernel
 
 
