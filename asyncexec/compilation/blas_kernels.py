@@ -50,6 +50,7 @@ _WORK: Final[Mapping[str, Callable[[Node], Work]]] = {
     "MatMul": _of_product("transpose_b"),
     "SparseMatMul": _of_product("transpose_b"),
     "_FusedMatMul": _of_product("transpose_b"),
+    "_FusedProduct": _of_product(""),
     **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _of_product("adj_y")),
     **dict.fromkeys(("Conv2D", "Conv3D", "_FusedConv2D"), _of_convolution),
     **dict.fromkeys(

@@ -128,6 +128,7 @@ _GUESSES: Final[Mapping[str, Guess]] = {
         ("MatMul", "QuantizedMatMul", "SparseMatMul", "_FusedMatMul"),
         lambda inputs: max(inputs[0].shape) * max(inputs[1].shape) * _ITEM,
     ),
+    "_FusedProduct": lambda inputs: inputs[0].size // max(1, inputs[0].shape[-1]) * inputs[1].shape[-1] * _ITEM,
     **dict.fromkeys(("BatchMatrixDiag", "Diag", "MatrixDiag"), lambda inputs: np.size(inputs[0]) ** 2 * _ITEM),
     **dict.fromkeys(("Concat", "ConcatV2", "Pack"), _total),
     "Range": _range,

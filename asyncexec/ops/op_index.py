@@ -254,7 +254,7 @@ OPS: Final = {
     ),
     "nn.fractional_pooling": "FractionalAvgPool FractionalAvgPoolGrad FractionalMaxPool FractionalMaxPoolGrad",
     "nn.fused": "_FusedBatchNormEx _FusedConv2D _FusedConv3D _FusedDepthwiseConv2dNative _FusedMatMul",
-    "nn.fused_layers": "_FusedGelu _FusedLayerNorm",
+    "nn.fused_layers": "_FusedGelu _FusedLayerNorm _FusedProduct",
     "nn.fused_pad": "FusedPadConv2D FusedResizeAndPadConv2D",
     "nn.layout": "ConjugateTranspose Reverse ReverseSequence ReverseV2 Roll Transpose",
     "nn.losses": "InTopK InTopKV2 L2Loss SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits",

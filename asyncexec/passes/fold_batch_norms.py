@@ -131,10 +131,10 @@ class FoldBatchNorms:
         ]
         sources = [_source(graph, tensor).op for tensor in taken if _constant_value(graph, tensor) is not None]
         controls = dict.fromkeys(control for source in sources for control in source.control_inputs)
-        bias = _constant(graph, node, "bias", freeze(shift.astype(np.float32)), controls)
+        bias = make_constant(graph, node, "bias", freeze(shift.astype(np.float32)), controls)
         if factor is None:
             return node.inputs[1], bias
-        return _constant(graph, node, "filter", self._scaled(node, chain.filters, factor), controls), bias
+        return make_constant(graph, node, "filter", self._scaled(node, chain.filters, factor), controls), bias
 
     def _scaled(self, node: Node, filters: Any, factor: Any) -> Any:
         """*filters* times *factor*, a number for each channel of the output of *node*."""
@@ -383,7 +383,7 @@ def _constant_value(graph: PassGraph, tensor: Tensor) -> Any:
     return source.op.attrs["value"]
 
 
-def _constant(graph: PassGraph, like: Node, what: str, value: Any, controls: dict[Node, None]) -> Tensor:
+def make_constant(graph: PassGraph, like: Node, what: str, value: Any, controls: dict[Node, None]) -> Tensor:
     properties = properties_of(op_registry.lookup("Const"), {"value": value, "dtype": types.float32})
     name = f"{like.name}/folded_{what}"
     made = graph.make(properties, name, (), controls, like=like, shapes=[TensorShape(value.shape)])

@@ -1,7 +1,8 @@
-"""Layers that a graph writes as many nodes become one: GELU and layer normalization.
+"""Layers that a graph writes as many nodes become one: GELU, layer normalization, and products with a bias.
 
 - ``x / 2 * Erfc(-x / sqrt(2))`` and ``x / 2 * (1 + Erf(x / sqrt(2)))`` are a GELU (Hendrycks and Gimpel,
   https://arxiv.org/abs/1606.08415), ``x / 2 * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`` is about that;
+- a product with constant weights, and constants that are added to its columns, perhaps behind a Reshape, are one;
 - ``x * g + (beta - mean * g)``, where ``g = gamma * Rsqrt(variance + epsilon)``, is a layer normalization (Ba, Kiros
   and Hinton, https://arxiv.org/abs/1607.06450).
 
@@ -20,17 +21,23 @@ import numpy as np
 from asyncexec.framework import types
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.op_registry import registry as op_registry
+from asyncexec.framework.ownership import freeze
 from asyncexec.graph.graph import properties_of
 from asyncexec.graph.node import Node, Tensor
+from asyncexec.passes.fold_batch_norms import make_constant
 from asyncexec.passes.fold_constants import fold_constants
 from asyncexec.passes.node_facts import IDENTITIES, is_constant, ops_of
 from asyncexec.passes.pass_graph import PassGraph
 
 _SUMS: Final = ("AddV2", "Add")
+_BIASES: Final = (*_SUMS, "BiasAdd")
+_PRODUCTS: Final = ("MatMul", "BatchMatMul", "BatchMatMulV2")
+_FLIPS: Final = ("transpose_a", "transpose_b", "adj_x", "adj_y")
 # Each layer has one of these.  Tanh is none: a GELU by it has a Pow, and networks have it as an activation.
 _MARKS: Final = frozenset({"Erf", "Erfc", "Pow", "Rsqrt"})
 _TOLERANCE: Final = 1e-6  # relative, of what is a constant of a formula
 _ROOT: Final = math.sqrt(0.5)
+_MATRIX: Final = 2  # axes
 
 
 class _Inverse(NamedTuple):
@@ -45,7 +52,7 @@ def fuse_layers(graph: PassGraph) -> Stage[None]:
     """The pass."""
     yield from fold_constants(graph)
     for count, node in enumerate(graph):
-        if node.op == "Mul" or node.op in _SUMS:
+        if node.op == "Mul" or node.op in _BIASES:
             _Layer(graph, node).fuse()
         if not count % STRIDE:
             yield
@@ -77,8 +84,8 @@ class _Layer:
             return
         if node.op == "Mul":
             self._fuse_gelu()
-        else:
-            self._fuse_layer_norm()
+        elif node.op == "BiasAdd" or not self._fuse_layer_norm():
+            self._fuse_product()
 
     def _become(self, op: str, inputs: Sequence[Tensor], attrs: Mapping[str, Any]) -> None:
         registration, node = op_registry.lookup(op), self._node
@@ -148,7 +155,7 @@ class _Layer:
 
     # Layer normalization.
 
-    def _fuse_layer_norm(self) -> None:
+    def _fuse_layer_norm(self) -> bool:
         for first, second in _either_way(self._node):
             for x, factor in _either_way(self._made(first, "Mul")):
                 inverse = self._inverse(factor)
@@ -157,7 +164,8 @@ class _Layer:
                 if inverse is None or beta is None or not (_is_row(inverse.gamma, x) and _is_row(beta, x)):
                     continue
                 self._become("_FusedLayerNorm", [x, inverse.gamma, beta], {"epsilon": inverse.epsilon})
-                return
+                return True
+        return False
 
     def _inverse(self, tensor: Tensor) -> _Inverse | None:
         for other, gamma in _either_way(self._made(tensor, "Mul")):
@@ -199,6 +207,53 @@ class _Layer:
                 if self._same(one) is mean and other is factor:
                     return difference.inputs[0]
         return None
+
+    # Products with a bias.
+
+    def _fuse_product(self) -> None:
+        node = self._node
+        pairs = list(_either_way(node)) if node.op in _SUMS else [(node.inputs[0], node.inputs[1])]
+        for taken, added in pairs:
+            bias = self._value(added)
+            reshape = self._alone(taken, "Reshape")
+            product = self._alone(taken if reshape is None else reshape.inputs[0], *_PRODUCTS)
+            if product is not None and self._is_bias(bias, product, taken):
+                self._add_to_product(product, reshape, np.ravel(bias))
+                return
+
+    def _alone(self, tensor: Tensor, *ops: str) -> Node | None:
+        """The node that makes *tensor*, if it is one of *ops*, and nobody else knows it."""
+        node, graph = self._made(tensor, *ops), self._graph
+        if node is None or graph.is_kept(node) or graph.is_waited_for(node) or len(graph.consumers(tensor)) != 1:
+            return None
+        return node
+
+    def _is_bias(self, bias: Any, product: Node, taken: Tensor) -> bool:
+        """Whether *bias* has a number for each column of *product*, which is *taken*, or in another shape."""
+        weights, x = product.inputs[1], product.inputs[0].shape
+        if weights.shape.rank != _MATRIX or (x.rank or 0) < _MATRIX or any(map(product.attrs.get, _FLIPS)):
+            return False
+        if self._node.attrs.get("data_format", b"NHWC") != b"NHWC" or np.size(bias) != weights.shape.as_list()[1]:
+            return False
+        source = self._same(weights)
+        reshape = self._made(source, "Reshape")  # of what is too large to be folded
+        if self._value(source if reshape is None else reshape.inputs[0]) is None:
+            return False
+        dims, rank = taken.shape.dims, np.ndim(bias)
+        return dims is not None and 0 < rank < len(dims) and dims[-rank:] == np.shape(bias)
+
+    def _add_to_product(self, product: Node, reshape: Node | None, bias: Any) -> None:
+        graph, node = self._graph, self._node
+        added = make_constant(graph, product, "bias", freeze(np.array(bias)), {})
+        inputs = [*product.inputs, added]
+        if reshape is None:
+            self._become("_FusedProduct", inputs, {})
+            return
+        registration = op_registry.lookup("_FusedProduct")
+        properties = properties_of(registration, registration.op_def.complete_attrs({"T": types.float32}))
+        graph.convert(product, properties, inputs, product.control_inputs, shapes=product.output_shapes)
+        taken = (product.outputs[0], reshape.inputs[1])
+        graph.convert(node, reshape.properties, taken, node.control_inputs, shapes=node.output_shapes)
 
     # What the nodes say.
 

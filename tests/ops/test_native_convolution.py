@@ -274,6 +274,8 @@ def test_a_product_with_a_constant_is_native_from_its_second_time_on(code: Compi
         found = convolution.product(rows, weights.reshape(8, 5, 70).reshape(40, 70))  # a view of its own each time
         assert (found is not None) == (again > 0)
     np.testing.assert_allclose(found, rows @ weights, rtol=1e-4, atol=1e-4)
+    added = convolution.product(rows, weights, random(70, seed=3))
+    np.testing.assert_allclose(added, rows @ weights + random(70, seed=3), rtol=1e-4, atol=1e-4)  # type: ignore[arg-type]
     assert convolution.product(rows[:1, :5], weights) is None  # few rows
     assert convolution.product(random(9, 39), weights) is None
     del weights

@@ -226,3 +226,100 @@ async def test_scale_and_offset_have_a_number_for_each_column() -> None:
     async with ax.Session(graph) as session:
         with pytest.raises(ax.errors.InvalidArgumentError, match="must have shape"):
             await session.run(y, {x: X, scale: np.ones(3, np.float32)})
+
+
+def weights(rows: int, columns: int) -> Any:
+    return ax.constant(np.random.default_rng(rows).normal(size=(rows, columns)).astype(np.float32))
+
+
+def mark(x: Any) -> Any:
+    """What tells the pass that there may be layers."""
+    return ops.Rsqrt(ops.Abs(x) + number(1))
+
+
+def dense(x: Any) -> Any:  # [..., N] by Tensordot
+    rows = ops.MatMul(ops.Reshape(x, ax.constant([-1, N])), weights(N, 6))
+    return ops.BiasAdd(ops.Reshape(rows, ax.constant([2, -1, 6])), row(1, 6))
+
+
+def heads(x: Any) -> Any:
+    product = ops.BatchMatMulV2(x, weights(N, 6))
+    return ops.AddV2(row(1, 2, 3), ops.Reshape(product, ax.constant([2, 5, 2, 3])))
+
+
+PRODUCTS: dict[str, Callable[[Any], Any]] = {
+    "matrix": lambda x: ops.BiasAdd(ops.MatMul(x[0], weights(N, 6)), row(1, 6)),
+    "matrix and sum": lambda x: ops.AddV2(row(1, 1, 6)[0], ops.MatMul(x[1], weights(N, 6))),
+    "batch": lambda x: ops.BiasAdd(ops.BatchMatMulV2(x, weights(N, 6)), row(1, 6)),
+    "dense": dense,
+    "heads": heads,
+}
+
+
+@pytest.mark.parametrize(("name", "batch"), [*((name, 2) for name in PRODUCTS), ("batch", 0)])
+async def test_a_product_and_a_bias_become_one_node(name: str, batch: int) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, None, N])
+        y = ops.Neg(PRODUCTS[name](x))
+        z = mark(x)
+    ran = await ops_of(graph, [y, z], {x: X[:batch]})
+    assert "_FusedProduct" in ran
+    assert not {"MatMul", "BatchMatMulV2", "BiasAdd"} & set(ran)
+
+
+def flipped(x: Any) -> Any:
+    return ops.BiasAdd(ops.MatMul(x[0], weights(6, N), transpose_b=True), row(1, 6)), []
+
+
+def shared(x: Any) -> Any:
+    product = ops.MatMul(x[0], weights(N, 6))
+    return ops.BiasAdd(product, row(1, 6)), [ops.Abs(product)]
+
+
+def fetched(x: Any) -> Any:
+    product = ops.MatMul(x[0], weights(N, 6))
+    return ops.BiasAdd(product, row(1, 6)), [product]
+
+
+def by_rows(x: Any) -> Any:
+    return ops.AddV2(ops.MatMul(x[0], weights(N, 6)), row(1, 5, 6)), []
+
+
+def one_number(x: Any) -> Any:
+    return ops.AddV2(ops.MatMul(x[0], weights(N, 6)), number(2)), []
+
+
+def across(x: Any) -> Any:  # the columns are not where they were
+    product = ops.Reshape(ops.MatMul(x[0], weights(N, 6)), ax.constant([6, 5]))
+    return ops.AddV2(product, row(1, 5)), []
+
+
+@pytest.mark.parametrize("build", [flipped, shared, fetched, by_rows, one_number, across])
+async def test_other_products_stay(build: Callable[[Any], Any]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 5, N])
+        y, others = build(x)
+        fetches = [ops.Neg(y), *others, mark(x)]
+    assert "MatMul" in await ops_of(graph, fetches, {x: X})
+
+
+async def test_weights_that_are_too_large_to_be_folded_come_through_a_reshape() -> None:
+    large = np.random.default_rng(1).normal(size=(N, 2**19 // N)).astype(np.float32)
+    columns = large.shape[1]
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, N])
+        flat = ax.constant(large.reshape(-1))
+        y = ops.BiasAdd(ops.MatMul(x, ops.Reshape(flat, ax.constant([N, columns]))), row(1, columns))
+        fetches = [ops.Neg(y), mark(x)]
+    assert "_FusedProduct" in await ops_of(graph, fetches, {x: X[0]})
+
+
+async def test_what_does_not_fit_a_product_is_an_error() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, None)
+        y = tensor_op("_FusedProduct", [x, weights(N, 6), row(1, 6)])
+    async with ax.Session(graph) as session:
+        assert (await session.run(y, {x: X})).shape == (2, 5, 6)
+        for wrong in (X[..., 1:], X[0, 0], np.float32(1)):
+            with pytest.raises(ax.errors.InvalidArgumentError, match="do not fit"):
+                await session.run(y, {x: wrong})

@@ -24,7 +24,7 @@ _EXPANDING: Final = frozenset(
     {
         *("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "BroadcastTo", "Einsum", "Fill", "Gather", "GatherV2"),
         *("LinSpace", "MatMul", "MirrorPad", "OneHot", "Pad", "PadV2", "RandomUniform", "RandomStandardNormal"),
-        *("Range", "ResizeBilinear", "ResizeNearestNeighbor", "ScatterNd", "Tile", *TEXT_OPS),
+        *("Range", "ResizeBilinear", "ResizeNearestNeighbor", "ScatterNd", "Tile", "_FusedProduct", *TEXT_OPS),
     }
 )
 # Rules of optimizers that take roots: what they cost a byte of the gradient.

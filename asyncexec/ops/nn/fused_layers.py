@@ -1,6 +1,6 @@
-"""Layers that graphs write as many nodes, in one: GELU and layer normalization.  A pass makes these ops.
+"""Layers that graphs write as several nodes, in one: GELU, layer normalization, products with a bias.
 
-Both go over the rows of large arrays a piece at a time, whose intermediate values stay in the cache.
+A pass makes these ops.  They go over the rows of large arrays a piece at a time, whose values stay in the cache.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.array.windows import Array, pieces
+from asyncexec.ops.math.shared_product import multiply
+from asyncexec.ops.nn.native_convolution import NativeConvolution
 from asyncexec.process.shards import share
 
 _TILE: Final = 2**15  # elements
@@ -142,11 +144,43 @@ def make_layer_norm(op: OpKernelConstruction) -> Kernel:
     return kernel
 
 
+@register_kernel("_FusedProduct")
+def make_product(op: OpKernelConstruction) -> Kernel:
+    """The kernel of _FusedProduct."""
+    native = NativeConvolution()
+
+    def kernel(x: Any, weights: Any, bias: Any) -> Array:
+        columns = weights.shape[1:]
+        if x.ndim < 2 or len(columns) != 1 or x.shape[-1] != len(weights) or bias.shape != columns:
+            shapes = ", ".join(str(list(each.shape)) for each in (x, weights, bias))
+            raise InvalidArgumentError(f"a matrix, weights and a bias do not fit: {shapes}")
+        found = native.product(x, weights, bias)
+        if found is None:
+            found = multiply(x, weights)
+            rows = found.reshape(-1, *columns)
+
+            def add(part: slice) -> None:
+                rows[part] += bias
+
+            share(add, list(pieces(rows, _PIECE_BYTES)), rows.nbytes)
+        return found
+
+    kernel.layer_rule = native.rule  # type: ignore[attr-defined]
+    return kernel
+
+
+def product_shape(c: InferenceContext) -> Sequence[TensorShape]:
+    """The rows of the first input, of as many numbers as the weights have columns."""
+    x, weights = c.input(0).with_rank_at_least(2), c.with_rank(1, 2)
+    return [x[:-1].concatenate(weights[1:])]
+
+
 def layer_norm_shape(c: InferenceContext) -> Sequence[TensorShape]:
     """The shape of the input."""
     return [c.input(0).with_rank_at_least(1)]
 
 
+register_op("_FusedProduct", "x: T, weights: T, bias: T -> y: T", "T: {float32}", shape=product_shape)
 register_op("_FusedGelu", "x: T -> y: T", "T: {float32}; approximate: bool = False", shape=unchanged)
 register_op(
     "_FusedLayerNorm",

@@ -72,10 +72,10 @@ class NativeConvolution:
         self._plans: dict[tuple[Any, ...], _PanelPlan] = {}  # by shapes, windows and cores
         self._met: dict[_Key, weakref.ref[Array]] = {}  # constant weights of products
 
-    def product(self, rows: Array, weights: Array) -> Array | None:
-        """*rows* [..., in] times constant *weights* [in, out]; None if that is not for native code.
+    def product(self, rows: Array, weights: Array, bias: Array | None = None) -> Array | None:
+        """*rows* [..., in] times constant *weights* [in, out], plus *bias*; None if that is not for native code.
 
-        That has come twice, so that it is worth while to lay it out.
+        Weights have come twice, so that it is worth while to lay them out.
         """
         if self.rule.find_native is None or weights.ndim != 2 or rows.size * weights.shape[1] < _LONG:
             return None
@@ -93,7 +93,8 @@ class NativeConvolution:
                 met[key] = weakref.ref(owner, lambda _: met.pop(key, None))
                 return None
         axes = (Axis(1, 1, 1, 1, 1, 0, 0), Axis(count, 1, 1, 1, count, 0, 0))
-        made = self(rows.reshape(1, 1, count, -1), weights[None, None], axes, NO_TAIL, owner)
+        tail = NO_TAIL if bias is None else Tail(bias)
+        made = self(rows.reshape(1, 1, count, -1), weights[None, None], axes, tail, owner)
         return None if made is None else made.reshape(*rows.shape[:-1], -1)
 
     def __call__(
