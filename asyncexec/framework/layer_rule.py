@@ -34,6 +34,7 @@ class NativeLayers(Protocol):
 
 _FEW: Final = 2**12  # numbers
 _SHORT: Final = 8  # numbers in a row
+_LONG: Final = 2**12
 _WORK: Final = 16  # multiplications, about what an exponential is
 
 FindLayers: TypeAlias = Callable[[float], NativeLayers | None]
@@ -49,8 +50,11 @@ class LayerRule:
 
     find_native: FindLayers | None = None
 
-    def code_for(self, array: np.ndarray[Any, Any]) -> NativeLayers | None:
-        """The native code for going over the rows of *array*; None if there is none, or it would not be worth it."""
+    def code_for(self, array: np.ndarray[Any, Any], *, sums: bool = False) -> NativeLayers | None:
+        """The native code for going over the rows of *array*; None if there is none, or it would not be worth it.
+
+        Where it *sums* a row, it is none for long ones, either: number by number, sums of many lose digits.
+        """
         if self.find_native is None or array.size <= _FEW or array.dtype != np.float32 or array.shape[-1] < _SHORT:
             return None
-        return self.find_native(_WORK * array.size)
+        return None if sums and array.shape[-1] > _LONG else self.find_native(_WORK * array.size)

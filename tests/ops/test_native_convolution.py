@@ -158,6 +158,18 @@ def test_rows_are_those_of_numpy(code: CompiledLayers, length: int) -> None:
         np.testing.assert_array_equal(layer_norm(np.asfortranarray(x), scale, offset, np.float32(0.01), rule), found)
 
 
+def test_sums_of_long_rows_are_numpys(code: CompiledLayers) -> None:
+    """Number by number, a sum of a million loses four digits."""
+    rule = LayerRule(lambda _: code)
+    assert rule.code_for(random(2, 2**12), sums=True) is code
+    assert rule.code_for(random(1, 2**12 + 1), sums=True) is None
+    assert rule.code_for(random(1, 2**12 + 1)) is code
+    x = np.full((1, 2**12), -1, np.float32)
+    x[0, 0] = 0
+    powers = np.exp(x.astype(float))
+    np.testing.assert_allclose(_native_softmax(x, code), powers / powers.sum(), rtol=5e-6)
+
+
 @pytest.mark.allow_blocking
 async def test_softmax_and_layer_norm_are_native_where_bits_may_change(soon: list[float]) -> None:
     with ax.Graph() as graph:

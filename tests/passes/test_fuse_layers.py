@@ -314,6 +314,14 @@ async def test_weights_that_are_too_large_to_be_folded_come_through_a_reshape() 
     assert "_FusedProduct" in await ops_of(graph, fetches, {x: X[0]})
 
 
+async def test_a_product_without_columns_has_none() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, N])
+        y = ops.BiasAdd(ops.MatMul(x, ax.constant(np.ones((N, 0), np.float32))), ax.constant(np.ones(0, np.float32)))
+        fetches = [ops.Neg(y), mark(x)]
+    assert "_FusedProduct" in await ops_of(graph, fetches, {x: X[0]})
+
+
 async def test_what_does_not_fit_a_product_is_an_error() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, None)

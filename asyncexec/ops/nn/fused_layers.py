@@ -92,7 +92,7 @@ def layer_norm(x: Array, scale: Array, offset: Array, epsilon: np.float32, rule:
         return out
     rows, results = (array.reshape(-1, x.shape[-1]) for array in (np.ascontiguousarray(x), out))
     each = np.float32(1 / x.shape[-1])
-    code = None if rule is None else rule.code_for(x)
+    code = None if rule is None else rule.code_for(x, sums=True)
     columns = [np.ascontiguousarray(column) for column in (scale, offset)]
     at_columns = [column.ctypes.data for column in columns]
     bits = np.array([epsilon, each], np.float32).view(np.int32).tolist()
@@ -157,7 +157,7 @@ def make_product(op: OpKernelConstruction) -> Kernel:
         found = native.product(x, weights, bias)
         if found is None:
             found = multiply(x, weights)
-            rows = found.reshape(-1, *columns)
+            rows = found.reshape(math.prod(found.shape[:-1]), *columns)
 
             def add(part: slice) -> None:
                 rows[part] += bias
