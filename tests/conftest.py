@@ -223,10 +223,7 @@ def nothing_left_behind(no_blocking_calls: None, warm_loops: None) -> Iterator[N
         pytest.fail(f"the test left threads behind: {', '.join(thread.name for thread in left)}")
     if abs(sys.getswitchinterval() - interval) > 2e-6:  # Python cuts off what is less than a microsecond
         pytest.fail(f"the test left the switch interval of the GIL at {sys.getswitchinterval()} s")
-    leaked = open_files() - files
-    if leaked:
-        gc.collect()
-        leaked = open_files() - files
+    leaked = new_files(files)
     if leaked:
         pytest.fail(f"the test left files open: {sorted(leaked)}")
 
@@ -262,6 +259,16 @@ def new_threads(before: set[threading.Thread]) -> set[threading.Thread]:
     for thread in left:
         thread.join(max(0.0, deadline - time.monotonic()))
     return {thread for thread in left if thread.is_alive()}
+
+
+def new_files(before: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Open files that are not in *before*, and are not closed within the grace period, by the collector or a thread."""
+    deadline = time.monotonic() + GRACE_S
+    while left := open_files() - before:
+        gc.collect()
+        if time.monotonic() > deadline:
+            break
+    return left
 
 
 def open_files() -> set[tuple[str, str]]:
