@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from asyncexec.ops.nn.fused_layers import GELU, GELU_BOUND, TANH
-from asyncexec.regions.native_vectors import ITEM, joined, mask_lines, read_arguments
+from asyncexec.regions.native_vectors import ITEM, joined, mask_lines, over_rows
 
 GATE: Final = ("from_at", "to_at", "rows", "row", "count")
 LARGEST: Final = 87.0  # of what an exponential is taken: beyond that nothing is left of a number, or all of it
@@ -93,20 +93,7 @@ def _gate(name: str, lanes: int, exponent: Sequence[str]) -> str:
     """The function *name*, with the lines that give ``%given_exponent``."""
     vector, mask = f"<{lanes} x float>", f"<{lanes} x i1>"
     largest, smallest = all_of(LARGEST, lanes), all_of(-LARGEST, lanes)
-    return f"""
-define void @native_{name}(ptr %arguments) {{
-entry:
- {read_arguments(GATE)}
- br label %rows_start
-rows_start:
- %number = phi i64 [ 0, %entry ], [ %next_number, %row_end ]
- %more_rows = icmp ult i64 %number, %rows
- br i1 %more_rows, label %row_start, label %end
-row_start:
- %row_offset = mul i64 %number, %row
- %numbers = getelementptr i8, ptr %from_at, i64 %row_offset
- %results = getelementptr i8, ptr %to_at, i64 %row_offset
- br label %vectors
+    lines = f"""br label %vectors
 vectors:
  %first = phi i64 [ 0, %row_start ], [ %next_first, %vector ]
  %more = icmp ult i64 %first, %count
@@ -131,9 +118,5 @@ vector:
  call void @llvm.masked.store.v{lanes}f32.p0({vector} %given, ptr %result_at, i32 {ITEM}, {mask} %mask)
  %next_first = add i64 %first, {lanes}
  br label %vectors
-row_end:
- %next_number = add i64 %number, 1
- br label %rows_start
-end:
- ret void
-}}"""
+row_end:"""
+    return over_rows(name, GATE, (), [lines], "row_end")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from asyncexec.regions.native_gates import GATE, LARGEST, all_of, exponential
-from asyncexec.regions.native_vectors import ITEM, joined, mask_lines, read_arguments, spread
+from asyncexec.regions.native_vectors import ITEM, mask_lines, over_rows, spread
 
 # The last two are the bits of float32 numbers: what is added to the variance, and one over the count.
 NORM: Final = (
@@ -68,29 +68,6 @@ class _Pass:
         ]
 
 
-def _function(name: str, arguments: Sequence[str], before: Sequence[str], lines: Sequence[str], last: str) -> str:
-    """The function *name*, with *lines* for each row, of which *last* is the last block."""
-    return f"""
-define void @native_{name}(ptr %arguments) {{
-entry:
- {joined([read_arguments(arguments), *before])}
- br label %rows_start
-rows_start:
- %number = phi i64 [ 0, %entry ], [ %next_number, %{last} ]
- %more_rows = icmp ult i64 %number, %rows
- br i1 %more_rows, label %row_start, label %end
-row_start:
- %row_offset = mul i64 %number, %row
- %numbers = getelementptr i8, ptr %from_at, i64 %row_offset
- %results = getelementptr i8, ptr %to_at, i64 %row_offset
- {joined(lines)}
- %next_number = add i64 %number, 1
- br label %rows_start
-end:
- ret void
-}}"""
-
-
 def _store(name: str, value: str, lanes: int) -> list[str]:
     vector, mask = f"<{lanes} x float>", f"<{lanes} x i1>"
     place = f"ptr %{name}_result_at, i32 {ITEM}, {mask} %{name}_mask"
@@ -142,7 +119,7 @@ def _softmax(lanes: int) -> str:
             [f"%shared = fdiv {vector} %shares_x, %whole_all", *_store("shares", "%shared", lanes)],
         ),
     ]
-    return _function("softmax", GATE, (), lines, shares.end)
+    return over_rows("softmax", GATE, (), lines, shares.end)
 
 
 def _norm(lanes: int) -> str:
@@ -195,4 +172,4 @@ def _norm(lanes: int) -> str:
             ]
         ),
     ]
-    return _function("norm", NORM, before, lines, given.end)
+    return over_rows("norm", NORM, before, lines, given.end)

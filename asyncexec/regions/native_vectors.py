@@ -81,6 +81,29 @@ def mask_lines(prefix: str, lanes: int) -> list[str]:
     ]
 
 
+def over_rows(name: str, arguments: Sequence[str], before: Sequence[str], lines: Sequence[str], last: str) -> str:
+    """The function *name*, with *lines* for each row, from ``%numbers`` to ``%results``; *last* is their last block."""
+    return f"""
+define void @native_{name}(ptr %arguments) {{
+entry:
+ {joined([read_arguments(arguments), *before])}
+ br label %rows_start
+rows_start:
+ %number = phi i64 [ 0, %entry ], [ %next_number, %{last} ]
+ %more_rows = icmp ult i64 %number, %rows
+ br i1 %more_rows, label %row_start, label %end
+row_start:
+ %row_offset = mul i64 %number, %row
+ %numbers = getelementptr i8, ptr %from_at, i64 %row_offset
+ %results = getelementptr i8, ptr %to_at, i64 %row_offset
+ {joined(lines)}
+ %next_number = add i64 %number, 1
+ br label %rows_start
+end:
+ ret void
+}}"""
+
+
 def pointer(name: str, base: str, offset: str, numbers: int) -> list[str]:
     """``%name``: so many bytes behind *base*, and then so many *numbers*."""
     return [
