@@ -1,7 +1,8 @@
 """Makes the files of one model that is measured: a frozen graph by TensorFlow, and the same network as ONNX by torch.
 
-``python -m benchmarks.model_files NAME FOLDER`` is a process of its own, since TensorFlow builds models eagerly, and
-what measures does not.  Weights are random.  A builder gives the model, and the shape of its input but for the batch.
+``python -m benchmarks.model_files graph NAME FOLDER`` and then ``... onnx NAME FOLDER`` are processes of their own:
+TensorFlow builds models eagerly, what measures does not, and builds of torch for CUDA crash in a process that has
+loaded TensorFlow.  Weights are random.  A builder gives the model, and the shape of its input but for the batch.
 """
 
 from __future__ import annotations
@@ -30,26 +31,28 @@ IMAGES: Final[Mapping[str, tuple[str, str, int]]] = {  # in Keras, in torchvisio
 }
 
 
-def build(name: str, folder: Path) -> None:
-    """Write ``model.pb``, ``about.json``, and ``model.onnx`` where torch has the network."""
+def write_graph(name: str, folder: Path) -> None:
+    """Write ``model.pb`` and ``about.json`` by TensorFlow."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import keras
 
     keras.utils.set_random_seed(0)
-    shape: Sequence[int]
     if name in IMAGES:
         keras_name, _, side = IMAGES[name]
-        shape = (side, side, 3)
-        _freeze(getattr(keras.applications, keras_name)(weights=None), shape, folder)
+        _freeze(getattr(keras.applications, keras_name)(weights=None), (side, side, 3), folder)
     elif name == "training":
-        shape = (784,)
         _training_step(folder)
     else:
         model, shape = _KERAS[name]()
         _freeze(model, shape, folder, lowers=name != "gru")
+
+
+def write_onnx(name: str, folder: Path) -> None:
+    """Write ``model.onnx`` beside the graph, where torch is installed and has the network."""
     module = _torch_module(name)
     if module is not None:
-        _export(module, _onnx_shape(name, shape), folder)
+        shape = json.loads((folder / "about.json").read_text())["shape"]
+        _export(module, _onnx_shape(shape), folder)
 
 
 def _freeze(model: Any, shape: Sequence[int], folder: Path, *, lowers: bool = False) -> None:
@@ -185,7 +188,7 @@ _KERAS: Final[Mapping[str, Callable[[], tuple[Any, Sequence[int]]]]] = {
 }
 
 
-def _onnx_shape(name: str, shape: Sequence[int]) -> Sequence[int]:
+def _onnx_shape(shape: Sequence[int]) -> Sequence[int]:
     """*shape* as torch wants it: channels first in images."""
     return (shape[2], *shape[:2]) if len(shape) == 3 else shape
 
@@ -196,10 +199,7 @@ def _torch_module(name: str) -> Any:
         import torch
 
         if name in IMAGES:
-            _let_torchvision_load(torch)
-            import torchvision
-
-            found = getattr(torchvision.models, IMAGES[name][1])
+            found = getattr(_torchvision(torch).models, IMAGES[name][1])
             return found(weights=None, **({"init_weights": False} if name == "inceptionv3" else {}))
     except (ImportError, RuntimeError):  # RuntimeError: a torchvision that is built for another torch
         return None
@@ -211,11 +211,15 @@ def _torch_module(name: str) -> Any:
     return _torch_unet(torch) if name == "unet" else None
 
 
-def _let_torchvision_load(torch: Any) -> None:
-    """Declare the ops of its C++ part, which does not load beside a torch of another build; its networks need none."""
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
+def _torchvision(torch: Any) -> Any:
+    """The package; where its C++ part is built for another torch, with the ops declared that its networks need not."""
+    try:
+        import torchvision
+    except RuntimeError:
+        for name in ("nms", "qnms"):
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float threshold) -> Tensor")
+        import torchvision
+    return torchvision
 
 
 def _torch_encoder(torch: Any, *, is_vit: bool) -> Any:
@@ -293,4 +297,5 @@ def _export(module: Any, shape: Sequence[int], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    build(sys.argv[1], Path(sys.argv[2]))
+    write = {"graph": write_graph, "onnx": write_onnx}[sys.argv[1]]
+    write(sys.argv[2], Path(sys.argv[3]))

@@ -76,9 +76,9 @@ def files_of(name: str, batch: int) -> Files:
         made = folder.with_name(f"{name}.new")
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir(parents=True)
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.model_files", name, str(made)], check=True, capture_output=True
-        )
+        for part in ("graph", "onnx"):
+            command = [sys.executable, "-m", "benchmarks.model_files", part, name, str(made)]
+            subprocess.run(command, check=True, capture_output=True)
         made.replace(folder)
     about = json.loads((folder / "about.json").read_text())
     onnx, shape = folder / "model.onnx", about["shape"]
