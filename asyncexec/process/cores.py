@@ -12,6 +12,8 @@ from typing import Final
 from asyncexec.process.control_groups import ROOT, ControlGroup, control_groups
 
 _LOAD: Final = "/proc/loadavg"
+_LONGEST_LOAD: Final = 128  # bytes of that file
+_LOOKS: Final = 4  # of some 10 microseconds each
 _RECENT_NS: Final = 2_000_000  # what was found idle then, a short call takes for idle: it takes no longer than to look
 
 
@@ -46,11 +48,14 @@ def num_cores() -> int:
 def num_idle_cores() -> int:
     """How many cores nobody needs just now, but for the calling thread; where the system does not tell, all of them.
 
-    It reads a file of the kernel, which takes some 20 microseconds: not for the event loop's thread.
+    It reads a file of the kernel, up to four times, which takes some 10 microseconds each: not for the event loop's
+    thread.  The thread that has handed the work over here may be about to sleep, which is why it looks again.
     """
     cores, found = num_cores(), _num_idle_now()
-    if found < cores:
-        time.sleep(0)  # the thread that has handed the work over here may be about to sleep
+    for _ in range(_LOOKS - 1):
+        if found >= cores:
+            break
+        os.sched_yield()  # to sleep for no time takes as long as all these looks
         found = max(found, _num_idle_now())
     return found
 
@@ -58,8 +63,11 @@ def num_idle_cores() -> int:
 def _num_idle_now() -> int:
     cores = num_cores()
     try:
-        with open(_LOAD, encoding="ascii") as file:
-            runnable = int(file.read().split()[3].partition("/")[0])
+        file = os.open(_LOAD, os.O_RDONLY | os.O_CLOEXEC)  # takes half the time of open()
+        try:
+            runnable = int(os.read(file, _LONGEST_LOAD).split()[3].partition(b"/")[0])
+        finally:
+            os.close(file)
     except (OSError, ValueError, IndexError):
         return cores
     return max(1, min(cores, (os.cpu_count() or cores) - runnable + 1))

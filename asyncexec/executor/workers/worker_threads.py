@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from asyncexec.executor.workers.job import HANDED_ON, Call, Job, Outcome
-from asyncexec.executor.workers.job_queue import JobQueue
+from asyncexec.executor.workers.job_queue import JobQueue, Taker
 from asyncexec.framework.kernel import do_nothing
 from asyncexec.process.cores import num_cores
 from asyncexec.process.shards import let_help
@@ -208,23 +208,27 @@ class WorkerThreads:
 
     def _work(self, worker: Worker) -> None:
         let_help(self.help)
-        while not worker.is_left and (job := self._next_job()) is not None:
+        taker = Taker(self.turns)
+        while not worker.is_left and (job := self._next_job(taker)) is not None:
             owner = job.share.owner
             has_ended = self._run(worker, owner, job)
             if has_ended:
                 self.under_way.pop()
                 owner.results.append(job)
+                if not job.loop.is_closed():
+                    taker.get_ready()  # for what the loop has next, so that it wakes no other thread for that
             del job  # the loop finds nothing held here
             if has_ended:
                 owner.wake_loop()
             del owner
+        taker.leave()
         worker.has_ended = True
         self._on_exit()
 
-    def _next_job(self) -> Job | None:
+    def _next_job(self, taker: Taker[Share | Help]) -> Job | None:
         """A job of the pool whose turn it is, which goes behind the others; None if the thread is to end."""
         turns = self.turns
-        while (turn := turns.wait()) is not None:
+        while (turn := taker.take()) is not None:
             if isinstance(turn, Help):
                 if turn.go_on(turns.empty):
                     turns.put(turn)
