@@ -22,8 +22,9 @@ from asyncexec.passes.onnx_cluster import MemberCall, OnnxCluster
 from asyncexec.process.onnx_session import OnnxSession, load
 
 SAMPLES: Final = 4  # calls that are timed of each way, of which the quickest counts, where the two are close
-# Times as long that are not close, by the calls of a way that has had fewer of them: a first call is slow.
+# Times as long that are not close, by the calls of a way that has had fewer of them.
 _FAR: Final = {1: 4, 2: 2, 3: 2}
+_WARM: Final = 3  # calls of ONNX Runtime: the first start its threads and find its memory, so that only the last tells
 _OWN: Final = 0
 _ONNX: Final = 1
 
@@ -44,11 +45,14 @@ class Trial:
         self.choice: int | None = None
 
     def next(self, *, is_loading: bool = False) -> int:
-        """The way of the next call: that which has had fewer calls; our own while the other *is_loading*."""
+        """The way of the next call: two of ONNX Runtime for one of our own, and our own while the other *is_loading*.
+
+        Threads of BLAS spin for a while after a call of ours, and are in the way of a call of ONNX Runtime after that.
+        """
         if self.choice is not None:
             return self.choice
         own, onnx = self._num_begun
-        way = _OWN if is_loading or own < onnx else _ONNX
+        way = _OWN if is_loading or 2 * own < onnx else _ONNX
         self._num_begun[way] += 1
         return way
 
@@ -61,8 +65,10 @@ class Trial:
         if own is None or onnx is None:
             return
         far = _FAR.get(min(self._num_samples), 1)
-        if max(own, onnx) >= far * min(own, onnx):
-            self.choice = _ONNX if onnx < own else _OWN
+        if own >= far * onnx:
+            self.choice = _ONNX
+        elif onnx >= far * own and self._num_samples[_ONNX] >= _WARM:
+            self.choice = _OWN
 
 
 class OwnKernels:

@@ -33,6 +33,7 @@ _PATIENCE_S: Final = 1e-12  # for each multiplication: about a thirtieth of what
 _LIKELY: Final = 16  # of what is of a size that is not known, say the examples of a batch
 _LEAST_PATIENCE_S: Final = 0.0001  # to sleep for less takes as long
 _MOST_PATIENCE_S: Final = 0.002
+_SPIN_US: Final = "1000"
 _LARGE: Final = 4096  # bytes of a constant from which on it is given beside the model
 # Of the cores, so many are to be idle for a call of a thread on each: the call waits for the slowest at every node.
 _IDLE_SHARE: Final = 0.75
@@ -184,6 +185,7 @@ def _opened(data: bytes, arrays: Mapping[str, Array], num_threads: int) -> Any:
     options.log_severity_level = _SEVERITY_FATAL
     # Threads that sleep between two kernels of a call take 0.05 to 0.1 ms to wake; between calls none may spin.
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.intra_op.spin_duration_us", _SPIN_US)  # new threads would spin for 30 ms
     if arrays:
         values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
         options.add_external_initializers(list(arrays), values)

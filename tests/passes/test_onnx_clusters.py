@@ -126,12 +126,15 @@ def test_the_quicker_way_stays(quicker: int) -> None:
         slow_start = 20 if len(ways) <= 2 else 0
         trial.add(way, slow_start + (10 if way == quicker else 15))
     assert trial.choice == trial.next() == quicker
-    assert ways.count(0) == ways.count(1) == SAMPLES
+    assert ways.count(0) == SAMPLES
+    assert ways.count(1) == 2 * SAMPLES - 1
 
 
-@pytest.mark.parametrize("quicker", [0, 1])
-@pytest.mark.parametrize(("ratio", "num_calls"), [(5, 1), (3, 2), (1.5, SAMPLES)])
-def test_what_is_clear_needs_fewer_calls(quicker: int, ratio: float, num_calls: int) -> None:
+@pytest.mark.parametrize(
+    ("quicker", "ratio", "num_calls"),
+    [(1, 5, (1, 1)), (1, 3, (2, 3)), (1, 1.5, (SAMPLES, 7)), (0, 5, (1, 3)), (0, 3, (2, 3)), (0, 1.5, (SAMPLES, 7))],
+)
+def test_what_is_clear_needs_fewer_calls(quicker: int, ratio: float, num_calls: tuple[int, int]) -> None:
     trial = Trial()
     ways = []
     while trial.choice is None:
@@ -139,7 +142,15 @@ def test_what_is_clear_needs_fewer_calls(quicker: int, ratio: float, num_calls: 
         ways.append(way)
         trial.add(way, 1000 if way == quicker else round(1000 * ratio))
     assert trial.choice == quicker
-    assert ways.count(0) == ways.count(1) == num_calls
+    assert (ways.count(0), ways.count(1)) == num_calls
+
+
+def test_first_calls_of_onnx_runtime_do_not_tell_that_it_is_slow() -> None:
+    trial, times = Trial(), {0: [20, 20, 20], 1: [90, 90, 10, 10, 10, 10]}
+    while trial.choice is None:
+        way = trial.next()
+        trial.add(way, times[way].pop(0))
+    assert trial.choice == 1
 
 
 def test_calls_before_the_model_is_there_count() -> None:
