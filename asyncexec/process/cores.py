@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,43 @@ _LIMIT: Final = core_limit()  # read with the module, and not in an event loop
 def num_cores() -> int:
     """How many threads are worth their while: one a core, and in a container no more than it lets be busy."""
     return usable_cores() if _LIMIT is None else max(1, min(usable_cores(), round(_LIMIT)))
+
+
+def other_cores() -> Sequence[int]:
+    """The cores for the threads beside a caller that is ``on_first_core``; none where threads are to find their own.
+
+    They are told their cores where there is one for each core of the system that this process may use: others who share
+    these, each with less than all, would choose the same.
+    """
+    cores = _own_cores()
+    return cores[1:] if len(cores) == num_cores() else ()
+
+
+@contextmanager
+def on_first_core() -> Iterator[None]:
+    """Inside, the calling thread leaves the ``other_cores`` alone."""
+    cores = _own_cores()
+    if not (1 < len(cores) == num_cores() and _be_on(cores[:1])):
+        yield
+        return
+    try:
+        yield
+    finally:
+        _be_on(cores)
+
+
+def _be_on(cores: Sequence[int]) -> bool:
+    """Have the calling thread run on *cores* alone; whether the system lets it."""
+    try:
+        os.sched_setaffinity(0, cores)
+    except OSError:
+        return False
+    return True
+
+
+def _own_cores() -> Sequence[int]:
+    """Those that the calling thread may run on, in order; none where the system does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else ()
 
 
 def num_idle_cores() -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from asyncexec.process.cores import CoreBudget, num_cores, num_idle_cores
+from asyncexec.process.cores import CoreBudget, num_cores, num_idle_cores, on_first_core, other_cores
 
 
 def test_a_large_call_alone_gets_the_idle_cores_and_others_one() -> None:
@@ -56,3 +58,39 @@ def test_short_calls_in_a_row_look_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_some_core_is_there() -> None:
     assert 1 <= num_idle_cores() <= num_cores()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no such call")
+def test_a_caller_on_the_first_core_leaves_the_others_and_is_free_again() -> None:
+    cores = os.sched_getaffinity(0)
+    with on_first_core():
+        inside = os.sched_getaffinity(0)
+    assert os.sched_getaffinity(0) == cores
+    if num_cores() == len(cores) > 1:
+        assert inside == {min(cores)}
+        assert inside | set(other_cores()) == cores
+    else:
+        assert (inside, other_cores()) == (cores, ())
+    with pytest.raises(KeyError), on_first_core():
+        raise KeyError
+    assert os.sched_getaffinity(0) == cores
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no such call")
+def test_threads_find_their_cores_where_the_process_may_use_fewer_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("asyncexec.process.cores.num_cores", lambda: len(os.sched_getaffinity(0)) + 1)
+    with on_first_core():
+        assert len(os.sched_getaffinity(0)) == num_cores()
+    assert other_cores() == ()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no such call")
+def test_a_system_that_lets_no_thread_choose_its_core_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    with on_first_core():
+        pass
