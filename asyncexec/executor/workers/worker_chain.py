@@ -38,7 +38,7 @@ from asyncexec.graph.control_flow_info import SWITCHES
 # Nodes that go along at most: their outcomes are taken in one go.
 _LONGEST: Final = 128
 # Nodes that are looked at at most to find all consumers of one.
-_AHEAD: Final = 16
+_AHEAD: Final = 64
 # Routes of a node at most: they are delivered in one cascade, and what one makes ready stands alone.
 _MOST_ROUTES: Final = CASCADE_BUDGET // 2
 
@@ -122,10 +122,11 @@ class NodeCall(Call):
 class WorkerChains:
     """The chains of one plan, found link by link when they are first launched."""
 
-    __slots__ = ("_links",)
+    __slots__ = ("_links", "_may_go_along")
 
     def __init__(self) -> None:
         self._links: dict[int, Sequence[Link]] = {}
+        self._may_go_along: dict[int, bool] = {}  # whether a node may run on any thread where it is cheap
 
     def calls(
         self,
@@ -165,21 +166,50 @@ class WorkerChains:
         is_worth_it = False  # whether some behind that are expensive
         awaited: dict[NodeItem, int] = {}  # of consumers that are no members
         ready: list[NodeItem] = []  # of these
-        while len(members) < _LONGEST and len(members) - length < _AHEAD:
-            for link in self._links_from(members[-1]):
-                awaited[link.item] = awaited.get(link.item, 0) + link.num_awaited
-                if propagator.waits_for(entry, link.item, awaited[link.item]):
-                    ready.append(link.item)
-            member = _next(ready, places) if self._links_from(members[-1]) else None
+        links = self._links_from(item)
+        while links and len(members) < _LONGEST and len(members) - length < _AHEAD:
+            for consumer, _, count in links:
+                count += awaited.get(consumer, 0)
+                awaited[consumer] = count
+                if propagator.waits_for(entry, consumer, count):
+                    ready.append(consumer)
+            member = self._next(ready, places)
             if member is None:
                 break
-            ready.remove(member)
             members.append(member)
             del awaited[member]
             is_worth_it |= places[member.id] in _EXPENSIVE
             if is_worth_it and not awaited:
                 length, is_worth_it = len(members), False
+            links = self._links_from(member)
         return members[:length]
+
+    def _next(self, ready: list[NodeItem], places: Sequence[int]) -> NodeItem | None:
+        """Take the one that runs next out of *ready*; None where there is none, or they are not all for one thread."""
+        first = -1  # of those that are cheap, which come before the expensive one
+        num_expensive = 0
+        for index, item in enumerate(ready):
+            if places[item.id] in _EXPENSIVE:
+                num_expensive += 1
+            elif self._goes_along(item, places):
+                first = index if first < 0 else first
+            else:
+                return None
+        if num_expensive > 1 or not ready:
+            return None
+        # What is behind a node that is dead is dead, and so is to be all that runs after it.
+        found = ready[max(first, 0)]
+        if len(ready) > 1 and _may_give_dead(found):
+            return None
+        ready.remove(found)
+        return found
+
+    def _goes_along(self, item: NodeItem, places: Sequence[int]) -> bool:
+        """Whether *item* is cheap, and may run on any thread."""
+        found = self._may_go_along.get(item.id)
+        if found is None:
+            found = self._may_go_along[item.id] = _may_run_on_any_thread(item)
+        return found and (places[item.id] == INLINE or hasattr(item.checked_kernel, "on_worker"))
 
     def _links_from(self, item: NodeItem) -> Sequence[Link]:
         try:
@@ -212,28 +242,17 @@ def _is_plain(item: NodeItem) -> bool:
     return not is_special and item.num_inputs <= WIDE
 
 
-def _next(ready: Sequence[NodeItem], places: Sequence[int]) -> NodeItem | None:
-    """The one of *ready* that runs next; None where there is none, or not all of them should run on one thread."""
-    expensive = [item for item in ready if places[item.id] in _EXPENSIVE]
-    cheap = [item for item in ready if places[item.id] not in _EXPENSIVE]
-    if len(expensive) > 1 or not all(_goes_along(item, places) for item in cheap):
-        return None
-    found = next(iter((*cheap, *expensive)), None)
-    # What is behind a node that is dead is dead, and so is to be all that runs after it.
-    return None if found is None or (len(ready) > 1 and _may_give_dead(found)) else found
-
-
 def _may_give_dead(item: NodeItem) -> bool:
     """Whether some outputs of *item*, which is live, may be dead and others not."""
     return item.node.op in SWITCHES or not getattr(item.checked_kernel, "gives_all", True)
 
 
-def _goes_along(item: NodeItem, places: Sequence[int]) -> bool:
-    """Whether *item* is cheap, and may run on any thread: a node of ours without state, or a region of such."""
+def _may_run_on_any_thread(item: NodeItem) -> bool:
+    """Whether *item* is a region that may, or a node of ours without state."""
     if hasattr(item.checked_kernel, "on_worker"):
         return True
     node = item.node
-    is_ours = places[item.id] == INLINE and item.kind is KernelKind.CHEAP and not is_user_function(node)
+    is_ours = item.kind is KernelKind.CHEAP and not is_user_function(node)
     return is_ours and not (node.op_def.is_stateful or node.op_def.takes_references or node.op in SWITCHES)
 
 
