@@ -31,6 +31,7 @@ _LONG: Final = 5e7
 _SHARED: Final = 1e7  # the same for kernels that share out their work (shards.py)
 _finding: Final = threading.Lock()
 _LOGGER: Final = logging.getLogger("asyncexec")
+_CORE_TYPE: Final = "OPENBLAS_CORETYPE"  # in the environment: the processor that kernels are to be for
 _CPU_INFO: Final = "/proc/cpuinfo"
 # Kernel sets of OpenBLAS that do not use the 512-bit registers of a processor that has them.
 _WITHOUT_AVX512: Final = frozenset({"Haswell", "Zen", "SandyBridge", "Nehalem", "Prescott"})
@@ -181,10 +182,12 @@ def slow_kernels() -> str | None:
     """What to do where OpenBLAS uses kernels for older processors than this one; None where all is well."""
     for controller in _controllers():
         architecture = getattr(controller, "architecture", None)
-        if architecture in _WITHOUT_AVX512 and _has_avx512() and "OPENBLAS_CORETYPE" not in os.environ:
+        if architecture in _WITHOUT_AVX512 and _has_avx512():
+            asked = os.environ.get(_CORE_TYPE)
+            advice = f"Set {_CORE_TYPE}=SKYLAKEX" if asked is None else f"Unset {_CORE_TYPE}={asked}"
             return (
                 f"OpenBLAS uses its kernels for {architecture}, though this processor has AVX-512: products of matrices"
-                " may take 1.4 times as long. Set OPENBLAS_CORETYPE=SKYLAKEX in the environment, and measure."
+                f" may take twice as long. {advice} in the environment, and measure."
             )
     return None
 
@@ -198,7 +201,8 @@ def _has_avx512() -> bool:
 
 
 def _tell_of_slow_kernels() -> None:
-    advice = slow_kernels()
+    """Log it, unless the environment asks for these kernels."""
+    advice = slow_kernels() if _CORE_TYPE not in os.environ else None
     if advice is not None:
         _LOGGER.warning(advice)
 

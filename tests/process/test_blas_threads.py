@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.process.blas_threads import BlasThreads, limit_blas_threads
+from asyncexec.process.blas_threads import BlasThreads, limit_blas_threads, slow_kernels
 from asyncexec.process.cores import CoreBudget
 
 threadpoolctl = pytest.importorskip("threadpoolctl")
@@ -174,3 +175,25 @@ def test_a_loop_that_is_closed_before_its_turn_is_over_is_not_waited_for() -> No
     loop.close()
     threads.call(count, (), SHORT)
     assert library.count == 4
+
+
+@pytest.mark.parametrize(
+    ("architecture", "asked", "advice"),
+    [
+        ("Haswell", None, "Set OPENBLAS_CORETYPE=SKYLAKEX"),
+        ("Haswell", "Haswell", "Unset OPENBLAS_CORETYPE=Haswell"),
+        ("SkylakeX", None, None),
+    ],
+)
+def test_kernels_for_older_processors_are_found_whoever_asks_for_them(
+    architecture: str, asked: str | None, advice: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "asyncexec.process.blas_threads._controllers", lambda: [SimpleNamespace(architecture=architecture)]
+    )
+    monkeypatch.setattr("asyncexec.process.blas_threads._has_avx512", lambda: True)
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("OPENBLAS_CORETYPE", asked)
+    found = slow_kernels()
+    assert (found is None) if advice is None else (found is not None and advice in found)
