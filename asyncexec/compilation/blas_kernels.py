@@ -15,6 +15,8 @@ from asyncexec.process.blas_threads import BlasThreads
 # Multiplications up to which OpenBLAS takes one thread, or is through before another has begun.
 SHORT: Final = 2**16
 
+_MISFITS: Final = (AttributeError, IndexError)  # of inputs: the kernel tells better what is wrong with them
+
 Work: TypeAlias = Callable[[tuple[Any, ...]], float]
 
 
@@ -88,7 +90,7 @@ def blas_work(node: Node, inputs: Sequence[Any]) -> float:
 def _checked_work(work_of: Work, inputs: tuple[Any, ...]) -> float:
     try:
         return work_of(inputs)
-    except (AttributeError, IndexError):  # the kernel tells better what is wrong with the inputs
+    except _MISFITS:
         return 0
 
 
@@ -97,7 +99,10 @@ def with_blas_threads(kernel: Kernel, node: Node, threads: BlasThreads) -> Kerne
     work_of = _WORK[node.op](node)
 
     def call(*inputs: Any) -> Any:
-        work = _checked_work(work_of, inputs)
+        try:
+            work = work_of(inputs)
+        except _MISFITS:
+            work = 0.0
         if work <= SHORT:
             return kernel(*inputs)
         return threads.call(kernel, inputs, work)

@@ -66,6 +66,7 @@ register_op(
 _WIDE: Final = (float32, float64, int16, int32, int64, complex64, complex128)
 _NARROW: Final = (float16, bfloat16)
 _PADDED: Final = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+_SHORT: Final = 2**16  # multiplications: some microseconds
 _MANY: Final = 2**13  # elements of a product
 
 
@@ -86,6 +87,8 @@ def _native_product(product: Kernel) -> Kernel:
     rule = native.rule
 
     def kernel(a: Any, b: Any) -> Any:
+        if a.ndim == 2 == b.ndim and 1 < a.shape[1] == len(b) and a.size * b.shape[1] <= _SHORT:
+            return np.matmul(a, b)  # nothing that is to be decided below takes less time than that
         found = None if rule.find_native is None or a.ndim < 2 else native.product(a, b)
         return product(a, b) if found is None else found
 
