@@ -57,8 +57,12 @@ class _Layer:
         y = empty((len(cells), len(self.backward), cells.shape[1], hidden), cells.dtype)
         last_h, last_c = (empty((len(self.backward), cells.shape[1], hidden), cells.dtype) for _ in range(2))
         for i in range(len(self.backward)):
-            first_h = wide(h[i]) if h is not None else zeros(last_h.shape[1:], cells.dtype)
-            first_c = wide(c[i]) if c is not None else zeros(last_c.shape[1:], cells.dtype)
+            first_h, first_c = (
+                zeros((hidden, cells.shape[1]), cells.dtype)
+                if state is None
+                else np.ascontiguousarray(wide(state[i]).T)
+                for state in (h, c)
+            )
             last_h[i], last_c[i] = self._direction(i, cells, given, first_h, first_c, y[:, i])
         outputs = [y.transpose(2, 0, 1, 3) if self.batch_first else y]
         outputs += [one.swapaxes(0, 1) if self.batch_first else one for one in (last_h, last_c)]
@@ -68,17 +72,17 @@ class _Layer:
         return None if state is None else state.swapaxes(0, 1) if self.batch_first else state
 
     def _direction(self, i: int, x: Array, given: dict[str, Any], h: Array, c: Array, y: Array) -> tuple[Array, Array]:
-        weights, lengths = np.ascontiguousarray(wide(given["R"][i]).T), given["sequence_lens"]
+        weights, lengths = np.ascontiguousarray(wide(given["R"][i])), given["sequence_lens"]
         bias, late_bias = None, None
-        size = weights.shape[1]
+        size, hidden = weights.shape
         if given["B"] is not None:
             whole = wide(given["B"][i])
             bias = whole[:size] + whole[size:]
             if self.late_reset:
-                bias[-len(weights) :] = whole[size - len(weights) : size]
-                late_bias = whole[-len(weights) :]
+                bias[-hidden:] = whole[size - hidden : size]
+                late_bias = whole[-hidden:]
         elif self.late_reset:
-            late_bias = np.zeros(len(weights), x.dtype)
+            late_bias = np.zeros(hidden, x.dtype)
         peepholes = given.get("P")
         step = self.family.make_cell(
             weights,
@@ -89,14 +93,14 @@ class _Layer:
         )
         order = _backward(len(x), lengths) if self.backward[i] else None
         inputs = x if order is None else _in_order(x, order)
-        gates = (inputs.reshape(-1, x.shape[2]) @ wide(given["W"][i]).T).reshape(*x.shape[:2], size)
+        gates = wide(given["W"][i]) @ inputs.swapaxes(1, 2)
         if bias is not None:
-            gates += bias
+            gates += bias[:, np.newaxis]
         out = y if order is None else np.empty_like(y)
         h, c = _steps(step, gates, h, c, lengths, out)
         if order is not None:
             y[...] = _in_order(out, order)
-        return h, c
+        return h.T, c.T
 
 
 def _steps(step: Cell, gates: Array, h: Array, c: Array, lengths: Array | None, y: Array) -> tuple[Array, Array]:
@@ -104,12 +108,12 @@ def _steps(step: Cell, gates: Array, h: Array, c: Array, lengths: Array | None, 
     if lengths is None or (lengths == len(gates)).all():
         for t, now in enumerate(gates):
             h, c = step(now, h, c)
-            y[t] = h
+            y[t] = h.T
         return h, c
     for t, now in enumerate(gates):
         new_h, new_c = step(now, h, c)
-        is_on = (lengths > t)[:, np.newaxis]
-        y[t] = np.where(is_on, new_h, 0)
+        is_on = lengths > t
+        y[t] = np.where(is_on, new_h, 0).T
         h, c = np.where(is_on, new_h, h), np.where(is_on, new_c, c)
     return h, c
 
