@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -16,7 +15,6 @@ from asyncexec.regions.work import MAX_WORK
 
 OutputCheck: TypeAlias = Callable[[Node, int, Any], Sequence[Any]]
 _FIRST_NATIVE: Final = "x1"
-_NATIVE: Final = re.compile(r"x\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +50,7 @@ class Code:
         function: takes the inputs; gives the list of the outputs, or if it is_generator, a generator that does.
         gives_all: whether none of the outputs may be absent.
         is_foreign: whether it calls what is the user's; is_awaited: whether it yields what is to be awaited.
+        has_native_parts: whether there are parts that may be native code by now, or later.
         suspects: the nodes to name where a stretch was long: the user's, if there are any, else all.
         lines: what the lines do, of each code object.
         quick: of a generator that need not be one where all is native code: takes the inputs, and gives the outputs, or
@@ -65,14 +64,10 @@ class Code:
     is_generator: bool
     is_foreign: bool
     is_awaited: bool
+    has_native_parts: bool
     suspects: tuple[Node, ...]
     lines: dict[CodeType, dict[int, Line]]
     quick: FunctionType | None
-
-    @property
-    def has_native_parts(self) -> bool:
-        """Whether there are parts that may be native code by now, or later."""
-        return any(map(_NATIVE.fullmatch, self.function.__globals__))
 
     @property
     def is_native(self) -> bool:

@@ -104,6 +104,7 @@ class _Writer:
         self._most_work = surroundings.most_work
         self._native = surroundings.native
         self._num_native = 0
+        self._has_native = False
         self._num_outside = 0  # native calls outside of all loops and branches
         self._globals: dict[str, Any] = {"checked": surroundings.checked_outputs, "ABSENT": surroundings.absent}
         self._global_names: dict[int, str] = {}  # of kernels, constants and nodes, by id
@@ -142,6 +143,7 @@ class _Writer:
             main.is_generator,
             bool(self._foreign),
             any(unit.is_awaited for unit in self._program.root.units),
+            self._has_native,
             tuple(nodes),
             self._codes,
             quick,
@@ -365,6 +367,7 @@ class _Writer:
         if part is None:
             return None
         replace(self._native(part))
+        self._has_native = True
         self._num_outside += function.name == _MAIN and indent == 1
         takes = [self._read(function, value) for value in part.takes]
         gives = [self._write(function, value, indent) for value in part.gives]
