@@ -24,7 +24,8 @@ from asyncexec.process.onnx_session import OnnxSession, load
 SAMPLES: Final = 4  # calls that are timed of each way, of which the quickest counts, where the two are close
 # Times as long that are not close, by the calls of a way that has had fewer of them.
 _FAR: Final = {1: 4, 2: 2, 3: 2}
-_WARM: Final = 3  # calls of ONNX Runtime: the first start its threads and find its memory, so that only the last tells
+# The calls of a way from which on it may be known to be slow: first ones start threads, find memory, lay out constants.
+_WARM: Final = (2, 3)  # of our own kernels, of ONNX Runtime
 _OWN: Final = 0
 _ONNX: Final = 1
 
@@ -65,10 +66,9 @@ class Trial:
         if own is None or onnx is None:
             return
         far = _FAR.get(min(self._num_samples), 1)
-        if own >= far * onnx:
-            self.choice = _ONNX
-        elif onnx >= far * own and self._num_samples[_ONNX] >= _WARM:
-            self.choice = _OWN
+        slower, quicker = (_OWN, _ONNX) if onnx < own else (_ONNX, _OWN)
+        if max(own, onnx) >= far * min(own, onnx) and self._num_samples[slower] >= _WARM[slower]:
+            self.choice = quicker
 
 
 class OwnKernels:

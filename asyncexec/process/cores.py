@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -60,22 +60,20 @@ def other_cores() -> Sequence[int]:
 def on_first_core() -> Iterator[None]:
     """Inside, the calling thread leaves the ``other_cores`` alone."""
     cores = _own_cores()
-    if not (1 < len(cores) == num_cores() and _be_on(cores[:1])):
+    if not 1 < len(cores) == num_cores():
         yield
         return
     try:
+        _be_on(cores[:1])
         yield
     finally:
         _be_on(cores)
 
 
-def _be_on(cores: Sequence[int]) -> bool:
-    """Have the calling thread run on *cores* alone; whether the system lets it."""
-    try:
+def _be_on(cores: Sequence[int]) -> None:
+    """Have the calling thread run on *cores* alone, if the system lets it."""
+    with suppress(OSError):
         os.sched_setaffinity(0, cores)
-    except OSError:
-        return False
-    return True
 
 
 def _own_cores() -> Sequence[int]:
@@ -101,7 +99,7 @@ def num_idle_cores() -> int:
 def _num_idle_now() -> int:
     cores = num_cores()
     try:
-        file = os.open(_LOAD, os.O_RDONLY | os.O_CLOEXEC)  # takes half the time of open()
+        file = os.open(_LOAD, os.O_RDONLY)  # takes half the time of open()
         try:
             runnable = int(os.read(file, _LONGEST_LOAD).split()[3].partition(b"/")[0])
         finally:

@@ -76,6 +76,7 @@ class OnnxSession:
         "_input_names",
         "_narrow",
         "_num_guards",
+        "_num_wide",
         "_output_names",
         "_plain_options",
         "_unknown",
@@ -107,7 +108,8 @@ class OnnxSession:
         )
         self._work = work
         is_large = work.on_threads(1 if self._unknown is None else _LIKELY) >= LONG
-        self._wide = _opened(data, arrays, num_cores()) if is_large and num_cores() > 1 else None
+        self._num_wide = num_cores()  # threads of a wide call; a later caller may be bound to fewer cores
+        self._wide = _opened(data, arrays, self._num_wide) if is_large and self._num_wide > 1 else None
         self._num_guards = num_guards
         self.lasting: dict[Any, Any] = {}
 
@@ -153,7 +155,7 @@ class OnnxSession:
             is_large=work >= LONG, patience_s=patience_s if patience_s >= _LEAST_PATIENCE_S else 0.0
         )
         try:
-            if self._wide is not None and num_threads >= _IDLE_SHARE * num_cores():
+            if self._wide is not None and num_threads >= _IDLE_SHARE * self._num_wide:
                 with on_first_core():
                     return self._wide.run(self._output_names, feeds, options)  # type: ignore[no-any-return]
             return self._narrow.run(self._output_names, feeds, options)  # type: ignore[no-any-return]

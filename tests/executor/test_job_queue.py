@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
+from asyncexec.executor.workers import job_queue
 from asyncexec.executor.workers.job_queue import JobQueue, Taker
 
-_LIMIT_S = 30.0
+_LIMIT_S = 10.0
 
 
 class _Thread(threading.Thread):
     """Takes from *queue* until the end, and calls *on_job* with each."""
 
     def __init__(self, queue: JobQueue[int], on_job: Callable[[int], object]) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.taker = Taker(queue)
         self._on_job = on_job
 
@@ -94,6 +98,81 @@ def test_a_thread_that_leaves_wakes_another_for_the_job_that_it_was_woken_for() 
     taker.get_ready()
     queue.put(1)
     taker.leave()
+    assert has_taken.wait(_LIMIT_S)
+    queue.end()
+    other.join()
+    assert taken == [1]
+
+
+def test_whoever_is_interrupted_while_putting_takes_no_thread_out_of_service() -> None:
+    class Interrupted(Exception):
+        pass
+
+    def put_until(step: int, queue: JobQueue[int]) -> bool:
+        """Put a job, interrupted before that step of the interpreter, as by a signal; whether there are so many."""
+        left = step
+
+        def trace(frame: FrameType, event: str, arg: object) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename != job_queue.__file__:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                left -= 1
+                if not left:
+                    raise Interrupted
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            queue.put(1)
+        except Interrupted:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+    step = 1
+    while True:
+        queue: JobQueue[int] = JobQueue()
+        has_taken = threading.Event()
+        thread = _Thread(queue, lambda job, has_taken=has_taken: job == 2 and has_taken.set())
+        thread.start()
+        _wait_for_sleepers(queue, 1)
+        was_interrupted = put_until(step, queue)
+        queue.put(2)
+        assert has_taken.wait(_LIMIT_S), f"interrupted before step {step}"
+        queue.end()
+        thread.join()
+        if not was_interrupted:
+            break
+        step += 1
+    assert step > 10
+
+
+def test_a_thread_that_is_woken_for_a_job_and_has_another_wakes_one_for_it() -> None:
+    queue: JobQueue[int] = JobQueue()
+    taken: list[int] = []
+    has_taken = threading.Event()
+
+    class Jobs(deque[int]):
+        """Where a thread that takes the first job goes on when another sleeps, and the second job is there."""
+
+        def popleft(self) -> int:
+            job = super().popleft()
+            if job == 0:
+                other.start()
+                _wait_for_sleepers(queue, 2)
+                queue._ready.reverse()  # who has taken this job is rung for
+                queue.put(1)
+            return job
+
+    other = _Thread(queue, lambda job: (taken.append(job), has_taken.set()))
+    queue._jobs = Jobs([0])
+    taker = Taker(queue)
+    taker.get_ready()
+    assert taker.take() == 0
     assert has_taken.wait(_LIMIT_S)
     queue.end()
     other.join()

@@ -21,6 +21,7 @@ from asyncexec.framework.interpreter import IS_FREE_THREADED
 
 T = TypeVar("T")
 
+_RELEASE: Final = type(threading.Lock()).release
 _FOR_EVER: Final = -1.0
 _NAPS_S: Final = (0.01, 0.1, 1.0) if IS_FREE_THREADED else ()
 
@@ -41,7 +42,7 @@ class JobQueue(Generic[T]):
     def put(self, job: T) -> None:
         """Let *job* wait behind the others, for a thread that is up or that this wakes."""
         self._jobs.append(job)
-        self._ring()
+        self.ring()
 
     def empty(self) -> bool:
         """Whether there was nothing just now."""
@@ -50,13 +51,14 @@ class JobQueue(Generic[T]):
     def end(self) -> None:
         """Let the threads end when there is no job left: not even one that a thread puts back until then."""
         self._has_ended = True
-        while self._ring():
+        while self.ring():
             pass
 
-    def _ring(self) -> bool:
+    def ring(self) -> bool:
         """Wake the thread that has come last; whether there was one."""
         try:
-            self._ready.pop().release()
+            # One step, in which no signal is handled: a thread that was no longer there to be woken would sleep on.
+            next(map(_RELEASE, iter(self._ready.pop, None)))
         except IndexError:
             return False
         return True
@@ -98,16 +100,16 @@ class Taker(Generic[T]):
             return job
 
     def leave(self) -> None:
-        """Take no more: who has been woken for a job, and takes none, wakes another thread for it."""
+        """Take no more."""
         if self._is_ready:
             self._be_busy()
-        if self._queue._jobs:
-            self._queue._ring()
 
     def _be_busy(self) -> None:
-        """Have the thread, which is up, not woken."""
+        """Have nobody wake the thread, which is up; if somebody has, for another job, wake another thread."""
         self._is_ready = False
         try:
             self._queue._ready.remove(self._bell)
         except ValueError:
             self._bell.acquire()  # somebody has rung, or is about to
+            if self._queue._jobs:
+                self._queue.ring()

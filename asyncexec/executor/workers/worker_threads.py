@@ -86,6 +86,7 @@ class Share(deque[Job]):
         try:
             self.right_to_queue.pop()
         except IndexError:
+            self.threads.turns.ring()  # whoever put this there may have been interrupted before
             return
         self.threads.turns.put(self)
 
