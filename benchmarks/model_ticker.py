@@ -7,6 +7,7 @@ is installed, loads its parts behind that, and is measured behind the runs that 
 from __future__ import annotations
 
 import asyncio
+import gc
 from functools import partial
 from typing import Final
 
@@ -40,6 +41,7 @@ async def _lags(files: Files, repeats: int) -> tuple[dict[str, Times], Times]:
     alone = await lags(partial(asyncio.sleep, 0.5))
     found: dict[str, list[float]] = {phase: [] for phase in PHASES}
     for _ in range(repeats):
+        gc.collect()  # what the session before has left; a full collection takes 15 to 100 ms of these processes
         model = ax.load_model(files.graph, allowed_ops=("VarHandleOp",))
         found["load"] += await lags(model.load)
         async with ax.Session(model.graph) as session:

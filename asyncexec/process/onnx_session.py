@@ -24,6 +24,7 @@ from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.process.cores import CoreBudget, core_budget, num_cores, on_first_core, other_cores
+from asyncexec.process.gc_pause import paused_gc
 from asyncexec.process.onnx_model import IR_VERSION, Array, Dims, OnnxModel, Work
 
 EXTRA: Final = "ort"
@@ -210,7 +211,8 @@ def load(model: OnnxModel) -> OnnxSession:
         Exception: whatever ONNX Runtime raises where it does not take the model.
     """
     with _loading:
-        data, arrays = encoded(model)
+        with paused_gc():  # it makes many objects, of which none is garbage before the end
+            data, arrays = encoded(model)
         digest = hashlib.blake2b(data, digest_size=32)
         for array in arrays.values():
             digest.update(array.data)
