@@ -170,6 +170,8 @@ def _checked(kernel: Kernel, node: Node, guess: Guess) -> Kernel:
                 check_room(num_bytes)
         return kernel(*inputs)
 
+    if hasattr(kernel, "if_usual"):
+        call.if_usual = kernel.if_usual  # type: ignore[attr-defined]
     return call
 
 

@@ -28,6 +28,8 @@ class GuardedKernel:
 
     __slots__ = ("_budget", "_kernel", "_reckoner", "_stores")
 
+    is_watched: Final = True
+
     def __init__(self, kernel: Kernel, node: Node, budget: MemoryBudget) -> None:
         self._kernel = kernel
         self._budget = budget

@@ -42,6 +42,7 @@ class Observer:
                     span.add_wait(max(0, span.begin_ns - around.submitted_ns) / 1e9)
                 return kernel(*inputs)
 
+        call.is_watched = True  # type: ignore[attr-defined]
         return call
 
     def awaited(self, start: Kernel) -> Kernel:

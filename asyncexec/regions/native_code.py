@@ -41,6 +41,7 @@ FUEL: Final = 100_000  # cheap instructions that a loop may do at a stretch
 DONE: Final = 0  # what the function returns: it has done all, of a loop what is not the Python code's
 AGAIN: Final = 1  # it has done rounds of a loop, and is to be called again
 REFUSED: Final = 2  # it has done nothing
+WEIGHTS: Final = '!0 = !{!"branch_weights", i32 1, i32 100000}'  # of what bails out, and what does not
 _CHEAP: Final = 16  # instructions that a processor does sooner than it finds that it has guessed a branch wrong
 _FUEL: Final = Value()  # stands for what is left of it
 
@@ -93,11 +94,11 @@ class _Writer:
         if isinstance(part.statement, Repeat):
             gives = takes[: len(part.gives)]
             num_rounds = self._new_place(I8)
-            _count_uses([part.statement], self._uses)
+            count_uses([part.statement], self._uses)
             self._outermost(part.statement, gives, num_rounds)
         else:
             num_rounds = 0
-            _count_uses(part.statement.block.statements, self._uses)
+            count_uses(part.statement.block.statements, self._uses)
             self._block(part.statement.block)
             gives = [(self._known[value].type, self._new_place(self._known[value].type)) for value in part.gives]
             self._store(gives, [self._known[value] for value in part.gives])
@@ -132,7 +133,7 @@ class _Writer:
         to = self._to
         body = ["define i32 @native() {", "entry:", *to.loads, *to.lines]
         body += ["refuse:", f" ret i32 {REFUSED}", "}"]
-        return "\n".join([*to.globals, *body, INTRINSICS, '!0 = !{!"branch_weights", i32 1, i32 100000}', ""])
+        return "\n".join([*to.globals, *body, INTRINSICS, WEIGHTS, ""])
 
     # Statements.
 
@@ -206,7 +207,7 @@ class _Writer:
             for end in ends:
                 to.lines += [f"{end.first}:", *end.lines, f" br label %{join}"]
             to.begin(join)
-            _count_uses([branch], inside)
+            count_uses([branch], inside)
         for value in dict.fromkeys([value for end in ends for value in end.made]):
             if is_flat or value is _FUEL or self._uses[value] > inside[value]:
                 self._meet(value, condition, ends, is_flat=is_flat)
@@ -355,7 +356,7 @@ def _zero(kind: ScalarType) -> str:
     return "false" if kind is B1 else "0.0" if kind in FLOATS else "0"
 
 
-def _count_uses(statements: Iterable[object], uses: Counter[Value]) -> None:
+def count_uses(statements: Iterable[object], uses: Counter[Value]) -> None:
     for statement in statements:
         if isinstance(statement, Call):
             uses.update(statement.inputs)
@@ -364,10 +365,10 @@ def _count_uses(statements: Iterable[object], uses: Counter[Value]) -> None:
         elif isinstance(statement, Branch):
             uses[statement.pred] += 1
             for side in statement.sides.values():
-                _count_uses(side.statements, uses)
+                count_uses(side.statements, uses)
         elif isinstance(statement, Repeat):
             assert statement.loop.condition is not None
             uses.update([statement.loop.condition])
             uses.update([value for each in statement.loop.carried for value in (each.first, following(each))])
-            _count_uses(statement.head.statements, uses)
-            _count_uses(statement.body.statements, uses)
+            count_uses(statement.head.statements, uses)
+            count_uses(statement.body.statements, uses)

@@ -36,6 +36,8 @@ _native_ops = LazyModule("asyncexec.regions.native_ops")  # which imports the op
 
 MAX_NODES: Final = 2_000  # of one native function: to compile it takes some tens of milliseconds
 MIN_NODES: Final = 16  # of a piece
+MAX_ARRAY_NODES: Final = 256  # of a loop with arrays
+_ARRAY_CALL: Final = 16  # calls on scalars that take as long as one on an array
 _TYPES: Final[Mapping[DType, ScalarType]] = {
     types.float32: np.float32,
     types.float64: np.float64,
@@ -99,6 +101,8 @@ class _Finder:
             elif isinstance(statement, Repeat):
                 size = self._size(statement)
                 statement.may_be_native = size is not None and size <= MAX_NODES
+                if not statement.may_be_native:
+                    statement.may_be_native = statement.has_arrays = _may_have_native_arrays(statement)
                 is_native_here = is_in_native or statement.may_be_native
                 yield from self.look_through(statement.head, is_in_native=is_native_here)
                 yield from self.look_through(statement.body, is_in_native=is_native_here)
@@ -156,6 +160,25 @@ class _Finder:
         if key not in self._known:
             self._known[key] = kinds is not None and _native_ops.is_native(call.kernel, kinds)
         return self._known[key]
+
+
+def _may_have_native_arrays(repeat: Repeat) -> bool:
+    """Whether *repeat* is no more than calls that depend on nothing but their inputs; which are native, shows later.
+
+    Somebody may mind each call of a kernel that ``is_watched``.
+    """
+    statements = [*repeat.head.statements, *repeat.body.statements]
+    calls = [each for each in statements if isinstance(each, Call)]
+    if not len(calls) <= MAX_ARRAY_NODES or not all(isinstance(each, (Call, Move)) for each in statements):
+        return False
+    return not any(
+        call.is_foreign
+        or call.is_awaited
+        or call.node.op_def.is_stateful
+        or call.node.op_def.takes_references
+        or getattr(call.kernel, "is_watched", False)
+        for call in calls
+    )
 
 
 def _as_pieces(group: list[Statement], size: int) -> list[Statement]:
@@ -256,7 +279,8 @@ def part_of(statement: Piece | Repeat, at: Lifetimes, rounds: int, replace: Repl
         carried = tuple(carried.value for carried in statement.loop.carried)
         start = at.start[statement]
         around = tuple(value for value in traffic.takes if at.made[value] < start)
-        return NativePart(statement, (*carried, *around), carried, rounds * traffic.num_calls, replace)
+        work = rounds * traffic.num_calls * (_ARRAY_CALL if statement.has_arrays else 1)
+        return NativePart(statement, (*carried, *around), carried, work, replace)
     sure = yield from traffic.add(statement.block)
     start, end = at.start[statement.block.statements[0]], at.end[statement.block.statements[-1]]
     takes = tuple(value for value in traffic.takes if at.made[value] < start)

@@ -43,13 +43,14 @@ class Branch:
 class Repeat:
     """A ``while``: *head* runs in each round, and *body* if the loop's condition holds then.
 
-    It may be that native code can do rounds of it (native_parts.py).
+    It may be that native code can do rounds of it (native_parts.py), also if it has_arrays (native_loops.py).
     """
 
     loop: Loop
     head: Block
     body: Block
     may_be_native: bool = False
+    has_arrays: bool = False
 
 
 @dataclass(slots=True, eq=False)

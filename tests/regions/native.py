@@ -13,6 +13,7 @@ import asyncexec as ax
 from asyncexec.executor.plans import native_calls
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.native_calls import COMPILER, NativeCounter, Pauses
+from asyncexec.executor.plans.native_loops import NativeLoop
 from asyncexec.regions import native_parts, source
 from asyncexec.session import plan_compiler
 
@@ -59,4 +60,4 @@ def plan_of(session: ax.Session) -> CompiledPlan:
 
 def num_native(plan: CompiledPlan) -> int:
     """How many parts of *plan* are native."""
-    return sum(isinstance(hook, FunctionType) for hook in hooks(plan))
+    return sum(isinstance(hook, (FunctionType, NativeLoop)) for hook in hooks(plan))

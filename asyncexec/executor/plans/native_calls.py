@@ -26,6 +26,7 @@ import numpy as np
 
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.extras import require
+from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.regions.native_code import AGAIN, REFUSED, NativeText, write_native
 from asyncexec.regions.native_emitter import LLVM_NAMES, NotNativeError, ScalarType
 from asyncexec.regions.native_parts import NativePart, types_of
@@ -35,6 +36,8 @@ HOT_WORK: Final = 1 << 18  # calls of kernels in a part before it is compiled: s
 _STRETCH_NS: Final = NS_PER_MS  # of Python on the thread: after each, a busy loop keeps the GIL for five milliseconds
 _PAUSE_S: Final = 0.0001  # for another thread to wake up
 _MAX_TRIES: Final = 3  # to find it called with scalars
+
+native_loops = LazyModule("asyncexec.executor.plans.native_loops")  # which imports this one
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -49,27 +52,40 @@ class Wanted(Protocol):
         """Use what was *made* from now on; None if there is nothing."""
 
 
+class UntriedError(NotNativeError):
+    """The values were those of a last round, so that native code had nothing to do."""
+
+
 class NativeCounter:
     """Stands for a part that is not native by now; to be called with what it takes."""
 
-    __slots__ = ("__weakref__", "_left", "_num_given", "_tries", "part", "types")
+    __slots__ = ("__weakref__", "_left", "_num_given", "_tries", "_values", "part", "types")
 
     def __init__(self, part: NativePart) -> None:
         self.part: NativePart = part
         self.types: tuple[ScalarType, ...] = ()  # of its arguments, once it has been called often
+        self._values: tuple[Any, ...] | None = None  # or the arguments themselves, of a loop with arrays
         self._left = HOT_WORK
         self._tries = 0
         self._num_given = len(part.gives) if isinstance(part.statement, Repeat) else None
 
     def __call__(self, *values: Any) -> Any:
         self._left -= self.part.work
-        if self._left <= 0 and not self.types:
+        if self._left <= 0 and not self.types and self._values is None:
             self._ask(values)
         return None if self._num_given is None else (False, 0, *values[: self._num_given])
 
     def make(self) -> Function:
         """The part as native code."""
         part = self.part
+        if self._values is not None:
+            values, self._values = self._values, ()
+            try:
+                loop: Function = native_loops.made(part, values)
+            except UntriedError:
+                self._values = None
+                raise
+            return loop
         text = write_native(part, self.types, Pauses())
         memory = {kind: np.zeros(count, kind) for kind, count in text.places.items()}
         address = {kind: array.ctypes.data for kind, array in memory.items()}
@@ -81,18 +97,29 @@ class NativeCounter:
         return FunctionType(next(each for each in code.co_consts if hasattr(each, "co_code")), names)
 
     def replace(self, function: Function | None) -> None:
-        """Let the Python code call *function*, or nothing, from now on."""
+        """Let the Python code call *function*, or nothing, from now on; or ask again, if there was nothing to try."""
+        is_to_be_asked = function is None and self._values is None and not self.types
+        if is_to_be_asked and self._has_tries():
+            return
         self.part.replace(function)
 
-    def _ask(self, values: Sequence[Any]) -> None:
+    def _has_tries(self) -> bool:
+        """Count again, unless that has been done often."""
+        self._left = HOT_WORK
+        self._tries += 1
+        return self._tries < _MAX_TRIES
+
+    def _ask(self, values: tuple[Any, ...]) -> None:
+        if isinstance(self.part.statement, Repeat) and self.part.statement.has_arrays:
+            self._values = values
+            COMPILER.submit(self)
+            return
         types = types_of(values)
         if types is not None:
             self.types = types
             COMPILER.submit(self)
             return
-        self._left = HOT_WORK
-        self._tries += 1
-        if self._tries == _MAX_TRIES:
+        if not self._has_tries():
             self.part.replace(None)
 
 

@@ -131,7 +131,14 @@ def _gather_v2(c: OpKernelConstruction) -> Kernel:
         _check_batch_axis(batch, where)
         return gather_in_batches(params, indices, where, batch) if batch else gather(params, indices, where)
 
-    return boxing(c, batch_gather if batch_dims else gather_v2)
+    def gather_in_range(params: Any, indices: Any, axis: Any) -> Any:
+        return params.take(indices, canonical_axis(scalar_int(axis, "axis"), params.ndim))
+
+    if batch_dims:
+        return boxing(c, batch_gather)
+    kernel = boxing(c, gather_v2)
+    kernel.if_usual = gather_in_range  # type: ignore[attr-defined]
+    return kernel
 
 
 def gather_in_batches(params: Any, indices: Any, axis: int, batch_dims: int) -> Any:

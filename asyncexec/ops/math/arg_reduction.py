@@ -83,7 +83,15 @@ def _register(name: str, attrs: str, search: Callable[..., Any], worst: float) -
     def make(c: OpKernelConstruction) -> Kernel:
         find = _ignoring_nan(search, worst) if c.attr("T").is_floating else search
         output_type = c.np_dtype("output_type")
-        return lambda x, dimension: find(x, _checked_axis(x, dimension)).astype(output_type, copy=False)
+
+        def kernel(x: Any, dimension: Any) -> Any:
+            return find(x, _checked_axis(x, dimension)).astype(output_type, copy=False)
+
+        def without_nan(x: Any, dimension: Any) -> Any:
+            return search(x, _checked_axis(x, dimension)).astype(output_type, copy=False)
+
+        kernel.if_usual = without_nan  # type: ignore[attr-defined]
+        return kernel
 
 
 _register(

@@ -27,7 +27,8 @@ def multiply(left: Array, right: Array, out: Array | None = None) -> Array:
         if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0] or left.dtype != right.dtype:
             return _multiply_stacks(left, right)
         if left.size * right.shape[1] < _MUCH:
-            return np.asarray(np.matmul(left, right))
+            product: Array = np.matmul(left, right)
+            return product
         out = np.empty((len(left), right.shape[1]), left.dtype)
     whole = out
     num_bytes = left.nbytes + right.nbytes + out.nbytes
