@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,18 +17,17 @@ import numpy as np
 from asyncexec.framework.layer_rule import LayerRule, NativeLayers
 from asyncexec.framework.ownership import is_frozen
 from asyncexec.ops.array.windows import Array, Axis, pad_spatial
+from asyncexec.ops.nn.panels import Key, Laid, LaidOut, aligned, panels_of
 from asyncexec.process.cores import num_cores
 from asyncexec.process.free_memory import check_array
 from asyncexec.process.shards import share, spare
 
-_Key: TypeAlias = tuple[int, int, int]  # of an array: its id, and taps and channels that it is seen as
 _Part: TypeAlias = tuple[range, range]  # rows through all images, or pixels; and panels
 _PART_BYTES: Final = 2**18  # of input and output, at most: they stay in the cache
 _PANEL_BYTES: Final = 2**21  # of panels
 _PIXELS: Final = 84  # a multiple of how many native code takes at a time
 _FEW_ROWS: Final = 8  # of a product: with fewer, as much is read as computed
 _LONG: Final = 4e7  # multiplications of a product: others BLAS has done before they have begun
-_ALIGNED: Final = 64  # bytes
 _FLOAT: Final = np.dtype(np.float32)
 _MOST_PLANS: Final = 64  # of one node
 
@@ -46,13 +45,6 @@ class Tail(NamedTuple):
 NO_TAIL: Final = Tail()
 
 
-class _Laid(NamedTuple):
-    """An array as native code takes it, and where it is."""
-
-    array: Array
-    address: int
-
-
 class NativeConvolution:
     """Convolutions of all nodes that have the same attrs.
 
@@ -68,9 +60,9 @@ class NativeConvolution:
     def __init__(self, *, is_depthwise: bool = False) -> None:
         self.is_depthwise: bool = is_depthwise
         self.rule: LayerRule = LayerRule()
-        self._laid_out: dict[_Key, tuple[weakref.ref[Array], _Laid]] = {}  # constant filters and biases
+        self._laid_out = LaidOut()  # constant filters and biases
         self._plans: dict[tuple[Any, ...], _PanelPlan] = {}  # by shapes, windows and cores
-        self._met: dict[_Key, weakref.ref[Array]] = {}  # constant weights of products
+        self._met: dict[Key, weakref.ref[Array]] = {}  # constant weights of products
 
     def product(self, rows: Array, weights: Array, bias: Array | None = None) -> Array | None:
         """*rows* [..., in] times constant *weights* [in, out], plus *bias*; None if that is not for native code.
@@ -137,7 +129,7 @@ class NativeConvolution:
             return None
         rows, columns = axes
         check_array(out_shape, x.dtype)
-        out, at_out = _aligned_at(out_shape, x.dtype)
+        out, at_out = aligned(out_shape, x.dtype)
         bias = self._padded_bias(tail.bias, x.shape[3])
         _, height, width, channels = x.shape
         pixel = channels * x.itemsize
@@ -164,24 +156,12 @@ class NativeConvolution:
         share(convolve, _cut_rows(x.nbytes + out.nbytes, out_shape, 1), out.nbytes)
         return out
 
-    def _panels(self, code: NativeLayers, filters: Array, owner: Array) -> _Laid:
+    def _panels(self, code: NativeLayers, filters: Array, owner: Array) -> Laid:
         """*filters* [panels, numbers under a window, channels of a panel], with zeros where there are no channels."""
+        weights = filters.reshape(-1, filters.shape[-1])
+        return self._laid_out.get(owner, _key(owner, filters), lambda: panels_of(weights, code.panel))
 
-        def lay_out() -> Array:
-            taps, channels = math.prod(filters.shape[:-1]), filters.shape[-1]
-            count = -(-channels // code.panel)
-            check_array((count, taps, code.panel), filters.dtype)
-            panels = _aligned((count, taps, code.panel), filters.dtype)
-            weights = filters.reshape(taps, channels)
-            for number, panel in enumerate(panels):
-                some = weights[:, number * code.panel : (number + 1) * code.panel]
-                panel[:, : some.shape[1]] = some
-                panel[:, some.shape[1] :] = 0
-            return panels
-
-        return self._kept(owner, _key(owner, filters), lay_out)
-
-    def _padded_bias(self, bias: Array | None, size: int) -> _Laid:
+    def _padded_bias(self, bias: Array | None, size: int) -> Laid:
         """*bias*, or zeros, *size* numbers in all, with zeros behind."""
 
         def pad() -> Array:
@@ -191,21 +171,9 @@ class NativeConvolution:
             return padded
 
         if bias is not None:
-            return self._kept(bias, (id(bias), 0, size), pad)
+            return self._laid_out.get(bias, (id(bias), 0, size), pad)
         zeros = pad()
-        return _Laid(zeros, zeros.ctypes.data)
-
-    def _kept(self, owner: Array, key: _Key, make: Callable[[], Array]) -> _Laid:
-        """What *make* gives: it is kept as long as *owner* is there, if nobody can write to that."""
-        known = self._laid_out.get(key)
-        if known is not None and known[0]() is owner:
-            return known[1]
-        array = make()
-        laid = _Laid(array, array.ctypes.data)
-        if is_frozen(owner):
-            laid_out = self._laid_out
-            laid_out[key] = weakref.ref(owner, lambda _: laid_out.pop(key, None)), laid
-        return laid
+        return Laid(zeros, zeros.ctypes.data)
 
 
 class _PanelPlan:
@@ -269,10 +237,10 @@ class _PanelPlan:
         self._windows = (rows.kernel, rows.dilation * self._line, *kernel)
         self._outputs = (self._out_pixel, channels, panel)
 
-    def convolve(self, x: Array, panels: _Laid, bias: _Laid, tail: Tail) -> Array:
+    def convolve(self, x: Array, panels: Laid, bias: Laid, tail: Tail) -> Array:
         """The convolution of *x*, and what follows."""
         check_array(self._out_shape, _FLOAT)
-        out, at_out = _aligned_at(self._out_shape, _FLOAT)
+        out, at_out = aligned(self._out_shape, _FLOAT)
         seen = pad_spatial(x, (self._rows, self._columns)) if self._is_seen_whole else x
         at = seen.ctypes.data, panels.address, at_out, bias.address, _address(tail.added)
         scratch: list[tuple[Array, int]] = []
@@ -324,26 +292,6 @@ def _are_images(x: Array, filters: Array, tail: Tail) -> bool:
     return all(array is None or array.dtype == _FLOAT for array in (x, filters, tail.bias, tail.added))
 
 
-def _aligned(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    """A new array that begins where a line of the cache does: loads of vectors take twice as long across two lines.
-
-    It can be frozen: nobody else can write to what it is a view of.
-    """
-    return _aligned_at(shape, dtype)[0]
-
-
-def _aligned_at(shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[Array, int]:
-    """The same, and its address."""
-    size = math.prod(shape)
-    room = np.empty(size + _ALIGNED // dtype.itemsize, dtype)
-    address = room.ctypes.data
-    skipped = -address % _ALIGNED
-    start = skipped // dtype.itemsize
-    array = room[start : start + size].reshape(shape)
-    room.setflags(write=False)
-    return array, address + skipped
-
-
 def _owner(array: Array) -> Array:
     """The array that *array*, which is frozen, is all of in another shape: a constant may come through a Reshape."""
     base = array.base
@@ -351,7 +299,7 @@ def _owner(array: Array) -> Array:
     return base if is_all and isinstance(base, np.ndarray) else array
 
 
-def _key(owner: Array, filters: Array) -> _Key:
+def _key(owner: Array, filters: Array) -> Key:
     return id(owner), math.prod(filters.shape[:-1]), filters.shape[-1]
 
 
