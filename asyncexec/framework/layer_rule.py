@@ -31,6 +31,9 @@ class NativeLayers(Protocol):
     def normalize(self, arguments: Sequence[int]) -> None:
         """Write some rows, each normalized, and scaled and shifted by columns."""
 
+    def recur(self, name: str, products: Sequence[Sequence[int]], arguments: Sequence[int]) -> None:
+        """Do all steps of ``lstm``, ``gru`` or ``gru_late``, whose *products* are the arguments of convolutions."""
+
 
 _FEW: Final = 2**12  # numbers
 _SHORT: Final = 8  # numbers in a row

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from asyncexec.framework.ownership import freeze
 from asyncexec.passes.recurrent_algebra import Affine, Factor, Source, Sum, UnknownFormError
 from asyncexec.process.onnx_model import Array
 
@@ -155,8 +156,8 @@ def _cell(op: str, states: tuple[Source, ...], gates: Sequence[_Gate], attrs: Ma
     by_x = [_of_shape(gate.by_x, (num_inputs, size)) for gate in gates]
     by_h = [_of_shape(gate.by_h, (size, size)) for gate in gates]
     biases = [_row(gate.bias, size) for gate in gates] + [_row(gate.late_bias, size) for gate in gates]
-    matrices = [np.concatenate(each, axis=1).T[np.newaxis] for each in (by_x, by_h)]
-    weights = (matrices[0], matrices[1], np.concatenate(biases)[np.newaxis])
+    matrices = [freeze(np.concatenate(each, axis=1)).T[np.newaxis] for each in (by_x, by_h)]
+    weights = (matrices[0], matrices[1], freeze(np.concatenate(biases))[np.newaxis])
     return Cell(op, states, weights, {"hidden_size": size, **(attrs or {})})
 
 

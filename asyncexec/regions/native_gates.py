@@ -41,33 +41,34 @@ def all_of(value: float | np.float32, lanes: int) -> str:
     return f"<{', '.join([f'float 0x{bits:016X}'] * lanes)}>"
 
 
-def exponential(lanes: int) -> list[str]:
-    """``%scaled``: e to the power of ``%exponent``, which is between -LARGEST and LARGEST."""
+def exponential(lanes: int, prefix: str = "") -> list[str]:
+    """``%scaled``: e to the power of ``%exponent``, -LARGEST to LARGEST; all names have the *prefix* before theirs."""
     vector, integers = f"<{lanes} x float>", f"<{lanes} x i32>"
+    own = f"%{prefix}"
 
     def fma(name: str, one: str, other: str, added: str) -> str:
-        return f"%{name} = call {vector} @llvm.fma.v{lanes}f32({vector} {one}, {vector} {other}, {vector} {added})"
+        return f"{own}{name} = call {vector} @llvm.fma.v{lanes}f32({vector} {one}, {vector} {other}, {vector} {added})"
 
     polynomial: list[str] = []
     last = all_of(_EXP[0], lanes)
     for number, coefficient in enumerate(_EXP[1:]):
-        polynomial.append(fma(f"term{number}", last, "%rest", all_of(coefficient, lanes)))
-        last = f"%term{number}"
+        polynomial.append(fma(f"term{number}", last, f"{own}rest", all_of(coefficient, lanes)))
+        last = f"{own}term{number}"
     shifts = ", ".join(["i32 23"] * lanes)
     return [
-        fma("moved", "%exponent", all_of(1 / math.log(2), lanes), all_of(_ROUNDING, lanes)),
-        f"%power = fsub {vector} %moved, {all_of(_ROUNDING, lanes)}",
-        fma("near", "%power", all_of(-_LOG2[0], lanes), "%exponent"),
-        fma("rest", "%power", all_of(-_LOG2[1], lanes), "%near"),
+        fma("moved", f"{own}exponent", all_of(1 / math.log(2), lanes), all_of(_ROUNDING, lanes)),
+        f"{own}power = fsub {vector} {own}moved, {all_of(_ROUNDING, lanes)}",
+        fma("near", f"{own}power", all_of(-_LOG2[0], lanes), f"{own}exponent"),
+        fma("rest", f"{own}power", all_of(-_LOG2[1], lanes), f"{own}near"),
         *polynomial,
-        f"%square = fmul {vector} %rest, %rest",
-        fma("rising", last, "%square", "%rest"),
-        f"%mantissa = fadd {vector} %rising, {all_of(1.0, lanes)}",
-        f"%bits = bitcast {vector} %moved to {integers}",
-        f"%shifted = shl {integers} %bits, <{shifts}>",
-        f"%mantissa_bits = bitcast {vector} %mantissa to {integers}",
-        f"%scaled_bits = add {integers} %mantissa_bits, %shifted",
-        f"%scaled = bitcast {integers} %scaled_bits to {vector}",
+        f"{own}square = fmul {vector} {own}rest, {own}rest",
+        fma("rising", last, f"{own}square", f"{own}rest"),
+        f"{own}mantissa = fadd {vector} {own}rising, {all_of(1.0, lanes)}",
+        f"{own}bits = bitcast {vector} {own}moved to {integers}",
+        f"{own}shifted = shl {integers} {own}bits, <{shifts}>",
+        f"{own}mantissa_bits = bitcast {vector} {own}mantissa to {integers}",
+        f"{own}scaled_bits = add {integers} {own}mantissa_bits, {own}shifted",
+        f"{own}scaled = bitcast {integers} {own}scaled_bits to {vector}",
     ]
 
 

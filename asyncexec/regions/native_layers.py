@@ -18,8 +18,10 @@ from typing import Final
 
 from asyncexec.regions.native_depthwise import write_depthwise
 from asyncexec.regions.native_gates import write_gates
+from asyncexec.regions.native_recurrent import write_recurrent
 from asyncexec.regions.native_rows import write_rows
 from asyncexec.regions.native_vectors import (
+    CONVOLUTION,
     ITEM,
     Registers,
     joined,
@@ -30,16 +32,11 @@ from asyncexec.regions.native_vectors import (
     spread_limits,
 )
 
-CONVOLUTION: Final = (
-    *("x_at", "filters_at", "out_at", "bias_at", "added_at"),
-    *("image", "line", "pixel", "tap_rows", "tap_row", "tap_columns", "tap_column", "depth"),
-    *("rows", "columns", "out_pixel", "channels", "panel", "first_row", "end_row", "first_panel", "end_panel"),
-)
 _PARTS: Final = (1, 2)  # vectors of a panel that a convolution takes
 
 
 def write_layers(registers: Registers, pause: Callable[[], object] = lambda: None) -> str:
-    """A module with ``native``, ``native_depthwise``, activations and rows; *pause* is called between its parts."""
+    """A module of ``native``, ``native_depthwise``, gates, rows, recurrent layers; *pause* is called between parts."""
     lanes = registers.lanes
     vector, mask = f"<{lanes} x float>", f"<{lanes} x i1>"
     return "\n".join(
@@ -52,6 +49,7 @@ def write_layers(registers: Registers, pause: Callable[[], object] = lambda: Non
             write_depthwise(registers),
             write_gates(lanes),
             write_rows(lanes),
+            write_recurrent(lanes),
             "",
         ]
     )

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 ITEM: Final = 4  # bytes
+# The arguments of a convolution (``native_layers.py``).
+CONVOLUTION: Final = (
+    *("x_at", "filters_at", "out_at", "bias_at", "added_at"),
+    *("image", "line", "pixel", "tap_rows", "tap_row", "tap_columns", "tap_column", "depth"),
+    *("rows", "columns", "out_pixel", "channels", "panel", "first_row", "end_row", "first_panel", "end_panel"),
+)
 
 
 @dataclass(frozen=True, slots=True)

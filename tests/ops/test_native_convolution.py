@@ -25,24 +25,19 @@ from asyncexec.ops.nn.depthwise import depthwise
 from asyncexec.ops.nn.fused_layers import layer_norm
 from asyncexec.ops.nn.native_convolution import NativeConvolution, Tail
 from asyncexec.process import shards
-from asyncexec.regions.native_vectors import AVX2, AVX512, Registers
+from asyncexec.regions.native_vectors import Registers
 from asyncexec.session import library_passes
+from tests.ops.native_kinds import KINDS, compiled
 
 pytest.importorskip("llvmlite")
-KINDS = {"AVX-512": AVX512, "AVX2": AVX2}
 WINDOWS = [((1, 1), (1, 1)), ((2, 2), (1, 1)), ((2, 1), (1, 1)), ((1, 1), (2, 3)), ((3, 3), (1, 2))]
 
 
 @pytest.fixture(params=KINDS, scope="module")
 def code(request: pytest.FixtureRequest) -> Iterator[CompiledLayers]:
     """The native code for each kind of processor that this one is."""
-    wanted = KINDS[request.param]
-    with pytest.MonkeyPatch.context() as patch:
-        best = native_layers._registers()
-        if best is AVX2 and wanted is AVX512:
-            pytest.skip("this processor has no AVX-512")
-        patch.setattr(native_layers, "_registers", lambda: wanted)
-        yield CompiledLayers()
+    with compiled(request.param) as found:
+        yield found
 
 
 def random(*shape: int, seed: int = 0) -> Any:

@@ -13,12 +13,15 @@ from asyncexec.executor.plans.native_calls import COMPILER, Pauses
 from asyncexec.regions.native_depthwise import DEPTHWISE
 from asyncexec.regions.native_emitter import NotNativeError
 from asyncexec.regions.native_gates import GATE
-from asyncexec.regions.native_layers import CONVOLUTION, write_layers
+from asyncexec.regions.native_layers import write_layers
+from asyncexec.regions.native_recurrent import RECURRENT
 from asyncexec.regions.native_rows import NORM
-from asyncexec.regions.native_vectors import AVX2, AVX512, Registers
+from asyncexec.regions.native_vectors import AVX2, AVX512, CONVOLUTION, Registers
 
 _ACTIVATIONS: Final = ("swish", "gelu", "gelu_tanh", "softmax")
-_FUNCTIONS: Final = ("native", "native_depthwise", "native_norm", *(f"native_{name}" for name in _ACTIVATIONS))
+_RECURRENT: Final = ("lstm", "gru", "gru_late")
+_PLAIN: Final = (*_ACTIVATIONS, *_RECURRENT)
+_FUNCTIONS: Final = ("native", "native_depthwise", "native_norm", *(f"native_{name}" for name in _PLAIN))
 HOT_WORK: Final = 1e9  # multiplications: a tenth of a second, about what it takes to compile
 
 
@@ -34,8 +37,8 @@ class CompiledLayers:
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_float, ctypes.c_float)
         self._convolve, self._convolve_depthwise = map(kind, addresses[:2])
         plain = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-        self._normalize, *activations = map(plain, addresses[2:])
-        self._activations = dict(zip(_ACTIVATIONS, activations, strict=True))
+        self._normalize, *others = map(plain, addresses[2:])
+        self._plain = dict(zip(_PLAIN, others, strict=True))
 
     def convolve(self, arguments: Sequence[int], low: float, high: float) -> None:
         """Write some rows and panels of a convolution, limited from *low* to *high*."""
@@ -47,11 +50,17 @@ class CompiledLayers:
 
     def activate(self, name: str, arguments: Sequence[int]) -> None:
         """Write ``swish``, ``gelu`` or ``gelu_tanh`` of each number of some rows, or ``softmax`` of each row."""
-        self._activations[name]((ctypes.c_int64 * len(GATE))(*arguments))
+        self._plain[name]((ctypes.c_int64 * len(GATE))(*arguments))
 
     def normalize(self, arguments: Sequence[int]) -> None:
         """Write some rows, each normalized, and scaled and shifted by columns."""
         self._normalize((ctypes.c_int64 * len(NORM))(*arguments))
+
+    def recur(self, name: str, products: Sequence[Sequence[int]], arguments: Sequence[int]) -> None:
+        """Do all steps of ``lstm``, ``gru`` or ``gru_late``, whose *products* are the arguments of convolutions."""
+        tables = [(ctypes.c_int64 * len(CONVOLUTION))(*product) for product in products]
+        first, *others = map(ctypes.addressof, tables)
+        self._plain[name]((ctypes.c_int64 * len(RECURRENT))(first, *(others or [0]), *arguments))
 
 
 def _registers() -> Registers:

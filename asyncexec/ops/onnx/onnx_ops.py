@@ -111,9 +111,15 @@ def _make_kernel(construction: OpKernelConstruction) -> Kernel:
     node = onnx_node(construction)
     registration = find_onnx_kernel(node.op_type, node.opset, node.domain)
     kernel: Any = reference_kernel(node) if registration is None else registration.factory(node)
-    if all(node.inputs) and all(node.outputs):
-        return lambda *inputs: as_values(kernel(*inputs))
-    return _with_absent(kernel, node)
+    run = _with_all(kernel) if all(node.inputs) and all(node.outputs) else _with_absent(kernel, node)
+    rule = getattr(kernel, "layer_rule", None)
+    if rule is not None:
+        run.layer_rule = rule  # type: ignore[attr-defined]
+    return run
+
+
+def _with_all(kernel: Kernel) -> Kernel:
+    return lambda *inputs: as_values(kernel(*inputs))
 
 
 def _with_absent(kernel: Kernel, node: OnnxNode) -> Kernel:

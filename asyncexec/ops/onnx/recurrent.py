@@ -1,12 +1,12 @@
 """RNN, GRU and LSTM: forward, backward and both, with sequences of different lengths, in both layouts.
 
 The inputs of all steps are multiplied with their weights in one product; what is left of a step is in
-``recurrent_cells``.
+``recurrent_cells``.  Native code does the usual ones (``native_recurrent``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.onnx.arrays import Array, empty, need, need_rank, need_shape, wide, zeros
+from asyncexec.ops.onnx.native_recurrent import NativeRecurrent
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 from asyncexec.ops.onnx.recurrent_cells import Activation, Cell, activations, gru_cell, lstm_cell, rnn_cell
 
@@ -47,9 +48,14 @@ class _Layer:
     hidden_size: int | None
     late_reset: bool
     input_forget: bool
+    native: NativeRecurrent | None = None  # if native code may do it
 
     def run(self, x: Array, given: dict[str, Any]) -> tuple[Any, ...]:
         """Y, Y_h and, of an LSTM, Y_c."""
+        found = None if self.native is None else self.native.run(x, given)
+        return self._by_numpy(x, given) if found is None else found
+
+    def _by_numpy(self, x: Array, given: dict[str, Any]) -> tuple[Any, ...]:
         steps_first = x.swapaxes(0, 1) if self.batch_first else x
         h, c = self._initial(given["initial_h"]), self._initial(given.get("initial_c"))
         cells = wide(steps_first)
@@ -148,15 +154,34 @@ def _make_layer(node: OnnxNode) -> _Layer:
     )
     alphas, betas = node.attr("activation_alpha", ()), node.attr("activation_beta", ())
     functions = activations(names, alphas, betas, node.attr("clip"), count)
+    is_late, batch_first = bool(node.attr("linear_before_reset", 0)), bool(node.attr("layout", 0))
+    native = None
+    if _is_usual(node, names):
+        kind = "lstm" if node.op_type == "LSTM" else "gru_late" if is_late else "gru"
+        native = NativeRecurrent(kind, backward, batch_first=batch_first)
     return _Layer(
         family,
         backward,
         tuple(tuple(functions[i * count : (i + 1) * count]) for i in range(len(backward))),
-        bool(node.attr("layout", 0)),
+        batch_first,
         node.attr("hidden_size"),
-        bool(node.attr("linear_before_reset", 0)),
+        is_late,
         bool(node.attr("input_forget", 0)),
+        native,
     )
+
+
+def _is_usual(node: OnnxNode, names: Sequence[str]) -> bool:
+    """Whether it is an LSTM or a GRU with the default activations *names*, and nothing that few have."""
+    family = _FAMILIES[node.op_type]
+    is_default = all(name.lower() == family.defaults[i % len(family.defaults)].lower() for i, name in enumerate(names))
+    return family.gates > 1 and is_default and node.attr("clip") is None and not node.attr("input_forget", 0)
+
+
+def _with_rule(kernel: Kernel, layer: _Layer) -> Kernel:
+    if layer.native is not None:
+        kernel.layer_rule = layer.native.rule  # type: ignore[attr-defined]
+    return kernel
 
 
 def _check(layer: _Layer, x: Array, given: dict[str, Any]) -> None:
@@ -201,7 +226,7 @@ def make_recurrent(node: OnnxNode) -> Kernel:
         _check(layer, x, given)
         return layer.run(x, given)[: node.num_outputs]
 
-    return kernel
+    return _with_rule(kernel, layer)
 
 
 @onnx_kernel("LSTM", kind=KernelKind.EXPENSIVE)
@@ -224,4 +249,4 @@ def make_lstm(node: OnnxNode) -> Kernel:
         _check(layer, x, given)
         return layer.run(x, given)[: node.num_outputs]
 
-    return kernel
+    return _with_rule(kernel, layer)
