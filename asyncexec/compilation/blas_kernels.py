@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from asyncexec.framework.kernel import Kernel
+from asyncexec.framework.kernel import Kernel, marked_as
 from asyncexec.graph.node import Node
 from asyncexec.process.blas_threads import BlasThreads
 
@@ -107,4 +107,4 @@ def with_blas_threads(kernel: Kernel, node: Node, threads: BlasThreads) -> Kerne
             return kernel(*inputs)
         return threads.call(kernel, inputs, work)
 
-    return call
+    return marked_as(kernel, call)

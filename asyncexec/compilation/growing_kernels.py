@@ -17,7 +17,7 @@ import numpy as np
 from asyncexec.compilation.guarded_kernels import Reckoner
 from asyncexec.compilation.output_bounds import BOUNDS
 from asyncexec.framework import types
-from asyncexec.framework.kernel import CheckedKernel, Kernel
+from asyncexec.framework.kernel import CheckedKernel, Kernel, marked_as
 from asyncexec.framework.shape_inference import broadcast
 from asyncexec.framework.tensor_shape import Dim
 from asyncexec.graph.node import Node, Tensor
@@ -170,9 +170,7 @@ def _checked(kernel: Kernel, node: Node, guess: Guess) -> Kernel:
                 check_room(num_bytes)
         return kernel(*inputs)
 
-    if hasattr(kernel, "if_usual"):
-        call.if_usual = kernel.if_usual  # type: ignore[attr-defined]
-    return call
+    return marked_as(kernel, call)
 
 
 def _largest(inputs: Sequence[Any]) -> int:

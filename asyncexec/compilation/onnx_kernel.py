@@ -1,22 +1,25 @@
 """OnnxKernel: the kernel of a cluster, by ONNX Runtime or by our own kernels, whichever is quicker.
 
 The model is loaded on a thread of its own after the first call; until then our own kernels run.  Then both ways are
-timed on inputs of about that size, until it is clear which is quicker, and that one stays.
+timed on inputs of about that size, until it is clear which is quicker, and that one stays.  Where our own kernels are
+to have native code, that is made then, and nothing is timed before it is there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
 
 from asyncexec.compilation.onnx_loader import Load, OnnxLoader
 from asyncexec.compilation.onnx_memory import BoundCall, ClusterMemory
 from asyncexec.framework.cancellation import CancellationManager, call_around
-from asyncexec.framework.clock import CLOCK, Clock
+from asyncexec.framework.clock import CLOCK, NS_PER_S, Clock
 from asyncexec.framework.cooperative import FEW, Stage
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.foreign_errors import as_op_error
 from asyncexec.framework.kernel import Kernel, as_values
+from asyncexec.framework.layer_rule import LayerRule
 from asyncexec.framework.memory_budget import MemoryBudget
 from asyncexec.passes.onnx_cluster import MemberCall, OnnxCluster
 from asyncexec.process.onnx_session import OnnxSession, load
@@ -26,6 +29,7 @@ SAMPLES: Final = 4  # calls that are timed of each way, of which the quickest co
 _FAR: Final = {1: 4, 2: 2, 3: 2}
 # The calls of a way from which on it may be known to be slow: first ones start threads, find memory, lay out constants.
 _WARM: Final = (2, 3)  # of our own kernels, of ONNX Runtime
+_PATIENCE_NS: Final = NS_PER_S  # for native code, which may be none
 _OWN: Final = 0
 _ONNX: Final = 1
 
@@ -125,7 +129,7 @@ class OnnxKernel:
         clock: tells how long calls take; load: loads a model.
     """
 
-    __slots__ = ("_clock", "_is_forced", "_loader", "_memory", "_num_given", "_own", "_trials")
+    __slots__ = ("_asked_ns", "_clock", "_is_forced", "_loader", "_memory", "_num_given", "_own", "_rule", "_trials")
 
     def __init__(
         self,
@@ -144,6 +148,9 @@ class OnnxKernel:
         self._loader = OnnxLoader(cluster, load, waits=is_forced)
         self._num_given = len(cluster.translation.inputs)  # the others are values of variables
         self._trials: dict[int, Trial] = {}
+        rules = (getattr(kernel, "layer_rule", None) for _, kernel, _ in own.calls)
+        self._rule: LayerRule | None = next((rule for rule in rules if rule is not None), None)
+        self._asked_ns: int | None = None  # when native code for it was asked for
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         call = call_around.get()
@@ -156,11 +163,23 @@ class OnnxKernel:
         trial = self._trial(session, inputs)
         if trial.choice is not None:
             return self._by(trial.choice, session, inputs, manager)
+        if self._rule is not None and (session is None or self._awaits_native(self._rule)):
+            return self._by(_ONNX, session, inputs, manager)
         way = trial.next(is_loading=session is None)
         start_ns = self._clock.now_ns()
         outputs = self._by(way, session, inputs, manager)
         trial.add(way, self._clock.now_ns() - start_ns)
         return outputs
+
+    def _awaits_native(self, rule: LayerRule) -> bool:
+        """Whether our own kernels are about to have native code; it takes a fraction of a second to make."""
+        now_ns = self._clock.now_ns()
+        if self._asked_ns is None:
+            self._asked_ns = now_ns
+        is_there = rule.find_native is None or rule.find_native(math.inf) is not None
+        if is_there or now_ns - self._asked_ns > _PATIENCE_NS:
+            self._rule = None
+        return self._rule is not None
 
     @property
     def is_settled(self) -> bool:

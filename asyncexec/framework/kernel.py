@@ -183,6 +183,12 @@ def switch(data: Any, pred: Any) -> tuple[Any, Any]:
 KernelFactory: TypeAlias = Callable[[OpKernelConstruction], Kernel | AsyncKernel]
 
 
+def marked_as(kernel: Kernel, call: Kernel) -> Kernel:
+    """*call*, which calls *kernel*, with all that *kernel* tells of itself in attributes."""
+    vars(call).update(getattr(kernel, "__dict__", {}))
+    return call
+
+
 def as_value(array: Any) -> Any:
     """*array*, or the scalar in it when it is 0-d."""
     return array[()] if isinstance(array, np.ndarray) and array.ndim == 0 else array
