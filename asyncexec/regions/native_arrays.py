@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
+from asyncexec.framework.array_address import address_of
 from asyncexec.regions import native_array_text as texts
 from asyncexec.regions.native_emitter import LLVM_NAMES, Emitter, NotNativeError, Operand, load, store
 from asyncexec.regions.ufunc_loops import UfuncLoop, loop_of
@@ -153,7 +154,7 @@ class ArrayEmitter(Emitter):
     ) -> None:
         """Call *loop* for all places of the dimensions but the last two, which a call does *outer* rows of."""
         self.helper(texts.REPEATED)
-        starts = [address(each) for each in operands]
+        starts = [address_of(each) for each in operands]
         tables = [self._table(numbers) for numbers in (moves or [0] * len(operands), sizes, steps)]
         places = list(itertools.product(*map(range, all_sizes[:-2])))
         if len(places) > _MAX_CALLS:
@@ -167,18 +168,12 @@ class ArrayEmitter(Emitter):
             self.cost += _CALL * outer
 
     def _table(self, numbers: Sequence[int]) -> int:
-        return address(self.keep(np.array(numbers, np.int64)))
-
-
-def address(array: Array) -> int:
-    """Where *array* begins."""
-    found: int = array.__array_interface__["data"][0]
-    return found
+        return address_of(self.keep(np.array(numbers, np.int64)))
 
 
 def pointer(array: Array) -> str:
     """The same in the text."""
-    return _at(address(array))
+    return _at(address_of(array))
 
 
 def _at(place: int) -> str:
@@ -186,7 +181,7 @@ def _at(place: int) -> str:
 
 
 def _is_same(one: Array, other: Array) -> bool:
-    return (address(one), one.shape, one.strides) == (address(other), other.shape, other.strides)
+    return (address_of(one), one.shape, one.strides) == (address_of(other), other.shape, other.strides)
 
 
 def _joined(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:

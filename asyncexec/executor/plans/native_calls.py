@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.array_address import address_of
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.extras import require
 from asyncexec.framework.lazy_module import LazyModule
@@ -88,7 +89,7 @@ class NativeCounter:
             return loop
         text = write_native(part, self.types, Pauses())
         memory = {kind: np.zeros(count, kind) for kind, count in text.places.items()}
-        address = {kind: array.ctypes.data for kind, array in memory.items()}
+        address = {kind: address_of(array) for kind, array in memory.items()}
         kept = _Kept()
         call = ctypes.PYFUNCTYPE(ctypes.c_int)(COMPILER.load(text.module(address), kept))
         names: dict[str, Any] = {LLVM_NAMES[kind]: kind for kind in memory}

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from asyncexec.executor.plans.native_calls import COMPILER, Pauses
+from asyncexec.framework.array_address import address_of
 from asyncexec.framework.element_rule import Array, ElementRule
 from asyncexec.regions.native_emitter import LLVM_NAMES, ScalarType
 from asyncexec.regions.native_rules import write_rule
@@ -109,11 +110,11 @@ class NativeTile:
             return None
         values = [*inputs, *outputs]
         kept: list[Array] = [values[place] for place in self._arrays]
-        pointers = {place: values[place].ctypes.data for place in self._arrays}
+        pointers = {place: address_of(values[place]) for place in self._arrays}
         for dtype, places in self._scalars:  # one array for all of a type: each address takes microseconds
             array = np.array([values[place] for place in places], dtype)
             kept.append(array)
-            pointers |= zip(places, itertools.count(array.ctypes.data, dtype.itemsize), strict=False)
+            pointers |= zip(places, itertools.count(address_of(array), dtype.itemsize), strict=False)
         return partial(self._do, kept, [pointers[place] for place in range(len(values))])
 
     def _do(self, arrays: Sequence[Array], pointers: Sequence[int], start: int, end: int) -> bool:

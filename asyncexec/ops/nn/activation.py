@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.array_address import address_of
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -319,6 +320,6 @@ def _native_softmax(x: Any, code: NativeLayers) -> Any:
         numbers = (at + offset, at_out + offset, min(step, num_rows - start), row, length)
         code.activate("softmax", numbers)
 
-    at, at_out = x.ctypes.data, out.ctypes.data
+    at, at_out = address_of(x), address_of(out)
     share(write, range(0, num_rows, step), out.nbytes)
     return out

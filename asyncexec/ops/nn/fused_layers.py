@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.array_address import address_of
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -49,7 +50,7 @@ def gelu(x: Array, *, approximate: bool = False, rule: LayerRule | None = None) 
     out = np.empty(x.shape, x.dtype)
     cells, results = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
     code = None if rule is None else rule.code_for(cells)
-    at_cells, at_results = (cells.ctypes.data, results.ctypes.data) if code is not None else (0, 0)
+    at_cells, at_results = (address_of(cells), address_of(results)) if code is not None else (0, 0)
 
     def activate(part: slice) -> None:
         if code is not None:
@@ -94,12 +95,12 @@ def layer_norm(x: Array, scale: Array, offset: Array, epsilon: np.float32, rule:
     each = np.float32(1 / x.shape[-1])
     code = None if rule is None else rule.code_for(x, sums=True)
     columns = [np.ascontiguousarray(column) for column in (scale, offset)]
-    at_columns = [column.ctypes.data for column in columns]
+    at_columns = [address_of(column) for column in columns]
     bits = np.array([epsilon, each], np.float32).view(np.int32).tolist()
 
     def normalize(where: slice) -> None:
         if code is not None:
-            at = [array[where].ctypes.data for array in (rows, results)]
+            at = [address_of(array[where]) for array in (rows, results)]
             row = x.shape[-1] * x.itemsize
             code.normalize((*at, *at_columns, len(results[where]), row, x.shape[-1], *bits))
             return

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.array_address import address_of
 from asyncexec.framework.layer_rule import LayerRule, NativeLayers
 from asyncexec.framework.ownership import is_frozen
 from asyncexec.ops.array.windows import Array, Axis, pad_spatial
@@ -139,7 +140,7 @@ class NativeConvolution:
         if end_inside <= first_inside:  # no window is inside as a whole
             first_inside = end_inside = columns.out
         arguments = (
-            *(x.ctypes.data, filters.ctypes.data, at_out, bias.address),
+            *(address_of(x), address_of(filters), at_out, bias.address),
             *(height * width * pixel, width * pixel, pixel, height, width, rows.kernel, columns.kernel),
             *(rows.out, columns.out, channels, rows.stride, columns.stride, rows.dilation, columns.dilation),
             *(rows.before, columns.before, first_inside, end_inside),
@@ -173,7 +174,7 @@ class NativeConvolution:
         if bias is not None:
             return self._laid_out.get(bias, (id(bias), 0, size), pad)
         zeros = pad()
-        return Laid(zeros, zeros.ctypes.data)
+        return Laid(zeros, address_of(zeros))
 
 
 class _PanelPlan:
@@ -242,7 +243,7 @@ class _PanelPlan:
         check_array(self._out_shape, _FLOAT)
         out, at_out = aligned(self._out_shape, _FLOAT)
         seen = pad_spatial(x, (self._rows, self._columns)) if self._is_seen_whole else x
-        at = seen.ctypes.data, panels.address, at_out, bias.address, _address(tail.added)
+        at = address_of(seen), panels.address, at_out, bias.address, _address(tail.added)
         scratch: list[tuple[Array, int]] = []
         share(lambda part: self._convolve_part(part, x, at, tail, scratch), self._parts, out.nbytes)
         return out
@@ -280,7 +281,7 @@ class _PanelPlan:
     def _make_room(self) -> tuple[Array, int]:
         assert self._room is not None
         room = np.zeros(self._room, _FLOAT)
-        return room, room.ctypes.data
+        return room, address_of(room)
 
 
 def _are_images(x: Array, filters: Array, tail: Tail) -> bool:
@@ -304,7 +305,7 @@ def _key(owner: Array, filters: Array) -> Key:
 
 
 def _address(array: Array | None) -> int:
-    return 0 if array is None else array.ctypes.data
+    return 0 if array is None else address_of(array)
 
 
 def _is_padded(axis: Axis) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.array_address import address_of
 from asyncexec.framework.ownership import is_frozen
 from asyncexec.ops.array.windows import Array
 from asyncexec.process.free_memory import check_array
@@ -44,7 +45,7 @@ class LaidOut:
         if known is not None and known[0]() is owner:
             return known[1]
         array = make()
-        laid = Laid(array, array.ctypes.data)
+        laid = Laid(array, address_of(array))
         if is_frozen(owner):
             kept = self._known
             kept[key] = weakref.ref(owner, lambda _: kept.pop(key, None)), laid
@@ -72,7 +73,7 @@ def aligned(shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[Array, int]:
     """
     size = math.prod(shape)
     room = np.empty(size + _ALIGNED // dtype.itemsize, dtype)
-    address = room.ctypes.data
+    address = address_of(room)
     skipped = -address % _ALIGNED
     start = skipped // dtype.itemsize
     array = room[start : start + size].reshape(shape)

