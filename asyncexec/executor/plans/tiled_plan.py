@@ -27,7 +27,7 @@ from asyncexec.framework.kernel import Kernel
 from asyncexec.process.shards import share
 
 # Of each array of a tile: several fit into a second-level cache, and a call of a kernel costs little beside its work.
-TILE_BYTES: Final = 2**18
+TILE_BYTES: Final = 2**17
 _PER_NATIVE: Final = 4  # tiles that native code does at a time: it leaves nothing in the cache
 _FEW: Final = 64  # elements of which the nodes tell what native code has to give
 
