@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
@@ -33,6 +33,15 @@ _CALL, _VECTOR, _PRODUCTS = 30, 8, 20
 _REDUCED: Final = frozenset({np.add, np.multiply, np.maximum, np.minimum, np.logical_and, np.logical_or})
 _FACTS: Final = frozenset({np.size, np.ndim, np.shape})
 _MAX_ROW: Final = 2**12  # numbers: of longer rows numpy takes some at a time
+
+
+class _Rows(NamedTuple):
+    """How a loop is called: so many *times*, where arrays *move* on after each; and with these *sizes* and *steps*."""
+
+    times: int
+    moves: Sequence[int]
+    sizes: Sequence[int]
+    steps: Sequence[int]
 
 
 class ArrayEmitter(Emitter):
@@ -108,71 +117,57 @@ class ArrayEmitter(Emitter):
             raise NotNativeError
         spread = [np.broadcast_to(each, out.shape) for each in operands[:-1]]
         sizes, strides = _joined(out.shape, [each.strides for each in (*spread, out)])
-        inner, moves = [each[-1:] for each in strides], [each[-2:-1] for each in strides]
-        outer = sizes[-2] if len(sizes) > 1 else 1
-        steps = [step for each in inner for step in each or (0,)]
-        self._calls(loop, operands, (sizes[-1:] or (1,)), steps, [*itertools.chain(*moves)], outer, sizes, strides)
+        *others, times, count = (1, 1, *sizes)
+        steps, moves = ([each[-back] if len(each) >= back else 0 for each in strides] for back in (1, 2))
+        rows = _Rows(times, moves, [count], steps)
+        places = list(itertools.product(*map(range, others[2:])))
+        if len(places) > _MAX_CALLS:
+            raise NotNativeError
+        for place in places:
+            offsets = [sum(map(int.__mul__, place, each)) for each in strides]
+            self._call(loop, [address_of(each) + offset for each, offset in zip(operands, offsets, strict=True)], rows)
         self.cost += int(out.size * cost)
 
     def reduce(self, ufunc: np.ufunc, rows: Array, out: Array) -> None:
         """Let *ufunc* take the numbers of each of *rows* one by one, beginning with that in *out*."""
         count, item = rows.shape[1], out.itemsize
         found = loop_of(ufunc, [rows.dtype] * 3)
-        steps, moves = (0, rows.itemsize, 0), (item, rows.strides[0], item)
-        self._calls(found, (out, rows, out), (count,), steps, moves, len(rows), (), [(), (), ()])
+        walk = _Rows(len(rows), (item, rows.strides[0], item), [count], (0, rows.itemsize, 0))
+        self._call(found, [address_of(each) for each in (out, rows, out)], walk)
         self.cost += rows.size
 
     def product(self, left: Array, right: Array, out: Array) -> None:
         """Multiply matrices, or stacks of them."""
-        found = loop_of(np.matmul, [left.dtype, right.dtype, out.dtype])
-        batch = out.shape[:-2]
-        given = [np.broadcast_to(each, (*batch, *each.shape[-2:])) for each in (left, right)]
-        sizes, strides = _joined(batch, [each.strides[:-2] for each in (*given, out)])
-        core = out.shape[-2], left.shape[-1], out.shape[-1]
-        if not math.prod(out.shape):
+        operands = left, right, out
+        found = loop_of(np.matmul, [each.dtype for each in operands])
+        if not out.size:
             return
-        steps = [step for each in (left, right, out) for step in each.strides[-2:]]
+        batch, core = out.shape[:-2], (out.shape[-2], left.shape[-1], out.shape[-1])
+        stacks = [np.broadcast_to(each, (*batch, *each.shape[-2:])) for each in operands]
+        sizes, strides = _joined(batch, [each.strides[:-2] for each in stacks])
         if len(sizes) > 1:
             raise NotNativeError
-        outer = sizes[0] if sizes else 1
-        moves = [each[0] if each else 0 for each in strides]
-        self._calls(found, (left, right, out), (1, *core), [*(0, 0, 0), *steps], moves, outer, (), [(), (), ()])
-        products = math.prod(core)
-        self.most_products = max(self.most_products, products)
-        self.cost += outer * products // _PRODUCTS
+        times, moves = sizes[0] if sizes else 1, [each[0] if each else 0 for each in strides]
+        steps = [0, 0, 0, *(step for each in operands for step in each.strides[-2:])]
+        self._call(found, [address_of(each) for each in operands], _Rows(times, moves, (1, *core), steps))
+        self.most_products = max(self.most_products, math.prod(core))
+        self.cost += times * math.prod(core) // _PRODUCTS
 
-    def _calls(
-        self,
-        loop: UfuncLoop | str,
-        operands: Sequence[Array],
-        sizes: Sequence[int],
-        steps: Sequence[int],
-        moves: Sequence[int],
-        outer: int,
-        all_sizes: Sequence[int],
-        strides: Sequence[Sequence[int]],
-    ) -> None:
-        """Call *loop* for all places of the dimensions but the last two, which a call does *outer* rows of."""
+    def _call(self, loop: UfuncLoop | str, starts: Sequence[int], rows: _Rows) -> None:
+        """Call *loop* for all of *rows*, of arrays that begin at *starts*."""
         self.helper(texts.REPEATED)
-        starts = [address_of(each) for each in operands]
-        tables = [self._table(numbers) for numbers in (moves or [0] * len(operands), sizes, steps)]
-        places = list(itertools.product(*map(range, all_sizes[:-2])))
-        if len(places) > _MAX_CALLS:
-            raise NotNativeError
-        for place in places:
-            offsets = [sum(map(int.__mul__, place, each)) for each in strides]
-            at = self._table([start + offset for start, offset in zip(starts, offsets, strict=True)])
-            function, data = (f"@{loop}", 0) if isinstance(loop, str) else (_at(loop.function), loop.data)
-            pointers = ", ".join(f"ptr {each}" for each in (function, *map(_at, (data, at, *tables))))
-            self.lines.append(f" call void @repeated({pointers}, i64 {len(operands)}, i64 {outer})")
-            self.cost += _CALL * outer
+        function, data = (f"@{loop}", 0) if isinstance(loop, str) else (_at(loop.function), loop.data)
+        tables = map(self._table, (starts, rows.moves, rows.sizes, rows.steps))
+        pointers = ", ".join(f"ptr {each}" for each in (function, _at(data), *map(_at, tables)))
+        self.lines.append(f" call void @repeated({pointers}, i64 {len(starts)}, i64 {rows.times})")
+        self.cost += _CALL * rows.times
 
     def _table(self, numbers: Sequence[int]) -> int:
         return address_of(self.keep(np.array(numbers, np.int64)))
 
 
 def pointer(array: Array) -> str:
-    """The same in the text."""
+    """What stands for the address of *array* in the text."""
     return _at(address_of(array))
 
 
@@ -337,6 +332,8 @@ class NativeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def _reduced(self, ufunc: np.ufunc, x: NativeArray, axis: Any = 0, **options: Any) -> NativeArray:
         """One number of each row, which is of the last dimensions."""
+        if not options.keys() <= {"dtype", "keepdims", "initial"}:
+            raise NotNativeError
         axes = tuple(range(x.ndim) if axis is None else np.atleast_1d(axis).tolist())
         rest = x.ndim - len(axes)
         with np.errstate(all="ignore"):
