@@ -55,11 +55,12 @@ class _Sequences:
         """The sequences of rows and of columns."""
         with self._lock:
             if self._kept is not None:
-                return self._kept
+                rows, columns = self._kept
+                return rows.copy(), columns.copy()  # what a run gives is its own
             pairs = zip(lengths, windows, strict=True)
             rows, columns = (np.array(self._draw(length, count, self._generator), np.int64) for length, count in pairs)
             if self._keeps:
-                self._kept = rows, columns
+                self._kept = rows.copy(), columns.copy()
             return rows, columns
 
 
