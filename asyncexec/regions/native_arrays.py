@@ -31,6 +31,14 @@ _ARITHMETIC: Final = frozenset({np.add, np.subtract, np.multiply, np.maximum, np
 # In times of a cheap instruction: to call a loop; and in that time: elements of arithmetic, and products.
 _CALL, _VECTOR, _PRODUCTS = 30, 8, 20
 _REDUCED: Final = frozenset({np.add, np.multiply, np.maximum, np.minimum, np.logical_and, np.logical_or})
+# What gives the same whether numpy's scalars do it or a loop of a ufunc.
+_SCALAR: Final = frozenset(
+    {
+        *(np.add, np.subtract, np.multiply, np.true_divide, np.negative, np.absolute, np.maximum, np.minimum),
+        *(np.sqrt, np.square, np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal),
+        *(np.logical_and, np.logical_or, np.logical_not, np.isnan, np.isfinite, np.isinf),
+    }
+)
 _FACTS: Final = frozenset({np.size, np.ndim, np.shape})
 _MAX_ROW: Final = 2**12  # numbers: of longer rows numpy takes some at a time
 
@@ -119,6 +127,8 @@ class ArrayEmitter(Emitter):
         sizes, strides = _joined(out.shape, [each.strides for each in (*spread, out)])
         *others, times, count = (1, 1, *sizes)
         steps, moves = ([each[-back] if len(each) >= back else 0 for each in strides] for back in (1, 2))
+        if not sizes:  # numpy takes a shortcut where a step is 0, which it is of a number alone
+            steps = [each.itemsize if each.ndim else 0 for each in operands]
         rows = _Rows(times, moves, [count], steps)
         places = list(itertools.product(*map(range, others[2:])))
         if len(places) > _MAX_CALLS:
@@ -315,6 +325,8 @@ class NativeArray(np.lib.mixins.NDArrayOperatorsMixin):
             raise NotNativeError
         arrays = [each.array if isinstance(each, NativeArray) else each for each in inputs]
         if not all(isinstance(each, (np.ndarray, np.generic)) or type(each) in (int, float) for each in arrays):
+            raise NotNativeError
+        if ufunc not in _SCALAR and not any(map(np.ndim, arrays)):
             raise NotNativeError
         with np.errstate(all="ignore"):
             result = np.asarray(ufunc(*arrays) if out is None else ufunc(*arrays, out=out.array))

@@ -6,18 +6,22 @@ finds them; they are written when all else of the round has been done.
 
 A variable that is no array, such as a TensorList, goes from round to round by one call, and nobody else looks at it.
 That call is *put off*: native code writes down what it would be called with, and Python calls it afterwards.
+
+What numpy's loops give depends on more than numbers: on how far apart they are, and whether two arrays are one.  So
+arrays that come from outside, and from one round to the next, lie as those that the text was written for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.framework.array_address import address_of
 from asyncexec.framework.kernel import Kernel
 from asyncexec.regions.lifetimes import following
 from asyncexec.regions.native_array_text import MEMCPY, memcpy
@@ -29,9 +33,14 @@ from asyncexec.regions.native_parts import NativePart
 from asyncexec.regions.program import Call, Carried, Move, Value
 from asyncexec.regions.schedule import Block, Repeat
 
-MAX_ROUNDS: Final = 64  # in one go: so many rounds of what is put off are written down
+MAX_ROUNDS: Final = 16  # in one go: so many rounds of what is put off are written down
 FUEL: Final = 200_000  # cheap instructions that may be done in one go: a tenth of a millisecond
 _MAX_RANK: Final = 8
+_END: Final = (
+    " %next_round = add i64 %round, 1",
+    " %goes_on = icmp ult i64 %next_round, %limit",
+    " br i1 %goes_on, label %loop, label %suspend",
+)
 _MAX_COST: Final = 5 * FUEL  # of a round: Python code gives others a turn within it
 
 
@@ -69,7 +78,7 @@ class LoopText:
 
     Attributes:
         takes: how it is handed each value; the first of them are the variables of the loop, which it gives.
-        num_rounds: where the number of rounds is.
+        num_rounds: where the number of rounds is; limit: where the most is that it may do.
         put_off: the calls that are put off; products: multiplications of the largest product of matrices.
         kept: the arrays that the text has the addresses of.
     """
@@ -77,6 +86,7 @@ class LoopText:
     text: str
     takes: tuple[Slot, ...]
     num_rounds: Array
+    limit: Array
     put_off: tuple[PutOff, ...]
     products: int
     kept: tuple[Array, ...]
@@ -121,31 +131,25 @@ class _Writer:
         self._block(repeat.body)
         after = [self._operand(following(each)) for each in scalars]
         self._assign([each for each in changing if isinstance(self._known.get(each.value), NativeArray)])
-        rounds = to.keep(np.zeros((), np.int64))
+        rounds, most = (to.keep(np.zeros((), np.int64)) for _ in range(2))
         places = [slots[list(self._values).index(each.value)].place for each in scalars]
         if to.cost > _MAX_COST:
             raise NotNativeError
-        limit = max(1, min(MAX_ROUNDS, FUEL // max(1, to.cost)))
-        body, to.lines = [*to.lines, *self._end(limit)], []
+        most[...] = max(1, min(MAX_ROUNDS if self._put_off else FUEL, FUEL // max(1, to.cost)))
+        body, to.lines = [*to.lines, *_END], []
         phis = [f" %round = phi i64 [ 0, %{entry_end} ], [ %next_round, %{to.block} ]"]
         for first, last, each in zip(firsts, after, scalars, strict=True):
             if first.type is not last.type:
                 raise NotNativeError
             ends = f"[ {first.text}, %{entry_end} ], [ {last.text}, %{to.block} ]"
             phis.append(f" {self._known[each.value].text} = phi {LLVM_NAMES[first.type]} {ends}")
-        lines = ["entry:", *to.loads, *entry, " br label %loop", "loop:", *phis, *body]
+        limit = f" %limit = load i64, ptr {pointer(most)}"
+        lines = ["entry:", limit, *to.loads, *entry, " br label %loop", "loop:", *phis, *body]
         lines += ["suspend:", *self._leave(places, after, "%next_round", rounds, AGAIN), "bail:", " br label %stop"]
         starts = [self._known[each.value] for each in scalars]
         lines += ["stop:", *self._leave(places, starts, "%round", rounds, DONE), "refuse:", f" ret i32 {REFUSED}"]
         text = "\n".join([*to.helpers, *to.globals, "define i32 @native() {", *lines, "}", INTRINSICS, WEIGHTS, ""])
-        return LoopText(text, slots, rounds, tuple(self._written_down), to.most_products, tuple(to.kept))
-
-    def _end(self, limit: int) -> list[str]:
-        return [
-            " %next_round = add i64 %round, 1",
-            f" %goes_on = icmp ult i64 %next_round, {limit}",
-            " br i1 %goes_on, label %loop, label %suspend",
-        ]
+        return LoopText(text, slots, rounds, most, tuple(self._written_down), to.most_products, tuple(to.kept))
 
     def _leave(
         self, places: Sequence[Array | None], operands: Sequence[Operand], count: str, rounds: Array, status: int
@@ -163,8 +167,11 @@ class _Writer:
         if carried is not None and following(carried) is value and type(carried.first.constant) is np.ndarray:
             self._known[value] = carried.first.constant
             return Slot(same=carried.first.constant)
-        kind = given.dtype.type if isinstance(given, np.ndarray) else type(given)
+        is_array = isinstance(given, np.ndarray)
+        kind = given.dtype.type if is_array else type(given)
         if kind not in LLVM_NAMES:
+            if is_array or isinstance(given, np.generic):  # nobody knows how long what is put off would take
+                raise NotNativeError
             return Slot()
         place = to.keep(np.zeros(np.shape(given), kind))
         if isinstance(given, np.ndarray):
@@ -221,7 +228,9 @@ class _Writer:
     def _call(self, call: Call) -> None:
         inputs = [self._find(value) for value in call.inputs]
         emit = emit_of(call.kernel)
-        if emit is not None and any(isinstance(each, Operand) for each in inputs) and not any(map(_is_array, inputs)):
+        if any(isinstance(each, Operand) for each in inputs) and not any(map(_is_array, inputs)):
+            if emit is None:  # numpy's scalars may do other than its loops
+                raise NotNativeError
             (output,) = call.outputs
             self._known[output] = emit(self._to, [self._operand(value) for value in call.inputs])
             return
@@ -299,21 +308,39 @@ class _Writer:
         """Give variables what they are in the next round, all at once."""
         to = self._to
         places: list[Array] = [self._known[each.value].array for each in arrays]
-        copies: list[tuple[Array, Array]] = []
+        sources: list[Array] = []
         for place, each in zip(places, arrays, strict=True):
             found = self._find(following(each))
             if not isinstance(found, (NativeArray, np.ndarray)):
                 raise NotNativeError
-            source = found.array if isinstance(found, NativeArray) else to.hold(found)
-            if (source.shape, source.dtype) != (place.shape, place.dtype):
+            sources.append(found.array if isinstance(found, NativeArray) else to.hold(found))
+            if not is_laid_out_like(sources[-1], place):
                 raise NotNativeError
-            if any(np.may_share_memory(source, other) for other in places):
-                apart = to.keep(np.zeros(source.shape, source.dtype))
-                to.copy(source, apart)
-                source = apart
-            copies.append((source, place))
-        for source, place in copies:
+        if shares_start([*sources, *self._staying(places)]):
+            raise NotNativeError
+        for number, source in enumerate(sources):
+            if any(np.may_share_memory(source, place) for place in places):
+                sources[number] = to.keep(np.zeros(source.shape, source.dtype))
+                to.copy(source, sources[number])
+        for source, place in zip(sources, places, strict=True):
             to.copy(source, place)
+
+    def _staying(self, places: Sequence[Array]) -> list[Array]:
+        """The arrays from outside that are there in all rounds; *places* are those of the others."""
+        known = (self._known.get(value) for value in self._values)
+        arrays = [each.array if isinstance(each, NativeArray) else each for each in known]
+        return [each for each in arrays if isinstance(each, np.ndarray) and not any(each is one for one in places)]
+
+
+def is_laid_out_like(array: Array, place: Array) -> bool:
+    """Whether *array* is of the dtype and the shape of *place*, and its numbers are as far apart."""
+    return (array.shape, array.dtype, array.strides) == (place.shape, place.dtype, place.strides)
+
+
+def shares_start(arrays: Iterable[Array]) -> bool:
+    """Whether two of *arrays* are the same memory, as far as numpy looks at that: from their first number on."""
+    starts = [address_of(each) for each in arrays if each.size]
+    return len(set(starts)) < len(starts)
 
 
 def _is_array(found: Any) -> bool:

@@ -131,13 +131,53 @@ async def test_index_out_of_range_fails_as_without_native_code() -> None:
     assert [type(each) is tuple for each in got] == [False, False, False, True, True, True]
 
 
-async def test_variables_that_change_places_and_views_of_them() -> None:
+async def test_variables_that_change_places() -> None:
     with ax.Graph() as graph:
         x, y = (ax.placeholder(F, [4, 4], name=name) for name in "xy")
-        step = lambda i, x, y: [i + 1, ax.transpose(y), x]  # noqa: E731
+        step = lambda i, x, y: [i + 1, y * 2.0, x]  # noqa: E731
         fetches = ax.while_loop(lambda i, *_: i < 7, step, [ax.constant(0), x, y])[1:]
     feeds = [{x: _numbers(4, 4), y: _numbers(4, 4, seed=1)}] * 4
     assert (await _check(graph, fetches, feeds))[1] == 1
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+async def test_arrays_that_lie_otherwise_give_their_own_bits(is_transposed: bool) -> None:
+    """Sums go another way over a transposed array, from outside and from the round before."""
+    with ax.Graph() as graph:
+        w, v = ax.placeholder(F, [17, 17], name="w"), ax.placeholder(F, [17, 1], name="v")
+        turned = (lambda x: ax.transpose(x)) if is_transposed else (lambda x: x * 0.5)
+        step = lambda i, b, v: [i + 1, turned(b), ax.matmul(b, v) * 0.1 + ax.reduce_sum(b, 1, keepdims=True)]  # noqa: E731
+        fetches = ax.while_loop(lambda i, *_: i < 9, step, [ax.constant(0), w, v])[1:]
+    numbers = {v: _numbers(17, 1)}
+    zeros = {w: np.zeros((17, 17), np.float32), **numbers}
+    feeds = [zeros, zeros, zeros, {w: _numbers(17, 17), **numbers}, {w: _numbers(17, 17).T, **numbers}]
+    assert (await _check(graph, fetches, feeds))[1] == (not is_transposed)
+
+
+@pytest.mark.parametrize("is_one", [False, True])
+async def test_an_array_multiplied_with_itself_gives_its_own_bits(is_one: bool) -> None:
+    """BLAS does that in another way; two arrays may be one by the feeds, and from a round on."""
+    with ax.Graph() as graph:
+        x, y = (ax.placeholder(F, [33, 33], name=name) for name in "xy")
+        z = x if is_one else y
+        step = lambda i, a, b, c: [i + 1, ax.matmul(b, c, transpose_b=True), b, b if is_one else c]  # noqa: E731
+        fetches = ax.while_loop(lambda i, *_: i < 5, step, [ax.constant(0), x, z, y])[1:]
+    zeros, given = np.zeros((33, 33), np.float32), _numbers(33, 33)
+    feeds = [{x: zeros, y: zeros + 1}] * 3 + [{x: given, y: given}, {x: given, y: given.copy()}]
+    await _check(graph, fetches, feeds)
+
+
+@pytest.mark.parametrize("shape", [[], [1]])
+async def test_powers_of_numbers_are_numpys(shape: list[int]) -> None:
+    with ax.Graph() as graph:
+        x, n = (ax.placeholder(F, shape, name=name) for name in "xn")
+        y = ax.placeholder(F, [4], name="y")
+        step = lambda i, x, y: [i + 1, ax.pow(x, n), y + 1.0]  # noqa: E731
+        fetches = ax.while_loop(lambda i, *_: i < 3, step, [ax.constant(0), x, y])[1:]
+    ones = {x: np.ones(shape), n: np.ones(shape), y: _numbers(4)}
+    odd = [(-np.inf, 0.5), (0.3, 3.0), (0.001, 2.0), (-0.0, 0.5), (2.5, -1.0)]
+    feeds = [ones] * 3 + [{x: np.full(shape, a), n: np.full(shape, b), y: _numbers(4)} for a, b in odd]
+    await _check(graph, fetches, feeds)
 
 
 async def test_native_rounds_leave_the_loop_its_turns_and_end_with_their_step() -> None:

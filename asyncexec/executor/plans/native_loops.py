@@ -1,40 +1,63 @@
 """Loops with small arrays as native code, in place of Python code that has run often.
 
-Native code is tried before it is used: on the values that the loop was called with when it had run often, its rounds
-must give, to the bit, what the kernels give.
+Native code is tried before it is used: on the values that the loop was called with when it had run often, and on random
+numbers in their place, its rounds must give, to the bit, what the kernels give.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from asyncexec.compilation.blas_kernels import SHORT
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.plans.native_calls import COMPILER, Pauses, UntriedError
+from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.process.blas_threads import blas_threads
 from asyncexec.regions.lifetimes import following
 from asyncexec.regions.native_code import AGAIN, REFUSED
 from asyncexec.regions.native_emitter import NotNativeError
-from asyncexec.regions.native_loops import LoopText, PutOff, Slot, write_loop_of_arrays
+from asyncexec.regions.native_loops import (
+    LoopText,
+    PutOff,
+    Slot,
+    is_laid_out_like,
+    shares_start,
+    write_loop_of_arrays,
+)
 from asyncexec.regions.native_parts import NativePart
 from asyncexec.regions.program import Call, Move, Value
 from asyncexec.regions.schedule import Block, Repeat
 
+_STRETCH_NS: Final = NS_PER_MS // 4  # of calls that were put off
+
 
 def made(part: NativePart, values: Sequence[Any]) -> NativeLoop:
     """The native code of *part*, tried on *values*; NotNativeError if there is none, UntriedError if it did nothing."""
-    loop = NativeLoop(write_loop_of_arrays(part, values, Pauses()), len(part.gives))
+    text = write_loop_of_arrays(part, values, Pauses())
+    loop = NativeLoop(text, len(part.gives))
     with np.errstate(all="ignore"):
-        _, num_rounds, *gives = loop(*values)
-        if not num_rounds:
-            raise UntriedError
-        if not _gives_the_same(part, values, num_rounds, gives):
-            raise NotNativeError
+        for inputs in (values, _others(text.takes, values)):
+            _, num_rounds, *gives = loop(*inputs)
+            if not num_rounds and inputs is values:
+                raise UntriedError
+            if not _gives_the_same(part, inputs, num_rounds, gives):
+                raise NotNativeError
     return loop
+
+
+def _others(takes: Sequence[Slot], values: Sequence[Any]) -> list[Any]:
+    """Random floats in place of those of arrays: those that were met may be zeros, and tell little."""
+    random = np.random.default_rng(len(values))
+    return [
+        np.asarray(random.standard_normal(slot.place.shape), slot.place.dtype)
+        if slot.place is not None and slot.place.ndim and slot.place.dtype.kind == "f"
+        else value
+        for slot, value in zip(takes, values, strict=True)
+    ]
 
 
 class NativeLoop:
@@ -43,12 +66,16 @@ class NativeLoop:
     It gives whether it is to be called again, how many rounds it has done, and the variables.
     """
 
-    __slots__ = ("__weakref__", "_call", "_kept", "_num_given", "_num_rounds", "_products", "_put_off", "_takes")
+    __slots__ = (
+        *("__weakref__", "_call", "_kept", "_limit", "_most_rounds", "_num_given", "_num_rounds", "_products"),
+        *("_put_off", "_takes"),
+    )
 
     def __init__(self, text: LoopText, num_given: int) -> None:
         self._takes: tuple[Slot, ...] = text.takes
         self._num_given = num_given
-        self._num_rounds = text.num_rounds
+        self._num_rounds, self._limit = text.num_rounds, text.limit
+        self._most_rounds = int(text.limit)
         self._put_off: tuple[PutOff, ...] = text.put_off
         self._products = text.products
         self._kept = text.kept
@@ -56,19 +83,25 @@ class NativeLoop:
 
     def __call__(self, *values: Any) -> tuple[Any, ...]:
         given = values[: self._num_given]
-        for slot, value in zip(self._takes, values, strict=True):
-            if not _put(slot, value):
-                return False, 0, *given
+        if not all(map(_put, self._takes, values)) or shares_start(each for each in values if type(each) is np.ndarray):
+            return False, 0, *given
         status = self._run()
         num_rounds = self._num_rounds.item()
         if status == REFUSED or not num_rounds:
             return False, 0, *given
+        begin_ns = monotonic_ns() if self._put_off else 0
         try:
             after = {each.variable: self._catch_up(each, values, num_rounds) for each in self._put_off}
         except Exception:  # which the Python code will raise, in its round
             return False, 0, *given
+        if self._put_off:
+            self._mind_the_time((monotonic_ns() - begin_ns) // num_rounds)
         gives = [after.get(number, _given(*each)) for number, each in enumerate(zip(self._takes, given, strict=False))]
         return status == AGAIN, num_rounds, *gives
+
+    def _mind_the_time(self, round_ns: int) -> None:
+        """Let native code do no more rounds in one go than can be caught up with in a short while."""
+        self._limit[...] = max(1, min(self._most_rounds, _STRETCH_NS // max(1, round_ns)))
 
     def _run(self) -> int:
         threads = blas_threads() if self._products > SHORT else None
@@ -96,7 +129,7 @@ def _put(slot: Slot, value: Any) -> bool:
         return slot.same is None or value is slot.same
     kind = type(value)
     if kind is np.ndarray:
-        if not place.ndim or value.shape != place.shape or value.dtype != place.dtype:
+        if not place.ndim or not is_laid_out_like(value, place):
             return False
     elif place.ndim or kind is not place.dtype.type:
         return False
