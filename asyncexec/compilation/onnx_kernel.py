@@ -2,24 +2,23 @@
 
 The model is loaded on a thread of its own after the first call; until then our own kernels run.  Then both ways are
 timed on inputs of about that size, until it is clear which is quicker, and that one stays.  Where our own kernels are
-to have native code, that is made then, and nothing is timed before it is there.
+to have native code that is far quicker, it is made then, and nothing is timed before it is there.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 from asyncexec.compilation.onnx_loader import Load, OnnxLoader
 from asyncexec.compilation.onnx_memory import BoundCall, ClusterMemory
 from asyncexec.framework.cancellation import CancellationManager, call_around
-from asyncexec.framework.clock import CLOCK, NS_PER_S, Clock
+from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import FEW, Stage
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.foreign_errors import as_op_error
 from asyncexec.framework.kernel import Kernel, as_values
-from asyncexec.framework.layer_rule import LayerRule
+from asyncexec.framework.layer_rule import FindLayers
 from asyncexec.framework.memory_budget import MemoryBudget
 from asyncexec.passes.onnx_cluster import MemberCall, OnnxCluster
 from asyncexec.process.onnx_session import OnnxSession, load
@@ -29,7 +28,7 @@ SAMPLES: Final = 4  # calls that are timed of each way, of which the quickest co
 _FAR: Final = {1: 4, 2: 2, 3: 2}
 # The calls of a way from which on it may be known to be slow: first ones start threads, find memory, lay out constants.
 _WARM: Final = (2, 3)  # of our own kernels, of ONNX Runtime
-_PATIENCE_NS: Final = NS_PER_S  # for native code, which may be none
+_Case: TypeAlias = tuple[int, bool]  # about how large inputs are; whether our own kernels may have native code
 _OWN: Final = 0
 _ONNX: Final = 1
 
@@ -129,7 +128,10 @@ class OnnxKernel:
         clock: tells how long calls take; load: loads a model.
     """
 
-    __slots__ = ("_asked_ns", "_clock", "_is_forced", "_loader", "_memory", "_num_given", "_own", "_rule", "_trials")
+    __slots__ = (
+        *("_clock", "_find_native", "_has_native", "_is_forced", "_loader", "_memory", "_num_given", "_own"),
+        "_trials",
+    )
 
     def __init__(
         self,
@@ -147,10 +149,11 @@ class OnnxKernel:
         self._clock = clock
         self._loader = OnnxLoader(cluster, load, waits=is_forced)
         self._num_given = len(cluster.translation.inputs)  # the others are values of variables
-        self._trials: dict[int, Trial] = {}
+        self._trials: dict[_Case, Trial] = {}
         rules = (getattr(kernel, "layer_rule", None) for _, kernel, _ in own.calls)
-        self._rule: LayerRule | None = next((rule for rule in rules if rule is not None), None)
-        self._asked_ns: int | None = None  # when native code for it was asked for
+        finds = [rule.find_native for rule in rules if rule is not None and rule.is_far_quicker]
+        self._find_native: FindLayers | None = next(iter(finds), None)  # until our own kernels have what they will have
+        self._has_native: bool = self._find_native is not None
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         call = call_around.get()
@@ -163,7 +166,7 @@ class OnnxKernel:
         trial = self._trial(session, inputs)
         if trial.choice is not None:
             return self._by(trial.choice, session, inputs, manager)
-        if self._rule is not None and (session is None or self._awaits_native(self._rule)):
+        if self._awaits_native(session):
             return self._by(_ONNX, session, inputs, manager)
         way = trial.next(is_loading=session is None)
         start_ns = self._clock.now_ns()
@@ -171,23 +174,24 @@ class OnnxKernel:
         trial.add(way, self._clock.now_ns() - start_ns)
         return outputs
 
-    def _awaits_native(self, rule: LayerRule) -> bool:
-        """Whether our own kernels are about to have native code; it takes a fraction of a second to make."""
-        now_ns = self._clock.now_ns()
-        if self._asked_ns is None:
-            self._asked_ns = now_ns
-        is_there = rule.find_native is None or rule.find_native(math.inf) is not None
-        if is_there or now_ns - self._asked_ns > _PATIENCE_NS:
-            self._rule = None
-        return self._rule is not None
+    def _awaits_native(self, session: OnnxSession | None) -> bool:
+        """Whether our own kernels are about to have native code; it is made once the model is loaded."""
+        find = self._find_native
+        if find is None:
+            return False
+        if session is not None and not find.is_coming():
+            self._find_native = None
+            return False
+        return True
 
     @property
     def is_settled(self) -> bool:
         """Whether it is known which way is quicker, for all sizes that have come here or to others like it."""
         if self._is_forced or self._loader.has_failed:
             return True
-        trials = self._trials or self._loader.lasting
-        return bool(trials) and all(trial.choice is not None for trial in list(trials.values()))  # others may add some
+        trials = list((self._trials or self._loader.lasting).items())  # others may add some
+        own = [trial for (_, has_native), trial in trials if has_native == self._has_native]
+        return bool(own) and all(trial.choice is not None for trial in own)
 
     def prepare(self, before: OnnxKernel | None = None) -> None:
         """Load the model, so that the first call need not do without: it blocks, and raises nothing.
@@ -199,11 +203,12 @@ class OnnxKernel:
     def _trial(self, session: OnnxSession | None, inputs: Sequence[Any]) -> Trial:
         """That of inputs of about this size, which all that have the model share once it is loaded."""
         size = sum([getattr(value, "size", 1) for value in inputs[: self._num_given]]).bit_length()
-        trial = self._trials.get(size)
+        case = size, self._has_native
+        trial = self._trials.get(case)
         if trial is None:
-            trial = self._trials.setdefault(size, Trial())
-        if session is not None and session.lasting.get(size) is not trial:
-            trial = self._trials[size] = session.lasting.setdefault(size, trial)
+            trial = self._trials.setdefault(case, Trial())
+        if session is not None and session.lasting.get(case) is not trial:
+            trial = self._trials[case] = session.lasting.setdefault(case, trial)
         return trial
 
     def _by(

@@ -54,11 +54,20 @@ def library_passes(config: SessionConfig) -> Sequence[GraphPass]:
 def find_layers(config: SessionConfig) -> FindLayers | None:
     """What gives the native code of convolutions, for a session with *config*; None if there is to be none."""
     stays = config.jit == "off" or _is_watched(config) or config.memory_limit is not None
-    return None if stays else _layers_for
+    return None if stays or not has_llvmlite() else LayersFinder()
 
 
-def _layers_for(work: float) -> NativeLayers | None:
-    return native_layers.LAYERS.find(work) if has_llvmlite() else None
+class LayersFinder:
+    """Native code of layers, imported when it is asked for."""
+
+    def __call__(self, work: float, /) -> NativeLayers | None:
+        found: NativeLayers | None = native_layers.LAYERS.find(work)
+        return found
+
+    def is_coming(self) -> bool:
+        """Have it made now; whether that is still to end."""
+        is_coming: bool = native_layers.LAYERS.is_coming()
+        return is_coming
 
 
 def _is_watched(config: SessionConfig) -> bool:

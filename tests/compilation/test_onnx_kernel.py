@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 from typing import Any
 
 import numpy as np
-import pytest
 
 import asyncexec as ax
 from asyncexec.compilation.bind_kernel import KernelBinder
@@ -81,38 +79,43 @@ def test_a_kernel_is_settled_when_the_way_is_known_for_all_sizes_that_have_come(
     assert len(session.lasting) == num_left
 
 
-@pytest.mark.parametrize("is_made", [True, False])
-def test_ways_are_timed_once_there_is_native_code_or_none_comes(is_made: bool) -> None:
+class FakeLayers:
+    """Native code that is to come, until it is said that it has."""
+
+    def __init__(self) -> None:
+        self.is_asked = self.has_come = False
+
+    def __call__(self, work: float) -> None:
+        return None
+
+    def is_coming(self) -> bool:
+        self.is_asked = True
+        return not self.has_come
+
+
+def test_ways_are_timed_once_native_code_has_come() -> None:
     binder, session, product = KernelBinder(ResourceMgr()), FakeSession(), cluster()
     own = run_at_once(OwnKernels.bound(product, lambda call: binder.bind(call.node).kernel))
     (rule,) = (kernel.layer_rule for _, kernel, _ in own.calls)  # type: ignore[attr-defined]
-    asked: list[float] = []
-    made: list[Any] = []
-    now = 0
-
-    def find_native(work: float) -> Any:
-        asked.append(work)
-        return made[0] if made else None
-
-    rule.find_native = find_native
-    clock = ax.Clock(now_ns=lambda: now)
-    kernel = OnnxKernel(product, own, is_forced=False, clock=clock, load=lambda model: session)  # type: ignore[arg-type,return-value]
+    rule.find_native, rule.is_far_quicker = layers, _ = FakeLayers(), True
+    times = itertools.count()
+    clock = ax.Clock(now_ns=lambda: next(times) ** 2)
+    first = OnnxKernel(product, own, is_forced=False, clock=clock, load=lambda model: session)  # type: ignore[arg-type,return-value]
     given = np.ones((1, 2), np.float32)
-    kernel(given)
+    first(given)
     wait_for_loading()
-    assert math.inf not in asked
+    assert not layers.is_asked
     for _ in range(20):
-        kernel(given)
-    assert math.inf in asked
-    assert not kernel.is_settled
-    if is_made:
-        made.append(object())
-    else:
-        now = 2_000_000_000
-    for step in range(1, 20):
-        now += step * 1000
-        kernel(given)
-    assert kernel.is_settled
+        first(given)
+    assert (layers.is_asked, first.is_settled) == (True, False)
+    layers.has_come = True
+    for _ in range(20):
+        first(given)
+    assert first.is_settled
+    rule.find_native = None
+    second = OnnxKernel(product, own, is_forced=False, clock=clock, load=lambda model: session)  # type: ignore[arg-type,return-value]
+    second.prepare()
+    assert not second.is_settled  # its own kernels are others
 
 
 def test_of_a_kernel_that_cannot_be_loaded_it_is_known_that_it_stays_as_it_is() -> None:

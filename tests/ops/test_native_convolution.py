@@ -310,13 +310,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Lets convolutions become native at once, without ONNX Runtime; the work that native code was asked for."""
     asked: list[float] = []
 
-    def find(work: float) -> CompiledLayers | None:
+    def find(_: object, work: float) -> CompiledLayers | None:
         asked.append(work)
         if LAYERS._made is None:
             COMPILER.compile(LAYERS)
         return LAYERS._made
 
-    monkeypatch.setattr(library_passes, "_layers_for", find)
+    monkeypatch.setattr(library_passes.LayersFinder, "__call__", find)
     monkeypatch.setattr(library_passes, "has_onnx_runtime", lambda: False)
     return asked
 

@@ -13,6 +13,7 @@ import asyncexec as ax
 from asyncexec.executor.plans.native_calls import COMPILER
 from asyncexec.executor.plans.native_layers import LAYERS, CompiledLayers
 from asyncexec.framework.onnx_kernels import OnnxNode
+from asyncexec.framework.ownership import freeze
 from asyncexec.ops.onnx import native_recurrent
 from asyncexec.ops.onnx.recurrent import make_lstm, make_recurrent
 from asyncexec.process import shards
@@ -120,7 +121,7 @@ def test_inputs_in_any_order(code: CompiledLayers, cell: str) -> None:
         each.setflags(write=False)
     inputs[5] = inputs[5][:, ::-1]
     layer.check(code, *inputs)
-    lengths = np.full(6, 5, np.int32)
+    lengths = freeze(np.full(6, 5, np.int32))  # which may not be shorter in the next call
     layer.check(code, *inputs[:4], lengths, *inputs[5:])
 
 
@@ -294,13 +295,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Lets layers become native at once, without ONNX Runtime; the work that native code was asked for."""
     asked: list[float] = []
 
-    def find(work: float) -> CompiledLayers | None:
+    def find(_: object, work: float) -> CompiledLayers | None:
         asked.append(work)
         if LAYERS._made is None:
             COMPILER.compile(LAYERS)
         return LAYERS._made
 
-    monkeypatch.setattr(library_passes, "_layers_for", find)
+    monkeypatch.setattr(library_passes.LayersFinder, "__call__", find)
     monkeypatch.setattr(library_passes, "has_onnx_runtime", lambda: False)
     return asked
 

@@ -75,20 +75,29 @@ def _registers() -> Registers:
 class _Layers:
     """The native code of the process, as soon as there is some."""
 
-    __slots__ = ("__weakref__", "_is_asked", "_left", "_made")
+    __slots__ = ("__weakref__", "_has_ended", "_is_asked", "_left", "_made")
 
     def __init__(self) -> None:
         self._left = HOT_WORK
-        self._is_asked = False
+        self._is_asked = self._has_ended = False
         self._made: CompiledLayers | None = None
 
     def find(self, work: float) -> CompiledLayers | None:
         """The native code for *work*, so many multiplications; it is compiled once there have been many."""
         self._left -= work
-        if self._left <= 0 and not self._is_asked:
+        if self._left <= 0:
+            self._ask()
+        return self._made
+
+    def is_coming(self) -> bool:
+        """Have it compiled now; whether that is still to end."""
+        self._ask()
+        return not self._has_ended
+
+    def _ask(self) -> None:
+        if not self._is_asked:
             self._is_asked = True
             COMPILER.submit(self)
-        return self._made
 
     def make(self) -> CompiledLayers:
         """Compile it."""
@@ -97,6 +106,7 @@ class _Layers:
     def replace(self, made: CompiledLayers | None) -> None:
         """Use what was *made* from now on."""
         self._made = made
+        self._has_ended = True
 
 
 LAYERS: Final = _Layers()

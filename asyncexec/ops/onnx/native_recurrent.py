@@ -87,7 +87,7 @@ class NativeRecurrent:
     __slots__ = ("_backward", "_batch_first", "_kind", "_laid_out", "rule")
 
     def __init__(self, kind: str, backward: tuple[bool, ...], *, batch_first: bool) -> None:
-        self.rule: LayerRule = LayerRule()
+        self.rule: LayerRule = LayerRule(is_far_quicker=True)
         self._kind, self._backward, self._batch_first = kind, backward, batch_first
         self._laid_out = LaidOut()
 
@@ -190,9 +190,9 @@ class NativeRecurrent:
 
 
 def _is_usual(x: Array, given: dict[str, Any], steps: int) -> bool:
-    """Whether all is float32, no gate sees the cell state, and each sequence has all *steps*."""
+    """Whether all is float32, no gate sees the cell state, and each sequence has all *steps*, always."""
     lengths = given["sequence_lens"]
-    if given.get("P") is not None or not (lengths is None or (lengths == steps).all()):
+    if given.get("P") is not None or not (lengths is None or (is_frozen(lengths) and (lengths == steps).all())):
         return False
     arrays = (x, *(given.get(name) for name in ("W", "R", "B", "initial_h", "initial_c")))
     return all(array is None or array.dtype == _FLOAT for array in arrays)
