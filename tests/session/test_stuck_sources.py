@@ -87,6 +87,7 @@ async def test_it_is_left_behind_and_named(end: Callable[[ax.Session, Any], Any]
     async with ax.Session(graph, SIX) as session:
         stream = await session.stream(y, window=8).__aenter__()
         assert [await anext(stream), await anext(stream)] == [1, 2]
+        await stuck.is_stuck.wait()  # else it is cancelled where it does not swallow that
         start = loop.time()
         message = r"source 'reading' of a stream swallows its cancellation: it was cancelled 4 times .* within 6 s"
         with pytest.warns(KernelWarning, match=message):
