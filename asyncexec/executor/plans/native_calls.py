@@ -28,6 +28,7 @@ from asyncexec.framework.array_address import address_of
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.extras import require
 from asyncexec.framework.lazy_module import LazyModule
+from asyncexec.process.shared_libraries import load_ahead
 from asyncexec.regions.native_code import AGAIN, REFUSED, NativeText, write_native
 from asyncexec.regions.native_emitter import LLVM_NAMES, NotNativeError, ScalarType
 from asyncexec.regions.native_parts import NativePart, types_of
@@ -170,6 +171,8 @@ class NativeCompiler:
 
     def _work(self) -> None:
         try:
+            if self._llvm is None:
+                load_ahead("llvmlite", "binding/libllvmlite.*")
             while not self._has_ended():
                 self._free()
                 wanted = self._wanted.popleft()() if self._wanted else None
