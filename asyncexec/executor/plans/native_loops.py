@@ -85,12 +85,12 @@ class NativeLoop:
         given = values[: self._num_given]
         if not all(map(_put, self._takes, values)) or shares_start(each for each in values if type(each) is np.ndarray):
             return False, 0, *given
-        status = self._run()
-        num_rounds = self._num_rounds.item()
-        if status == REFUSED or not num_rounds:
-            return False, 0, *given
-        begin_ns = monotonic_ns() if self._put_off else 0
         try:
+            status = self._run()
+            num_rounds = self._num_rounds.item()
+            if status == REFUSED or not num_rounds:
+                return False, 0, *given
+            begin_ns = monotonic_ns() if self._put_off else 0
             after = {each.variable: self._catch_up(each, values, num_rounds) for each in self._put_off}
         except Exception:  # which the Python code will raise, in its round
             return False, 0, *given
