@@ -14,7 +14,10 @@ def load_ahead(package: str, pattern: str) -> None:
 
     The system's loader takes 10 to 20 milliseconds for one of 100 MB.  What imports the library finds it loaded.
     """
-    spec = find_spec(package)
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):  # something stands in its place
+        return
     if sys.platform == "win32" or spec is None or spec.origin is None:
         return
     load = ctypes.CDLL(None).dlopen

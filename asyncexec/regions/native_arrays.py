@@ -107,7 +107,15 @@ class ArrayEmitter(Emitter):
             self.ufunc(np.positive, [source, target])
 
     def ufunc(self, ufunc: np.ufunc, operands: Sequence[Array]) -> None:
-        """Call *ufunc* for *operands*, of which the last is the output."""
+        """Call *ufunc* for *operands*, of which the last is the output.
+
+        What numpy calls a loop with where one operand is spread over others, or lies otherwise, is its own affair; and
+        some loops take a shortcut where an operand is a number (``power``).
+        """
+        *inputs, out = operands
+        is_plain = all(not each.ndim or (each.shape, each.strides) == (out.shape, out.strides) for each in inputs)
+        if ufunc not in _SCALAR and len(inputs) > 1 and not is_plain:
+            raise NotNativeError
         found = loop_of(ufunc, [each.dtype for each in operands])
         self.loop(found, operands, 1 / _VECTOR if ufunc in _ARITHMETIC else 1)
 
@@ -285,7 +293,7 @@ class NativeArray(np.lib.mixins.NDArrayOperatorsMixin):
         wanted = np.dtype(dtype)
         if wanted == self.dtype and not copy:
             return self
-        made = self._new(np.zeros(self.shape, wanted))
+        made = self._new(np.zeros_like(self.array, wanted))  # in the same order
         if wanted == self.dtype:
             self._to.copy(self.array, made.array)
         else:

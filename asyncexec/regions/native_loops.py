@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -51,10 +52,20 @@ class Slot:
     Attributes:
         place: where it is copied to, an array of its shape; None if it is not.
         same: the constant that it must be, where native code has that; else None.
+        kind: the type that it must be, where native code knows nothing of it; else None.
     """
 
     place: Array | None = None
     same: Any = None
+    kind: type | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Notes:
+    """An input of a call that is put off, in all *rounds*; in the last one, it is what the variable *becomes*."""
+
+    rounds: Array
+    becomes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,13 +74,13 @@ class PutOff:
 
     Attributes:
         variable: which one it changes.
-        inputs: an array with those of all rounds; None for the variable itself; a constant's Slot; and the number of
-            what is taken, and does not change.
+        inputs: Notes; None for the variable itself; a constant's Slot; and the number of what is taken, and does not
+            change.
     """
 
     kernel: Kernel
     variable: int
-    inputs: tuple[Array | int | Slot | None, ...]
+    inputs: tuple[Notes | int | Slot | None, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +90,7 @@ class LoopText:
     Attributes:
         takes: how it is handed each value; the first of them are the variables of the loop, which it gives.
         num_rounds: where the number of rounds is; limit: where the most is that it may do.
+        constants: the arrays that it reads and is not handed.
         put_off: the calls that are put off; products: multiplications of the largest product of matrices.
         kept: the arrays that the text has the addresses of.
     """
@@ -87,6 +99,7 @@ class LoopText:
     takes: tuple[Slot, ...]
     num_rounds: Array
     limit: Array
+    constants: tuple[Array, ...]
     put_off: tuple[PutOff, ...]
     products: int
     kept: tuple[Array, ...]
@@ -110,6 +123,7 @@ class _Writer:
         self._known: dict[Value, Any] = {}  # Operands, NativeArrays, and what is constant
         self._put_off: dict[Call, int] = {}  # with the number of the variable
         self._written_down: list[PutOff] = []
+        self._constants: dict[int, Array] = {}
 
     def write(self) -> LoopText:
         to, repeat = self._to, self._repeat
@@ -149,7 +163,8 @@ class _Writer:
         starts = [self._known[each.value] for each in scalars]
         lines += ["stop:", *self._leave(places, starts, "%round", rounds, DONE), "refuse:", f" ret i32 {REFUSED}"]
         text = "\n".join([*to.helpers, *to.globals, "define i32 @native() {", *lines, "}", INTRINSICS, WEIGHTS, ""])
-        return LoopText(text, slots, rounds, most, tuple(self._written_down), to.most_products, tuple(to.kept))
+        constants, put_off, kept = tuple(self._constants.values()), tuple(self._written_down), tuple(to.kept)
+        return LoopText(text, slots, rounds, most, constants, put_off, to.most_products, kept)
 
     def _leave(
         self, places: Sequence[Array | None], operands: Sequence[Operand], count: str, rounds: Array, status: int
@@ -166,13 +181,12 @@ class _Writer:
         to, given = self._to, self._values[value]
         if carried is not None and following(carried) is value and type(carried.first.constant) is np.ndarray:
             self._known[value] = carried.first.constant
+            self._note_constant(carried.first.constant)
             return Slot(same=carried.first.constant)
         is_array = isinstance(given, np.ndarray)
         kind = given.dtype.type if is_array else type(given)
         if kind not in LLVM_NAMES:
-            if is_array or isinstance(given, np.generic):  # nobody knows how long what is put off would take
-                raise NotNativeError
-            return Slot()
+            return Slot(kind=type(given))
         place = to.keep(np.zeros(np.shape(given), kind))
         if isinstance(given, np.ndarray):
             self._known[value] = NativeArray(to, place)
@@ -198,16 +212,23 @@ class _Writer:
                 raise NotNativeError
             if value not in call.inputs or call.outputs != [after] or call.returns_tuple:
                 raise NotNativeError
+            if not all(tensor.dtype.is_opaque for tensor in call.node.outputs):  # nobody knows how long others take
+                raise NotNativeError
             self._put_off[call] = number
 
     # What a round does.
 
     def _find(self, value: Value) -> Any:
         if value.constant is not NOTHING:
+            if isinstance(value.constant, np.ndarray):
+                self._note_constant(value.constant)
             return value.constant
         if value not in self._known:
             raise NotNativeError
         return self._known[value]
+
+    def _note_constant(self, array: Array) -> None:
+        self._constants[id(array)] = array
 
     def _operand(self, value: Value) -> Operand:
         found = self._find(value)
@@ -269,26 +290,28 @@ class _Writer:
     def _write_down(self, call: Call) -> None:
         """Note what *call* would be called with."""
         number = self._put_off[call]
-        variable, takes = self._repeat.loop.carried[number].value, list(self._values)
-        inputs: list[Array | int | Slot | None] = []
+        carried, takes = self._repeat.loop.carried, list(self._values)
+        changing = {each.value for each in carried if following(each) is not each.value}
+        becomes = {following(each): place for place, each in enumerate(carried)}
+        inputs: list[Notes | int | Slot | None] = []
         for value in call.inputs:
-            if value is variable:
+            if value is carried[number].value:
                 inputs.append(None)
-            elif value.constant is not NOTHING or value in self._known:
-                inputs.append(self._noted(self._find(value)))
-            elif value in self._values:
+            elif value in self._values and value not in changing:  # the very object
                 inputs.append(takes.index(value))
+            elif value.constant is not NOTHING or value in self._known:
+                inputs.append(self._noted(self._find(value), becomes.get(value)))
             else:
                 raise NotNativeError
         self._written_down.append(PutOff(call.kernel, number, tuple(inputs)))
 
-    def _noted(self, found: Any) -> Array | Slot:
+    def _noted(self, found: Any, becomes: int | None) -> Notes | Slot:
         to = self._to
         if isinstance(found, Operand):
             notes = to.keep(np.zeros(MAX_ROUNDS, found.type))
             here = to.value(f"getelementptr i8, ptr {pointer(notes)}, i64 {self._offset(notes)}")
             store(to, found, here)
-            return notes
+            return Notes(notes)
         if not isinstance(found, NativeArray):
             return Slot(same=found)
         source = found.array
@@ -299,7 +322,7 @@ class _Writer:
         here = to.value(f"getelementptr i8, ptr {pointer(notes)}, i64 {self._offset(notes)}")
         to.helper(MEMCPY)
         to.lines.append(memcpy(here, pointer(source), source.nbytes))
-        return notes
+        return Notes(notes, becomes)
 
     def _offset(self, notes: Array) -> str:
         return self._to.value(f"mul i64 %round, {notes.nbytes // MAX_ROUNDS}")
@@ -316,8 +339,10 @@ class _Writer:
             sources.append(found.array if isinstance(found, NativeArray) else to.hold(found))
             if not is_laid_out_like(sources[-1], place):
                 raise NotNativeError
-        if shares_start([*sources, *self._staying(places)]):
-            raise NotNativeError
+        others = [*self._staying(places), *self._constants.values()]
+        for number, source in enumerate(sources):
+            if any(np.may_share_memory(source, other) for other in (*sources[:number], *others)):
+                raise NotNativeError  # numpy looks at whether two arrays are one
         for number, source in enumerate(sources):
             if any(np.may_share_memory(source, place) for place in places):
                 sources[number] = to.keep(np.zeros(source.shape, source.dtype))
@@ -333,14 +358,30 @@ class _Writer:
 
 
 def is_laid_out_like(array: Array, place: Array) -> bool:
-    """Whether *array* is of the dtype and the shape of *place*, and its numbers are as far apart."""
-    return (array.shape, array.dtype, array.strides) == (place.shape, place.dtype, place.strides)
+    """Whether *array* is of the dtype and the shape of *place*, and its numbers are as far apart, and aligned."""
+    is_like = (array.shape, array.dtype, array.strides) == (place.shape, place.dtype, place.strides)
+    return is_like and array.flags.aligned
 
 
-def shares_start(arrays: Iterable[Array]) -> bool:
-    """Whether two of *arrays* are the same memory, as far as numpy looks at that: from their first number on."""
-    starts = [address_of(each) for each in arrays if each.size]
-    return len(set(starts)) < len(starts)
+def ranges_of(arrays: Iterable[Array]) -> list[tuple[int, int]]:
+    """Where each of *arrays*, which have no gaps, begins and ends."""
+    return [(address_of(each), address_of(each) + each.nbytes) for each in arrays if each.size]
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same places in ranges that do not overlap."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if found and start < found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def overlap(ranges: Iterable[tuple[int, int]]) -> bool:
+    """Whether two of *ranges* do."""
+    return any(end > after for (_, end), (after, _) in pairwise(sorted(ranges)))
 
 
 def _is_array(found: Any) -> bool:

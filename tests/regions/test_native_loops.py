@@ -167,16 +167,51 @@ async def test_an_array_multiplied_with_itself_gives_its_own_bits(is_one: bool) 
     await _check(graph, fetches, feeds)
 
 
-@pytest.mark.parametrize("shape", [[], [1]])
-async def test_powers_of_numbers_are_numpys(shape: list[int]) -> None:
+async def test_items_of_a_list_are_the_states_that_they_were() -> None:
+    """What is done after the loop to the last item and the state is done to one array."""
     with ax.Graph() as graph:
-        x, n = (ax.placeholder(F, shape, name=name) for name in "xn")
+        x = ax.placeholder(F, [33, 33], name="x")
+
+        def step(i: ax.Tensor, h: ax.Tensor, found: ax.Tensor) -> list[ax.Tensor]:
+            h = h * 0.5 + 1.0
+            return [i + 1, h, ax.raw_ops.TensorListSetItem(input_handle=found, index=i, item=h)]
+
+        empty = ax.raw_ops.TensorListReserve(
+            element_shape=ax.constant([33, 33]), num_elements=ax.constant(20), element_dtype=F
+        )
+        _, h, found = ax.while_loop(lambda i, *_: i < 20, step, [ax.constant(0), x, empty])
+        last = ax.raw_ops.TensorListGetItem(
+            input_handle=found, index=ax.constant(19), element_shape=ax.constant([33, 33]), element_dtype=F
+        )
+        fetches = [ax.matmul(last, h, transpose_b=True)]
+    assert (await _check(graph, fetches, [{x: _numbers(33, 33)}] * 4))[1] == 1
+
+
+async def test_arrays_that_overlap_or_are_unaligned_give_their_own_bits() -> None:
+    with ax.Graph() as graph:
+        x, y = (ax.placeholder(F, [33, 33], name=name) for name in "xy")
+        step = lambda i, z: [i + 1, z * 0.5 + ax.matmul(x, y, transpose_b=True) + ax.matmul(y, y, transpose_b=True)]  # noqa: E731
+        fetches = ax.while_loop(lambda i, *_: i < 5, step, [ax.constant(0), x * 1.0])[1:]
+    whole = _numbers(66, 33)
+    room = np.zeros(33 * 33 * 4 + 1, np.uint8)[1:].view(np.float32).reshape(33, 33)
+    room[...] = whole[:33]
+    feeds = [{x: whole[:33], y: whole[33:]}] * 3
+    feeds += [{x: whole[:33], y: whole[1:34]}, {x: whole[33:], y: room}, {x: whole[:33], y: whole[33:]}]
+    assert (await _check(graph, fetches, feeds))[1] == 1
+
+
+@pytest.mark.parametrize("shapes", [([], []), ([1], [1]), ([1], [1, 1]), ([4, 4], [4, 1]), ([4, 4], [])])
+async def test_powers_are_numpys(shapes: tuple[list[int], list[int]]) -> None:
+    """Its loop takes shortcuts where the exponent is a number, and so do its scalars."""
+    shape, exponents = shapes
+    with ax.Graph() as graph:
+        x, n = ax.placeholder(F, shape, name="x"), ax.placeholder(F, exponents, name="n")
         y = ax.placeholder(F, [4], name="y")
-        step = lambda i, x, y: [i + 1, ax.pow(x, n), y + 1.0]  # noqa: E731
+        step = lambda i, x, y: [i + 1, ax.reshape(ax.pow(x, n), ax.shape(x)), y + 1.0]  # noqa: E731
         fetches = ax.while_loop(lambda i, *_: i < 3, step, [ax.constant(0), x, y])[1:]
-    ones = {x: np.ones(shape), n: np.ones(shape), y: _numbers(4)}
-    odd = [(-np.inf, 0.5), (0.3, 3.0), (0.001, 2.0), (-0.0, 0.5), (2.5, -1.0)]
-    feeds = [ones] * 3 + [{x: np.full(shape, a), n: np.full(shape, b), y: _numbers(4)} for a, b in odd]
+    ones = {x: np.ones(shape), n: np.ones(exponents), y: _numbers(4)}
+    odd = [(-np.inf, 0.5), (0.3, 3.0), (0.001, 2.0), (-0.0, 0.5), (2.5, -1.0), (1.234567, 2.0)]
+    feeds = [ones] * 3 + [{x: np.full(shape, a), n: np.full(exponents, b), y: _numbers(4)} for a, b in odd]
     await _check(graph, fetches, feeds)
 
 

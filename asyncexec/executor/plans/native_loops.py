@@ -25,7 +25,9 @@ from asyncexec.regions.native_loops import (
     PutOff,
     Slot,
     is_laid_out_like,
-    shares_start,
+    merged,
+    overlap,
+    ranges_of,
     write_loop_of_arrays,
 )
 from asyncexec.regions.native_parts import NativePart
@@ -68,7 +70,7 @@ class NativeLoop:
 
     __slots__ = (
         *("__weakref__", "_call", "_kept", "_limit", "_most_rounds", "_num_given", "_num_rounds", "_products"),
-        *("_put_off", "_takes"),
+        *("_constants", "_put_off", "_takes"),
     )
 
     def __init__(self, text: LoopText, num_given: int) -> None:
@@ -79,11 +81,12 @@ class NativeLoop:
         self._put_off: tuple[PutOff, ...] = text.put_off
         self._products = text.products
         self._kept = text.kept
+        self._constants = merged(ranges_of(each for each in text.constants if each.flags.c_contiguous))
         self._call = ctypes.PYFUNCTYPE(ctypes.c_int)(COMPILER.load(text.text, self))
 
     def __call__(self, *values: Any) -> tuple[Any, ...]:
         given = values[: self._num_given]
-        if not all(map(_put, self._takes, values)) or shares_start(each for each in values if type(each) is np.ndarray):
+        if not all(map(_put, self._takes, values)) or self._has_overlap(values):
             return False, 0, *given
         try:
             status = self._run()
@@ -91,12 +94,13 @@ class NativeLoop:
             if status == REFUSED or not num_rounds:
                 return False, 0, *given
             begin_ns = monotonic_ns() if self._put_off else 0
-            after = {each.variable: self._catch_up(each, values, num_rounds) for each in self._put_off}
+            gives = [_given(*each) for each in zip(self._takes, given, strict=False)]
+            for each in self._put_off:
+                gives[each.variable] = self._catch_up(each, values, gives, num_rounds)
         except Exception:  # which the Python code will raise, in its round
             return False, 0, *given
         if self._put_off:
             self._mind_the_time((monotonic_ns() - begin_ns) // num_rounds)
-        gives = [after.get(number, _given(*each)) for number, each in enumerate(zip(self._takes, given, strict=False))]
         return status == AGAIN, num_rounds, *gives
 
     def _mind_the_time(self, round_ns: int) -> None:
@@ -107,26 +111,38 @@ class NativeLoop:
         threads = blas_threads() if self._products > SHORT else None
         return self._call() if threads is None else int(threads.call(self._call, (), self._products))
 
-    def _catch_up(self, put_off: PutOff, values: Sequence[Any], num_rounds: int) -> Any:
+    def _has_overlap(self, values: Sequence[Any]) -> bool:
+        """Whether two arrays that native code would read are, in part, one."""
+        arrays = (value for slot, value in zip(self._takes, values, strict=True) if slot.place is not None)
+        return overlap([*ranges_of(each for each in arrays if type(each) is np.ndarray), *self._constants])
+
+    def _catch_up(self, put_off: PutOff, values: Sequence[Any], gives: Sequence[Any], num_rounds: int) -> Any:
         """The variable after the calls that native code has put off."""
         kernel, variable = put_off.kernel, values[put_off.variable]
         for number in range(num_rounds):
-            variable = kernel(*[self._noted(each, variable, values, number) for each in put_off.inputs])
+            last = gives if number == num_rounds - 1 else None
+            variable = kernel(*[_noted(each, variable, values, last, number) for each in put_off.inputs])
         return variable
 
-    def _noted(self, noted: Any, variable: Any, values: Sequence[Any], number: int) -> Any:
-        if noted is None:
-            return variable
-        if isinstance(noted, Slot):
-            return noted.same
-        return values[noted] if isinstance(noted, int) else noted[number].copy()
+
+def _noted(noted: Any, variable: Any, values: Sequence[Any], last: Sequence[Any] | None, number: int) -> Any:
+    """What a call that was put off was to be called with, in round *number*; *last* are the variables after it."""
+    if noted is None:
+        return variable
+    if isinstance(noted, Slot):
+        return noted.same
+    if isinstance(noted, int):
+        return values[noted]
+    if last is not None and noted.becomes is not None:
+        return last[noted.becomes]
+    return noted.rounds[number].copy()
 
 
 def _put(slot: Slot, value: Any) -> bool:
     """Hand over *value*, if it is like that which native code was made for."""
     place = slot.place
     if place is None:
-        return slot.same is None or value is slot.same
+        return value is slot.same if slot.kind is None else type(value) is slot.kind
     kind = type(value)
     if kind is np.ndarray:
         if not place.ndim or not is_laid_out_like(value, place):
