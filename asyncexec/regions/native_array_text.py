@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from asyncexec.regions.native_emitter import B1, BITS, FLOATS, LLVM_NAMES, NotNativeError, ScalarType, in_memory
 from asyncexec.regions.native_vectors import joined
@@ -161,29 +161,33 @@ end:
 """
 
 
+class _Words(NamedTuple):
+    """What stands in the text of a search for numbers of one type."""
+
+    name: str
+    llvm: str
+    vector: str
+    truth: str
+    item: int  # bytes
+    better: str
+    equal: str
+    nan: str
+    reduce: str
+
+
 def search(kind: ScalarType, which: str) -> tuple[str, list[str]]:
     """A function that finds the first of the largest, or smallest, numbers of rows; it gives whether one is a NaN.
 
-    It comes with the lines that declare what it calls.
-
-    Vectors of numbers are compared first, and then the number that was found is looked for.
+    It comes with the lines that declare what it calls.  Vectors of numbers are compared first, then what is left of the
+    row, and then the number that was found is looked for.
     """
-    if kind is B1:
-        raise NotNativeError
-    llvm, is_max = LLVM_NAMES[kind], which == "argmax"
-    vector, truth, name = f"<{_LANES} x {llvm}>", f"<{_LANES} x i1>", f"{which}_{llvm}"
-    if kind in FLOATS:
-        better, equal, nan = f"fcmp {'ogt' if is_max else 'olt'}", "fcmp oeq", "fcmp uno"
-        reduced = f"f{'max' if is_max else 'min'}"
-        suffix = f"v{_LANES}f{BITS[kind]}"
-    else:
-        better, equal, nan = f"icmp {'sgt' if is_max else 'slt'}", "icmp eq", "icmp ne"
-        reduced = f"s{'max' if is_max else 'min'}"
-        suffix = f"v{_LANES}i{BITS[kind]}"
-    reduce = f"@llvm.vector.reduce.{reduced}.{suffix}"
-    declared = [f"declare {llvm} {reduce}({vector})\n", f"declare i1 @llvm.vector.reduce.or.v{_LANES}i1({truth})\n"]
+    words = _words(kind, which)
+    declared = [
+        f"declare {words.llvm} {words.reduce}({words.vector})\n",
+        f"declare i1 @llvm.vector.reduce.or.v{_LANES}i1({words.truth})\n",
+    ]
     text = f"""
-define internal i1 @{name}(ptr %numbers, ptr %out, i64 %rows, i64 %count) {{
+define internal i1 @{words.name}(ptr %numbers, ptr %out, i64 %rows, i64 %count) {{
 entry:
  %vectors = and i64 %count, -{_LANES}
  br label %row
@@ -193,54 +197,20 @@ row:
  br i1 %is_row, label %begin, label %good
 begin:
  %start = mul i64 %number, %count
- %here = getelementptr {llvm}, ptr %numbers, i64 %start
- %first = load {llvm}, ptr %here
- %first_one = insertelement {vector} poison, {llvm} %first, i32 0
- %first_all = shufflevector {vector} %first_one, {vector} poison, <{_LANES} x i32> zeroinitializer
+ %here = getelementptr {words.llvm}, ptr %numbers, i64 %start
+ %first = load {words.llvm}, ptr %here
+ %first_one = insertelement {words.vector} poison, {words.llvm} %first, i32 0
+ %first_all = shufflevector {words.vector} %first_one, {words.vector} poison, <{_LANES} x i32> zeroinitializer
  br label %vector
-vector:
- %at = phi i64 [ 0, %begin ], [ %next_at, %some ]
- %best = phi {vector} [ %first_all, %begin ], [ %next_best, %some ]
- %odd = phi {truth} [ zeroinitializer, %begin ], [ %next_odd, %some ]
- %is_vector = icmp ult i64 %at, %vectors
- br i1 %is_vector, label %some, label %reduce
-some:
- %some_at = getelementptr {llvm}, ptr %here, i64 %at
- %x = load {vector}, ptr %some_at, align {BITS[kind] // 8}
- %is_better = {better} {vector} %x, %best
- %next_best = select {truth} %is_better, {vector} %x, {vector} %best
- %is_odd = {nan} {vector} %x, %x
- %next_odd = or {truth} %odd, %is_odd
- %next_at = add i64 %at, {_LANES}
- br label %vector
-reduce:
- %best_one = call {llvm} {reduce}({vector} %best)
- %first_is_odd = {nan} {llvm} %first, %first
- %some_odd = call i1 @llvm.vector.reduce.or.v{_LANES}i1({truth} %odd)
- %any_odd = or i1 %some_odd, %first_is_odd
- br label %rest
-rest:
- %rest_at = phi i64 [ %vectors, %reduce ], [ %next_rest, %single ]
- %rest_best = phi {llvm} [ %best_one, %reduce ], [ %single_best, %single ]
- %rest_odd = phi i1 [ %any_odd, %reduce ], [ %single_odd, %single ]
- %is_rest = icmp ult i64 %rest_at, %count
- br i1 %is_rest, label %single, label %check
-single:
- %single_at = getelementptr {llvm}, ptr %here, i64 %rest_at
- %y = load {llvm}, ptr %single_at
- %y_better = {better} {llvm} %y, %rest_best
- %single_best = select i1 %y_better, {llvm} %y, {llvm} %rest_best
- %y_odd = {nan} {llvm} %y, %y
- %single_odd = or i1 %rest_odd, %y_odd
- %next_rest = add i64 %rest_at, 1
- br label %rest
+{_best_of_vectors(words)}
+{_best_of_rest(words)}
 check:
  br i1 %rest_odd, label %bad, label %look
 look:
  %look_at = phi i64 [ 0, %check ], [ %next_look, %look ]
- %look_place = getelementptr {llvm}, ptr %here, i64 %look_at
- %z = load {llvm}, ptr %look_place
- %is_it = {equal} {llvm} %z, %rest_best
+ %look_place = getelementptr {words.llvm}, ptr %here, i64 %look_at
+ %z = load {words.llvm}, ptr %look_place
+ %is_it = {words.equal} {words.llvm} %z, %rest_best
  %next_look = add i64 %look_at, 1
  %is_end = icmp uge i64 %next_look, %count
  %stops = or i1 %is_it, %is_end
@@ -256,4 +226,65 @@ bad:
  ret i1 true
 }}
 """
-    return name, [*declared, text]
+    return words.name, [*declared, text]
+
+
+def _words(kind: ScalarType, which: str) -> _Words:
+    if kind is B1:
+        raise NotNativeError
+    llvm, is_max = LLVM_NAMES[kind], which == "argmax"
+    best = "max" if is_max else "min"
+    if kind in FLOATS:
+        comparisons = f"fcmp {'ogt' if is_max else 'olt'}", "fcmp oeq", "fcmp uno"
+        reduce = f"@llvm.vector.reduce.f{best}.v{_LANES}f{BITS[kind]}"
+    else:
+        comparisons = f"icmp {'sgt' if is_max else 'slt'}", "icmp eq", "icmp ne"
+        reduce = f"@llvm.vector.reduce.s{best}.v{_LANES}i{BITS[kind]}"
+    vector, truth = f"<{_LANES} x {llvm}>", f"<{_LANES} x i1>"
+    return _Words(f"{which}_{llvm}", llvm, vector, truth, BITS[kind] // 8, *comparisons, reduce)
+
+
+def _best_of_vectors(words: _Words) -> str:
+    """The blocks that give ``%best_one`` of the whole vectors of a row, and whether a number is none."""
+    return f"""\
+vector:
+ %at = phi i64 [ 0, %begin ], [ %next_at, %some ]
+ %best = phi {words.vector} [ %first_all, %begin ], [ %next_best, %some ]
+ %odd = phi {words.truth} [ zeroinitializer, %begin ], [ %next_odd, %some ]
+ %is_vector = icmp ult i64 %at, %vectors
+ br i1 %is_vector, label %some, label %reduce
+some:
+ %some_at = getelementptr {words.llvm}, ptr %here, i64 %at
+ %x = load {words.vector}, ptr %some_at, align {words.item}
+ %is_better = {words.better} {words.vector} %x, %best
+ %next_best = select {words.truth} %is_better, {words.vector} %x, {words.vector} %best
+ %is_odd = {words.nan} {words.vector} %x, %x
+ %next_odd = or {words.truth} %odd, %is_odd
+ %next_at = add i64 %at, {_LANES}
+ br label %vector
+reduce:
+ %best_one = call {words.llvm} {words.reduce}({words.vector} %best)
+ %first_is_odd = {words.nan} {words.llvm} %first, %first
+ %some_odd = call i1 @llvm.vector.reduce.or.v{_LANES}i1({words.truth} %odd)
+ %any_odd = or i1 %some_odd, %first_is_odd
+ br label %rest"""
+
+
+def _best_of_rest(words: _Words) -> str:
+    """The blocks that give ``%rest_best`` and ``%rest_odd`` of the row."""
+    return f"""\
+rest:
+ %rest_at = phi i64 [ %vectors, %reduce ], [ %next_rest, %single ]
+ %rest_best = phi {words.llvm} [ %best_one, %reduce ], [ %single_best, %single ]
+ %rest_odd = phi i1 [ %any_odd, %reduce ], [ %single_odd, %single ]
+ %is_rest = icmp ult i64 %rest_at, %count
+ br i1 %is_rest, label %single, label %check
+single:
+ %single_at = getelementptr {words.llvm}, ptr %here, i64 %rest_at
+ %y = load {words.llvm}, ptr %single_at
+ %y_better = {words.better} {words.llvm} %y, %rest_best
+ %single_best = select i1 %y_better, {words.llvm} %y, {words.llvm} %rest_best
+ %y_odd = {words.nan} {words.llvm} %y, %y
+ %single_odd = or i1 %rest_odd, %y_odd
+ %next_rest = add i64 %rest_at, 1
+ br label %rest"""

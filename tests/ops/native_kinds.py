@@ -9,8 +9,10 @@ from typing import Final
 import pytest
 
 from asyncexec.executor.plans import native_layers
-from asyncexec.executor.plans.native_layers import CompiledLayers
+from asyncexec.executor.plans.native_calls import COMPILER
+from asyncexec.executor.plans.native_layers import LAYERS, CompiledLayers
 from asyncexec.regions.native_vectors import AVX2, AVX512, Registers
+from asyncexec.session import library_passes
 
 KINDS: Final[dict[str, Registers]] = {"AVX-512": AVX512, "AVX2": AVX2}
 
@@ -25,3 +27,18 @@ def compiled(kind: str) -> Iterator[CompiledLayers]:
             pytest.skip("this processor has no AVX-512")
         patch.setattr(native_layers, "_registers", lambda: wanted)
         yield CompiledLayers()
+
+
+def native_soon(patch: pytest.MonkeyPatch) -> list[float]:
+    """Let layers become native at once, without ONNX Runtime; the work that native code was asked for."""
+    asked: list[float] = []
+
+    def find(_: object, work: float) -> CompiledLayers | None:
+        asked.append(work)
+        if LAYERS._made is None:
+            COMPILER.compile(LAYERS)
+        return LAYERS._made
+
+    patch.setattr(library_passes.LayersFinder, "__call__", find)
+    patch.setattr(library_passes, "has_onnx_runtime", lambda: False)
+    return asked

@@ -14,7 +14,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.executor.plans import native_layers
 from asyncexec.executor.plans.native_calls import COMPILER
-from asyncexec.executor.plans.native_layers import LAYERS, CompiledLayers
+from asyncexec.executor.plans.native_layers import CompiledLayers
 from asyncexec.framework.layer_rule import LayerRule
 from asyncexec.framework.ownership import freeze, keep
 from asyncexec.ops.array.windows import Windows
@@ -26,8 +26,7 @@ from asyncexec.ops.nn.fused_layers import layer_norm
 from asyncexec.ops.nn.native_convolution import NativeConvolution, Tail
 from asyncexec.process import shards
 from asyncexec.regions.native_vectors import Registers
-from asyncexec.session import library_passes
-from tests.ops.native_kinds import KINDS, compiled
+from tests.ops.native_kinds import KINDS, compiled, native_soon
 
 pytest.importorskip("llvmlite")
 WINDOWS = [((1, 1), (1, 1)), ((2, 2), (1, 1)), ((2, 1), (1, 1)), ((1, 1), (2, 3)), ((3, 3), (1, 2))]
@@ -308,17 +307,7 @@ def _network(*, data_format: str = "NHWC") -> ax.Graph:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Lets convolutions become native at once, without ONNX Runtime; the work that native code was asked for."""
-    asked: list[float] = []
-
-    def find(_: object, work: float) -> CompiledLayers | None:
-        asked.append(work)
-        if LAYERS._made is None:
-            COMPILER.compile(LAYERS)
-        return LAYERS._made
-
-    monkeypatch.setattr(library_passes.LayersFinder, "__call__", find)
-    monkeypatch.setattr(library_passes, "has_onnx_runtime", lambda: False)
-    return asked
+    return native_soon(monkeypatch)
 
 
 @pytest.mark.allow_blocking

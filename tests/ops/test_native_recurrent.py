@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.executor.plans.native_calls import COMPILER
-from asyncexec.executor.plans.native_layers import LAYERS, CompiledLayers
+from asyncexec.executor.plans.native_layers import CompiledLayers
 from asyncexec.framework.onnx_kernels import OnnxNode
 from asyncexec.framework.ownership import freeze
 from asyncexec.ops.onnx import native_recurrent
 from asyncexec.ops.onnx.recurrent import make_lstm, make_recurrent
 from asyncexec.process import shards
-from asyncexec.session import library_passes
-from tests.ops.native_kinds import KINDS, compiled
+from tests.ops.native_kinds import KINDS, compiled, native_soon
 from tests.passes.recurrent_graphs import GOLDEN, assert_close, golden
 
 pytest.importorskip("llvmlite")
@@ -293,17 +291,7 @@ def test_nothing_is_left_to_numpy(code: CompiledLayers, cell: str, size: Sequenc
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Lets layers become native at once, without ONNX Runtime; the work that native code was asked for."""
-    asked: list[float] = []
-
-    def find(_: object, work: float) -> CompiledLayers | None:
-        asked.append(work)
-        if LAYERS._made is None:
-            COMPILER.compile(LAYERS)
-        return LAYERS._made
-
-    monkeypatch.setattr(library_passes.LayersFinder, "__call__", find)
-    monkeypatch.setattr(library_passes, "has_onnx_runtime", lambda: False)
-    return asked
+    return native_soon(monkeypatch)
 
 
 @pytest.mark.allow_blocking
