@@ -14,6 +14,7 @@ from pydantic_core import from_json
 from asyncexec.framework.errors import DataLossError, InvalidArgumentError, OpError
 from asyncexec.framework.extras import require
 from asyncexec.framework.graph_def import GraphDef
+from asyncexec.importers.proto_contents import Contents
 from asyncexec.importers.proto_convert import GraphReader, GraphWriter
 from asyncexec.importers.proto_messages import proto_messages
 from asyncexec.importers.proto_parts import parsed
@@ -92,10 +93,13 @@ def serialize(message: Any, source: str) -> bytes:
     return data
 
 
-def parse_message(message_class: Any, data: bytes, source: str, what: str) -> Any:
-    """*data* as a message; DataLossError, naming *source*, when it is not *what*."""
+def parse_message(message_class: Any, data: bytes, source: str, what: str, contents: Contents | None = None) -> Any:
+    """*data* as a message; DataLossError, naming *source*, when it is not *what*.
+
+    Of a GraphDef, large contents of tensors may be left out: *contents* are told where they are.
+    """
     try:
-        return parsed(message_class, data)
+        return parsed(message_class, data, contents=contents)
     except require("google.protobuf.message", extra="tf").DecodeError as error:
         raise DataLossError(
             f"{source} is not {what}, or is cut short, or is {_TOO_DEEP}: {error}", hint=f"expected {what}"
@@ -119,11 +123,14 @@ def parse_text_message(message: Any, data: bytes, source: str, what: str) -> Any
         raise InvalidArgumentError(f"{source} is not {what} as text: {error}") from error
 
 
-def read_message(message: Any, source: str) -> GraphDef:
-    """The model of a GraphDef message of the packed classes, errors naming *source*."""
+def read_message(message: Any, source: str, data: bytes = b"", contents: Contents | None = None) -> GraphDef:
+    """The model of a GraphDef message of the packed classes, errors naming *source*.
+
+    Its *contents* that were left out are in *data*.
+    """
     try:
         with paused_gc():
-            graph_def: GraphDef = GraphReader().read(message)
+            graph_def: GraphDef = GraphReader(data, contents).read(message)
     except OpError as error:
         raise type(error)(f"{source}: {error.message}", node=error.node, op=error.op, hint=error.hint) from error
     except require("google.protobuf.message", extra="tf").DecodeError as error:
@@ -137,10 +144,11 @@ def _parse_binary(data: bytes, source: str) -> GraphDef:
         raise DataLossError(
             f"{source} is not a binary GraphDef", hint="a SavedModel is loaded by its folder or as saved_model.pb"
         )
-    message = parse_message(message_class, data, source, "a binary GraphDef")
+    contents: Contents = {}
+    message = parse_message(message_class, data, source, "a binary GraphDef", contents)
     if data and not message.ListFields():
         raise DataLossError(f"{source} is not a binary GraphDef: it has no nodes, functions or versions")
-    return read_message(message, source)
+    return read_message(message, source, data, contents)
 
 
 def _begins_like_graph_def(data: bytes) -> bool:

@@ -7,6 +7,7 @@ an attr are looked up among those met before (most nodes share theirs with thous
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from asyncexec.framework import graph_def as models
@@ -14,9 +15,10 @@ from asyncexec.framework import tensor_protos
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.graph_def import AttrValue, GraphDef, NodeDef, make_attr
 from asyncexec.framework.message_pool import message_class
-from asyncexec.framework.tensor_protos import TensorShapeProto
+from asyncexec.framework.tensor_protos import TensorProto, TensorShapeProto
 from asyncexec.framework.types import object as object_dtype
 from asyncexec.framework.wire_types import WireModel
+from asyncexec.importers.proto_contents import Contents
 from asyncexec.importers.proto_messages import proto_messages
 
 _OTHER_NAMES: Final[dict[str, type[WireModel]]] = {
@@ -52,9 +54,15 @@ def _refuse_object(number: int) -> int:
 
 
 class GraphReader:
-    """Turns messages of the packed classes into models; what it met before it gives again."""
+    """Turns messages of the packed classes into models; what it met before it gives again.
 
-    def __init__(self) -> None:
+    Args:
+        data: what a GraphDef was parsed from; contents: where in it those of tensors are that its nodes lack.
+    """
+
+    def __init__(self, data: bytes = b"", contents: Contents | None = None) -> None:
+        self._data = data
+        self._contents: Contents = {} if contents is None else contents
         self._attr_entry = proto_messages(packed=True).attr_entry
         self._by_type: dict[str, Callable[[Any], Any]] = {}
         self._names: dict[str, str] = {}
@@ -95,7 +103,8 @@ class GraphReader:
                 return lambda values: {key: read(values[key]) for key in values if not _is_left_out(key, values[key])}
             return lambda values: {key: read(values[key]) for key in values}
         if field.message_type is not None and field.message_type.name == "NodeDef":
-            return self._read_nodes
+            is_graph = field.containing_type.name == "GraphDef"
+            return partial(self._read_nodes, self._contents if is_graph else {})
         if field.message_type is not None:
             one = self._reader_of(field.message_type)
         elif field.enum_type is not None and field.enum_type.name == "DataType":
@@ -116,7 +125,7 @@ class GraphReader:
 
         return read_shape
 
-    def _read_nodes(self, messages: Any) -> tuple[NodeDef, ...]:
+    def _read_nodes(self, contents: Contents, messages: Any) -> tuple[NodeDef, ...]:
         """The models of NodeDef messages, strings shared.  One flat loop: it runs once for every node of a file."""
         same, known, make = self._names.setdefault, self._attrs.get, NodeDef.from_fields
         nodes: list[NodeDef] = []
@@ -127,12 +136,16 @@ class GraphReader:
                 raise InvalidArgumentError(f"node {len(nodes)} has no name", op=op or None)
             is_small = sum(map(len, entries)) <= _MAX_REMEMBERED_BYTES  # to hash weights takes as long as to copy them
             attrs = known(entries) if is_small else None
+            if attrs is None:
+                attrs = self._read_attrs(entries, name, op, is_small=is_small)
+            if len(nodes) in contents:
+                attrs = self._with_content(attrs, *contents[len(nodes)])
             fields = {
                 "name": same(name, name),
                 "op": same(op, op),
                 "input": tuple(map(same, inputs, inputs)),
                 "device": same(device, device),
-                "attr": self._read_attrs(entries, name, op, is_small=is_small) if attrs is None else attrs,
+                "attr": attrs,
                 "experimental_debug_info": None,
                 "experimental_type": None,
             }
@@ -151,6 +164,13 @@ class GraphReader:
         if is_small:
             self._attrs[entries] = attrs
         return attrs
+
+    def _with_content(self, attrs: Mapping[str, AttrValue], key: str, place: slice) -> Mapping[str, AttrValue]:
+        """*attrs*, in which the tensor *key* has the content at that *place* of the data."""
+        tensor = attrs[key].tensor
+        assert tensor is not None  # as it was found
+        whole = TensorProto.from_fields({**tensor.__dict__, "tensor_content": self._data[place]})
+        return {**attrs, key: make_attr("tensor", whole)}
 
     def _read_entry(self, entry: bytes) -> tuple[str, AttrValue] | None:
         is_small = len(entry) <= _MAX_REMEMBERED_BYTES

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncexec.importers.proto_messages import proto_messages
-from asyncexec.importers.proto_parts import _varint, parsed
+from asyncexec.importers.proto_parts import parsed
+from asyncexec.importers.proto_wire import varint
 
 pytest.importorskip("google.protobuf")
 
@@ -84,4 +85,4 @@ def test_what_is_cut_short_is_refused_as_in_one_go(end: int, part_bytes: int) ->
 def test_a_varint_without_end_is_refused_after_ten_bytes(start: bytes, byte: bytes) -> None:
     data = start + byte * 1000
     check_outcome(data, 1)
-    assert _varint(data, len(start))[1] == len(start) + 10
+    assert varint(data, len(start))[1] == len(start) + 10
