@@ -186,10 +186,15 @@ def _endless_call(function: FunctionDef, functions: Library, endless: Collection
 
 
 class CalledFunctions:
-    """The functions of a graph that stay calls: those that are not to be inlined, and the recursive ones."""
+    """The functions of a graph that stay calls: those that are not to be inlined, and the recursive ones.
 
-    def __init__(self, functions: Library) -> None:
+    Args:
+        functions: of the graph; only_recursive: whether only the recursive ones stay.
+    """
+
+    def __init__(self, functions: Library, *, only_recursive: bool = False) -> None:
         self._functions = functions
+        self._only_recursive = only_recursive
         self._num_read = 0
         self._names: frozenset[str] = frozenset()
 
@@ -208,10 +213,12 @@ class CalledFunctions:
         names = yield from recursive_functions(functions, functions)
         if names:
             _check_ends(functions, functions)
-        names.update(name for name, function in functions.items() if _is_not_inlined(function))
+        if not self._only_recursive:
+            names.update(name for name, function in functions.items() if _is_not_inlined(function))
         self._names, self._num_read = frozenset(names), len(functions)
 
 
 def _is_not_inlined(function: FunctionDef) -> bool:
-    noinline = function.attr.get("_noinline")
-    return noinline is not None and noinline.b is True
+    """Whether *function* is to stay a call; one that TensorFlow keeps only to have XLA compile it whole is not."""
+    noinline, for_xla = map(function.attr.get, ("_noinline", "_XlaMustCompile"))
+    return noinline is not None and noinline.b is True and (for_xla is None or for_xla.b is not True)

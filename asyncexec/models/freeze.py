@@ -54,7 +54,7 @@ def frozen(graph: Graph, signature: SignatureDef, values_of: ValuesOf) -> GraphD
 
 def _lowered(graph: Graph, inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> Stage[ClientGraph]:
     pruned = yield from prune(list(dict.fromkeys(inputs)), list(dict.fromkeys(outputs)), ())
-    return (yield from LowerFunctionalOps(graph).run(pruned))
+    return (yield from LowerFunctionalOps(graph, inlines_all=True).run(pruned))
 
 
 class _Writer:

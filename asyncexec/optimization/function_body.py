@@ -72,9 +72,9 @@ class FunctionBodies:
         called: the functions that stay calls.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, inlines_all: bool = False) -> None:
         self._graph = graph
-        self.called: CalledFunctions = CalledFunctions(graph.functions)
+        self.called: CalledFunctions = CalledFunctions(graph.functions, only_recursive=inlines_all)
         self._bodies: dict[Any, FunctionBody] = {}
         self._byte_budget = ByteBudget()  # of all bodies together
         self._num_nodes = 0  # of all bodies that a function got beyond its first

@@ -50,11 +50,14 @@ _MADE: Final = frozenset(
 
 
 class LowerFunctionalOps:
-    """The pass, for the client graphs of one session's graph; it keeps the functions that it has read."""
+    """The pass, for the client graphs of one session's graph; it keeps the functions that it has read.
 
-    def __init__(self, graph: Graph) -> None:
+    If it *inlines_all*, only recursive functions stay calls.
+    """
+
+    def __init__(self, graph: Graph, *, inlines_all: bool = False) -> None:
         self._graph = graph
-        self._bodies = FunctionBodies(graph)
+        self._bodies = FunctionBodies(graph, inlines_all=inlines_all)
         self._sizes = FunctionSizes(graph, self._bodies.called)
         self._cache = PropertiesCache()
         self._read: set[str] = set()  # functions whose ops have been looked up

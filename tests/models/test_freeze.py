@@ -16,6 +16,7 @@ from asyncexec.framework.errors import FailedPreconditionError, NotFoundError, U
 from asyncexec.importers.saved_model import SignatureDef, TensorInfo
 from asyncexec.models.freeze import frozen
 from tests.models.test_load_model import GOLDEN, expected, of
+from tests.optimization.recursive_functions import noinline
 
 STATE = {"VarHandleOp", "Variable", "VariableV2", "ReadVariableOp", "ResourceGather", "RestoreV2"}
 
@@ -85,6 +86,22 @@ async def test_variables_pass_through_loops_branches_and_functions() -> None:
         signature = signature_of({"n": n}, {"total": total, "shape": shape})
     for count in (0, 1, 4):
         await same_frozen(graph, signature, {"n": count})
+
+
+async def test_a_variable_that_a_call_takes_which_stays_one() -> None:
+    with ax.Graph() as graph:
+        scale = ax.Variable(np.float32(0.5), name="scale")
+        x = ax.placeholder(ax.float32, [], name="given")
+
+        @ax.function
+        def scaled(x: ax.Tensor, handle: ax.Tensor) -> ax.Tensor:
+            return x * ax.raw_ops.ReadVariableOp(resource=handle, dtype=ax.float32)
+
+        y = scaled(x, scale.handle)
+        signature = signature_of({"x": x}, {"y": y})
+    graph.functions.update({name: noinline(each) for name, each in graph.functions.items()})
+    frozen_def = await same_frozen(graph, signature, {"x": 3.0})
+    assert not any("Call" in node.op for node in frozen_def.node)
 
 
 async def test_names_of_a_signature_may_be_those_of_other_nodes() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError, UnimplementedError
-from asyncexec.framework.graph_def import FunctionDef, NodeDef
+from asyncexec.framework.graph_def import FunctionDef, NodeDef, make_attr
 from tests.optimization.function_text import call, function, load, node, placeholder
 from tests.optimization.recursive_functions import FACT, B, I, choice, const, noinline
 from tests.optimization.test_lower_functional_ops import assert_in_order, lowered, ops, run
@@ -44,6 +44,13 @@ async def test_a_call_within_a_function_that_is_inlined() -> None:
     parts = (TWICE, outer, X, node("c", "OuterFn", "x"), node("d", "OuterFn", "c"))
     assert [each.name for each in lowered(load(*parts), "d:0").nodes] == ["x", "c/t", "d/t"]
     assert await run(parts, "d:0", x=3.0) == [12.0]
+
+
+async def test_a_function_that_tensorflow_keeps_whole_for_xla_is_inlined() -> None:
+    for_xla = TWICE.model_copy(update={"attr": {**TWICE.attr, "_XlaMustCompile": make_attr("b", True)}})
+    parts = (for_xla, X, call("c", "TwiceFn", "x", [F], [F], "StatefulPartitionedCall"))
+    assert set(ops(lowered(load(*parts), "c:0"))) == {"Placeholder", "AddV2"}
+    assert await run(parts, "c:0", x=3.0) == [6.0]
 
 
 async def test_a_function_called_by_one_that_stays_a_call_is_inlined_there() -> None:
