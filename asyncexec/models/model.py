@@ -19,6 +19,7 @@ from asyncexec.models.formats import read_model
 from asyncexec.models.freeze import frozen
 from asyncexec.models.model_data import ModelData
 from asyncexec.process.gil_switches import quick_switches
+from asyncexec.process.onnx_session import has_onnx_runtime, onnx_runtime
 from asyncexec.session.direct_session import Session
 from asyncexec.session.session_config import SessionConfig
 
@@ -222,7 +223,9 @@ def load_model(
     """The model in a file or folder, with what it takes and gives by name.
 
     The format is told by the name: a folder is a SavedModel; ``.pb``, ``.pbtxt`` and ``.json`` are GraphDefs.  Ops of a
-    SavedModel may read files in its folder, and touch no others.
+    SavedModel may read files in its folder, and touch no others.  Nothing is read before it is needed.  ONNX Runtime
+    (extra ``ort``) is imported here, once: that holds the GIL for 20 ms, which nobody waits for as long as no event
+    loop is busy.
 
     >>> with ax.Graph() as graph:
     ...     y = ax.multiply(ax.placeholder(ax.int32, [None], name="x"), 2, name="y")
@@ -248,4 +251,6 @@ def load_model(
         DataLossError: a file is cut short, or damaged.
         InvalidArgumentError: anything else is wrong with the file.
     """
+    if (config is None or config.jit != "off") and has_onnx_runtime():
+        onnx_runtime()
     return Model(path, config, hooks=hooks, allowed_ops=allowed_ops)

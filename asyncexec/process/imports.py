@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any, Final
 
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.process.gil_switches import quick_switches
+
+_begun: Final[set[str]] = set()  # modules that a thread has been started for
+_lock: Final = threading.Lock()
 
 
 def imported(modules: Iterable[str]) -> Stage[None]:
@@ -21,6 +27,18 @@ def imported(modules: Iterable[str]) -> Stage[None]:
     missing = [name for name in modules if name not in sys.modules]
     if missing:
         yield partial(_import, missing)
+
+
+def import_beside(module: str, name: str) -> Any:
+    """What *module* calls *name*; on the thread of an event loop None at first, until another has imported it."""
+    found = getattr(sys.modules.get(module), name, None)
+    if found is not None or asyncio._get_running_loop() is None:
+        return getattr(importlib.import_module(module), name) if found is None else found
+    with _lock:
+        if module not in _begun:
+            _begun.add(module)
+            threading.Thread(target=_import, args=([module],), name="asyncexec-import").start()
+    return None
 
 
 def looked_up(ops: Iterable[str]) -> Stage[None]:

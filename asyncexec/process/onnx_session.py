@@ -47,8 +47,11 @@ def has_onnx_runtime() -> bool:
     return is_installed("onnxruntime") and is_installed("onnx")
 
 
-def _onnx_runtime() -> Any:
-    """The library; where nobody has loaded it before, it tells Microsoft nothing, unless the environment wants that."""
+def onnx_runtime() -> Any:
+    """The library; where nobody has loaded it before, it tells Microsoft nothing, unless the environment wants that.
+
+    Its import holds the GIL for 20 milliseconds.
+    """
     if "onnxruntime" not in sys.modules:
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     return require("onnxruntime", extra=EXTRA)
@@ -173,14 +176,14 @@ class OnnxSession:
 
 
 def _run_options() -> Any:
-    options = _onnx_runtime().RunOptions()
+    options = onnx_runtime().RunOptions()
     options.log_severity_level = _SEVERITY_FATAL
     return options
 
 
 def _opened(data: bytes, arrays: Mapping[str, Array], num_threads: int) -> Any:
     """The model as ONNX Runtime has it, for calls of *num_threads*."""
-    runtime = _onnx_runtime()
+    runtime = onnx_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = num_threads
     options.inter_op_num_threads = 1

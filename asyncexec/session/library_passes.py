@@ -9,19 +9,19 @@ from typing import Final
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.framework.layer_rule import FindLayers, NativeLayers
-from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.graph.node import Node
 from asyncexec.passes.fold_batch_norms import FoldBatchNorms
 from asyncexec.passes.fuse_layers import fuse_layers, may_have_layers
 from asyncexec.passes.onnx_clusters import OnnxClusters
 from asyncexec.passes.recurrent_loops import fuse_recurrent_loops, may_have_recurrent_loops
 from asyncexec.passes.registry import GraphPass, Level, PassFunction, PassGrouping
+from asyncexec.process.imports import import_beside
 from asyncexec.process.onnx_session import EXTRA, has_onnx_runtime
 from asyncexec.session.session_config import SessionConfig
 
 # Multiplications of a call from which on it may be worth to load a library, and to measure it.
 MIN_WORK: Final = 1e7
-native_layers: LazyModule = LazyModule("asyncexec.executor.plans.native_layers")
+_LAYERS: Final = ("asyncexec.executor.plans.native_layers", "LAYERS")
 _PHASE: Final = 200  # behind the optimizer
 
 
@@ -58,16 +58,16 @@ def find_layers(config: SessionConfig) -> FindLayers | None:
 
 
 class LayersFinder:
-    """Native code of layers, imported when it is asked for."""
+    """Native code of layers, whose modules are imported when it is asked for, but not on the thread of a loop."""
 
     def __call__(self, work: float, /) -> NativeLayers | None:
-        found: NativeLayers | None = native_layers.LAYERS.find(work)
-        return found
+        layers: FindLayers | None = import_beside(*_LAYERS)
+        return None if layers is None else layers(work)
 
     def is_coming(self) -> bool:
         """Have it made now; whether that is still to end."""
-        is_coming: bool = native_layers.LAYERS.is_coming()
-        return is_coming
+        layers: FindLayers | None = import_beside(*_LAYERS)
+        return layers is None or layers.is_coming()
 
 
 def _is_watched(config: SessionConfig) -> bool:

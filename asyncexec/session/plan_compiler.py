@@ -100,6 +100,7 @@ class PlanCompiler:
 
         If that was of the same graph before it was optimized, what has been measured is still good.
         """
+        yield from _imported_compilers()
         small_before, self._small = self._small, set()
         before, self.items, self._measured = self.items, {}, {}
         for part in executor.parts:
@@ -174,7 +175,6 @@ class PlanCompiler:
                 return self._awaited(item)
             return self._kernel(node, fed, whole.device_of(node))
 
-        yield from _imported_compilers()
         program = yield from find_structure(whole.graph, bind)
         block = yield from schedule(program)
         code = yield from write_code(program, block, self._surroundings())
@@ -187,7 +187,6 @@ class PlanCompiler:
     def compile_regions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[dict[str, PartitionedGraph]]:
         """*partitions* with regions, whose plans are in ``regions`` then; UnstructuredError where a loop is none."""
         found: dict[str, PartitionedGraph] = {}
-        yield from _imported_compilers()
         surroundings = replace(self._surroundings(), absent=DEAD, gives_tuple=True)
         for device, part in partitions.items():
             folded = yield from fold(part.graph, self._is_hard, self._is_elementwise, self._bind_on(device))

@@ -20,6 +20,7 @@ from asyncexec.framework.errors import (
     PermissionDeniedError,
 )
 from asyncexec.importers.proto_messages import proto_messages
+from asyncexec.models import model as model_module
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "saved_models"
 
@@ -299,3 +300,14 @@ async def test_pnnx_models_give_what_torch_gives() -> None:
         found = await model.signatures["serving_default"](pnnx_input_0=x)
     for output, value in zip(found.values(), expected_outputs, strict=True):
         np.testing.assert_allclose(output, value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("jit", "is_installed", "wanted"), [("auto", True, 1), ("off", True, 0), ("auto", False, 0)])
+def test_onnx_runtime_is_imported_before_a_loop_would_wait_for_it(
+    jit: Any, is_installed: bool, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imports: list[None] = []
+    monkeypatch.setattr(model_module, "has_onnx_runtime", lambda: is_installed)
+    monkeypatch.setattr(model_module, "onnx_runtime", lambda: imports.append(None))
+    ax.load_model(GOLDEN / "keras", ax.SessionConfig(jit=jit))
+    assert len(imports) == wanted

@@ -361,7 +361,7 @@ def test_it_is_compiled_once_there_is_much_to_do(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(COMPILER, "submit", asked.append)
     layers = native_layers._Layers()
     for _ in range(4):
-        assert layers.find(native_layers.HOT_WORK / 2) is None
+        assert layers(native_layers.HOT_WORK / 2) is None
     assert asked == [layers]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from pathlib import Path
@@ -22,6 +23,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / f"{NAME}.py").write_text("import threading\n\nthread = threading.current_thread()\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, NAME, raising=False)
+    monkeypatch.setattr(imports, "_begun", set())
     return NAME
 
 
@@ -57,3 +59,17 @@ async def test_the_module_of_an_op_is_imported_on_another_thread(monkeypatch: py
     assert len(threads) == 1
     assert threads[0] is not threading.current_thread()
     assert list(imports.looked_up(["Late"])) == []
+
+
+async def test_a_loop_goes_on_while_a_module_is_imported_beside_it(module: str) -> None:
+    while (thread := imports.import_beside(module, "thread")) is None:  # noqa: ASYNC110 - the import tells nobody
+        await asyncio.sleep(0)
+    assert thread is not threading.current_thread()
+    assert imports.import_beside(module, "thread") is thread
+    thread.join()
+    del sys.modules[module]
+
+
+def test_elsewhere_it_is_imported_before_it_is_used(module: str) -> None:
+    assert imports.import_beside(module, "thread") is threading.current_thread()
+    del sys.modules[module]

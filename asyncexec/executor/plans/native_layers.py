@@ -82,7 +82,7 @@ class _Layers:
         self._is_asked = self._has_ended = False
         self._made: CompiledLayers | None = None
 
-    def find(self, work: float) -> CompiledLayers | None:
+    def __call__(self, work: float, /) -> CompiledLayers | None:
         """The native code for *work*, so many multiplications; it is compiled once there have been many."""
         self._left -= work
         if self._left <= 0:
