@@ -144,6 +144,7 @@ def blocking_guard() -> Iterator[BlockBuster]:
     guard = BlockBuster(scanned_modules=[asyncexec])
     # Starting a thread waits until it runs, joining an ended one until it is gone: microseconds either way.
     guard.functions["threading.Lock.acquire"].can_block_in("executor/workers/offload.py", {"close"})
+    guard.functions["threading.Lock.acquire"].can_block_in("process/load_threads.py", {"close"})
     guard.functions["threading.Lock.acquire"].can_block_in(
         "executor/workers/worker_threads.py", {"_start_thread", "leave", "join_threads"}
     )

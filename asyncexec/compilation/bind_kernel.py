@@ -43,6 +43,7 @@ from asyncexec.passes.onnx_cluster import OnnxCluster
 from asyncexec.passes.onnx_clusters import ClusterRegistration
 from asyncexec.process.blas_threads import blas_threads, found_blas
 from asyncexec.process.imports import imported
+from asyncexec.process.load_threads import LoadThreads
 from asyncexec.pruning.feed_errors import fed_reference
 
 TRANSFERS: Final = SENDS | RECVS
@@ -120,6 +121,7 @@ class KernelBinder:
         leaves_blas: whether BLAS takes as many threads as the host application says, whatever runs.
         forces_onnx: whether clusters run by ONNX Runtime though they may not be quicker so.
         find_layers: gives the native code of convolutions; None if there is to be none.
+        load_threads: on which the models of clusters are loaded; they end with the session.
     """
 
     protects_inputs = True
@@ -136,6 +138,7 @@ class KernelBinder:
         leaves_blas: bool = False,
         forces_onnx: bool = False,
         find_layers: FindLayers | None = None,
+        load_threads: LoadThreads | None = None,
     ) -> None:
         self._resource_mgr = resource_mgr
         self._device = device
@@ -146,6 +149,7 @@ class KernelBinder:
         self._spans = spans
         self._leaves_blas = leaves_blas or not self._shares_host_memory
         self._forces_onnx = forces_onnx
+        self._load_threads = load_threads
         self._find_layers = find_layers if self._shares_host_memory else None
         self._budget = budget if self._shares_host_memory else None
         self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
@@ -237,7 +241,8 @@ class KernelBinder:
 
     def _make_cluster(self, cluster: OnnxCluster) -> Stage[BoundKernel]:
         own = yield from OwnKernels.bound(cluster, lambda call: self._make_within_budget(call.node).kernel)
-        kernel = OnnxKernel(cluster, own, is_forced=self._forces_onnx, budget=self._budget)
+        threads = self._load_threads
+        kernel = OnnxKernel(cluster, own, is_forced=self._forces_onnx, budget=self._budget, threads=threads)
         # Not for the event loop's thread: to load a model, if that is forced, and to look for idle cores.
         stays_on_worker = self._forces_onnx or cluster.translation.is_large
         return BoundKernel(kernel, KernelKind.EXPENSIVE, is_expensive=stays_on_worker or None)

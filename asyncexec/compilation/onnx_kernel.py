@@ -8,6 +8,7 @@ to have native code that is far quicker, it is made then, and nothing is timed b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Self, TypeAlias
 
 from asyncexec.compilation.onnx_loader import Load, OnnxLoader
@@ -21,7 +22,9 @@ from asyncexec.framework.kernel import Kernel, as_values
 from asyncexec.framework.layer_rule import FindLayers
 from asyncexec.framework.memory_budget import MemoryBudget
 from asyncexec.passes.onnx_cluster import MemberCall, OnnxCluster
-from asyncexec.process.onnx_session import OnnxSession, load
+from asyncexec.process.load_threads import LoadThreads
+from asyncexec.process.onnx_session import OnnxSession
+from asyncexec.process.onnx_session import load as load_model
 
 SAMPLES: Final = 4  # calls that are timed of each way, of which the quickest counts, where the two are close
 # Times as long that are not close, by the calls of a way that has had fewer of them.
@@ -125,7 +128,8 @@ class OnnxKernel:
         own: the same by our own kernels.
         is_forced: whether ONNX Runtime runs it from the first call on, however quick it is.
         budget: the memory that a call is to stay within; our own kernels run where it may not.
-        clock: tells how long calls take; load: loads a model.
+        clock: tells how long calls take.
+        load: loads a model; threads: on which it is loaded, and which tell how long it is wanted.
     """
 
     __slots__ = (
@@ -141,13 +145,17 @@ class OnnxKernel:
         is_forced: bool,
         budget: MemoryBudget | None = None,
         clock: Clock = CLOCK,
-        load: Load = load,
+        load: Load | None = None,
+        threads: LoadThreads | None = None,
     ) -> None:
+        threads = threads or LoadThreads()
+        if load is None:
+            load = partial(load_model, stop=threads.stop)
         self._own = own
         self._is_forced = is_forced
         self._memory = None if budget is None else ClusterMemory(cluster, own.calls, budget)
         self._clock = clock
-        self._loader = OnnxLoader(cluster, load, waits=is_forced)
+        self._loader = OnnxLoader(cluster, load, waits=is_forced, threads=threads)
         self._num_given = len(cluster.translation.inputs)  # the others are values of variables
         self._trials: dict[_Case, Trial] = {}
         rules = (getattr(kernel, "layer_rule", None) for _, kernel, _ in own.calls)

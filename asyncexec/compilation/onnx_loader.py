@@ -12,8 +12,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from asyncexec.framework.errors import CancelledError
 from asyncexec.passes.onnx_cluster import OnnxCluster
 from asyncexec.process.gil_switches import quick_switches
+from asyncexec.process.load_threads import LoadThreads
 from asyncexec.process.onnx_model import OnnxModel
 from asyncexec.process.onnx_session import OnnxSession, tell_of_failure
 
@@ -28,20 +30,21 @@ class _Loaded(NamedTuple):
 
 
 class OnnxLoader:
-    """Loads the model of *cluster* with *load*: on a thread of its own, or where *waits*, in the call that needs it.
+    """Loads the model of *cluster* with *load*: on one of *threads*, or where *waits*, in the call that needs it.
 
     Attributes:
         has_failed: whether ONNX Runtime does not run the cluster, so that no model is loaded any more.
     """
 
     __slots__ = (
-        *("_cluster", "_is_loading", "_load", "_loaded", "_lock", "_num_calls", "_num_wanted", "_values", "_waits"),
-        "has_failed",
+        *("_cluster", "_is_loading", "_load", "_loaded", "_lock", "_num_calls", "_num_wanted", "_threads", "_values"),
+        *("_waits", "has_failed"),
     )
 
-    def __init__(self, cluster: OnnxCluster, load: Load, *, waits: bool) -> None:
+    def __init__(self, cluster: OnnxCluster, load: Load, *, waits: bool, threads: LoadThreads | None = None) -> None:
         self._cluster = cluster
         self._load = load
+        self._threads = LoadThreads() if threads is None else threads
         self._waits = waits
         self._lock = threading.Lock()
         self._loaded: _Loaded | None = None
@@ -71,7 +74,8 @@ class OnnxLoader:
             if len(values) != len(self._cluster.translation.variables):
                 return
             thread = self._begin_loading(values)
-        thread.join()
+        if thread is not None:
+            thread.join()
 
     def session(self, values: Sequence[Any]) -> OnnxSession | None:
         """What is loaded for *values*; None where nothing is."""
@@ -86,12 +90,9 @@ class OnnxLoader:
                 self._begin_loading(values)
         return None
 
-    def _begin_loading(self, values: Sequence[Any]) -> threading.Thread:
+    def _begin_loading(self, values: Sequence[Any]) -> threading.Thread | None:
         self._is_loading = True
-        # No daemon: Python waits for it at the end, which would abort in the midst of ONNX Runtime's own code.
-        thread = threading.Thread(target=self._load_for, args=(values,), name="asyncexec-onnx", daemon=False)
-        thread.start()
-        return thread
+        return self._threads.start(self._load_for, values)
 
     def give_up(self, error: Exception) -> None:
         """Load nothing any more, and tell why."""
@@ -127,6 +128,8 @@ class OnnxLoader:
         try:
             with quick_switches():  # to translate and to write is Python: the event loop is not to wait for it
                 self._loaded = _Loaded(self._load(self._cluster.translation.model(values)), values)
+        except CancelledError:  # with its session
+            pass
         except Exception as error:
             self.give_up(error)
         self._is_loading = False

@@ -13,7 +13,8 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -25,6 +26,7 @@ from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.process.cores import CoreBudget, core_budget, num_cores, on_first_core, other_cores
 from asyncexec.process.gc_pause import paused_gc
+from asyncexec.process.load_threads import LoadStop
 from asyncexec.process.onnx_model import IR_VERSION, Array, Dims, OnnxModel, Work
 
 EXTRA: Final = "ort"
@@ -35,6 +37,7 @@ _LIKELY: Final = 16  # of what is of a size that is not known, say the examples 
 _LEAST_PATIENCE_S: Final = 0.0001  # to sleep for less takes as long
 _MOST_PATIENCE_S: Final = 0.002
 _SPIN_US: Final = "1000"
+_LOOK_S: Final = 0.02  # after which a load that waits for another looks whether it is still wanted
 _LARGE: Final = 4096  # bytes of a constant from which on it is given beside the model
 # Of the cores, so many are to be idle for a call of a thread on each: the call waits for the slowest at every node.
 _IDLE_SHARE: Final = 0.75
@@ -68,6 +71,7 @@ class OnnxSession:
         num_guards: as OnnxModel has it.
         work: that of a call, by which it is worth several threads.
         budget: tells which calls may take them.
+        stop: ends the load.
 
     Attributes:
         lasting: what others keep beside it, as long as it is loaded.
@@ -97,10 +101,12 @@ class OnnxSession:
         *,
         work: Work,
         budget: CoreBudget = core_budget,
+        stop: LoadStop | None = None,
     ) -> None:
         self._arrays = arrays  # ONNX Runtime takes their memory, and does not keep them
         self._budget = budget
-        self._narrow = _opened(data, arrays, 1)
+        stop = stop or LoadStop()
+        self._narrow = _opened(data, arrays, 1, stop)
         given = self._narrow.get_inputs()
         self._input_names = [each.name for each in given]
         self._output_names = [each.name for each in self._narrow.get_outputs()]
@@ -113,7 +119,7 @@ class OnnxSession:
         self._work = work
         is_large = work.on_threads(1 if self._unknown is None else _LIKELY) >= LONG
         self._num_wide = num_cores()  # threads of a wide call; a later caller may be bound to fewer cores
-        self._wide = _opened(data, arrays, self._num_wide) if is_large and self._num_wide > 1 else None
+        self._wide = _opened(data, arrays, self._num_wide, stop) if is_large and self._num_wide > 1 else None
         self._num_guards = num_guards
         self.lasting: dict[Any, Any] = {}
 
@@ -181,8 +187,8 @@ def _run_options() -> Any:
     return options
 
 
-def _opened(data: bytes, arrays: Mapping[str, Array], num_threads: int) -> Any:
-    """The model as ONNX Runtime has it, for calls of *num_threads*."""
+def _opened(data: bytes, arrays: Mapping[str, Array], num_threads: int, stop: LoadStop) -> Any:
+    """The model as ONNX Runtime has it, for calls of *num_threads*; CancelledError where *stop* is set."""
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = num_threads
@@ -199,31 +205,47 @@ def _opened(data: bytes, arrays: Mapping[str, Array], num_threads: int) -> Any:
     if arrays:
         values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
         options.add_external_initializers(list(arrays), values)
-    return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    with stop.watching(options):
+        return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
 _sessions: Final[WeakValueDictionary[bytes, OnnxSession]] = WeakValueDictionary()
 _loading: Final = threading.Lock()  # one after the other: what takes the GIL would not be quicker side by side
 
 
-def load(model: OnnxModel) -> OnnxSession:
+def load(model: OnnxModel, stop: LoadStop | None = None) -> OnnxSession:
     """*model*, loaded; the same as before where an equal one is.  It blocks: not for the event loop's thread.
 
     Raises:
+        CancelledError: *stop* is set.
         MissingExtraError: onnxruntime or onnx is not installed: ``pip install "asyncexec[ort]"``.
         Exception: whatever ONNX Runtime raises where it does not take the model.
     """
-    with _loading:
+    stop = stop or LoadStop()
+    with _alone(stop):
         with paused_gc():  # it makes many objects, of which none is garbage before the end
             data, arrays = encoded(model)
+        stop.check()
         digest = hashlib.blake2b(data, digest_size=32)
         for array in arrays.values():
             digest.update(array.data)
         key = digest.digest()
         session = _sessions.get(key)
         if session is None:
-            session = _sessions[key] = OnnxSession(data, arrays, model.num_guards, work=model.work)
+            session = OnnxSession(data, arrays, model.num_guards, work=model.work, stop=stop)
+            _sessions[key] = session
         return session
+
+
+@contextmanager
+def _alone(stop: LoadStop) -> Iterator[None]:
+    """While others load, wait, unless *stop* is set."""
+    while not _loading.acquire(timeout=_LOOK_S):
+        stop.check()
+    try:
+        yield
+    finally:
+        _loading.release()
 
 
 def encoded(model: OnnxModel) -> tuple[bytes, dict[str, Array]]:

@@ -30,6 +30,7 @@ from asyncexec.framework.memory_budget import MemoryBudget
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.spans import Spans
 from asyncexec.partition.partitioned_graph import PartitionedGraph
+from asyncexec.process.load_threads import LoadThreads
 from asyncexec.pruning.prune import ClientGraph
 from asyncexec.session.library_passes import find_layers
 from asyncexec.session.plan_compiler import PlanCompiler
@@ -59,6 +60,7 @@ class ExecutorMaker:
         executor_type: that of the session.
         pools: the worker threads of each device, by its name.
         holds: is told how long steps hold the event loop.
+        load_threads: on which the models of clusters are loaded.
         grace: how long what steps have launched may take to end.
         make_remote_args: makes what the partitions of a step are given that workers take part in; with calls that
             merge large values, where there are collectives.
@@ -90,6 +92,7 @@ class ExecutorMaker:
         is_worker = not self._client.startswith(f"{LOCAL_PREFIX}/")  # which gets values from other processes
         observed = spans if spans is not None and spans.hooks else None
         budget = None if observed is None else next((h for h in observed.hooks if isinstance(h, MemoryBudget)), None)
+        self.load_threads: LoadThreads = LoadThreads()
         self._binders = {
             device.name: KernelBinder(
                 resource_mgr,
@@ -101,6 +104,7 @@ class ExecutorMaker:
                 leaves_blas=config.blas_threads == "host",
                 forces_onnx=config.jit == "onnxruntime",
                 find_layers=find_layers(config),
+                load_threads=self.load_threads,
             )
             for device in devices
         }

@@ -330,7 +330,8 @@ class GraphExecutionState:
 
     async def close(self) -> None:
         """End the worker processes and the threads of all devices, and what workers have, and wait for them."""
-        parts = (self.processes, *self.pools.values(), *(() if self.workers is None else (self.workers,)))
+        workers = () if self.workers is None else (self.workers,)
+        parts = (self.processes, self.maker.load_threads, *self.pools.values(), *workers)
         closing = asyncio.gather(*(part.close() for part in parts))
         await outlast(closing.done, lambda: asyncio.wait([closing]))
         closing.result()

@@ -15,6 +15,9 @@ import asyncexec as ax
 from asyncexec.compilation import onnx_kernel
 from asyncexec.compilation.onnx_kernel import SAMPLES, Trial
 from asyncexec.framework import errors
+from asyncexec.process import onnx_session
+from asyncexec.process.load_threads import LoadStop
+from tests.process.test_load_threads import Options
 
 pytestmark = pytest.mark.ort
 pytest.importorskip("onnxruntime")
@@ -187,3 +190,36 @@ async def test_python_waits_for_a_model_that_is_being_loaded(monkeypatch: pytest
         may_end.set()
         await asyncio.to_thread(loaders[0].join)
     np.testing.assert_array_equal(found, np.full((64, 512), 512, np.float32))
+
+
+async def test_a_model_is_not_loaded_for_a_session_that_is_closed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, loaders, loop = asyncio.Event(), list[threading.Thread](), asyncio.get_running_loop()
+
+    def load(model: Any, stop: LoadStop) -> Any:
+        options = Options()
+        with stop.watching(options):
+            loaders.append(threading.current_thread())
+            loop.call_soon_threadsafe(begun.set)
+            options.cancelled.wait()
+            raise ValueError("model load canceled")
+
+    monkeypatch.setattr(onnx_kernel, "load_model", load)
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [64, 512])
+        y = ax.relu(ax.matmul(x, ax.constant(np.ones((512, 512), np.float32))))
+    async with ax.Session(graph) as session:
+        await session.run(y, {x: np.ones((64, 512), np.float32)})
+        await begun.wait()
+    assert not any(thread.is_alive() for thread in loaders)
+    assert not caplog.records
+
+
+def test_a_load_that_waits_for_another_ends_when_nobody_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = LoadStop()
+    stop.set()
+    monkeypatch.setattr(onnx_session, "_LOOK_S", 0.001)
+    with onnx_session._loading, pytest.raises(errors.CancelledError):
+        onnx_session.load(None, stop)  # type: ignore[arg-type]
+    assert not onnx_session._loading.locked()

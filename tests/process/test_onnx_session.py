@@ -68,7 +68,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
     """What is opened, on a machine of four cores."""
     found: list[Opened] = []
 
-    def make(data: bytes, arrays: Any, num_threads: int) -> Opened:
+    def make(data: bytes, arrays: Any, num_threads: int, stop: Any) -> Opened:
         found.append(Opened(num_threads))
         return found[-1]
 
