@@ -82,6 +82,15 @@ UNSTEADY: Final = frozenset(
         "RFFT2D",
     }
 )
+# Which of these there are depends on the processor: TensorFlow's kernels have code for some instructions of their own,
+# of numbers that are not finite, of the largest integers, or of nothing.
+BY_PROCESSOR: Final = {
+    "FusedBatchNormV2": {Verdict.VALUES},
+    "MaxPoolGrad": {Verdict.VALUES},
+    "MaxPoolGradV2": {Verdict.VALUES},
+    "RequantizationRangePerChannel": {Verdict.VALUES},
+    "RequantizePerChannel": {Verdict.ABORTS},
+}
 KNOWN: Final[dict[str, dict[Verdict, str]]] = {
     "AdjustContrastv2": {Verdict.VALUES: FAR},
     "AdjustHue": {Verdict.VALUES: FAR},
