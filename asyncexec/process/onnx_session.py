@@ -32,6 +32,7 @@ from asyncexec.process.onnx_model import IR_VERSION, Array, Dims, OnnxModel, Wor
 EXTRA: Final = "ort"
 _SEVERITY_FATAL: Final = 4  # errors are raised, so that they need no line of their own
 LONG: Final = 2e6  # multiplications from which on several threads are worth their start
+_LONG_IN_LOOP: Final = 1e7  # and in an event loop, where a call is over before others have looked which cores are idle
 _PATIENCE_S: Final = 1e-12  # for each multiplication: about a thirtieth of what that takes
 _LIKELY: Final = 16  # of what is of a size that is not known, say the examples of a batch
 _LEAST_PATIENCE_S: Final = 0.0001  # to sleep for less takes as long
@@ -157,10 +158,10 @@ class OnnxSession:
             manager.deregister_callback(token)
 
     def _within_budget(self, feeds: dict[str, Any], options: Any) -> list[Any]:
-        # In an event loop it is a call that is over before it is known which cores are idle.
-        may_share = self._wide is not None and asyncio._get_running_loop() is None
-        work = self._work.on_threads(self._times(feeds)) if may_share else 0.0
+        work = 0.0 if self._wide is None else self._work.on_threads(self._times(feeds))
         patience_s = min(_PATIENCE_S * work, _MOST_PATIENCE_S)
+        if asyncio._get_running_loop() is not None:  # which is not to wait
+            work, patience_s = (0.0 if work < _LONG_IN_LOOP else work), 0.0
         num_threads = self._budget.begin(
             is_large=work >= LONG, patience_s=patience_s if patience_s >= _LEAST_PATIENCE_S else 0.0
         )

@@ -247,7 +247,7 @@ async def test_hint_places_a_kernel_and_its_cost_moves_it() -> None:
         assert seen[-1] != here
         await session.run(node)
         assert seen[-1] == here  # it is cheap, after all
-        executor_of(session).stats.update_sized(0, 0, 50_000_000)
+        executor_of(session).stats.update_sized(0, 0, 50_000_000, is_inline=False)
         await session.run(node)
         assert seen[-1] != here
         for _ in range(20):

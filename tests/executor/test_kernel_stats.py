@@ -111,11 +111,35 @@ def test_what_was_said_is_final(node: ax.Operation, kind: KernelKind, is_expensi
 def test_a_sized_kernel_is_judged_by_what_it_costs_a_byte(node: ax.Operation) -> None:
     stats = stats_of(node, KernelKind.EXPENSIVE)
     assert not stats.is_quick(0, 32)  # nothing is known
-    stats.update_sized(0, 32, 3_200)
+    stats.update_sized(0, 32, 3_200, is_inline=False)
     assert stats.is_quick(0, 32)
     assert not stats.is_quick(0, 72_000_000)
     stats.update(0, 10**12)
     assert stats.places[:-1] == [SIZED]
+
+
+def test_a_call_on_a_thread_takes_longer_than_it_would_in_the_loop(node: ax.Operation) -> None:
+    stats = stats_of(node, KernelKind.EXPENSIVE)
+    stats.update_sized(0, 1_000, EXPENSIVE_NS * 11 // 10, is_inline=False)
+    assert stats.is_quick(0, 1_000)
+    stats = stats_of(node, KernelKind.EXPENSIVE)
+    stats.update_sized(0, 1_000, EXPENSIVE_NS * 5 // 4, is_inline=False)
+    assert not stats.is_quick(0, 1_000)
+
+
+def test_a_sized_kernel_at_the_limit_does_not_go_to_and_fro(node: ax.Operation) -> None:
+    stats = stats_of(node, KernelKind.EXPENSIVE)
+    stats.update_sized(0, 1_000, EXPENSIVE_NS, is_inline=False)
+    for _ in range(20):
+        stats.update_sized(0, 1_000, EXPENSIVE_NS * 7 // 5, is_inline=True)
+        assert stats.is_quick(0, 1_000)
+    stats.update_sized(0, 1_000, EXPENSIVE_NS * 2, is_inline=True)
+    assert not stats.is_quick(0, 1_000)
+    num_away = 0
+    while not stats.is_quick(0, 1_000):
+        stats.update_sized(0, 1_000, EXPENSIVE_NS, is_inline=False)
+        num_away += 1
+    assert num_away > 1
 
 
 def test_num_bytes() -> None:
@@ -132,7 +156,7 @@ def test_a_sized_kernel_that_may_take_another_way_next_time_is_not_quick(
     kernel = Kernel()
     kernel.is_settled = is_settled  # type: ignore[attr-defined]
     stats = KernelStats([NodeItem(0, node, BoundKernel(kernel, KernelKind.EXPENSIVE, None), 0, 0, 0)])
-    stats.update_sized(0, 32, 3_200)
+    stats.update_sized(0, 32, 3_200, is_inline=False)
     assert stats.is_quick(0, 32) == is_settled
 
 
@@ -142,5 +166,5 @@ def test_what_is_sized_stays_so_where_it_was_slow_on_small_inputs(
 ) -> None:
     stats = stats_of(node, KernelKind.CHEAP)
     stats.places[0] = SIZED
-    stats.update_sized(0, 1_000, elapsed_ns)
+    stats.update_sized(0, 1_000, elapsed_ns, is_inline=False)
     assert stats.places[:-1] == [place]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from asyncexec.process import onnx_session
+from asyncexec.process import cores, onnx_session
 from asyncexec.process.cores import CoreBudget
 from asyncexec.process.onnx_model import SHARED_STEP, OnnxModel, OnnxNode, Work
 from asyncexec.process.onnx_session import LONG, OnnxSession, encoded, load
@@ -119,6 +120,16 @@ def test_a_call_that_fails_leaves_the_cores_to_the_next(opened: list[Opened]) ->
     assert session.run([X[:1]]) == [4]
 
 
-async def test_in_an_event_loop_a_call_takes_one_thread_and_asks_for_no_cores(opened: list[Opened]) -> None:
-    session = OnnxSession(b"", {}, 0, work=Work(1e12), budget=CoreBudget(lambda: pytest.fail("it blocks")))
+async def test_a_short_call_in_an_event_loop_takes_one_thread_and_asks_for_no_cores(opened: list[Opened]) -> None:
+    session = OnnxSession(b"", {}, 0, work=Work(LONG), budget=CoreBudget(lambda: pytest.fail("it looks")))
     assert session.run([X[:1]]) == [1]
+
+
+async def test_a_long_one_takes_several_and_does_not_wait_for_them(
+    opened: list[Opened], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "num_cores", lambda: 4)
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
+    for num_idle, wanted in ((4, 4), (1, 1)):
+        session = OnnxSession(b"", {}, 0, work=Work(1e12), budget=CoreBudget(lambda idle=num_idle: idle))
+        assert session.run([X[:1]]) == [wanted]

@@ -16,6 +16,7 @@ _LONE_SHARE: Final = 4  # a sample is alone where the average before it is less 
 # Inline, only runs that were not cheap are samples: to note the others would cost more than they do.  What those would
 # have done to the average, time does; else pauses of the machine, hours apart, would add up.
 _HALF_LIFE_NS: Final = NS_PER_S
+_STAY: Final = 1.5
 
 
 class CostModel:
@@ -23,7 +24,8 @@ class CostModel:
 
     A kernel that was never measured runs in the loop, unless its inputs or outputs are so large that it is likely to
     take longer than *expensive_ms*.  It moves to a worker thread after two runs, not far apart, that took longer, and
-    back to the loop when its runs on the thread have become cheap.
+    back to the loop when its runs on the thread have become cheap.  An expensive one, or a whole plan, that was cheap
+    in the loop leaves it once it takes half as long again.
 
     >>> session = ax.Session(ax.Graph(), cost_model=ax.CostModel(expensive_ms=2.0))
 
@@ -34,12 +36,14 @@ class CostModel:
         InvalidArgumentError: *expensive_ms* is not above 0.
     """
 
-    __slots__ = ("expensive_ns",)
+    __slots__ = ("expensive_ns", "leave_ns")
 
     def __init__(self, expensive_ms: float = 0.5) -> None:
         if not expensive_ms > 0:
             raise InvalidArgumentError(f"expensive_ms is above 0, not {expensive_ms!r}")
         self.expensive_ns: Final = ns_of_ms(expensive_ms)
+        # From which on what is in the loop leaves it: what is at the limit would go to and fro, which costs more.
+        self.leave_ns: Final = _STAY * self.expensive_ns
 
     def average(self, cost_ns: int, elapsed_ns: int, since_ns: int, *, is_certain: bool = False) -> int:
         """*cost_ns*, a moving average, after another sample so long after the last one.

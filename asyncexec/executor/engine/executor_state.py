@@ -216,7 +216,7 @@ class ExecutorState(TransferScope):
         self._propagator.propagate_outputs(entry, outputs, self.ready)
         elapsed = now_ns() - start
         if size >= 0:
-            self._stats.update_sized(item.id, size, elapsed)
+            self._stats.update_sized(item.id, size, elapsed, is_inline=True)
         if elapsed > self._stats.expensive_ns:
             if size >= 0:
                 self.holds.note(item.node, elapsed)

@@ -206,7 +206,7 @@ class CompiledPlan:
         since_ns = now - self._sampled_at_ns
         self._cost_ns = self.holds.costs.average(self._cost_ns, elapsed_ns, since_ns, is_certain=True)
         self._sampled_at_ns = now
-        if self._cost_ns > self._slow_ns:
+        if self._cost_ns > self.holds.costs.leave_ns:
             self.is_quick = False
 
     def error_of(self, raised: BaseException) -> BaseException:

@@ -279,7 +279,7 @@ def note_outcomes(
             # A kernel of ours computes.  What it waits for is a processor, or the GIL, which in the loop it would have.
             elapsed_ns = min(elapsed_ns, outcome.cpu_ns)
         if call.size >= 0:
-            stats.update_sized(call.item.id, call.size, elapsed_ns)
+            stats.update_sized(call.item.id, call.size, elapsed_ns, is_inline=False)
         else:
             stats.update(call.item.id, elapsed_ns)
         if observer is not None:
