@@ -34,6 +34,7 @@ class _Grant(NamedTuple):
 class _Local(threading.local):
     grant: _Grant | None = None  # of the call under way on this thread; nothing is known beforehand
     help: Help | None = None  # has up to so many threads go on with parts
+    is_shared: bool = False  # whether others may be at other parts of the work under way
 
 
 _local: Final = _Local()
@@ -55,6 +56,11 @@ def spare(unused: list[T], make: Callable[[], T]) -> T:
         return unused.pop()
     except IndexError:
         return make()
+
+
+def is_shared() -> bool:
+    """Whether other threads may be at work on parts beside that which this thread does."""
+    return _local.is_shared
 
 
 def let_help(help_with: Help | None) -> None:
@@ -86,7 +92,7 @@ def share(work: Callable[[T], object], parts: Sequence[T], num_bytes: int, *, ca
 
 
 def _share(work: Callable[[T], object], parts: Sequence[T], count: int, help_with: Help) -> None:
-    shared = _Shared(work, parts)
+    shared = _Shared(work, parts, count)
     if count > 1:
         help_with(shared.go_on, min(count, len(parts)) - 1)
     while shared.go_on():
@@ -103,17 +109,18 @@ def _share(work: Callable[[T], object], parts: Sequence[T], count: int, help_wit
 
 
 class _Shared(Generic[T]):
-    """Parts that several threads take, one after the other.
+    """Parts that *count* threads take, one after the other.
 
     Attributes:
         failures: what parts have raised; no part begins any more then.
         over: set when no part is to begin, and none is under way.
     """
 
-    __slots__ = ("_lock", "_num_under_way", "_todo", "_work", "failures", "over")
+    __slots__ = ("_is_shared", "_lock", "_num_under_way", "_todo", "_work", "failures", "over")
 
-    def __init__(self, work: Callable[[T], object], parts: Sequence[T]) -> None:
+    def __init__(self, work: Callable[[T], object], parts: Sequence[T], count: int) -> None:
         self._work = work
+        self._is_shared = count > 1
         self._todo = list(reversed(parts))
         self._lock = threading.Lock()
         self._num_under_way = 0
@@ -131,12 +138,14 @@ class _Shared(Generic[T]):
                 return False
             part = self._todo.pop()
             self._num_under_way += 1
+        before, _local.is_shared = _local.is_shared, self._is_shared
         try:
             with cores_granted(1):
                 self._work(part)
         except BaseException as error:
             self.failures.append(error)
         finally:
+            _local.is_shared = before
             del part
             with self._lock:
                 if self.failures:

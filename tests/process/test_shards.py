@@ -22,7 +22,7 @@ from asyncexec.ops.nn.convolution_matmul import convolve
 from asyncexec.ops.nn.depthwise import depthwise
 from asyncexec.process import shards
 from asyncexec.process.cores import CoreBudget
-from asyncexec.process.shards import LARGE, cores_granted, let_help, share
+from asyncexec.process.shards import LARGE, cores_granted, is_shared, let_help, share
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +70,14 @@ def test_what_is_little_is_done_by_the_caller() -> None:
     seen: set[int] = set()
     share(lambda _: seen.add(threading.get_ident()), range(20), LARGE - 1)
     assert seen == {threading.get_ident()}
+
+
+@pytest.mark.parametrize(("num_parts", "wanted"), [(1, False), (2, True)])
+def test_a_part_knows_whether_others_may_be_under_way(num_parts: int, wanted: bool) -> None:
+    seen: list[bool] = []
+    share(lambda _: seen.append(is_shared()), range(num_parts), LARGE)
+    assert seen == [wanted] * num_parts
+    assert not is_shared()
 
 
 async def test_on_the_thread_of_an_event_loop_nobody_helps() -> None:

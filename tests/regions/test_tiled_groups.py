@@ -348,6 +348,21 @@ def test_a_call_that_is_given_up_ends_with_its_tile() -> None:
     assert tiles == [TILE] * 3
 
 
+@pytest.mark.parametrize(("shared", "sizes"), [(False, [TILE] * 10), (True, [TILE, 4 * TILE, 4 * TILE, TILE])])
+def test_tiles_that_threads_share_are_larger(shared: bool, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles = []
+
+    def function(x: Any) -> Any:
+        tiles.append(len(x))
+        return (x,)
+
+    monkeypatch.setattr(tiled_plan, "is_shared", lambda: shared)
+    x = normal(10 * TILE)
+    (y,) = TiledPlan(mock.Mock(function=function))(x)
+    np.testing.assert_array_equal(y, x)
+    assert tiles == sizes
+
+
 UNARY = [ax.abs, ax.exp, ax.tanh, ax.sqrt, ax.square, ax.sigmoid, ax.relu, lambda x: -x]
 BINARY = [ax.add, ax.subtract, ax.multiply, ax.divide, ax.maximum, ax.minimum]
 

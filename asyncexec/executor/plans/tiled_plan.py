@@ -24,12 +24,14 @@ from asyncexec.framework.cancellation import call_around
 from asyncexec.framework.element_rule import Array, FindNative, NativeCode
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.process.shards import share
+from asyncexec.process.shards import is_shared, share
 
 # Of each array of a tile: several fit into a second-level cache, and a call of a kernel costs little beside its work.
 TILE_BYTES: Final = 2**17
-_PER_NATIVE: Final = 4  # tiles that native code does at a time: it leaves nothing in the cache
-_FEW: Final = 64  # elements of which the nodes tell what native code has to give
+# Tiles that are one for native code, which leaves nothing in the cache, and where several threads share them: between
+# two kernels each waits until no other has the interpreter's lock, which takes longer than to read some from memory.
+_TOGETHER: Final = 4
+_FEW: Final = 64  # elements by which the nodes tell what the others will be
 
 
 class TiledPlan:
@@ -76,9 +78,10 @@ class TiledPlan:
         manager = None if call is None else call.manager()
 
         def do(start: int) -> None:
-            if manager is not None and manager.is_cancelled:
-                raise CancelledError("nobody waits for the call any more")
-            tiles.do(start)
+            for tile in tiles.from_on(start):
+                if manager is not None and manager.is_cancelled:
+                    raise CancelledError("nobody waits for the call any more")
+                tiles.do(tile)
 
         try:
             share(do, starts, sum(output.nbytes for output in tiles.outputs))
@@ -101,12 +104,12 @@ class _Tiles:
         outputs: what the tiles are written into.
     """
 
-    __slots__ = ("_function", "_inputs", "_length", "_native", "_step", "outputs")
+    __slots__ = ("_function", "_inputs", "_length", "_native", "outputs")
 
     def __init__(self, function: Kernel, inputs: Sequence[Any], length: int) -> None:
         self._function = function
         self._inputs = [value.reshape(-1) if isinstance(value, np.ndarray) else value for value in inputs]
-        self._length = self._step = length
+        self._length = length
         self._native: Callable[[int, int], bool] | None = None
         self.outputs: list[Array] = []
 
@@ -115,7 +118,7 @@ class _Tiles:
 
         None if there cannot be such outputs.
         """
-        end = self._length if native is None else min(self._length, _FEW)
+        end = min(self._length, _FEW)
         try:
             first = self._part(0, end)
         except Exception:  # the nodes one by one tell what is wrong
@@ -126,16 +129,20 @@ class _Tiles:
         self._write(first, 0, end)
         if native is not None:
             self._native = native.bind(self._inputs, self.outputs)
-            self._step *= _PER_NATIVE
-        return range(end, math.prod(shape), self._step)
+        return range(end, math.prod(shape), _TOGETHER * self._length)
 
-    def do(self, start: int) -> None:
-        """Do the tile at *start*."""
-        end, native = min(start + self._step, self.outputs[0].size), self._native
-        if native is None or not native(start, end):
-            for at in range(start, end, self._length):
-                stop = min(at + self._length, end)
-                self._write(self._part(at, stop), at, stop)
+    def from_on(self, start: int) -> Sequence[range]:
+        """The next tiles from *start* on, which are one for native code, or where threads share them."""
+        end = min(start + _TOGETHER * self._length, self.outputs[0].size)
+        if self._native is not None or is_shared():
+            return [range(start, end)]
+        return [range(at, min(at + self._length, end)) for at in range(start, end, self._length)]
+
+    def do(self, tile: range) -> None:
+        """Do a *tile*."""
+        start, end = tile.start, tile.stop
+        if self._native is None or not self._native(start, end):
+            self._write(self._part(start, end), start, end)
 
     def _part(self, start: int, end: int) -> Sequence[Any]:
         """What the nodes give for the elements from *start* to *end*."""
