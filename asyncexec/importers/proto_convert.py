@@ -18,7 +18,7 @@ from asyncexec.framework.message_pool import message_class
 from asyncexec.framework.tensor_protos import TensorProto, TensorShapeProto
 from asyncexec.framework.types import object as object_dtype
 from asyncexec.framework.wire_types import WireModel
-from asyncexec.importers.proto_contents import Contents
+from asyncexec.importers.proto_contents import Contents, sliced
 from asyncexec.importers.proto_messages import proto_messages
 
 _OTHER_NAMES: Final[dict[str, type[WireModel]]] = {
@@ -169,7 +169,7 @@ class GraphReader:
         """*attrs*, in which the tensor *key* has the content at that *place* of the data."""
         tensor = attrs[key].tensor
         assert tensor is not None  # as it was found
-        whole = TensorProto.from_fields({**tensor.__dict__, "tensor_content": self._data[place]})
+        whole = TensorProto.from_fields({**tensor.__dict__, "tensor_content": sliced(self._data, place)})
         return {**attrs, key: make_attr("tensor", whole)}
 
     def _read_entry(self, entry: bytes) -> tuple[str, AttrValue] | None:

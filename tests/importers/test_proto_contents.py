@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from asyncexec.importers import proto_contents, proto_parts
 from asyncexec.importers.graph_formats import parse_graph_def
-from asyncexec.importers.proto_contents import Contents, without_content
+from asyncexec.importers.proto_contents import Contents, sliced, without_content
 from asyncexec.importers.proto_messages import proto_messages
 from asyncexec.importers.proto_wire import fields, written
 from tests.importers.test_proto_parts import graph_def
@@ -113,6 +113,12 @@ def test_what_is_left_of_a_node() -> None:
     key, place = contents[7]
     assert key == "value"
     assert node[place] == bytes(2**17)
+
+
+@pytest.mark.parametrize("place", [slice(0, 0), slice(3, 4), slice(1, 2**20 + 1), slice(5, 3 * 2**20 + 7)])
+def test_a_long_slice_is_put_together(place: slice) -> None:
+    data = bytes(range(251)) * 2**14
+    assert sliced(data, place) == data[place]
 
 
 @pytest.mark.parametrize("data", [b"\x0b", b"\x0a\x02a", b"\x09abc", b"\x80"])
