@@ -33,6 +33,8 @@ from asyncexec.regions.native_vectors import (
 )
 
 _PARTS: Final = (1, 2)  # vectors of a panel that a convolution takes
+# Panels that are taken together for a single pixel: with one, each product would wait for the sum before it.
+_TOGETHER: Final = 4
 
 
 def write_layers(registers: Registers, pause: Callable[[], object] = lambda: None) -> str:
@@ -45,6 +47,7 @@ def write_layers(registers: Registers, pause: Callable[[], object] = lambda: Non
             f"declare void @llvm.masked.store.v{lanes}f32.p0({vector}, ptr, i32, {mask})",
             f"declare {vector} @llvm.masked.load.v{lanes}f32.p0(ptr, i32, {mask}, {vector})",
             *(_Tile(registers, pixels, parts).text(pause) for pixels in registers.pixels for parts in _PARTS),
+            _Tile(registers, 1, registers.panel // lanes, _TOGETHER).text(pause),
             _convolution(registers),
             write_depthwise(registers),
             write_gates(lanes),
@@ -56,25 +59,28 @@ def write_layers(registers: Registers, pause: Callable[[], object] = lambda: Non
 
 
 class _Tile:
-    """The function that writes some pixels and the channels of a panel, or of the first half of one."""
+    """The function that writes some pixels and the channels of a panel, of the first half of one, or of several."""
 
-    def __init__(self, registers: Registers, pixels: int, parts: int) -> None:
+    def __init__(self, registers: Registers, pixels: int, parts: int, panels: int = 1) -> None:
         self._lanes = registers.lanes
         self._panel = registers.panel
         self._pixels = pixels
-        self._parts = parts
+        self._parts = parts * panels
+        self._parts_of_panel = parts
+        self._name = f"tile{pixels}_{parts}" if panels == 1 else f"tile{pixels}_of_{panels}"
         self._vector = f"<{registers.lanes} x float>"
-        self._sums = [(pixel, part) for pixel in range(pixels) for part in range(parts)]
+        self._sums = [(pixel, part) for pixel in range(pixels) for part in range(self._parts)]
 
     def text(self, pause: Callable[[], object]) -> str:
         """The text of the function."""
         pause()
         step = f"getelementptr i8, ptr %under, i64 %tap_column_offset\n {self._pointers()}"
         return f"""
-define internal void @tile{self._pixels}_{self._parts}(ptr %x, i64 %pixel, i64 %tap_rows, i64 %tap_row,
-  i64 %tap_columns, i64 %tap_column, i64 %depth, ptr %filters, ptr %out, i64 %out_pixel, ptr %bias, ptr %added,
-  float %low, float %high, <{self._panel} x i1> %is_channel) {{
+define internal void @{self._name}(ptr %x, i64 %pixel, i64 %tap_rows, i64 %tap_row,
+  i64 %tap_columns, i64 %tap_column, i64 %depth, ptr %filters, i64 %panel, ptr %out, i64 %out_pixel, ptr %bias,
+  ptr %added, float %low, float %high, <{self._panel} x i1> %is_channel) {{
 entry:
+ {joined(f"%panel{number} = mul i64 %panel, {number}" for number in range(self._parts // self._parts_of_panel))}
  br label %rows
 rows:
  %tap_y = phi i64 [ 0, %entry ], [ %next_tap_y, %rows_end ]
@@ -138,7 +144,8 @@ alone:
         lanes, vector = self._lanes, self._vector
         lines: list[str] = []
         for part in range(self._parts):
-            lines.append(f"%filter_at{part} = getelementptr float, ptr %here, i64 {part * lanes}")
+            panel, place = divmod(part, self._parts_of_panel)
+            lines += pointer(f"filter_at{part}", "here", f"panel{panel}", place * lanes)
             lines.append(f"%filter{part} = load {vector}, ptr %filter_at{part}, align {lanes * ITEM}")
         for pixel in range(self._pixels):
             lines.append(f"%number_at{pixel} = getelementptr float, ptr %x{pixel}, i64 %at")
@@ -155,7 +162,8 @@ alone:
         lanes, panel = self._lanes, self._panel
         lines: list[str] = []
         for part in range(self._parts):
-            places = ", ".join(f"i32 {part * lanes + lane}" for lane in range(lanes))
+            first = part % self._parts_of_panel * lanes
+            places = ", ".join(f"i32 {first + lane}" for lane in range(lanes))
             kind = f"<{panel} x i1>"
             lines.append(f"%mask{part} = shufflevector {kind} %is_channel, {kind} poison, <{lanes} x i32> <{places}>")
             lines.append(f"%bias_at{part} = getelementptr float, ptr %bias, i64 {part * lanes}")
@@ -184,17 +192,24 @@ alone:
 
 
 def _convolution(registers: Registers) -> str:
-    """The function that goes through panels, rows and pixels."""
+    """The function that goes through panels, rows and pixels; several panels at a time where there is one pixel."""
     lanes, panel = registers.lanes, registers.panel
     places = ", ".join(f"i32 {place}" for place in range(panel))
+    all_channels = ", ".join(["i1 1"] * panel)
     return f"""
 define void @native(ptr %arguments, float %low, float %high) {{
 entry:
  {read_arguments(CONVOLUTION)}
  %is_sum = icmp ne ptr %added_at, null
+ %num_rows = sub i64 %end_row, %first_row
+ %num_pixels = mul i64 %num_rows, %columns
+ %is_one = icmp eq i64 %num_pixels, 1
+ %full_panels = udiv i64 %channels, {panel}
+ %is_short = icmp ult i64 %full_panels, %end_panel
+ %end_full = select i1 %is_short, i64 %full_panels, i64 %end_panel
  br label %panels
 panels:
- %number = phi i64 [ %first_panel, %entry ], [ %next_number, %panel_end ]
+ %number = phi i64 [ %first_panel, %entry ], [ %next_number, %panel_end ], [ %behind, %together ]
  %more_panels = icmp ult i64 %number, %end_panel
  br i1 %more_panels, label %panel_start, label %end
 panel_start:
@@ -210,24 +225,23 @@ panel_start:
  %is_channel = icmp ult <{panel} x i32> <{places}>, %counts
  %bias = getelementptr float, ptr %bias_at, i64 %first_channel
  %is_part = icmp ule i64 %count, {lanes}
- br label %rows_start
+ %behind = add i64 %number, {_TOGETHER}
+ %are_full = icmp ule i64 %behind, %end_full
+ %is_wide = and i1 %is_one, %are_full
+ br i1 %is_wide, label %together, label %rows_start
+together:
+ {_pointers("sole", "first_row")}
+ %sole_added = select i1 %is_sum, ptr %sole_added_row, ptr null
+ call void @tile1_of_{_TOGETHER}(ptr %sole_x_row, i64 %pixel, i64 %tap_rows, i64 %tap_row, i64 %tap_columns,
+  i64 %tap_column, i64 %depth, ptr %filters, i64 %panel, ptr %sole_out_row, i64 %out_pixel, ptr %bias,
+  ptr %sole_added, float %low, float %high, <{panel} x i1> <{all_channels}>)
+ br label %panels
 rows_start:
  %row_number = phi i64 [ %first_row, %panel_start ], [ %next_row, %row_end ]
  %more_rows = icmp ult i64 %row_number, %end_row
  br i1 %more_rows, label %row, label %panel_end
 row:
- %image_number = udiv i64 %row_number, %rows
- %y = urem i64 %row_number, %rows
- %image_offset = mul i64 %image_number, %image
- %line_offset = mul i64 %y, %line
- %x_offset = add i64 %image_offset, %line_offset
- %x_row = getelementptr i8, ptr %x_at, i64 %x_offset
- %pixels_before = mul i64 %row_number, %columns
- %out_before = mul i64 %pixels_before, %out_pixel
- %channels_before = mul i64 %first_channel, {ITEM}
- %out_offset = add i64 %out_before, %channels_before
- %out_row = getelementptr i8, ptr %out_at, i64 %out_offset
- %added_row = getelementptr i8, ptr %added_at, i64 %out_offset
+ {_pointers("each", "row_number")}
  br label %try{registers.pixels[0]}
 {_pixels_of_row(registers)}
 row_end:
@@ -241,6 +255,26 @@ end:
 }}"""
 
 
+def _pointers(name: str, row: str) -> str:
+    """Where *row* begins in the input, the output and what is added, for the channels of a panel."""
+    return joined(
+        [
+            f"%{name}_image_number = udiv i64 %{row}, %rows",
+            f"%{name}_y = urem i64 %{row}, %rows",
+            f"%{name}_image_offset = mul i64 %{name}_image_number, %image",
+            f"%{name}_line_offset = mul i64 %{name}_y, %line",
+            f"%{name}_x_offset = add i64 %{name}_image_offset, %{name}_line_offset",
+            f"%{name}_x_row = getelementptr i8, ptr %x_at, i64 %{name}_x_offset",
+            f"%{name}_pixels_before = mul i64 %{row}, %columns",
+            f"%{name}_out_before = mul i64 %{name}_pixels_before, %out_pixel",
+            f"%{name}_channels_before = mul i64 %first_channel, {ITEM}",
+            f"%{name}_out_offset = add i64 %{name}_out_before, %{name}_channels_before",
+            f"%{name}_out_row = getelementptr i8, ptr %out_at, i64 %{name}_out_offset",
+            f"%{name}_added_row = getelementptr i8, ptr %added_at, i64 %{name}_out_offset",
+        ]
+    )
+
+
 def _pixels_of_row(registers: Registers) -> str:
     """The blocks that go through the pixels of a row: as many at a time as there are left for."""
     panel = registers.panel
@@ -249,8 +283,8 @@ def _pixels_of_row(registers: Registers) -> str:
     def call(pixels: int, parts: int) -> str:
         return f"""tile{pixels}_{parts}:
  call void @tile{pixels}_{parts}(ptr %x{pixels}, i64 %pixel, i64 %tap_rows, i64 %tap_row, i64 %tap_columns,
-  i64 %tap_column, i64 %depth, ptr %filters, ptr %out{pixels}, i64 %out_pixel, ptr %bias, ptr %added{pixels},
-  float %low, float %high, <{panel} x i1> %is_channel)
+  i64 %tap_column, i64 %depth, ptr %filters, i64 %panel, ptr %out{pixels}, i64 %out_pixel, ptr %bias,
+  ptr %added{pixels}, float %low, float %high, <{panel} x i1> %is_channel)
  br label %try{pixels}"""
 
     tiles: list[str] = []
@@ -266,10 +300,10 @@ def _pixels_of_row(registers: Registers) -> str:
  br i1 %fits{pixels}, label %tile{pixels}, label %{otherwise}
 tile{pixels}:
  %x_offset{pixels} = mul i64 %column{pixels}, %pixel
- %x{pixels} = getelementptr i8, ptr %x_row, i64 %x_offset{pixels}
+ %x{pixels} = getelementptr i8, ptr %each_x_row, i64 %x_offset{pixels}
  %out_offset{pixels} = mul i64 %column{pixels}, %out_pixel
- %out{pixels} = getelementptr i8, ptr %out_row, i64 %out_offset{pixels}
- %added_here{pixels} = getelementptr i8, ptr %added_row, i64 %out_offset{pixels}
+ %out{pixels} = getelementptr i8, ptr %each_out_row, i64 %out_offset{pixels}
+ %added_here{pixels} = getelementptr i8, ptr %each_added_row, i64 %out_offset{pixels}
  %added{pixels} = select i1 %is_sum, ptr %added_here{pixels}, ptr null
  br i1 %is_part, label %tile{pixels}_1, label %tile{pixels}_2
 {call(pixels, 1)}

@@ -94,6 +94,25 @@ def test_all_sizes_give_what_numpy_gives(
     assert num_native > 10
 
 
+@pytest.mark.parametrize("channels", [63, 64, 65, 127, 128, 129, 160, 192, 300])
+@pytest.mark.parametrize(("size", "depth"), [(1, 1), (1, 70), (3, 5)])
+def test_a_sole_pixel_has_the_bits_that_it_has_among_others(
+    code: CompiledLayers, channels: int, size: int, depth: int
+) -> None:
+    x, filters = random(1, size, size, depth), random(size, size, depth, channels)
+    axes = Windows((1, 1), (1, 1), b"VALID", (), False).axes((size, size), (size, size))
+    added, both = random(1, 1, 1, channels, seed=1), np.concatenate([x, random(1, size, size, depth, seed=2)])
+    for tail in (Tail(), Tail(random(channels), added, -0.5, 0.5)):
+        found = native(code, is_depthwise=False)(x, filters, axes, tail)
+        two = tail if tail.added is None else tail._replace(added=np.concatenate([added, added]))
+        wanted = native(code, is_depthwise=False)(both, filters, axes, two)
+        assert found is not None
+        assert wanted is not None
+        np.testing.assert_array_equal(found[0], wanted[0])
+        exact = expected(x, filters, axes, tail, is_depthwise=False)
+        np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4 * math.sqrt(filters.size))
+
+
 @pytest.mark.parametrize("is_depthwise", [False, True])
 def test_what_is_not_a_number_stays_so(code: CompiledLayers, is_depthwise: bool) -> None:
     x, filters = random(1, 9, 9, 32), random(3, 3, 32, 1 if is_depthwise else 32)
