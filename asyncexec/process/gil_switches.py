@@ -48,6 +48,12 @@ def quick_switches() -> Iterator[None]:
         _change(waiting=-1)
 
 
+def start_thread(thread: threading.Thread) -> None:
+    """Start *thread*, and have the GIL back soon: Python waits until it runs, and it goes on with what it is for."""
+    with quick_switches():
+        thread.start()
+
+
 @contextmanager
 def usual_switches() -> Iterator[None]:
     """Let the interval be the user's inside, to see who holds the GIL."""

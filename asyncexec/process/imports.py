@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.op_registry import registry as op_registry
-from asyncexec.process.gil_switches import quick_switches
+from asyncexec.process.gil_switches import quick_switches, start_thread
 
 _begun: Final[set[str]] = set()  # modules that a thread has been started for
 _lock: Final = threading.Lock()
@@ -37,7 +37,7 @@ def import_beside(module: str, name: str) -> Any:
     with _lock:
         if module not in _begun:
             _begun.add(module)
-            threading.Thread(target=_import, args=([module],), name="asyncexec-import").start()
+            start_thread(threading.Thread(target=_import, args=([module],), name="asyncexec-import"))
     return None
 
 

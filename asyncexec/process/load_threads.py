@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError
+from asyncexec.process.gil_switches import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,7 @@ class LoadThreads:
             # No daemon: Python waits for it at the end, which would abort in the midst of ONNX Runtime's own code.
             thread = threading.Thread(target=run, name="asyncexec-onnx", daemon=False)
             self._threads.add(thread)
-            thread.start()
+            start_thread(thread)
         return thread
 
     async def close(self) -> None:

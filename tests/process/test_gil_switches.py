@@ -12,7 +12,13 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.interpreter import gil_is_enabled
 from asyncexec.process.blas_threads import blas_threads
-from asyncexec.process.gil_switches import begin_quick_switches, end_quick_switches, quick_switches, usual_switches
+from asyncexec.process.gil_switches import (
+    begin_quick_switches,
+    end_quick_switches,
+    quick_switches,
+    start_thread,
+    usual_switches,
+)
 from asyncexec.session.plan_compiler import import_compilers
 
 USUAL = 0.004
@@ -41,6 +47,21 @@ def test_it_is_short_until_the_last_has_what_it_waits_for() -> None:
         assert interval() == QUICK
     assert interval() == QUICK
     end_quick_switches()
+    assert interval() == USUAL
+
+
+def test_whoever_starts_a_thread_has_the_gil_back_soon() -> None:
+    seen: list[float] = []
+
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            seen.append(interval())
+            super().start()
+
+    thread = Thread(target=lambda: None)
+    start_thread(thread)
+    thread.join()
+    assert seen == [QUICK]
     assert interval() == USUAL
 
 

@@ -28,6 +28,7 @@ from asyncexec.framework.array_address import address_of
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.extras import require
 from asyncexec.framework.lazy_module import LazyModule
+from asyncexec.process.gil_switches import start_thread
 from asyncexec.process.shared_libraries import load_ahead
 from asyncexec.regions.native_code import AGAIN, REFUSED, NativeText, write_native
 from asyncexec.regions.native_emitter import LLVM_NAMES, NotNativeError, ScalarType
@@ -167,7 +168,7 @@ class NativeCompiler:
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="asyncexec-native")
-                self._thread.start()
+                start_thread(self._thread)
 
     def _work(self) -> None:
         try:

@@ -25,6 +25,7 @@ from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import SLICE_NS, Call, Stage, call_after_others
 from asyncexec.process.gc_pause import paused_gc
+from asyncexec.process.gil_switches import start_thread
 from asyncexec.regions.program import UnstructuredError
 
 WARM_UP: Final = 2  # runs before a plan is compiled; eight times as many after each that was dropped, or came to none
@@ -280,7 +281,7 @@ def _make_elsewhere(loop: asyncio.AbstractEventLoop, call: Call, tier: Tier) -> 
                 loop.call_soon_threadsafe(tell, context=Context())
 
     # Not one of the loop's: all of these may be waiting for what comes of runs.
-    threading.Thread(target=make, name="asyncexec-call", daemon=True).start()
+    start_thread(threading.Thread(target=make, name="asyncexec-call", daemon=True))
     return over
 
 

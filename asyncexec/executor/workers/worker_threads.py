@@ -25,6 +25,7 @@ from asyncexec.executor.workers.job import HANDED_ON, Call, Job, Outcome
 from asyncexec.executor.workers.job_queue import JobQueue, Taker
 from asyncexec.framework.kernel import do_nothing
 from asyncexec.process.cores import num_cores
+from asyncexec.process.gil_switches import start_thread
 from asyncexec.process.shards import let_help
 
 _lock: Final = threading.Lock()
@@ -204,7 +205,7 @@ class WorkerThreads:
             worker.thread = threading.Thread(
                 target=self._work, name=f"{self._name}-{len(self.workers)}", args=(worker,), daemon=True
             )
-            contextvars.Context().run(worker.thread.start)  # where threads inherit one, not that of this call
+            contextvars.Context().run(start_thread, worker.thread)  # where threads inherit one, not that of this call
             self.workers.append(worker)
 
     def _work(self, worker: Worker) -> None:
