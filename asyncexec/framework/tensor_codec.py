@@ -286,7 +286,7 @@ def _numpy_dtype(head: TensorHead) -> np.dtype[Any]:
 def _check_range(head: TensorHead, memory: memoryview | bytearray) -> None:
     view, first, last = _RANGES[head.dtype]
     elements = np.frombuffer(memory, view)
-    if elements.size and not first <= elements.min() <= elements.max() <= last:
+    if elements.size and not first <= np.min(elements) <= np.max(elements) <= last:
         raise _bad(head, f"bytes are not {as_dtype(head.dtype).name}: they are not within {first} and {last}")
 
 

@@ -33,7 +33,7 @@ def _pair(node: Node, name: str, default: Any) -> list[int]:
 
 
 def _array(node: Node, name: str) -> Array:
-    value = np.atleast_1d(node.attrs.get(f"@{name}", ()))
+    value: Array = np.atleast_1d(node.attrs.get(f"@{name}", ()))
     require(value.dtype == np.float32, name)
     return value
 

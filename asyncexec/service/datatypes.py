@@ -130,7 +130,7 @@ def from_raw(tensor: str, datatype: str, shape: Sequence[int], data: bytes | mem
     array: NDArray[Any] = np.frombuffer(data, np_dtype, count)
     if len(shape) != 1:
         array = array.reshape(shape)
-    if dtype is types.bool and array.view(np.uint8).max(initial=0) > 1:
+    if dtype is types.bool and np.max(array.view(np.uint8), initial=0) > 1:
         raise InvalidArgumentError(f"input '{tensor}' is BOOL and has bytes other than 0 and 1")
     return array
 

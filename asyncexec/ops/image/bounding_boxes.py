@@ -55,7 +55,7 @@ def _draw(image: Array, edges: Array, palette: Array) -> None:
     seen = (first <= last).all(1) & (first < (height, width)).all(1) & (last >= 0).all(1)
     for number in np.flatnonzero(seen):
         top, left, bottom, right = edges[number].tolist()
-        color = palette[number % len(palette)]
+        color = palette[int(number) % len(palette)]
         rows, columns = slice(max(top, 0), bottom + 1), slice(max(left, 0), right + 1)
         for row in {top, bottom} & set(range(height)):
             image[row, columns] = color

@@ -122,7 +122,7 @@ def area_matrix(size: int, out: int, align_corners: bool) -> Array:
     stop = np.arange(1, out + 1, dtype=F32) * scale
     first, last = np.floor(start).astype(np.int64), np.ceil(stop).astype(np.int64)
     matrix = np.zeros((out, size), F32)
-    for k in range(int((last - first).max(initial=0))):
+    for k in range(int(np.max(last - first, initial=0))):
         cell = first + k
         inside = np.where(cell + 1 > stop, stop - cell, F32(1))
         entering = np.where(cell + 1 > stop, scale, cell + 1 - start)
@@ -206,8 +206,9 @@ def translated_matrix(size: int, out: int, scale: float, translation: float, ker
     low = np.clip(np.ceil(sample - radius - F32(0.5)), 0, size - 1)
     high = np.clip(np.floor(sample + radius - F32(0.5)), 0, size - 1)
     pixel = np.arange(size, dtype=F32)
-    weights = function(np.abs((pixel + F32(0.5) - sample[:, None]) * (F32(1) / spread))).astype(F32)
+    weights: Array = function(np.abs((pixel + F32(0.5) - sample[:, None]) * (F32(1) / spread))).astype(F32)
     weights *= (pixel >= low[:, None]) & (pixel <= high[:, None])
     total = weights.sum(1, keepdims=True)
     np.divide(weights, total, out=weights, where=np.abs(total) >= 1000 * np.finfo(F32).tiny)
-    return weights * ((sample >= 0) & (sample <= size))[:, None]
+    inside: Array = ((sample >= 0) & (sample <= size))[:, None]
+    return np.multiply(weights, inside)

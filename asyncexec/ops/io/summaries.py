@@ -89,8 +89,8 @@ def histogram(tag: bytes, values: Any, name: str) -> bytes:
     kept = (counts > 0) | np.append(counts[1:] > 0, True)
     sums = [np.cumsum(part)[-1] if len(part) else 0.0 for part in (wide, wide * wide)]
     message = (
-        float64_field(1, wide.min(initial=_LARGEST))
-        + float64_field(2, wide.max(initial=-_LARGEST))
+        float64_field(1, np.min(wide, initial=_LARGEST))
+        + float64_field(2, np.max(wide, initial=-_LARGEST))
         + float64_field(3, len(wide))
         + float64_field(4, sums[0])
         + float64_field(5, sums[1])

@@ -66,7 +66,7 @@ def _ignoring_nan(search: Callable[..., Any], worst: float) -> Callable[..., Any
             value = x.item(found.item())
             has_nan = value != value
         elif 0 < x.size <= _FEW and x.dtype.kind == "f":
-            has_nan = np.isnan(np.maximum.reduce(x, None))
+            has_nan = np.isnan(np.max(x))
         else:
             has_nan = np.isnan(np.take_along_axis(x, np.expand_dims(found, axis), axis)).any()
         if has_nan:

@@ -192,7 +192,7 @@ def _loss_of(scores: Any, target: list[int], blank: int, *, merges: bool) -> tup
         skips_back = (labels != blank) & (np.arange(len(labels)) + 2 < len(labels))
     backward = _sums(log_of_labels[::-1, ::-1], may_stay[::-1], skips_back[::-1])[::-1, ::-1] - log_of_labels
     through = forward + np.where(np.isneginf(log_of_labels), _IMPOSSIBLE, backward)
-    total = np.logaddexp.reduce(through[0])
+    total = np.logaddexp.reduce(through[0], keepdims=True)[0]
     if total == _IMPOSSIBLE:
         return np.inf, probabilities
     by_class = np.full(scores.shape[::-1], _IMPOSSIBLE)

@@ -128,7 +128,7 @@ def _turns(indices: Any) -> Iterator[Any]:
     ordered = indices[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     turn = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    for number in range(int(turn.max()) + 1):
+    for number in range(int(np.max(turn)) + 1):
         yield order[turn == number]
 
 

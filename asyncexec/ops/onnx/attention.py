@@ -231,7 +231,7 @@ def make_tensor_scatter(node: OnnxNode) -> Kernel:
         need(0 <= steps <= room, f"an update of {steps} steps does not fit into {room}")
         starts = np.zeros(len(past), np.int64) if indices is None else indices
         need_shape(starts, (len(past),), "write_indices")
-        is_in = not len(starts) or (starts.min() >= 0 and (mode == "circular" or starts.max() + steps <= room))
+        is_in = not len(starts) or (np.min(starts) >= 0 and (mode == "circular" or np.max(starts) + steps <= room))
         need(bool(is_in), f"an update of {steps} steps is written beyond {room}")
         out = past.copy()
         for sample, new, start in zip(out, update, starts.tolist(), strict=True):

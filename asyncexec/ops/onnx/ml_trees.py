@@ -94,7 +94,7 @@ class _Forest:
         first, last = np.searchsorted(nodes, leaves), np.searchsorted(nodes, leaves, side="right")
         for tree in range(len(self.roots)):
             place, end = first[:, tree], last[:, tree]
-            for k in range(int((end - place).max(initial=0))):
+            for k in range(int(np.max(end - place, initial=0))):
                 has = place + k < end
                 seen, picked = every[has], (place + k)[has]
                 out[seen, to[picked]] = combine(out[seen, to[picked]], weights[picked])

@@ -82,7 +82,8 @@ def _extreme(ufunc: np.ufunc, x: Any, axes: Axes, keepdims: bool, *, is_largest:
         initial = not is_largest
     else:
         initial = -np.inf if is_largest else np.inf
-    shape = np.empty(x.shape, np.bool_).any(axes, keepdims=keepdims).shape
+    over: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
+    shape = np.any(np.empty(x.shape, np.bool_), **over).shape
     return np.full(shape, initial, x.dtype)
 
 

@@ -206,7 +206,7 @@ class _Batch:
         times = np.array([len(steps) for steps in records], np.int64)
         lengths = np.array([step.size for steps in records for step in steps], np.int64)
         columns = [np.repeat(positions(times), lengths), positions(lengths)]
-        shape = [int(times.max(initial=0)), int(lengths.max(initial=0))]
+        shape = [int(np.max(times, initial=0)), int(np.max(lengths, initial=0))]
         if not self.is_one:
             columns.insert(0, np.repeat(np.repeat(np.arange(len(records)), times), lengths))
             shape.insert(0, len(records))
@@ -225,7 +225,7 @@ class _Batch:
                     "feature_list_dense_defaults?"
                 )
         lengths = np.array([len(steps or ()) for steps in records], np.int64)
-        result = zeros((len(records), int(lengths.max(initial=0)), *shape), column.dtype.as_numpy_dtype)
+        result = zeros((len(records), int(np.max(lengths, initial=0)), *shape), column.dtype.as_numpy_dtype)
         for index, steps in enumerate(records):
             for time, step in enumerate(steps or ()):
                 if step.size != int(np.prod(shape, dtype=np.int64)):

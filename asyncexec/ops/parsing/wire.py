@@ -61,7 +61,7 @@ def packed_varints(data: bytes) -> np.ndarray[Any, Any]:
         raise ValueError("the last varint does not end")
     starts = np.concatenate((np.zeros(min(1, ends.size), np.int64), ends[:-1] + 1))
     lengths = ends - starts + 1
-    longest = int(lengths.max(initial=0))
+    longest = int(np.max(lengths, initial=0))
     if longest > _MOST_BYTES:
         raise ValueError(f"a varint is {longest} bytes long")
     values = np.zeros(ends.size, np.uint64)

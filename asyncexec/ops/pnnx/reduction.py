@@ -31,9 +31,12 @@ def _reduce(node: PnnxNode) -> Kernel:
     return lambda x: np.asarray(function(x, axis=axes, keepdims=keeps))
 
 
+_EXTREMES: Final[dict[str, tuple[Any, Any]]] = {"torch.max": (np.max, np.argmax), "torch.min": (np.min, np.argmin)}
+
+
 @pnnx_kernel("torch.max", "torch.min")
 def _extreme(node: PnnxNode) -> Kernel:
-    find, place = (np.max, np.argmax) if node.type == "torch.max" else (np.min, np.argmin)
+    find, place = _EXTREMES[node.type]
     if node.num_inputs == 2:
         return np.maximum if node.type == "torch.max" else np.minimum
     if node.param("dim") is None:
@@ -51,14 +54,14 @@ def _extreme(node: PnnxNode) -> Kernel:
 
 @pnnx_kernel("torch.argmax", "torch.argmin")
 def _arg_extreme(node: PnnxNode) -> Kernel:
-    place = np.argmax if node.type == "torch.argmax" else np.argmin
+    place: Any = np.argmax if node.type == "torch.argmax" else np.argmin
     axis, keeps = node.param("dim"), bool(node.param("keepdim"))
     return lambda x: np.asarray(place(x, axis=axis, keepdims=keeps)).astype(np.int64)
 
 
 @pnnx_kernel("torch.var", "torch.std")
 def _var(node: PnnxNode) -> Kernel:
-    function = np.var if node.type == "torch.var" else np.std
+    function: Any = np.var if node.type == "torch.var" else np.std
     axes, keeps = _axes(node), bool(node.param("keepdim"))
     less = node.param("correction", int(bool(node.param("unbiased", True))))
     return lambda x: np.asarray(function(x, axis=axes, keepdims=keeps, ddof=less))
@@ -70,14 +73,14 @@ def _norm(node: PnnxNode) -> Kernel:
     order = 2.0 if order == "fro" else order
     if not isinstance(order, (int, float)):
         raise node.error(f"parameter 'p' is {order!r}, not a number")
-    axes, keeps = _axes(node), bool(node.param("keepdim"))
+    over: dict[str, Any] = {"axis": _axes(node), "keepdims": bool(node.param("keepdim"))}
 
     def norm(x: Array) -> Array:
         if np.isinf(order):
-            return np.asarray((np.max if order > 0 else np.min)(np.abs(x), axis=axes, keepdims=keeps))
+            return np.asarray((np.max if order > 0 else np.min)(np.abs(x), **over))
         if order == 0:
-            return np.sum(x != 0, axis=axes, keepdims=keeps).astype(x.dtype)
-        return np.asarray(np.sum(np.abs(x) ** order, axis=axes, keepdims=keeps) ** (1 / order))
+            return np.asarray(np.sum(x != 0, **over)).astype(x.dtype)
+        return np.asarray(np.sum(np.abs(x) ** order, **over) ** (1 / order))
 
     return norm
 

@@ -139,7 +139,7 @@ def _checked_rowids(rowids: Any, count: int) -> Any:
 
 
 def _longest(rows: Any) -> int:
-    return int(np.bincount(rows).max()) if rows.size else 0
+    return int(np.max(np.bincount(rows))) if rows.size else 0
 
 
 def _columns(rows: Any) -> Any:

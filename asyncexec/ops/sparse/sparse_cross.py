@@ -131,7 +131,7 @@ def _places(features: Sequence[Feature]) -> tuple[list[Any], Any, Any]:
         counts = feature.counts[row]
         places.append(feature.starts[row] + left % counts)
         left //= counts
-    shape = np.array([batch, sizes.max(initial=0)], np.int64)
+    shape = np.array([batch, np.max(sizes, initial=0)], np.int64)
     return places[::-1], np.column_stack((row, turn)).astype(np.int64), shape
 
 

@@ -47,7 +47,7 @@ def _sparse(rows: list[list[bytes]]) -> tuple[Any, Any, Any]:
     indices[:, 0] = np.repeat(np.arange(len(rows)), lengths)
     indices[:, 1] = [column for row in rows for column in range(len(row))]
     values = as_strings((part for row in rows for part in row), (len(indices),))
-    return indices, values, np.array([len(rows), lengths.max(initial=0)], np.int64)
+    return indices, values, np.array([len(rows), np.max(lengths, initial=0)], np.int64)
 
 
 def _splitting(split: Callable[[bytes, bytes], list[bytes]]) -> Kernel:
