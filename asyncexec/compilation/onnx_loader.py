@@ -92,7 +92,11 @@ class OnnxLoader:
 
     def _begin_loading(self, values: Sequence[Any]) -> threading.Thread | None:
         self._is_loading = True
-        return self._threads.start(self._load_for, values)
+        try:
+            return self._threads.start(self._load_for, values)
+        except RuntimeError:  # there are no more threads; later there may be
+            self._is_loading = False
+            return None
 
     def give_up(self, error: Exception) -> None:
         """Load nothing any more, and tell why."""

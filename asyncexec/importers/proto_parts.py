@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from asyncexec.importers.proto_contents import Contents, without_content
-from asyncexec.importers.proto_wire import LENGTH_DELIMITED, NODE, WIRE_BITS, varint
+from asyncexec.importers.proto_wire import LENGTH_DELIMITED, MOST_BYTES, NODE, WIRE_BITS, size_of, varint
 
 PART_BYTES: Final = 1 << 20  # parsed within a millisecond or two
 
@@ -32,6 +32,7 @@ def _parts(data: bytes, part_bytes: int, contents: Contents | None) -> Iterator[
     """*data*, cut between fields; what is behind a field that has no length, or none that can be, is one part."""
     start = position = num_nodes = 0
     size = len(data)
+    contents = contents if type(data) is bytes else None  # of others somebody may change the slices
     while position < size:
         begin = position
         tag, position = varint(data, position)
@@ -40,7 +41,8 @@ def _parts(data: bytes, part_bytes: int, contents: Contents | None) -> Iterator[
             break
         position += length
         if contents is not None and tag == NODE and position <= size:
-            part = without_content(data, position - length, position, num_nodes, contents)
+            is_usual = position - length - begin == 1 + size_of(length) and length < MOST_BYTES
+            part = without_content(data, position - length, position, num_nodes, contents) if is_usual else None
             num_nodes += 1
             if part is not None:
                 if start < begin:

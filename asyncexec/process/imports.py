@@ -9,13 +9,14 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from types import ModuleType
 from typing import Any, Final
 
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.process.gil_switches import quick_switches, start_thread
 
-_begun: Final[set[str]] = set()  # modules that a thread has been started for
+_beside: Final[dict[str, ModuleType | None]] = {}  # modules that others import; None before they have
 _lock: Final = threading.Lock()
 
 
@@ -31,13 +32,18 @@ def imported(modules: Iterable[str]) -> Stage[None]:
 
 def import_beside(module: str, name: str) -> Any:
     """What *module* calls *name*; on the thread of an event loop None at first, until another has imported it."""
-    found = getattr(sys.modules.get(module), name, None)
-    if found is not None or asyncio._get_running_loop() is None:
-        return getattr(importlib.import_module(module), name) if found is None else found
+    found = _beside.get(module)
+    if found is None and asyncio._get_running_loop() is None:
+        found = _beside[module] = importlib.import_module(module)
+    if found is not None:
+        return getattr(found, name)
     with _lock:
-        if module not in _begun:
-            _begun.add(module)
-            start_thread(threading.Thread(target=_import, args=([module],), name="asyncexec-import"))
+        if module not in _beside:
+            _beside[module] = None
+            try:
+                start_thread(threading.Thread(target=_import_beside, args=(module,), name="asyncexec-import"))
+            except RuntimeError:  # there are no more threads; later there may be
+                del _beside[module]
     return None
 
 
@@ -52,6 +58,11 @@ def _look_up(ops: Sequence[str]) -> None:
     with quick_switches():
         for op in ops:
             op_registry.find(op)
+
+
+def _import_beside(module: str) -> None:
+    with quick_switches():
+        _beside[module] = importlib.import_module(module)
 
 
 def _import(modules: Sequence[str]) -> None:

@@ -72,13 +72,13 @@ class LoadThreads:
         stop: what the loads on them are to ask.
     """
 
-    __slots__ = ("_lock", "_tell", "_threads", "stop")
+    __slots__ = ("_lock", "_tellers", "_threads", "stop")
 
     def __init__(self) -> None:
         self.stop: LoadStop = LoadStop()
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
-        self._tell: Callable[[], object] | None = None
+        self._tellers: set[Callable[[], object]] = set()  # of those who wait until all have ended
 
     def start(self, load: Callable[..., object], *args: Any) -> threading.Thread | None:
         """Call *load* on a thread; None where the session has been closed."""
@@ -89,8 +89,8 @@ class LoadThreads:
             finally:
                 with self._lock:
                     self._threads.remove(threading.current_thread())
-                    tell = self._tell
-                if tell is not None:
+                    tellers = list(self._tellers)
+                for tell in tellers:
                     tell()
 
         with self._lock:
@@ -99,11 +99,15 @@ class LoadThreads:
             # No daemon: Python waits for it at the end, which would abort in the midst of ONNX Runtime's own code.
             thread = threading.Thread(target=run, name="asyncexec-onnx", daemon=False)
             self._threads.add(thread)
-            start_thread(thread)
+            try:
+                start_thread(thread)
+            except BaseException:  # there may be no more threads
+                self._threads.remove(thread)
+                raise
         return thread
 
     async def close(self) -> None:
-        """Wait until the threads have ended, which is within some hundredths of a second."""
+        """Wait until the threads have ended: within some tenths of a second, where models are large."""
         loop, progress = asyncio.get_running_loop(), asyncio.Event()
 
         def tell() -> None:
@@ -111,7 +115,7 @@ class LoadThreads:
                 loop.call_soon_threadsafe(progress.set)
 
         with self._lock:
-            self._tell = tell
+            self._tellers.add(tell)
             threads = list(self._threads)
         self.stop.set()
 
@@ -122,7 +126,8 @@ class LoadThreads:
         try:
             await outlast(are_over, progress.wait)
         finally:
-            self._tell = None
+            with self._lock:
+                self._tellers.remove(tell)
             for thread in threads:
                 if thread not in self._threads:
                     thread.join()  # it has nothing left to do

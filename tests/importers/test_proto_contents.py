@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 from unittest import mock
 
@@ -49,6 +50,12 @@ NODES = {
     "a field without a number": NAME + written(5, KEY + VALUE) + b"\x02\x00",
     "a field cut short": NAME + written(5, KEY + VALUE) + b"\x0a\x05a",
     "content cut short": NAME + written(5, KEY + written(2, written(8, b"\x22\x20content"))),
+    "a long length": NAME + written(5, KEY + written(2, written(8, DTYPE + b"\x22\x87\x80\x00content"))),
+    "a long tag": NAME + written(5, KEY + written(2, written(8, DTYPE + b"\xa2\x80\x00\x07content"))),
+    "a tag of ten bytes": NAME + written(5, KEY + b"\x92" + b"\x80" * 8 + b"\x00" + VALUE[1:]),
+    "a length without end": NAME + written(5, KEY + VALUE[:1] + b"\x8b" + b"\x80" * 9 + b"\x00" + VALUE[2:]),
+    "a long length of the attr": NAME + b"\x2a" + b"\x96\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00" + KEY + VALUE,
+    "very many fields": NAME + b"\x20\x01" * 5000 + written(5, KEY + VALUE),
     "tensor of no type": NAME + written(5, KEY + written(2, written(8, CONTENT))),
 }
 
@@ -103,6 +110,32 @@ def test_protobuf_does_not_see_large_contents() -> None:
         tensor = node.attr["value"].tensor
         assert tensor is not None
         assert tensor.tensor_content == bytes(range(256)) * 2**12
+
+
+@pytest.mark.parametrize("length", [b"\x80\x00", b"\x80" * 9 + b"\x00", b"\x80" * 10 + b"\x00", b"\x80" * 4 + b"\x10"])
+def test_a_node_whose_length_is_told_in_an_odd_way(length: bytes) -> None:
+    node = NODES["plain"]
+    data = b"\x0a" + bytes([len(node) | 0x80]) + length + node + written(1, NODES["two attrs"])
+    assert outcome_of_parts(data) == outcome(data)
+
+
+def test_bytes_that_somebody_may_change_are_left_to_protobuf() -> None:
+    data = graph_def(3, bytes(2**20)).SerializeToString()
+    for kind in (bytearray, memoryview):
+        contents: Contents = {}
+        message = proto_parts.parsed(proto_messages(packed=True).graph_def, kind(data), contents=contents)
+        assert message.ByteSize() > 2**20
+        assert not contents
+
+
+def test_fields_of_a_large_node_are_not_all_kept() -> None:
+    data = written(1, NAME + b"\x20\x01" * 1_000_000 + written(5, KEY + VALUE))
+    tracemalloc.start()
+    try:
+        assert without_content(data, 6, len(data), 0, {}) is None
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_left_of_a_node() -> None:

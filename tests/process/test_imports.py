@@ -23,7 +23,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / f"{NAME}.py").write_text("import threading\n\nthread = threading.current_thread()\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, NAME, raising=False)
-    monkeypatch.setattr(imports, "_begun", set())
+    monkeypatch.setattr(imports, "_beside", {})
     return NAME
 
 

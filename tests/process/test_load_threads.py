@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from asyncexec.framework.errors import CancelledError
+from asyncexec.process import load_threads
 from asyncexec.process.load_threads import LoadStop, LoadThreads
 
 
@@ -47,6 +48,26 @@ async def test_closing_ends_what_is_being_loaded() -> None:
     await threads.close()
     assert [type(error) for error in raised] == [CancelledError] * 3
     assert not any(thread is not None and thread.is_alive() for thread in started)
+
+
+async def test_several_may_close_it_at_once() -> None:
+    threads, raised, loop, begun = LoadThreads(), list[BaseException](), asyncio.get_running_loop(), asyncio.Event()
+    threads.start(load, threads.stop, lambda: loop.call_soon_threadsafe(begun.set), raised)
+    await begun.wait()
+    await asyncio.gather(*(threads.close() for _ in range(3)))
+    assert [type(error) for error in raised] == [CancelledError]
+
+
+async def test_a_thread_that_cannot_be_started_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = LoadThreads()
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(load_threads, "start_thread", start)
+    with pytest.raises(RuntimeError, match="new thread"):
+        threads.start(pytest.fail)
+    await threads.close()
 
 
 async def test_nothing_is_loaded_once_it_is_closed() -> None:
