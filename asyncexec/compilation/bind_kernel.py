@@ -272,7 +272,10 @@ class KernelBinder:
             kernel = found.factory(construction)
         except Exception as error:
             found_wrong = as_op_error(error, node)
-            raise found_wrong from found_wrong.__cause__
+            try:
+                raise found_wrong from found_wrong.__cause__
+            finally:
+                del found_wrong  # its traceback holds this frame
         if isinstance(kernel, AsyncKernel):
             return BoundKernel(
                 kernel.start,

@@ -15,6 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.frontend.type_aliases import written_out
+
 Conversion: TypeAlias = Callable[[Any], Any]
 
 # The types of numpy's scalars that a parameter of a Python type takes.
@@ -58,6 +60,7 @@ def _parameters(signature: inspect.Signature, num_positional: int, names: Sequen
 
 
 def _conversion(hint: Any) -> Conversion | None:
+    hint = written_out(hint)
     if typing.get_origin(hint) in (typing.Union, python_types.UnionType):
         members = [member for member in typing.get_args(hint) if member is not type(None)]
         return _conversion(members[0]) if len(members) == 1 else None
@@ -72,7 +75,7 @@ def _conversion(hint: Any) -> Conversion | None:
 
 
 def _list_conversion(hint: Any) -> Conversion | None:
-    while typing.get_origin(hint) is list:
+    while typing.get_origin(hint := written_out(hint)) is list:
         (hint,) = typing.get_args(hint) or _NO_ITEMS
     if hint in (str, bytes):
         return decoded if hint is str else _as_list

@@ -17,6 +17,7 @@ from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, as_dtype
 from asyncexec.frontend.convert import as_tensor_value, objects_of
 from asyncexec.frontend.create_op import TensorSource
+from asyncexec.frontend.type_aliases import written_out
 from asyncexec.graph.node import Tensor
 
 # What an annotated result becomes; anything else is passed on untouched, as an object.
@@ -55,6 +56,7 @@ def contains_tensor(values: list[Any], containers: tuple[type, ...]) -> bool:
 
 
 def result_dtypes(hint: Any) -> list[DType]:
+    hint = written_out(hint)
     if hint is type(None):
         return []
     if typing.get_origin(hint) is tuple and Ellipsis not in typing.get_args(hint):
@@ -64,11 +66,13 @@ def result_dtypes(hint: Any) -> list[DType]:
 
 def text_results(hint: Any) -> frozenset[int]:
     """The results that are annotated ``str``, by their numbers."""
+    hint = written_out(hint)
     results = typing.get_args(hint) if typing.get_origin(hint) is tuple else [hint]
-    return frozenset(number for number, result in enumerate(results) if result is str)
+    return frozenset(number for number, result in enumerate(results) if written_out(result) is str)
 
 
 def _result_dtype(hint: Any) -> DType:
+    hint = written_out(hint)
     if typing.get_origin(hint) is np.ndarray:  # NDArray[np.float32] is np.ndarray[Any, np.dtype[np.float32]]
         *_, scalars = typing.get_args(hint)
         (hint,) = typing.get_args(scalars) or (Any,)

@@ -9,14 +9,13 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from types import ModuleType
 from typing import Any, Final
 
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.process.gil_switches import quick_switches, start_thread
 
-_beside: Final[dict[str, ModuleType | None]] = {}  # modules that others import; None before they have
+_begun: Final[set[str]] = set()  # modules that a thread has been started for
 _lock: Final = threading.Lock()
 
 
@@ -25,26 +24,29 @@ def imported(modules: Iterable[str]) -> Stage[None]:
 
     One that is not installed is left out: what needs it raises the error that says so.
     """
-    missing = [name for name in modules if name not in sys.modules]
+    missing = [name for name in modules if not _is_there(name)]
     if missing:
         yield partial(_import, missing)
 
 
 def import_beside(module: str, name: str) -> Any:
     """What *module* calls *name*; on the thread of an event loop None at first, until another has imported it."""
-    found = _beside.get(module)
-    if found is None and asyncio._get_running_loop() is None:
-        found = _beside[module] = importlib.import_module(module)
-    if found is not None:
-        return getattr(found, name)
+    if _is_there(module) or asyncio._get_running_loop() is None:
+        return getattr(importlib.import_module(module), name)
     with _lock:
-        if module not in _beside:
-            _beside[module] = None
+        if module not in _begun:
             try:
-                start_thread(threading.Thread(target=_import_beside, args=(module,), name="asyncexec-import"))
+                start_thread(threading.Thread(target=_import, args=([module],), name="asyncexec-import"))
             except RuntimeError:  # there are no more threads; later there may be
-                del _beside[module]
+                return None
+            _begun.add(module)
     return None
+
+
+def _is_there(module: str) -> bool:
+    """Whether *module* has been imported: who asks for one whose import is under way waits for that."""
+    found = sys.modules.get(module)
+    return found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False)
 
 
 def looked_up(ops: Iterable[str]) -> Stage[None]:
@@ -58,11 +60,6 @@ def _look_up(ops: Sequence[str]) -> None:
     with quick_switches():
         for op in ops:
             op_registry.find(op)
-
-
-def _import_beside(module: str) -> None:
-    with quick_switches():
-        _beside[module] = importlib.import_module(module)
 
 
 def _import(modules: Sequence[str]) -> None:

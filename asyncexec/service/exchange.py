@@ -137,6 +137,7 @@ class Exchange(Generic[T]):
         except Exception as error:
             self._failure = error
         finally:
+            asked.release()  # before who waits for it is told
             self._decoupled.discard(_this_task())
             self._forget(asked.num_bytes)
 

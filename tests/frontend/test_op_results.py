@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -86,3 +87,22 @@ def test_object_placeholder_that_meets_a_typed_op() -> None:
     with ax.Graph(), pytest.raises(InvalidTypeError) as caught:
         ax.placeholder(ax.object, [], name="x") * 2.0
     assert (caught.value.node, caught.value.hint) == ("x", "declare a dtype where it is made")
+
+
+@pytest.mark.skipif(not hasattr(typing, "TypeAliasType"), reason="aliases of type statements are of Python 3.12")
+async def test_aliases_of_type_statements_are_written_out() -> None:
+    alias: Any = typing.TypeAliasType  # type: ignore[attr-defined]  # of Python 3.12
+    item = typing.TypeVar("item", bound=np.generic)
+    text, pair = alias("text", str), alias("pair", tuple[np.ndarray[Any, np.dtype[item]], str], type_params=(item,))
+
+    def first(x: Any, y: Any) -> Any:
+        assert isinstance(x, str)
+        assert all(isinstance(each, str) for each in y)
+        return np.float32([1.0]), x
+
+    first.__annotations__ = {"x": text, "y": list[text], "return": pair[np.float32]}
+    with ax.Graph() as graph:
+        number, given = ax.op(first)(b"a", ax.constant([b"b", b"c"]))
+    assert (number.dtype, given.dtype) == (ax.float32, ax.string)
+    async with ax.Session(graph) as session:
+        assert await session.run(given) == "a"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +25,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / f"{NAME}.py").write_text("import threading\n\nthread = threading.current_thread()\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, NAME, raising=False)
-    monkeypatch.setattr(imports, "_beside", {})
+    monkeypatch.setattr(imports, "_begun", set())
     return NAME
 
 
@@ -73,3 +75,23 @@ async def test_a_loop_goes_on_while_a_module_is_imported_beside_it(module: str) 
 def test_elsewhere_it_is_imported_before_it_is_used(module: str) -> None:
     assert imports.import_beside(module, "thread") is threading.current_thread()
     del sys.modules[module]
+
+
+async def test_a_module_whose_import_is_under_way_is_waited_for_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, begun, may_end = f"{NAME}_slowly", threading.Event(), threading.Event()
+    (tmp_path / f"{name}.py").write_text("import slow_import\n\nslow_import.wait()\nis_whole = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "slow_import", SimpleNamespace(wait=lambda: (begun.set(), may_end.wait())))
+    thread = threading.Thread(target=importlib.import_module, args=(name,))
+    thread.start()
+    await asyncio.to_thread(begun.wait)
+    stage = asyncio.ensure_future(run_in_slices(imported([name])))
+    assert imports.import_beside(name, "is_whole") is None
+    may_end.set()
+    await stage
+    assert imports.import_beside(name, "is_whole")
+    await asyncio.to_thread(thread.join)
+    imports._begun.discard(name)
+    del sys.modules[name]

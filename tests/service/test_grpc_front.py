@@ -663,7 +663,7 @@ async def test_cancelling_a_call_cancels_the_run() -> None:
         assert await gate.take(gate.begun, 1) == [1]
         assert call.cancel()
         assert await gate.take(gate.cancelled, 1) == [1]
-        assert gate.model.statistics.cancel.count == 1
+        await until(lambda: gate.model.statistics.cancel.count == 1)
 
 
 async def test_the_deadline_of_a_call_cancels_the_run() -> None:

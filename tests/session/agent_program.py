@@ -12,6 +12,7 @@ import json
 import os
 import sqlite3
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,16 @@ class Service:
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._lock = threading.Lock()  # tools run side by side
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("CREATE TABLE IF NOT EXISTS done (key TEXT PRIMARY KEY, what TEXT)")
 
     async def do(self, key: str, what: str) -> None:
-        await asyncio.to_thread(self._connection.execute, "INSERT OR IGNORE INTO done VALUES (?, ?)", (key, what))
+        await asyncio.to_thread(self._insert, key, what)
+
+    def _insert(self, key: str, what: str) -> None:
+        with self._lock:
+            self._connection.execute("INSERT OR IGNORE INTO done VALUES (?, ?)", (key, what))
 
 
 def build(connection: aiosqlite.Connection, service: Service, log: int) -> ax.Graph:

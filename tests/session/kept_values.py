@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -233,6 +234,13 @@ LAYOUTS: Mapping[str, Callable[[Any], Owned]] = {
 }
 
 
+def set_shape(array: Any, shape: tuple[int, ...]) -> None:
+    """Change the shape of *array* in place, which numpy 2.5 deprecates, and still does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        array.shape = shape
+
+
 def write_into(array: Any) -> bool:
     """Do to *array* whatever can be done to it; whether its elements could be written to."""
     with contextlib.suppress(ValueError):
@@ -242,7 +250,7 @@ def write_into(array: Any) -> bool:
     except ValueError:
         return False
     finally:
-        array.shape = (array.size,)
+        set_shape(array, (array.size,))
     return True
 
 

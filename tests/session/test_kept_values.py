@@ -23,6 +23,7 @@ from tests.session.kept_values import (
     check,
     content,
     place,
+    set_shape,
     write_into,
 )
 
@@ -122,7 +123,7 @@ async def test_constants(tmp_path: Path) -> None:
                 assert [value.tolist() for value in found] == wanted
                 for value in found:
                     assert not write_into(value.reshape(1, -1))
-                    value.shape = (1, value.size)
+                    set_shape(value, (1, value.size))
     assert [tensor.shape.as_list() for tensor in (plain, by_attr, text)] == [[3], [3], [2]]
 
 
@@ -343,7 +344,7 @@ async def test_fetches_and_feeds_of_a_partial_run() -> None:
         for value in await step.fetch([same, y]):
             with pytest.raises(ValueError, match="read-only"):
                 value[:] = 0
-            value.shape = (1, 3)
+            set_shape(value, (1, 3))
         await step.feed({w: given})
         given[:] = 0
         assert (await step.fetch(z)).tolist() == [80, 80, 80]
