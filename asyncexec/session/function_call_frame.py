@@ -271,8 +271,13 @@ class SlowConverter:
             converted, _ = as_tensor_value(nest, self.dtype)
         except OpError as error:
             tensor = self._tensor
-            raise type(error)(f"cannot feed {tensor.name!r}: {error.message}", node=tensor.op) from None
-        return converted
+            told = type(error)(f"cannot feed {tensor.name!r}: {error.message}", node=tensor.op)
+        else:
+            return converted
+        try:
+            raise told  # out here it has no other error behind it, whose frames would be kept
+        finally:
+            del told
 
     def check_shape(self, converted: Any) -> None:
         """InvalidArgumentError unless a value of that shape can be fed."""
