@@ -195,19 +195,24 @@ class LoopThread:
                 "a kernel in the event loop of a BlockingSession cannot wait for what that loop is to do",
                 hint="run it on a worker thread: @ax.op(expensive=True)",
             )
-        ended = self._ended
         try:
             self._send(begin)
-            while not (latch.is_set or ended.is_set):
-                latch.wait_a_moment()
+            self._wait_for(latch)
         except BaseException:
             try:
                 self._send(cancel)
             finally:  # another exception may have come before that was done
                 self._send(cancel)
-            while not (latch.is_set or ended.is_set):
-                latch.wait_a_moment()
+            self._wait_for(latch)
             raise
+
+    def _wait_for(self, latch: _Latch) -> None:
+        """Wait for *latch*, or the end of the loop.
+
+        By itself, as since Python 3.12 no ``try`` catches what comes as a loop at its end jumps back.
+        """
+        while not (latch.is_set or self._ended.is_set):
+            latch.wait_a_moment()
 
     def _send(self, callback: Callable[[], object]) -> None:
         """Have *callback* called in the loop, in a copy of this context, unless the loop is closed."""
