@@ -68,6 +68,9 @@ class FunctionBody:
 class FunctionBodies:
     """The bodies of the functions of *graph*, as they are asked for.
 
+    Args:
+        inlines_all: whether only recursive functions stay calls.
+
     Attributes:
         called: the functions that stay calls.
     """

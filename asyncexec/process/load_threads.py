@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError
 from asyncexec.process.gil_switches import start_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Cancellable(Protocol):
