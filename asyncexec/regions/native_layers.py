@@ -195,7 +195,6 @@ def _convolution(registers: Registers) -> str:
     """The function that goes through panels, rows and pixels; several panels at a time where there is one pixel."""
     lanes, panel = registers.lanes, registers.panel
     places = ", ".join(f"i32 {place}" for place in range(panel))
-    all_channels = ", ".join(["i1 1"] * panel)
     return f"""
 define void @native(ptr %arguments, float %low, float %high) {{
 entry:
@@ -229,13 +228,7 @@ panel_start:
  %are_full = icmp ule i64 %behind, %end_full
  %is_wide = and i1 %is_one, %are_full
  br i1 %is_wide, label %together, label %rows_start
-together:
- {_pointers("sole", "first_row")}
- %sole_added = select i1 %is_sum, ptr %sole_added_row, ptr null
- call void @tile1_of_{_TOGETHER}(ptr %sole_x_row, i64 %pixel, i64 %tap_rows, i64 %tap_row, i64 %tap_columns,
-  i64 %tap_column, i64 %depth, ptr %filters, i64 %panel, ptr %sole_out_row, i64 %out_pixel, ptr %bias,
-  ptr %sole_added, float %low, float %high, <{panel} x i1> <{all_channels}>)
- br label %panels
+{_panels_together(panel)}
 rows_start:
  %row_number = phi i64 [ %first_row, %panel_start ], [ %next_row, %row_end ]
  %more_rows = icmp ult i64 %row_number, %end_row
@@ -253,6 +246,18 @@ panel_end:
 end:
  ret void
 }}"""
+
+
+def _panels_together(panel: int) -> str:
+    """The block that writes the sole pixel for the channels of several panels, all of which there are."""
+    all_channels = ", ".join(["i1 1"] * panel)
+    return f"""together:
+ {_pointers("sole", "first_row")}
+ %sole_added = select i1 %is_sum, ptr %sole_added_row, ptr null
+ call void @tile1_of_{_TOGETHER}(ptr %sole_x_row, i64 %pixel, i64 %tap_rows, i64 %tap_row, i64 %tap_columns,
+  i64 %tap_column, i64 %depth, ptr %filters, i64 %panel, ptr %sole_out_row, i64 %out_pixel, ptr %bias,
+  ptr %sole_added, float %low, float %high, <{panel} x i1> <{all_channels}>)
+ br label %panels"""
 
 
 def _pointers(name: str, row: str) -> str:
