@@ -15,7 +15,8 @@ from asyncexec.process.control_groups import ROOT, ControlGroup, control_groups
 _LOAD: Final = "/proc/loadavg"
 _LONGEST_LOAD: Final = 128  # bytes of that file
 _LOOKS: Final = 4  # of some 10 microseconds each
-_RECENT_NS: Final = 2_000_000  # what was found idle then, a short call takes for idle: it takes no longer than to look
+_RECENT_NS: Final = 2_000_000  # what was found then, a short call takes for true: it takes no longer than to look
+_IDLE_NS: Final = 10_000_000  # all calls take it for true for so long that all cores are idle
 
 
 def usable_cores() -> int:
@@ -43,7 +44,11 @@ _LIMIT: Final = core_limit()  # read with the module, and not in an event loop
 
 def num_cores() -> int:
     """How many threads are worth their while: one a core, and in a container no more than it lets be busy."""
-    return usable_cores() if _LIMIT is None else max(1, min(usable_cores(), round(_LIMIT)))
+    return _worth_while(usable_cores())
+
+
+def _worth_while(count: int) -> int:
+    return count if _LIMIT is None else max(1, min(count, round(_LIMIT)))
 
 
 def other_cores() -> Sequence[int]:
@@ -53,14 +58,14 @@ def other_cores() -> Sequence[int]:
     these, each with less than all, would choose the same.
     """
     cores = _own_cores()
-    return cores[1:] if len(cores) == num_cores() else ()
+    return cores[1:] if len(cores) == _worth_while(len(cores)) else ()
 
 
 @contextmanager
 def on_first_core() -> Iterator[None]:
     """Inside, the calling thread leaves the ``other_cores`` alone."""
     cores = _own_cores()
-    if not 1 < len(cores) == num_cores():
+    if not 1 < len(cores) == _worth_while(len(cores)):
         yield
         return
     try:
@@ -120,6 +125,7 @@ class CoreBudget:
         self._lock = threading.Lock()
         self._num_calls = 0
         self._found, self._found_at_ns = 1, -_RECENT_NS
+        self._was_idle = False  # whether all cores were, when they were looked at last
 
     def begin(self, *, is_large: bool, patience_s: float = 0.0) -> int:
         """How many threads a call may take; end() is to follow it.
@@ -133,13 +139,19 @@ class CoreBudget:
         if not (is_large and is_alone):
             return 1
         now_ns = time.monotonic_ns()
-        if patience_s or now_ns - self._found_at_ns >= _RECENT_NS:
+        if now_ns - self._found_at_ns >= self._holds_ns(is_patient=patience_s > 0):
             idle = self._num_idle()
             if patience_s and idle < num_cores():
                 time.sleep(patience_s)
                 idle = max(idle, self._num_idle())
-            self._found, self._found_at_ns = idle, now_ns
+            self._found, self._found_at_ns, self._was_idle = idle, now_ns, idle >= num_cores()
         return self._found
+
+    def _holds_ns(self, *, is_patient: bool) -> int:
+        """For how long what was found is taken for true."""
+        if self._was_idle:
+            return _IDLE_NS
+        return 0 if is_patient else _RECENT_NS
 
     def end(self) -> None:
         """A call has ended."""

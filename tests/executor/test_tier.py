@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import cast
 
@@ -100,6 +101,24 @@ async def test_plan_that_held_the_loop_is_remembered(is_quick: bool) -> None:
     tier.note_compiled_run(plan)
     assert (tier.compiled is plan) is is_quick
     assert tier.was_slow is not is_quick
+
+
+async def test_what_comes_to_no_plan_is_optimized_once_it_has_had_its_chances() -> None:
+    tried: list[str] = []
+
+    def make(name: str, plan: AnyPlan | None) -> Stage[AnyPlan | None]:
+        tried.append(name)
+        yield from ()
+        return plan
+
+    tier = Tier(partial(make, "as it is", None), partial(make, "optimized", PLAN))
+    runs = 0
+    while tier.compiled is None:
+        tier.note_run(1_000_000)
+        runs += 1
+    assert tried == ["as it is", "as it is", "optimized"]
+    assert runs == WARM_UP + 8 * WARM_UP + 64 * WARM_UP
+    assert tier.compiled is PLAN
 
 
 async def test_a_long_run_pays_for_all_of_it_slice_by_slice() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 
 import pytest
 
@@ -34,6 +35,8 @@ def test_a_long_call_waits_a_moment_where_cores_are_taken(monkeypatch: pytest.Mo
     waited: list[float] = []
     monkeypatch.setattr("asyncexec.process.cores.num_cores", lambda: 4)
     monkeypatch.setattr("time.sleep", waited.append)
+    now_ns = count(0, 20_000_000)
+    monkeypatch.setattr("time.monotonic_ns", lambda: next(now_ns))
     found = iter([1, 4, 2, 1, 4])
     budget = CoreBudget(lambda: next(found))
     for expected in (4, 2, 4):  # taken at first; taken still; idle
@@ -47,13 +50,21 @@ def test_a_long_call_waits_a_moment_where_cores_are_taken(monkeypatch: pytest.Mo
 def test_short_calls_in_a_row_look_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = [0]
     monkeypatch.setattr("time.monotonic_ns", lambda: now_ns[0])
-    found = iter([2, 3, 4])
+    monkeypatch.setattr("asyncexec.process.cores.num_cores", lambda: 4)
+    found = iter([2, 3, 4, 1])
     budget = CoreBudget(lambda: next(found))
-    for at_ns, expected in ((0, 2), (1_900_000, 2), (2_000_000, 3), (3_900_000, 3)):
+    for at_ns, patience_s, expected in (
+        (0, 0.0, 2),
+        (1_900_000, 0.0, 2),
+        (2_000_000, 0.0, 3),
+        (3_900_000, 0.0, 3),
+        (3_900_000, 0.25, 4),  # who waits for idle cores looks, unless all were idle just now
+        (13_800_000, 0.25, 4),
+        (13_900_000, 0.0, 1),
+    ):
         now_ns[0] = at_ns
-        assert budget.begin(is_large=True) == expected
+        assert budget.begin(is_large=True, patience_s=patience_s) == expected
         budget.end()
-    assert budget.begin(is_large=True, patience_s=0.25) == 4  # who waits for idle cores looks
 
 
 def test_some_core_is_there() -> None:
@@ -80,9 +91,10 @@ def test_a_caller_on_the_first_core_leaves_the_others_and_is_free_again() -> Non
 def test_threads_find_their_cores_where_the_process_may_use_fewer_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("asyncexec.process.cores.num_cores", lambda: len(os.sched_getaffinity(0)) + 1)
+    monkeypatch.setattr("asyncexec.process.cores._LIMIT", 1.0)
+    cores = os.sched_getaffinity(0)
     with on_first_core():
-        assert len(os.sched_getaffinity(0)) == num_cores()
+        assert os.sched_getaffinity(0) == cores
     assert other_cores() == ()
 
 

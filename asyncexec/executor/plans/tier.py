@@ -1,10 +1,10 @@
 """Tier: which executor runs the steps of one signature.
 
 The general executor runs the first steps, and measures the kernels.  Then what is cheap is compiled, the whole
-signature or what lies between the nodes that await something or run on worker threads; and after many runs of that it
-is compiled again, of a graph that has been optimized.  Either is done in slices, one behind each run and others in
-later turns of the event loop, which take no longer in all than the runs have.  A compiled plan that turns out to hold
-the event loop is dropped, and the general executor, which can tell by which node, has its steps again.
+signature or what lies between the nodes that await something or run on worker threads; and after many runs of that, or
+where there is nothing to compile, the graph is optimized first.  Either is done in slices, one behind each run and
+others in later turns of the event loop, which take no longer in all than the runs have.  A compiled plan that turns out
+to hold the event loop is dropped, and the general executor, which can tell by which node, has its steps again.
 """
 
 from __future__ import annotations
@@ -164,7 +164,9 @@ class Tier:
         self._num_runs += num_runs
         if self._make is None or self._num_runs < self._warm_up:
             return
-        self._go_on(self._make, elapsed_ns)
+        # Where there has been nothing to compile, there may be in an optimized graph, or less to do in each run.
+        make_better = None if self.may_wait else self._make_better
+        self._go_on(make_better or self._make, elapsed_ns)
 
     def _go_on(self, make: Compile | None, elapsed_ns: int) -> None:
         """Go on with what *make* does: for a slice now, and for the rest of *elapsed_ns* in later turns of the loop."""
