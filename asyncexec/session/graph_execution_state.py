@@ -229,8 +229,9 @@ class GraphExecutionState:
         """*prepared* as a plan of Python functions (plan_compiler.py), as a stage; None where there is none by now.
 
         If it *optimizes*, the optimizer passes come first; where they change nothing, and it would have no fewer parts
-        than the plan that *tier* has, there is none.  Nor is there one as long as *tier*, whose runs the plan is for,
-        may wait until it is clear that all kernels are cheap.
+        than the plan that *tier* has, there is none.  Nor is there one while it is not clear whether all kernels are
+        cheap, if *tier*, whose runs the plan is for, may wait for that, or if the plan would be its first, of the
+        optimized graph.
 
         Raises:
             UnstructuredError: the graph has no structure that Python has.
@@ -247,7 +248,8 @@ class GraphExecutionState:
         limits = yield from compiler.feed_limits(whole, prepared.executor)
         stays_on_loop = limits is not None and (tier.runs_on_loop or executor.stays_on_loop)
         may_stay = limits is not None and executor.may_stay_on_loop
-        if may_stay and not stays_on_loop and tier.may_wait and not self.compiles_at_once:
+        waits = tier.may_wait or (optimizes and tier.compiled is None)
+        if may_stay and not stays_on_loop and waits and not self.compiles_at_once:
             return None
         better = (yield from prepared.optimize()) if optimizes and prepared.optimize is not None else None
         # To run several cheap partitions as one graph is worth more than what passes have made of each.

@@ -163,6 +163,35 @@ async def test_what_cannot_be_optimized_stays_as_it_was_compiled(monkeypatch: py
         assert plans == [prepared.tier.plain]
 
 
+async def test_where_there_is_nothing_to_compile_runs_are_those_of_the_optimized_graph() -> None:
+    scored = []
+
+    @ax.op(outputs=[ax.float32], expensive=True)
+    def score(value: Any) -> Any:
+        scored.append(value)
+        return value * np.float32(2)
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        large = ax.identity(ax.constant(np.zeros(2**18, np.float32)))  # a constant that is not copied by folding it
+        with ax.control_dependencies([large]):
+            y = score(x)
+    async with ax.Session(graph) as session:
+        assert await session.run(y, {x: 1.0}) == 2
+        (prepared,) = session._cache.values()
+        while prepared.tier.compiled is None:
+            assert await session.run(y, {x: 1.0}) == 2
+        plan = prepared.tier.compiled
+        assert isinstance(plan, RegionPlan)
+        ops = [
+            {item.node.op for part in each.parts for item in part.view.items}
+            for each in (prepared.executor, plan.executor)
+        ]
+        assert [each & {"Identity", "NoOp"} for each in ops] == [{"Identity"}, set()]
+        assert await session.run(y, {x: 3.0}) == 6
+    assert len(scored) > 128
+
+
 async def test_an_error_names_the_node_as_before() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [None], name="x")

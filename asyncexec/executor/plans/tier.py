@@ -164,9 +164,15 @@ class Tier:
         self._num_runs += num_runs
         if self._make is None or self._num_runs < self._warm_up:
             return
-        # Where there has been nothing to compile, there may be in an optimized graph, or less to do in each run.
-        make_better = None if self.may_wait else self._make_better
-        self._go_on(make_better or self._make, elapsed_ns)
+        self._go_on(self._make if self.may_wait else self._make_any, elapsed_ns)
+
+    def _make_any(self) -> Stage[AnyPlan | None]:
+        """The plan, or where there is nothing to compile, that of the optimized graph: it may have less to do."""
+        for make in (self._make, self._make_better):
+            plan = None if make is None else (yield from make())
+            if plan is not None:
+                return plan
+        return None
 
     def _go_on(self, make: Compile | None, elapsed_ns: int) -> None:
         """Go on with what *make* does: for a slice now, and for the rest of *elapsed_ns* in later turns of the loop."""
