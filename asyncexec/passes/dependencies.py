@@ -1,7 +1,7 @@
 """Control edges that say nothing new go, and NoOps that only pass one on.
 
 A control edge says nothing new when the node takes something from its source anyway, or from a node that comes after it
-by way of nodes that are dead wherever the source is; or when the source is a constant that is there from the start.
+by way of nodes that are dead wherever the source is; or when the source is there from the start: a constant, or a NoOp.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from asyncexec.passes.pass_graph import PassGraph
 _MOST_STEPS: Final = 24  # of a search for a way from one node to another, at one node
 _MOST_CONTROLS: Final = 64
 _MOST_IN_PLACE_OF_ONE: Final = 2
+_NEED_NOTHING: Final = frozenset({"Const", "NoOp"})
 
 
 def reduce_dependencies(graph: PassGraph) -> Stage[None]:
@@ -49,9 +50,8 @@ class _Reduction:
             self._graph.set_inputs(node, controls=needed)
 
     def _is_free(self, control: Node) -> bool:
-        """Whether *control* is a constant that is there from the start."""
-        is_const = control.properties.op == "Const"
-        return is_const and not control.control_inputs and control in self._graph
+        """Whether *control* is there from the start: a constant, or a NoOp."""
+        return control.properties.op in _NEED_NOTHING and not control.control_inputs and control in self._graph
 
     def _implied(self, node: Node, controls: list[Node]) -> set[Node]:
         """Those of *controls* that something else which *node* needs comes after, found within a few steps."""

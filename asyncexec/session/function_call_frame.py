@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -71,13 +72,15 @@ def _shape_check(shape: TensorShape) -> Callable[[tuple[int, ...]], bool]:
     dims = shape.dims
     if dims is None:
         return lambda _: True
-    known = [(i, size) for i, size in enumerate(dims) if size is not None]
+    known = [axis for axis, size in enumerate(dims) if size is not None]
     if len(known) == len(dims):
         return lambda given: given == dims
     rank = len(dims)
     if not known:
         return lambda given: len(given) == rank
-    return lambda given: len(given) == rank and all(given[i] == size for i, size in known)
+    sizes_of = itemgetter(*known)
+    sizes = sizes_of(dims)
+    return lambda given: len(given) == rank and sizes_of(given) == sizes
 
 
 def _small_converter(np_dtype: np.dtype[Any], accepts: Callable[[Any], bool], slow: Converter) -> Converter:

@@ -206,13 +206,17 @@ def test_to_wait_for_a_switch_is_not_to_wait_for_one_side() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a: NoOp\nb: NoOp(^a)\nend: NoOp(^a, ^b)", "a: NoOp\nend: NoOp(^a)"),
+        (
+            "x: Placeholder[int32, []]\na: Neg(x)\nb: Abs(a)\nend: NoOp(^a, ^b)",
+            "a: Neg(x)\nb: Abs(a)\nend: NoOp(^b)",
+        ),
         ("x: Placeholder[int32, []]\na: Neg(x)\nend: Abs(a, ^a)", "a: Neg(x)\nend: Abs(a)"),
         (
             "x: Placeholder[int32, []]\na: Neg(x)\nb: Neg(a)\nend: Abs(b, ^a)",
             "a: Neg(x)\nb: Neg(a)\nend: Abs(b)",
         ),
         ("c: Const[1]\nx: Placeholder[int32, []]\nend: Abs(x, ^c)", "end: Abs(x)"),
+        ("n: NoOp\nx: Placeholder[int32, []]\nend: Abs(x, ^n)", "end: Abs(x)"),
         (  # a Merge may run where one of its inputs did not
             """
             x: Placeholder[int32, []]
