@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.executor.plans.native_calls import COMPILER
 from tests.running import settle
 from tests.session.flat_memory import FlatMemory, LiveArrays
 
@@ -214,6 +215,7 @@ async def soak(num_rounds: int) -> None:
         soaked = Soak(session, mix)
         async for number in soaked.rounds(num_rounds):
             if number % (num_rounds // 20 or 1) == 0:
+                await asyncio.to_thread(COMPILER.join)  # a loop with arrays is compiled on those of one step
                 memory.sample()
                 assert mix.arrays.alive == 0
         await soaked.check_calls()
