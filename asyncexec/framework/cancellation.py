@@ -45,7 +45,9 @@ class CancellationManager:
         self._children: WeakGroup[CancellationManager] = WeakGroup()
         self._next_token: CancellationToken = 0
         self._cancelling_thread: int | None = None
-        self._ended = threading.Event()  # set when the last callback has returned
+        self._ended: threading.Event | None = (
+            None  # once a cancel has begun; set behind its last callback
+        )
         self._is_cancelled = False
         if parent is not None and not parent._register_child(self):
             self.start_cancel()
@@ -88,6 +90,7 @@ class CancellationManager:
         """
         is_gone = self.try_deregister_callback(token)
         if not is_gone and self._cancelling_thread != threading.get_ident():
+            assert self._ended is not None  # the cancel has begun
             self._ended.wait()
         return is_gone
 
@@ -107,6 +110,7 @@ class CancellationManager:
         with self._lock:
             if self._has_begun:
                 return
+            ended = self._ended = threading.Event()
             self._cancelling_thread = threading.get_ident()
             callbacks, self._callbacks = self._callbacks, {}
             children = self._children.list()
@@ -117,7 +121,7 @@ class CancellationManager:
             except BaseException as error:
                 errors.append(error)
         self._is_cancelled = True
-        self._ended.set()
+        ended.set()
         if errors:
             raise errors[0]
 

@@ -9,10 +9,5 @@ from typing import Final
 # Such a build may still have the lock: by PYTHON_GIL=1, or because of an extension that was imported and asks for it.
 # Its garbage collector knows no generations: each collection walks all objects.
 IS_FREE_THREADED: Final = "free-threading" in sys.version
-# Looked up once: to look in vain takes more than a microsecond.
-_is_gil_enabled: Final[Callable[[], bool]] = getattr(sys, "_is_gil_enabled", lambda: True)
-
-
-def gil_is_enabled() -> bool:
-    """Whether threads take turns just now."""
-    return _is_gil_enabled()
+# Whether threads take turns just now.  Looked up once: to look in vain takes more than a microsecond.
+gil_is_enabled: Final[Callable[[], bool]] = getattr(sys, "_is_gil_enabled", None) or (lambda: True)

@@ -92,17 +92,17 @@ def num_idle_cores() -> int:
     It reads a file of the kernel, up to four times, which takes some 10 microseconds each: not for the event loop's
     thread.  The thread that has handed the work over here may be about to sleep, which is why it looks again.
     """
-    cores, found = num_cores(), _num_idle_now()
+    cores = num_cores()
+    found = _num_idle_of(cores)
     for _ in range(_LOOKS - 1):
         if found >= cores:
             break
         os.sched_yield()  # to sleep for no time takes as long as all these looks
-        found = max(found, _num_idle_now())
+        found = max(found, _num_idle_of(cores))
     return found
 
 
-def _num_idle_now() -> int:
-    cores = num_cores()
+def _num_idle_of(cores: int) -> int:
     try:
         file = os.open(_LOAD, os.O_RDONLY)  # takes half the time of open()
         try:

@@ -88,6 +88,7 @@ class OnnxSession:
         "_num_wide",
         "_output_names",
         "_plain_options",
+        "_runtime",
         "_unknown",
         "_wide",
         "_work",
@@ -111,7 +112,8 @@ class OnnxSession:
         given = self._narrow.get_inputs()
         self._input_names = [each.name for each in given]
         self._output_names = [each.name for each in self._narrow.get_outputs()]
-        self._plain_options = _run_options()  # of all calls that nobody can end
+        self._runtime = onnx_runtime()
+        self._plain_options = self._run_options()  # of all calls that nobody can end
         unknown = ([axis for axis, size in enumerate(each.shape or ()) if type(size) is not int] for each in given)
         # The first input of a size that is not known, and the axes of that.
         self._unknown = next(
@@ -140,7 +142,7 @@ class OnnxSession:
 
     def _until(self, feeds: dict[str, Any], manager: CancellationManager) -> list[Any]:
         """The outputs for *feeds*, unless *manager* ends the call."""
-        options = _run_options()
+        options = self._run_options()
 
         def end() -> None:
             options.terminate = True
@@ -173,6 +175,11 @@ class OnnxSession:
         finally:
             self._budget.end()
 
+    def _run_options(self) -> Any:
+        options = self._runtime.RunOptions()
+        options.log_severity_level = _SEVERITY_FATAL
+        return options
+
     def _times(self, feeds: Mapping[str, Any]) -> int:
         """How much larger *feeds* are than if the sizes that are not known were 1."""
         if self._unknown is None:
@@ -180,12 +187,6 @@ class OnnxSession:
         name, axes = self._unknown
         shape = feeds[name].shape
         return math.prod(shape[axis] for axis in axes if axis < len(shape))  # with others, ONNX Runtime says why not
-
-
-def _run_options() -> Any:
-    options = onnx_runtime().RunOptions()
-    options.log_severity_level = _SEVERITY_FATAL
-    return options
 
 
 def _opened(data: bytes, arrays: Mapping[str, Array], num_threads: int, stop: LoadStop) -> Any:
