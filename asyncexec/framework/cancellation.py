@@ -45,9 +45,7 @@ class CancellationManager:
         self._children: WeakGroup[CancellationManager] = WeakGroup()
         self._next_token: CancellationToken = 0
         self._cancelling_thread: int | None = None
-        self._ended: threading.Event | None = (
-            None  # once a cancel has begun; set behind its last callback
-        )
+        self._ended: threading.Event | None = None  # once a cancel has begun; set behind its last callback
         self._is_cancelled = False
         if parent is not None and not parent._register_child(self):
             self.start_cancel()
