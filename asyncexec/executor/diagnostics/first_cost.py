@@ -53,15 +53,6 @@ def may_expand(node: Node) -> bool:
     return node.properties.op in _EXPANDING
 
 
-def call_size(node: Node, inputs: Sequence[Any], num_bytes: int) -> int:
-    """What the cost of a call of the kernel of *node* for *inputs*, of *num_bytes*, is about in proportion to.
-
-    That are their bytes, and of a product the multiplications, each of which counts for as many bytes as pass through
-    memory in that time: of two products of as many bytes, one may take a thousand times as long.
-    """
-    return num_bytes + int(blas_work(node, inputs) * (_NS_PER_PRODUCT / _MOVED))
-
-
 def first_cost_ns(node: Node, inputs: Sequence[Any], num_bytes: int) -> float:
     """What a call of the kernel of *node* is likely to take for *inputs*, of *num_bytes*."""
     if node.op in _QUICK:

@@ -11,12 +11,11 @@ import numpy as np
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.compilation.output_bounds import makes_text
-from asyncexec.executor.diagnostics.first_cost import call_size, first_cost_ns, may_expand
+from asyncexec.executor.diagnostics.first_cost import first_cost_ns, may_expand
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds, watched
 from asyncexec.executor.diagnostics.output_sizes import SCALAR_TYPES
 from asyncexec.framework.cooperative import STRIDE, Stage, in_parts, run_at_once
 from asyncexec.framework.kernel import KernelKind
-from asyncexec.graph.node import Node
 
 INLINE: Final = 0
 WORKER: Final = 1
@@ -43,27 +42,27 @@ _HOPELESS: Final = 16
 
 @dataclass(slots=True)
 class _SizedCost:
-    """What a SIZED kernel costs: a moving average.  Sizes are those of its calls, as ``size_of`` tells.
+    """What a SIZED kernel costs: a moving average.
 
     Attributes:
-        largest: that of the largest inputs it has had.
+        largest: the bytes of the largest inputs it has had.
         is_inline: whether the last call was in the loop.
     """
 
-    ns_per_size: float = 0.0
+    ns_per_byte: float = 0.0
     largest: int = 0
     num_samples: int = 0
     is_inline: bool = False
 
     def ns_of(self, size: int) -> float:
-        """How long a call of *size* takes."""
-        return self.ns_per_size * max(size, 1)
+        """How long a call takes on inputs of *size* bytes."""
+        return self.ns_per_byte * max(size, 1)
 
     def add(self, size: int, elapsed_ns: int, *, is_inline: bool) -> None:
         """Take a sample into account."""
         self.is_inline = is_inline
         sample = elapsed_ns / max(size, 1) * (1 if is_inline else _AWAY)
-        self.ns_per_size += (sample - self.ns_per_size) / 4 if self.num_samples else sample
+        self.ns_per_byte += (sample - self.ns_per_byte) / 4 if self.num_samples else sample
         self.largest = max(self.largest, size)
         self.num_samples += 1
 
@@ -73,7 +72,7 @@ class KernelStats:
 
     ``places[item.id]`` is INLINE, WORKER, ASYNC, SIZED, PASSIVE or TRANSFER; before the first call CAREFUL, if it may
     make something large of small inputs.  An op that is known to be expensive on large inputs (a
-    convolution, a decoder) is SIZED: what it costs by size (``size_of``) decides anew each time.
+    convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
     ``not_small`` are the items that had more than SMALL_SIZE bytes of inputs when somebody looked.  A run inline that
     took longer than ``expensive_ns`` is a sample.
     """
@@ -130,7 +129,7 @@ class KernelStats:
         return all(is_quick(item_id) for item_id, place in enumerate(self.places) if place == SIZED)
 
     def has_been_quick(self, item_id: int, size: int = 0) -> bool:
-        """Whether a SIZED kernel is quick with the largest inputs that it had, which were of *size* at least."""
+        """Whether a SIZED kernel is quick with the largest inputs that it had, which had *size* bytes at least."""
         known = self._sized.get(item_id)
         return known is not None and size <= known.largest and self.is_quick(item_id, known.largest)
 
@@ -170,9 +169,10 @@ class KernelStats:
                 is_small = False
                 self.not_small.add(item_id)
                 break
-        is_sure = is_small and not may_expand(node)
-        if not is_sure and first_cost_ns(node, inputs, num_bytes(inputs)) > self.expensive_ns:
-            place = SIZED
+        if not is_small or may_expand(node):
+            size = num_bytes(inputs)
+            if first_cost_ns(node, inputs, size) > self.expensive_ns:
+                place = SIZED
         if place == SIZED or self.places[item_id] == CAREFUL:
             self.places[item_id] = SIZED if place == SIZED else _cheap_place(self.items[item_id])
         return place == INLINE
@@ -210,7 +210,7 @@ class KernelStats:
         self.places[item_id] = WORKER if cost > self.expensive_ns and not _is_of_scalars(item) else _cheap_place(item)
 
     def is_quick(self, item_id: int, size: int) -> bool:
-        """Whether a SIZED kernel is likely to be cheap in a call of *size*; one that has not run is not.
+        """Whether a SIZED kernel is likely to be cheap on inputs of *size* bytes; one that has not run is not.
 
         Nor is one that has yet to find out which way it takes: the next may be another.
         """
@@ -293,11 +293,6 @@ def has_large(values: Sequence[Any]) -> bool:
         elif type(value) is bytes and len(value) > LARGE_SIZE:
             return True
     return False
-
-
-def size_of(node: Node, inputs: Sequence[Any]) -> int:
-    """The size of a call of the kernel of *node* on *inputs*, by which it is SIZED."""
-    return call_size(node, inputs, num_bytes(inputs))
 
 
 def num_bytes(inputs: Sequence[Any]) -> int:

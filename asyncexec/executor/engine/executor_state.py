@@ -24,7 +24,7 @@ from asyncexec.executor.diagnostics.kernel_stats import (
     SIZED,
     KernelStats,
     has_large,
-    size_of,
+    num_bytes,
 )
 from asyncexec.executor.diagnostics.step_observer import StepObserver
 from asyncexec.executor.engine.ending import Ending
@@ -186,8 +186,7 @@ class ExecutorState(TransferScope):
             if place == CAREFUL and self._stats.stays_inline(item.id, inputs):
                 self._run_inline(entry, item, inputs)
             else:
-                size = size_of(item.node, inputs) if place in (SIZED, CAREFUL) else -1
-                self._run_sized(entry, item, inputs, size, now)
+                self._run_sized(entry, item, inputs, num_bytes(inputs) if place in (SIZED, CAREFUL) else -1, now)
         except CATCHABLE as raised:
             self._note_ended(item, now, entry[1], error=raised)
             self._fail(entry, item, raised)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from asyncexec.compilation.graph_view import CONTROL, COUNT, FETCH, NOTHING, SOLE, NodeItem
-from asyncexec.executor.diagnostics.kernel_stats import CAREFUL, PASSIVE, TRANSFER, size_of
+from asyncexec.executor.diagnostics.kernel_stats import CAREFUL, PASSIVE, TRANSFER, num_bytes
 from asyncexec.executor.engine.cascade import DEAD_BIT
 from asyncexec.executor.engine.executor_state import ExecutorState, explained
 from asyncexec.executor.engine.frame import TaggedNode, TaskGroup
@@ -55,7 +55,7 @@ class PartOfStep(ExecutorState):
                 inputs = take_inputs(slots, item)
             try:
                 if place and not stays_inline(item.id, inputs):
-                    self._run_sized(tagged, item, inputs, size_of(item.node, inputs), now)
+                    self._run_sized(tagged, item, inputs, num_bytes(inputs), now)
                     now = now_ns()
                     if now > end:
                         return now

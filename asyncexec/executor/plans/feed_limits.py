@@ -8,29 +8,26 @@ it has had in the general executor go there, and are measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from asyncexec.executor.diagnostics.kernel_stats import KernelStats, size_of
-from asyncexec.framework.element_rule import Array
+from asyncexec.executor.diagnostics.kernel_stats import KernelStats
 from asyncexec.graph.node import Node, Tensor
-
-_MOST: Final = 2**40  # elements: no array has so many
 
 
 class _Limit(NamedTuple):
     """Of one kernel.
 
     Attributes:
-        node, stats, item_id: the kernel's; *stats* know how large its inputs have been.
-        inputs: each the position of the feed that it is, or an array of its shape.
+        stats, item_id: know how large its inputs have been.
+        positions: of the feeds among them; num_bytes: of the others.
     """
 
-    node: Node
     stats: KernelStats
     item_id: int
-    inputs: tuple[int | Array, ...]
+    positions: tuple[int, ...]
+    num_bytes: int
 
 
 class FeedLimits:
@@ -45,28 +42,31 @@ class FeedLimits:
 
     def add(self, node: Node, stats: KernelStats, item_id: int) -> bool:
         """Limit the feeds that *node* takes to what *stats* know of it; False where they do not decide alone."""
-        inputs: list[int | Array] = []
+        positions: list[int] = []
+        total = 0
         for tensor in node.inputs:
             position = self._positions.get((tensor.op, tensor.index))
-            shape = tensor.shape
+            num_elements = tensor.op.output_shapes[tensor.index].num_elements
             dtype = tensor.dtype.as_numpy_dtype
             if tensor.dtype.is_opaque or tensor.dtype.is_ref or dtype.hasobject:
                 return False
             if position is not None:
-                inputs.append(position)
-            elif shape.dims is None or shape.num_elements is None or shape.num_elements > _MOST:
+                positions.append(position)
+            elif num_elements is None:
                 return False
             else:
-                inputs.append(np.broadcast_to(np.empty((), dtype), [dim or 0 for dim in shape.dims]))
-        self._limits.append(_Limit(node, stats, item_id, tuple(inputs)))
+                total += num_elements * dtype.itemsize
+        self._limits.append(_Limit(stats, item_id, tuple(positions), total))
         return True
 
     def admit(self, feeds: Sequence[Any]) -> bool:
         """Whether all kernels have been quick with inputs as large as *feeds* make them."""
-        for node, stats, item_id, inputs in self._limits:
-            values = [feeds[each] if type(each) is int else each for each in inputs]
-            if not all(isinstance(value, (np.ndarray, np.generic)) for value in values):
-                return False
-            if not stats.has_been_quick(item_id, size_of(node, values)):
+        for stats, item_id, positions, size in self._limits:
+            for position in positions:
+                value = feeds[position]
+                if not isinstance(value, (np.ndarray, np.generic)):
+                    return False
+                size += value.nbytes
+            if not stats.has_been_quick(item_id, size):
                 return False
         return True

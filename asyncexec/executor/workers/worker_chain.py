@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncexec.compilation.graph_view import DELIVERED, NodeItem
 from asyncexec.compilation.shared_inputs import is_user_function
-from asyncexec.executor.diagnostics.kernel_stats import INLINE, SIZED, WIDE, WORKER, KernelStats, size_of
+from asyncexec.executor.diagnostics.kernel_stats import INLINE, SIZED, WIDE, WORKER, KernelStats, num_bytes
 from asyncexec.executor.diagnostics.output_sizes import Sizes, sizes_of
 from asyncexec.executor.diagnostics.step_observer import StepObserver
 from asyncexec.executor.engine.cascade import CASCADE_BUDGET
@@ -106,7 +106,7 @@ class NodeCall(Call):
         for call, fills in self.later:
             call._fill(fills, outputs)
         if self.size >= 0:
-            self.size = size_of(self.item.node, self.args)
+            self.size = num_bytes(self.args)
         return True
 
     def _fill(self, fills: _Fills, outputs: Sequence[Any]) -> bool:
