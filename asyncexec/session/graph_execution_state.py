@@ -238,7 +238,8 @@ class GraphExecutionState:
         """
         whole, partitions, executor = prepared.whole, prepared.partitions, prepared.executor
         if isinstance(executor, PartitionedExecutor) and executor.runners:
-            return (yield from self._compile_own(prepared.client_graph, partitions, executor))
+            # What the workers have of the graph is not optimized.
+            return None if optimizes else (yield from self._compile_own(prepared.client_graph, partitions, executor))
         if whole is None or self._partition_options.own_memory.intersection(partitions):
             return None
         if isinstance(tier.compiled, RegionPlan):

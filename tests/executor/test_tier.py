@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from asyncexec.executor.diagnostics.kernel_stats import LARGE_SIZE
-from asyncexec.executor.plans.tier import TURN_NS, WARM_UP, AnyPlan, Tier
+from asyncexec.executor.plans.tier import OPTIMIZE_AFTER, TURN_NS, WARM_UP, AnyPlan, Tier
 from asyncexec.framework.clock import Clock
 from asyncexec.framework.cooperative import TURNS, Stage
 
 PART_NS = TURN_NS // 10  # how long each part of the work takes
 PARTS = 100
-PLAN = cast(AnyPlan, SimpleNamespace(limits=None))
+PLAN = cast(AnyPlan, SimpleNamespace(limits=None, compiles_nothing=False, is_quick=True, may_be_called=False))
 
 
 class Work:
@@ -90,7 +90,7 @@ class SlowPlan:
     """A plan that has turned out to hold the event loop, or not."""
 
     is_quick: bool
-    may_be_called = False
+    may_be_called = compiles_nothing = False
 
 
 @pytest.mark.parametrize("is_quick", [True, False])
@@ -119,6 +119,33 @@ async def test_what_comes_to_no_plan_is_optimized_once_it_has_had_its_chances() 
     assert tried == ["as it is", "as it is", "as it is", "optimized"]
     assert runs == WARM_UP + 8 * WARM_UP + 64 * WARM_UP
     assert tier.compiled is PLAN
+
+
+async def test_a_plan_in_which_nothing_is_compiled_gives_way_to_one_in_which_something_is() -> None:
+    bare = cast(AnyPlan, SimpleNamespace(compiles_nothing=True, is_quick=True))
+    is_cheap, tried = False, []
+
+    def make(name: str) -> Stage[AnyPlan | None]:
+        tried.append(name)
+        yield from ()
+        return PLAN if is_cheap else bare if name == "optimized" else None
+
+    tier = Tier(partial(make, "as it is"), partial(make, "optimized"))
+    while tier.compiled is None:
+        tier.note_run(1_000_000)
+    assert tier.compiled is bare
+    del tried[:]
+    for _ in range(8**3 * WARM_UP):
+        tier.note_compiled_run(bare, 1_000_000)
+    assert (tier.compiled, tried) == (bare, ["as it is"])  # and it is not made anew
+    is_cheap = True
+    for _ in range(8**4 * WARM_UP):
+        tier.note_compiled_run(bare, 1_000_000)
+    assert tier.compiled is PLAN
+    for _ in range(OPTIMIZE_AFTER):
+        tier.note_compiled_run(PLAN, 1_000_000)
+    assert tried == ["as it is", "as it is", "optimized"]
+    assert not tier.is_counting
 
 
 async def test_a_long_run_pays_for_all_of_it_slice_by_slice() -> None:

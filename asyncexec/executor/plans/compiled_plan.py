@@ -85,6 +85,8 @@ class CompiledPlan:
         "take",
     )
 
+    compiles_nothing = False
+
     def __init__(
         self,
         code: Code,

@@ -46,6 +46,11 @@ class RegionPlan:
         return all(plan.is_quick for plan in self._plans)
 
     @property
+    def compiles_nothing(self) -> bool:
+        """Whether it has no regions: it is there as its graph has been optimized."""
+        return not self._plans
+
+    @property
     def takes_large_feeds(self) -> bool:
         """Whether no region calls kernels in the event loop that nobody has measured by larger inputs."""
         return all(isinstance(plan, TiledPlan) for plan in self._plans)

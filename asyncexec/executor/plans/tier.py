@@ -137,6 +137,10 @@ class Tier:
 
         If *plan* holds the event loop, the general executor has the next runs.
         """
+        if plan.compiles_nothing:  # so what has been slow until now may turn out to be cheap
+            if elapsed_ns and plan is self.compiled:
+                self._note_uncompiled(self._make, elapsed_ns, 1)
+            return
         if self.is_counting:
             self._num_left -= 1
         if plan.is_quick and (self._num_left > 0 or not self.is_counting):
@@ -159,12 +163,14 @@ class Tier:
 
         Nothing is awaited: a run that has its results is neither cancelled nor late for what comes behind it.
         """
-        if self.compiled is not None:  # a run that is watched, or with large feeds
-            return
+        if self.compiled is None:  # else it is a run that is watched, or with large feeds
+            self._note_uncompiled(self._make if self.may_wait else self._make_any, elapsed_ns, num_runs)
+
+    def _note_uncompiled(self, make: Compile | None, elapsed_ns: int, num_runs: int) -> None:
+        """Take note of runs in which nothing is compiled, and go on with what *make* does, if it is time to."""
         self._num_runs += num_runs
-        if self._make is None or self._num_runs < self._warm_up:
-            return
-        self._go_on(self._make if self.may_wait else self._make_any, elapsed_ns)
+        if self._make is not None and self._num_runs >= self._warm_up:
+            self._go_on(make, elapsed_ns)
 
     def _make_any(self) -> Stage[AnyPlan | None]:
         """The plan, or where there is nothing to compile, that of the optimized graph: it may have less to do."""
@@ -225,10 +231,10 @@ class Tier:
             message = f"a signature could not be compiled, and runs as before: {type(error).__name__}: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         self._take(plan)
-        if before is not None:
-            self.is_counting = False
-        elif plan is None:
+        if plan is None or plan.compiles_nothing:
             self._wait_longer()
+        elif before is not None and not before.compiles_nothing:
+            self.is_counting = False
 
     def advance_later(self) -> None:
         """Go on compiling in a turn of the event loop of its own, unless the session has another loop by now."""
