@@ -17,6 +17,7 @@ from asyncexec.passes.onnx_emitter import (
     require,
 )
 from asyncexec.passes.onnx_math import ONNX_TYPES
+from asyncexec.passes.tensordot_sizes import sizes_of_tensordot
 from asyncexec.process.onnx_model import FROM_NCHW, TO_NCHW
 
 _NCHW_AXIS: Final = (0, 2, 3, 1)
@@ -27,9 +28,9 @@ _MASKS: Final = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
 
 def _reshape(e: Emitter, node: Node) -> None:
     shape = e.constant(node.inputs[1])
-    copied = _copied_sizes(e, node)
-    if copied is not None:
-        e.give(node, e.op("Reshape", e.take(node.inputs[0]), e.literal(copied, np.int64)))
+    sizes = _copied_sizes(e, node) or sizes_of_tensordot(e, node)
+    if sizes is not None:
+        e.give(node, e.op("Reshape", e.take(node.inputs[0]), e.literal(sizes, np.int64)))
         return
     if shape is None:
         require(node.inputs[1].shape.rank == 1, "rank")

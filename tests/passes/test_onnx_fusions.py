@@ -131,6 +131,23 @@ def resized_by_another_axis(x: ax.Tensor) -> ax.Tensor:
     return raw.Reshape(x, raw.Pack([size, ax.constant(-1)]))
 
 
+def tensordot(x: ax.Tensor, *, sizes_of: ax.Tensor | None = None, free: tuple[int, ...] = (0, 1)) -> ax.Tensor:
+    """As Keras has it in a Dense layer; its axes are those of *sizes_of*."""
+    shape = raw.Shape(x if sizes_of is None else sizes_of)
+    sizes, summed = (raw.GatherV2(shape, axes(*each), ax.constant(0)) for each in (free, (2,)))
+    rows, columns = (raw.Prod(each, axes(0)) for each in (sizes, summed))
+    product = raw.MatMul(raw.Reshape(x, raw.Pack([rows, columns])), const(np.arange(24).reshape(6, 4)))
+    return raw.Reshape(product, raw.ConcatV2([sizes, axes(4)], ax.constant(0)))
+
+
+def tensordot_by_another_shape(x: ax.Tensor) -> ax.Tensor:
+    return tensordot(x, sizes_of=raw.Neg(x))
+
+
+def tensordot_in_another_order(x: ax.Tensor) -> ax.Tensor:
+    return tensordot(x, free=(1, 0))
+
+
 ROWS: Final = (2, 5, 6)
 IMAGE: Final = (2, 5, 4, 3)
 CASES: Final[tuple[tuple[Callable[[ax.Tensor], ax.Tensor], tuple[int, ...], dict[str, int]], ...]] = (
@@ -151,6 +168,9 @@ CASES: Final[tuple[tuple[Callable[[ax.Tensor], ax.Tensor], tuple[int, ...], dict
     (widened, IMAGE, {"BatchNormalization": 0}),
     (resized, IMAGE, {"Reshape": 1, "Shape": 0}),
     (resized_by_another_axis, IMAGE, {"Reshape": 1, "Shape": 1}),
+    (tensordot, ROWS, {"Reshape": 2, "Shape": 0, "Gather": 0, "ReduceProd": 0, "Concat": 0}),
+    (tensordot_in_another_order, ROWS, {"Reshape": 2, "Shape": 0}),
+    (tensordot_by_another_shape, ROWS, {"Reshape": 2, "Shape": 1, "ReduceProd": 2}),
 )
 
 
