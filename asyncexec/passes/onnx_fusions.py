@@ -8,7 +8,8 @@ what it does know:
 - ``x * g + (beta - mean * g)``, where ``g = gamma * Rsqrt(variance + epsilon)``, is a LayerNormalization (Ba, Kiros and
   Hinton, https://arxiv.org/abs/1607.06450);
 - where an image that is turned to NCHW comes from elementwise nodes with constants or a Pad, these come after the turn,
-  so that their constants belong to whole planes.
+  so that their constants belong to whole planes; several that scale and shift are one BatchNormalization;
+- what is reduced over an image, and reshaped to one of a single pixel that is turned, is reduced to such a one at once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from asyncexec.process.onnx_model import TO_NCHW, Array, Dims, OnnxNode
 
 _IMAGE_RANK: Final = 4
 _TOLERANCE: Final = 1e-6  # relative, of what is a constant of a formula
-_TURNED: Final = frozenset({"Add", "Sub", "Mul", "Div", "Pad"})
+_AFFINE: Final = frozenset({"Add", "Sub", "Mul", "Div"})
+_TURNED: Final = _AFFINE | {"Pad"}
+_REDUCTIONS: Final = frozenset({"ReduceMean", "ReduceMax"})
 
 
 class _Inverse(NamedTuple):
@@ -97,9 +100,7 @@ class Fuser:
         channels = dims[1] if len(dims) == _IMAGE_RANK else None
         if not channels or not (scale.shape == offset.shape == (1, channels, 1, 1)):
             return None
-        vectors = (scale.reshape(-1), offset.reshape(-1), np.zeros(channels), np.ones(channels))
-        names = [self._literal(each.astype(np.float32)) for each in vectors]
-        return [OnnxNode("BatchNormalization", (x, *names), node.outputs, {"epsilon": 0.0})]
+        return [self._by_channels(x, scale.reshape(-1), offset.reshape(-1), node.outputs)]
 
     def _layer_norm(self, node: OnnxNode) -> list[OnnxNode] | None:
         for first, second in _either_way(node):
@@ -196,6 +197,11 @@ class Fuser:
         """What *node*, a turn to NCHW, comes behind, after a turn of what that takes."""
         (name,) = node.inputs
         made = self._maker.get(name)
+        if made is not None and made.op == "Reshape":
+            return self._reduced_to_pixel(made, node)
+        scaled = self._scaled(name, node)
+        if scaled is not None:
+            return scaled
         if made is None or made.op not in _TURNED or self._num_uses[name] != 1:
             return None
         others = [other for other in made.inputs if other not in self._constants]
@@ -210,6 +216,54 @@ class Fuser:
             inputs.append(turn.outputs[0] if constant is None else self._literal(constant))
         before = self._turned(turn) or [turn]
         return [*before, OnnxNode(made.op, tuple(inputs), node.outputs, made.attrs)]
+
+    def _reduced_to_pixel(self, reshape: OnnxNode, node: OnnxNode) -> list[OnnxNode] | None:
+        """A reduction that gives what *node* does, the turn of *reshape*, if that is of one over all pixels."""
+        made, sizes = self._maker.get(reshape.inputs[0]), self._constants.get(reshape.inputs[1])
+        if made is None or made.op not in _REDUCTIONS or made.attrs.get("keepdims") or sizes is None:
+            return None
+        dims = self._dims.get(made.inputs[0], ())
+        if len(dims) != _IMAGE_RANK or sorted(made.attrs.get("axes", ())) != [2, 3]:
+            return None
+        batch, *others = sizes.tolist()
+        if others != [1, 1, dims[1]] or not (batch == -1 or (batch == 0 and not reshape.attrs.get("allowzero"))):
+            return None
+        return [OnnxNode(made.op, made.inputs, node.outputs, {**made.attrs, "keepdims": 1})]
+
+    def _scaled(self, name: str, node: OnnxNode) -> list[OnnxNode] | None:
+        """What *node*, the turn of *name*, gives, where several nodes scale and shift the channels before it."""
+        source, chain = name, []
+        while (made := self._maker.get(source)) is not None and made.op in _AFFINE and self._num_uses[source] == 1:
+            other, constant = self._with_constant(made)
+            if other is None or constant is None or (made.op == "Div" and made.inputs[0] != other):
+                break
+            chain.append((made, constant))
+            source = other
+        channels = (self._dims.get(source) or (None,))[-1]
+        if len(chain) < 2 or not channels or len(self._dims[source]) != _IMAGE_RANK:
+            return None
+        scale, offset = np.ones(channels), np.zeros(channels)
+        for made, constant in reversed(chain):
+            if not _is_of_channels(constant, channels) or (made.op == "Div" and not constant.all()):
+                return None
+            row = np.broadcast_to(constant.reshape(-1).astype(np.float64), channels)
+            if made.op in ("Mul", "Div"):
+                factor = row if made.op == "Mul" else 1 / row
+                scale, offset = scale * factor, offset * factor
+            elif made.op == "Sub" and made.inputs[0] in self._constants:
+                scale, offset = -scale, row - offset
+            else:
+                offset = offset + (row if made.op == "Add" else -row)
+        if not (np.isfinite(scale).all() and np.isfinite(offset).all()):
+            return None
+        turn = OnnxNode("Transpose", (source,), (self._name(),), node.attrs)
+        return [*(self._turned(turn) or [turn]), self._by_channels(turn.outputs[0], scale, offset, node.outputs)]
+
+    def _by_channels(self, x: str, scale: Array, offset: Array, outputs: tuple[str, ...]) -> OnnxNode:
+        """What gives ``x * scale + offset`` by the channels of *x*."""
+        vectors = (scale, offset, np.zeros(scale.size), np.ones(scale.size))
+        names = [self._literal(each.astype(np.float32)) for each in vectors]
+        return OnnxNode("BatchNormalization", (x, *names), outputs, {"epsilon": 0.0})
 
     def _turned_constant(self, op: str, name: str) -> Array | None:
         """What an *op* takes in NCHW in place of the constant *name*; None where there is no such thing."""
@@ -262,6 +316,12 @@ def _either_way(node: OnnxNode | None) -> Iterator[tuple[str, str]]:
 def _is_about(value: Any, wanted: float) -> bool:
     """Whether *value* is a constant of one element, which is about *wanted*."""
     return value is not None and np.size(value) == 1 and math.isclose(np.ravel(value)[0], wanted, rel_tol=_TOLERANCE)
+
+
+def _is_of_channels(value: Array, channels: int) -> bool:
+    """Whether *value* is one number for each of *channels*, the last axis of an image, or one for all."""
+    is_small = value.dtype == np.float32 and value.ndim <= _IMAGE_RANK
+    return is_small and (value.size == 1 or value.size == channels == value.shape[-1])
 
 
 def _is_row(value: Array, size: int) -> bool:
