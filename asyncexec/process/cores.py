@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from asyncexec.process.control_groups import ROOT, ControlGroup, control_groups
+
+T = TypeVar("T")
 
 _LOAD: Final = "/proc/loadavg"
 _LONGEST_LOAD: Final = 128  # bytes of that file
@@ -52,7 +53,7 @@ def _worth_while(count: int) -> int:
 
 
 def other_cores() -> Sequence[int]:
-    """The cores for the threads beside a caller that is ``on_first_core``; none where threads are to find their own.
+    """The cores for the threads beside a ``call_on_first_core``; none where threads are to find their own.
 
     They are told their cores where there is one for each core of the system that this process may use: others who share
     these, each with less than all, would choose the same.
@@ -61,24 +62,24 @@ def other_cores() -> Sequence[int]:
     return cores[1:] if len(cores) == _worth_while(len(cores)) else ()
 
 
-@contextmanager
-def on_first_core() -> Iterator[None]:
-    """Inside, the calling thread leaves the ``other_cores`` alone."""
+def call_on_first_core(function: Callable[..., T], *arguments: object) -> T:
+    """What *function* gives; the calling thread leaves the ``other_cores`` alone meanwhile."""
     cores = _own_cores()
     if not 1 < len(cores) == _worth_while(len(cores)):
-        yield
-        return
+        return function(*arguments)
     try:
         _be_on(cores[:1])
-        yield
+        return function(*arguments)
     finally:
         _be_on(cores)
 
 
 def _be_on(cores: Sequence[int]) -> None:
     """Have the calling thread run on *cores* alone, if the system lets it."""
-    with suppress(OSError):
+    try:
         os.sched_setaffinity(0, cores)
+    except OSError:
+        return
 
 
 def _own_cores() -> Sequence[int]:

@@ -24,7 +24,7 @@ import numpy as np
 from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.extras import is_installed, require
-from asyncexec.process.cores import CoreBudget, core_budget, num_cores, on_first_core, other_cores
+from asyncexec.process.cores import CoreBudget, call_on_first_core, core_budget, num_cores, other_cores
 from asyncexec.process.gc_pause import paused_gc
 from asyncexec.process.load_threads import LoadStop
 from asyncexec.process.onnx_model import IR_VERSION, Array, Dims, OnnxModel, Work
@@ -169,8 +169,7 @@ class OnnxSession:
         )
         try:
             if self._wide is not None and num_threads >= _IDLE_SHARE * self._num_wide:
-                with on_first_core():
-                    return self._wide.run(self._output_names, feeds, options)  # type: ignore[no-any-return]
+                return call_on_first_core(self._wide.run, self._output_names, feeds, options)
             return self._narrow.run(self._output_names, feeds, options)  # type: ignore[no-any-return]
         finally:
             self._budget.end()

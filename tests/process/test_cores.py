@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from asyncexec.process.cores import CoreBudget, num_cores, num_idle_cores, on_first_core, other_cores
+from asyncexec.process.cores import CoreBudget, call_on_first_core, num_cores, num_idle_cores, other_cores
 
 
 def test_a_large_call_alone_gets_the_idle_cores_and_others_one() -> None:
@@ -74,16 +74,15 @@ def test_some_core_is_there() -> None:
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no such call")
 def test_a_caller_on_the_first_core_leaves_the_others_and_is_free_again() -> None:
     cores = os.sched_getaffinity(0)
-    with on_first_core():
-        inside = os.sched_getaffinity(0)
+    inside = call_on_first_core(os.sched_getaffinity, 0)
     assert os.sched_getaffinity(0) == cores
     if num_cores() == len(cores) > 1:
         assert inside == {min(cores)}
         assert inside | set(other_cores()) == cores
     else:
         assert (inside, other_cores()) == (cores, ())
-    with pytest.raises(KeyError), on_first_core():
-        raise KeyError
+    with pytest.raises(KeyError):
+        call_on_first_core({}.__getitem__, 1)
     assert os.sched_getaffinity(0) == cores
 
 
@@ -93,8 +92,7 @@ def test_threads_find_their_cores_where_the_process_may_use_fewer_at_a_time(
 ) -> None:
     monkeypatch.setattr("asyncexec.process.cores._LIMIT", 1.0)
     cores = os.sched_getaffinity(0)
-    with on_first_core():
-        assert os.sched_getaffinity(0) == cores
+    assert call_on_first_core(os.sched_getaffinity, 0) == cores
     assert other_cores() == ()
 
 
@@ -104,5 +102,4 @@ def test_a_system_that_lets_no_thread_choose_its_core_is_no_error(monkeypatch: p
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
-    with on_first_core():
-        pass
+    assert call_on_first_core(len, "four") == 4
