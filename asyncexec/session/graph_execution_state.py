@@ -13,6 +13,7 @@ from asyncexec.devices.memory_types import memory_types
 from asyncexec.executor.diagnostics.cost_model import CostModel
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.partition_runner import PartitionRunner
 from asyncexec.executor.plans.region_plan import AnyExecutor, RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan, Tier
@@ -39,7 +40,7 @@ from asyncexec.pruning.prune import ClientGraph
 from asyncexec.regions.program import UnstructuredError
 from asyncexec.session.executor_maker import ExecutorMaker
 from asyncexec.session.library_passes import library_passes
-from asyncexec.session.plan_compiler import learn
+from asyncexec.session.plan_compiler import PlanCompiler, learn
 from asyncexec.session.session_config import SessionConfig
 from asyncexec.session.worker_statistics import WorkerStatistics
 from asyncexec.session.workers import Workers
@@ -276,12 +277,31 @@ class GraphExecutionState:
             except UnstructuredError:
                 if executor.is_all_cheap:
                     raise
+        return (yield from self._compile_parts(prepared, compiler, partitions, executor))
+
+    def _compile_parts(
+        self,
+        prepared: PreparedGraph,
+        compiler: PlanCompiler,
+        partitions: Mapping[str, PartitionedGraph],
+        executor: AnyExecutor,
+    ) -> Stage[RegionPlan | None]:
+        """*partitions*, which *executor* runs, with regions; as one call on a worker thread, where that can be.
+
+        None if it is *prepared* as it was.
+        """
         folded = yield from compiler.compile_regions(partitions)
         if compiler.regions:
-            executor = yield from self.maker.make(prepared.client_graph, folded, compiler=compiler)
-        elif executor is prepared.executor:
-            return None
-        return RegionPlan(executor, compiler.regions.values())
+            executor, partitions = (
+                (yield from self.maker.make(prepared.client_graph, folded, compiler=compiler)),
+                folded,
+            )
+        if isinstance(executor, GeneralExecutor):
+            ((device, part),) = partitions.items()
+            plan = yield from compiler.compile_call(part.graph, device, executor)
+            if plan is not None:
+                return plan
+        return None if executor is prepared.executor else RegionPlan(executor, compiler.regions.values())
 
     def _compile_own(
         self, client_graph: ClientGraph, partitions: Mapping[str, PartitionedGraph], executor: PartitionedExecutor

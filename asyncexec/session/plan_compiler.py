@@ -13,13 +13,16 @@ from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.compilation.onnx_kernel import OnnxKernel
 from asyncexec.executor.diagnostics.kernel_stats import ASYNC, SIZED, TRANSFER, WORKER, KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.kernel_outputs import checked_results
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.compiled_state import AwaitedNode
-from asyncexec.executor.plans.feed_limits import FeedLimits
+from asyncexec.executor.plans.feed_limits import FeedLimits, FeedSizes
 from asyncexec.executor.plans.region_plan import AnyExecutor, Rebinder
 from asyncexec.executor.plans.tiled_plan import TiledPlan
+from asyncexec.executor.plans.worker_plan import WorkerPlan
 from asyncexec.executor.workers.offload import WorkerPool
+from asyncexec.executor.workers.worker_chain import may_go_along
 from asyncexec.framework.cooperative import STRIDE, Stage, in_parts
 from asyncexec.framework.element_rule import ElementRule
 from asyncexec.framework.kernel import DEAD, Kernel, KernelKind
@@ -29,6 +32,7 @@ from asyncexec.partition.partitioned_graph import PartitionedGraph
 from asyncexec.passes.builtin_passes import import_passes
 from asyncexec.passes.pipeline import PlacedGraph
 from asyncexec.process.imports import imported
+from asyncexec.pruning.prune import ClientGraph
 from asyncexec.regions.clusters import KEYED, LATE
 from asyncexec.regions.code import Surroundings
 from asyncexec.regions.fold import Region, fold
@@ -199,6 +203,43 @@ class PlanCompiler:
                 yield
             found[device] = replace(part, graph=folded.graph)
         return found
+
+    def compile_call(self, graph: ClientGraph, device: str, executor: GeneralExecutor) -> Stage[WorkerPlan | None]:
+        """The plan of *graph* on *device*, with the regions in it, as one call on a worker thread, as a stage.
+
+        None unless *executor*, which is that of *graph*, has one expensive node, and the others may run on any thread.
+        """
+        expensive: list[NodeItem] = []
+        kernels: dict[str, Kernel] = {}
+        for items in in_parts(executor.view.items):
+            for item in items:
+                place = executor.stats.places[item.id]
+                if place in (WORKER, SIZED):
+                    expensive.append(item)
+                elif not (item.is_relay or may_go_along(item)):
+                    return None
+                if not item.is_relay:
+                    kernels[item.node.name] = getattr(item.checked_kernel, "on_worker", item.checked_kernel)
+            if len(expensive) > 1:
+                return None
+            yield
+        if not expensive:
+            return None
+        (item,) = expensive
+
+        def bind(node: Node, fed: frozenset[tuple[Node, int]]) -> Kernel:
+            kernel = kernels.get(node.name)
+            return self._kernel(node, fed, device) if kernel is None else kernel  # of a constant
+
+        try:
+            program = yield from find_structure(graph, bind)
+        except UnstructuredError:
+            return None
+        block = yield from schedule(program)
+        code = yield from write_code(program, block, replace(self._surroundings(), pauses=False, native=None))
+        plan = CompiledPlan(code, self._slice_ns, self._holds, self._pool)
+        input_bytes = FeedSizes(graph.feeds).input_bytes(item.node)
+        return WorkerPlan(executor, self.regions.values(), plan, item, input_bytes)
 
     def _tiled(self, region: Region, plan: CompiledPlan) -> TiledPlan:
         """The plan of the group *region*, for which *plan* calls the kernels."""

@@ -35,17 +35,18 @@ class GeneralExecutor:
 
     Attributes:
         has_run: whether a step has begun.
+        pool: whose threads take what is expensive.
         first_places: where kernels run in the first step, if that has been found.
     """
 
     __slots__ = (
         "_journaled",
-        "_pool",
         "_schedule_seed",
         "_slice_ns",
         "chains",
         "first_places",
         "has_run",
+        "pool",
         "stats",
         "view",
     )
@@ -62,7 +63,7 @@ class GeneralExecutor:
         self.view: GraphView = view
         self.stats: KernelStats = KernelStats(view.items, holds=holds, places=places)
         self.chains: WorkerChains = WorkerChains()
-        self._pool = pool
+        self.pool: WorkerPool = pool
         self._slice_ns = slice_ns
         self._schedule_seed = schedule_seed
         self.has_run: bool = False
@@ -85,7 +86,7 @@ class GeneralExecutor:
         ready: TaggedQueue = deque()
         if self._schedule_seed is not None:
             ready = RandomReadyQueue(Random(self._schedule_seed))
-        pool = self._pool if args is None or args.runner is None else args.runner
+        pool = self.pool if args is None or args.runner is None else args.runner
         if journaled is not None:
             state = self._start_journaled(journaled, (pool, self._slice_ns, feeds, observer, ready))
         else:

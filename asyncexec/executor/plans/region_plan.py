@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from asyncexec.compilation.bind_kernel import BoundKernel, KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.compilation.shared_inputs import is_user_function
-from asyncexec.executor.engine.executor_barrier import ExecutorBarrier, PartitionedExecutor
+from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
 from asyncexec.executor.engine.general_executor import GeneralExecutor
-from asyncexec.executor.engine.part_of_step import PartOfStep
+from asyncexec.executor.engine.step_scope import StepScope
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.tiled_plan import TiledPlan
@@ -55,7 +55,7 @@ class RegionPlan:
         """Whether no region calls kernels in the event loop that nobody has measured by larger inputs."""
         return all(isinstance(plan, TiledPlan) for plan in self._plans)
 
-    def start(self, feeds: Sequence[Any] | None) -> PartOfStep | ExecutorBarrier:
+    def start(self, feeds: Sequence[Any] | None) -> StepScope:
         """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
         return self.executor.start(feeds)
 

@@ -17,6 +17,8 @@ from contextvars import Context
 from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
+from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.lost_fetches import LostFetches
 from asyncexec.executor.engine.step_scope import StepMaker, StepScope
@@ -262,8 +264,10 @@ class StreamDriver(ABC):
             return
         maker: StepMaker = plan.executor
         compiled = plan.tier.plan_for(values)
-        if compiled is not None and (not plan.states or self._keeps_apart(compiled)):
+        if compiled is not None and not plan.states:
             maker = compiled
+        elif compiled is not None and self._keeps_apart(compiled):
+            maker = compiled.executor if isinstance(compiled, RegionPlan) else compiled
         if item.step is not None and item.maker is maker:
             item.step.restart(feeds, item)
         else:
@@ -371,7 +375,7 @@ class StreamDriver(ABC):
 
     def _lost_fetches(self, item: StreamItem, plan: StreamPlan) -> set[int]:
         maker = item.maker
-        executor = maker.executor if isinstance(maker, RegionPlan) else plan.executor
+        executor = maker if isinstance(maker, (GeneralExecutor, PartitionedExecutor)) else plan.executor
         lost = item.lost = item.lost or LostFetches(executor)
         while item.failed:
             lost.add(item.failed.pop())

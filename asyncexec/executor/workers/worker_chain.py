@@ -247,6 +247,12 @@ def _may_give_dead(item: NodeItem) -> bool:
     return item.node.op in SWITCHES or not getattr(item.checked_kernel, "gives_all", True)
 
 
+def may_go_along(item: NodeItem) -> bool:
+    """Whether *item*, which is cheap, may run on the thread of an expensive one, and none of what it gives is dead."""
+    is_special = item.role or item.is_merge or item.transfer is not None
+    return not is_special and not _may_give_dead(item) and _may_run_on_any_thread(item)
+
+
 def _may_run_on_any_thread(item: NodeItem) -> bool:
     """Whether *item* is a region that may, or a node of ours without state."""
     if hasattr(item.checked_kernel, "on_worker"):
