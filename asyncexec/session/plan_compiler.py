@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -207,10 +207,12 @@ class PlanCompiler:
     def compile_call(self, graph: ClientGraph, device: str, executor: GeneralExecutor) -> Stage[WorkerPlan | None]:
         """The plan of *graph* on *device*, with the regions in it, as one call on a worker thread, as a stage.
 
-        None unless *executor*, which is that of *graph*, has one expensive node, and the others may run on any thread.
+        None unless *executor*, which is that of *graph*, has one expensive node, the others may run on any thread, and
+        all wait for it, or it for them: it keeps nobody waiting.
         """
         expensive: list[NodeItem] = []
         kernels: dict[str, Kernel] = {}
+        passive: set[str] = set()
         for items in in_parts(executor.view.items):
             for item in items:
                 place = executor.stats.places[item.id]
@@ -218,6 +220,8 @@ class PlanCompiler:
                     expensive.append(item)
                 elif not (item.is_relay or may_go_along(item)):
                     return None
+                if item.action:
+                    passive.add(item.node.name)
                 if not item.is_relay:
                     kernels[item.node.name] = getattr(item.checked_kernel, "on_worker", item.checked_kernel)
             if len(expensive) > 1:
@@ -226,6 +230,10 @@ class PlanCompiler:
         if not expensive:
             return None
         (item,) = expensive
+        if not (
+            yield from _is_line(graph, item.node.name, {each.node.name for each in executor.view.items if each.action})
+        ):
+            return None
 
         def bind(node: Node, fed: frozenset[tuple[Node, int]]) -> Kernel:
             kernel = kernels.get(node.name)
@@ -295,6 +303,30 @@ class PlanCompiler:
     def _kernel(self, node: Node, fed: frozenset[tuple[Node, int]], device: str) -> Kernel:
         item = self.items.get(node.name)
         return self._binders[device].bind(node, fed).kernel if item is None else item.checked_kernel
+
+
+def _is_line(graph: ClientGraph, name: str, passive: Container[str]) -> Stage[bool]:
+    """Whether each node of *graph* that computes comes before the one of that *name*, or behind it, as a stage."""
+    behind: set[Node] = set()
+    for nodes in in_parts(graph.nodes):
+        for node in nodes:
+            if node.name == name or any(source in behind for source in _sources(node)):
+                behind.add(node)
+        yield
+    before: set[Node] = set()
+    for nodes in in_parts(graph.nodes[::-1]):
+        for node in nodes:
+            if node.name == name or node in before:
+                before.update(_sources(node))
+            elif not (node in behind or node.op == "Const" or node.name in passive):
+                return False
+        yield
+    return True
+
+
+def _sources(node: Node) -> Iterator[Node]:
+    yield from (tensor.op for tensor in node.inputs)
+    yield from node.control_inputs
 
 
 def learn(executor: AnyExecutor, since: AnyExecutor) -> Stage[None]:

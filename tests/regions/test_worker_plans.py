@@ -16,7 +16,7 @@ from asyncexec.executor.diagnostics.kernel_stats import INLINE, SIZED, WORKER
 from asyncexec.executor.plans.worker_plan import WorkerPlan, WorkerStep
 from asyncexec.framework.cooperative import run_at_once
 from tests.regions.programs import COMPILED, TAGGED
-from tests.running import settle, started
+from tests.running import settle, started, without_collector
 
 F = ax.float64
 
@@ -68,10 +68,10 @@ async def test_cheap_nodes_around_an_expensive_one_are_one_call_with_it() -> Non
     with ax.Graph() as graph:
         x = ax.placeholder(F, [], name="x")
         y = hard(x * 2.0 + 1.0)
-        out = [y * 0.5 - 1.0, x * 3.0, x, y]
+        out = [y * 0.5 - 1.0, x, y, ax.identity(x)]
     one, other, is_one_call = await both(graph, out, {x: 1.5}, {x: -2.0})
     assert is_one_call
-    assert other == one == [[1.0, 4.5, 1.5, 4.0], [-2.5, -6.0, -2.0, -3.0]]
+    assert other == one == [[1.0, 1.5, 4.0, 1.5], [-2.5, -2.0, -3.0, -2.0]]
 
 
 async def test_after_some_runs_a_session_finds_that_by_itself() -> None:
@@ -83,7 +83,7 @@ async def test_after_some_runs_a_session_finds_that_by_itself() -> None:
         assert plan_of(session) is not None
 
 
-@pytest.mark.parametrize("made", ["two", "users", "state", "condition"])
+@pytest.mark.parametrize("made", ["two", "users", "state", "condition", "independent"])
 async def test_what_is_no_such_signature(made: str) -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(F, [], name="x")
@@ -94,6 +94,8 @@ async def test_what_is_no_such_signature(made: str) -> None:
             out = users(y)
         elif made == "state":
             out = y + ax.raw_ops.RandomUniform(np.zeros(0, np.int32), dtype=ax.float64, seed=1, seed2=2) * 0.0
+        elif made == "independent":  # which neither waits for the expensive one, nor is waited for
+            out = [y + 1.0, x * 3.0]
         else:
             out = ax.cond(x > 1.0, lambda: y * 2.0, lambda: x)
     one, other, is_one_call = await both(graph, out, {x: 1.5}, {x: -2.0})
@@ -214,15 +216,17 @@ async def test_a_node_that_is_cheap_by_now_runs_in_the_loop() -> None:
         stats.places[item.id] = WORKER
         plan = run_at_once(session._state.compile_plan(prepared.graph, prepared.tier, optimizes=False))
         assert isinstance(plan, WorkerPlan)
+        assert not plan.compiles_nothing
         assert isinstance(plan.start(given), WorkerStep)
         assert not isinstance(plan.start(None), WorkerStep)
-        places, item_id = plan._stats.places, plan._item.id
+        places, item_id = plan._stats.places, plan.item.id
         places[item_id] = SIZED
         assert isinstance(plan.start(given), WorkerStep)
         for _ in range(9):
             plan._stats.update_sized(item_id, 2 * 512, 1000, is_inline=False)
         places[item_id] = SIZED
         assert not isinstance(plan.start(given), WorkerStep)
+        assert plan.compiles_nothing == (not plan._plans)  # so that the signature is compiled for the loop
         places[item_id] = INLINE
         assert not isinstance(plan.start(given), WorkerStep)
 
@@ -244,3 +248,71 @@ async def test_a_stream_runs_its_items_so(config: ax.SessionConfig, ordered: boo
         assert is_as_asked(session, config)
     assert sorted(each for each in got if not isinstance(each, Exception)) == [n + 0.5 for n in range(60) if n != 6]
     assert [each.node for each in got if isinstance(each, ax.errors.OpError)] == ["hard"]
+
+
+async def test_an_op_sees_the_item_that_it_is_called_for(config: ax.SessionConfig) -> None:
+    seen: list[tuple[float, int]] = []
+
+    @ax.op(outputs=[F], shapes=[[]], expensive=True)
+    def noted(x: float) -> float:
+        seen.append((float(x), ax.current_step().number))
+        return float(x)
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [], name="x")
+        out = noted(x * 1.0) + 0.0
+    async with ax.Session(graph, config) as session:
+        for _ in range(2):
+            seen.clear()
+            async with session.stream(out, window=2) as stream:
+                for each in range(20):
+                    await stream.send({x: float(each)})
+                    assert await anext(stream) == each
+            assert seen == [(each, each) for each in range(20)]
+
+
+@pytest.mark.parametrize("where", ["before", "in", "behind"])
+async def test_a_failure_keeps_no_feed(where: str) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [None], name="x")
+        i = ax.placeholder(ax.int32, [], name="i")
+        gathered = ax.gather(x, i if where == "before" else 0)
+        y = hard(gathered)
+        out = ax.gather(ax.stack([y, y]), i if where == "behind" else 0)
+    async with ax.Session(graph, COMPILED) as session:
+        assert await session.run(out, {x: np.ones(3), i: 1}) == 1.0
+        assert plan_of(session) is not None
+        with without_collector():
+            value = np.full(3, 13.0 if where == "in" else 2.0)
+            seen = weakref.ref(value)
+            with pytest.raises(ax.errors.OpError):
+                await session.run(out, {x: value, i: 9})
+            del value
+            await settle(20)
+            assert seen() is None
+
+
+async def test_what_fails_behind_a_node_that_nobody_waits_for_is_not_told_of(config: ax.SessionConfig) -> None:
+    may_go_on, has_begun, loop = threading.Event(), asyncio.Event(), asyncio.get_running_loop()
+    may_go_on.set()
+
+    @ax.op(outputs=[ax.int64], shapes=[[]], expensive=True)
+    def gated(x: Any) -> Any:
+        loop.call_soon_threadsafe(has_begun.set)
+        assert may_go_on.wait(10)
+        return x
+
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.int64, [], name="x")
+        out = ax.gather(ax.constant([1, 2, 3]), gated(x), name="behind")
+    async with ax.Session(graph, config) as session:
+        assert await session.run(out, {x: 1}) == 2
+        has_begun.clear()
+        may_go_on.clear()
+        run = await started(session.run(out, {x: 7}))
+        await has_begun.wait()
+        run.cancel()
+        may_go_on.set()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await run
+        assert getattr(caught.value, "__notes__", []) == []

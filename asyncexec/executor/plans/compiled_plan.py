@@ -136,7 +136,10 @@ class CompiledPlan:
             values: list[Any] | None = self.enter(take, feeds)
         except CATCHABLE as raised:
             error = self.error_of(raised)
-            raise error from error.__cause__
+            try:
+                raise error from error.__cause__
+            finally:
+                del error, feeds, take  # the error's traceback holds this frame
         if values is None:
             self._num_tries -= take is self.take
         elif start:

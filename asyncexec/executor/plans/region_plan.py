@@ -157,7 +157,10 @@ def _region_function(plan: CompiledPlan) -> Kernel:
             return function(*inputs)
         except CATCHABLE as raised:
             error = plan.error_of(raised)
-            raise error from error.__cause__
+            try:
+                raise error from error.__cause__
+            finally:
+                del error, inputs  # the error's traceback holds this frame
 
     def note_slow(elapsed_ns: int) -> None:
         if plan.clock is now_ns:  # else it has timed itself, and may have slept
@@ -182,7 +185,10 @@ def _on_worker(plan: CompiledPlan) -> Kernel:
                 return stop.value
             except CATCHABLE as raised:
                 error = plan.error_of(raised)
-                raise error from error.__cause__
+                try:
+                    raise error from error.__cause__
+                finally:
+                    del error  # the error's traceback holds this frame
             if manager is not None and manager.is_cancelled:
                 pauses.close()
                 raise CancelledError("nobody waits for the call any more")

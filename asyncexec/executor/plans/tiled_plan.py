@@ -59,7 +59,10 @@ class TiledPlan:
             return self._plan.function(*inputs)
         except CATCHABLE as raised:
             error = self._plan.error_of(raised)
-            raise error from error.__cause__
+            try:
+                raise error from error.__cause__
+            finally:
+                del error, inputs  # the error's traceback holds this frame
 
     def _by_tiles(self, inputs: Sequence[Any]) -> tuple[Array, ...] | None:
         """The outputs, if *inputs* are large and alike, and no tile fails."""

@@ -43,7 +43,7 @@ class WorkerPlan(RegionPlan):
         item: the expensive node; input_bytes: how many bytes its inputs have, if feeds alone decide that.
     """
 
-    __slots__ = ("_input_bytes", "_item", "_stats", "_whole", "num_fetches", "pool")
+    __slots__ = ("_input_bytes", "_stats", "_whole", "item", "num_fetches", "pool")
 
     executor: GeneralExecutor
 
@@ -57,7 +57,7 @@ class WorkerPlan(RegionPlan):
     ) -> None:
         super().__init__(executor, regions)
         self._whole = whole
-        self._item = item
+        self.item: NodeItem = item
         self._input_bytes = input_bytes
         self._stats: KernelStats = executor.stats
         self.pool: WorkerPool = executor.pool
@@ -66,24 +66,25 @@ class WorkerPlan(RegionPlan):
     @property
     def compiles_nothing(self) -> bool:
         """Whether there are no regions, and the node is expensive no more."""
-        return super().compiles_nothing and self._stats.places[self._item.id] not in (WORKER, SIZED)
+        stats, item_id = self._stats, self.item.id
+        place = stats.places[item_id]
+        is_expensive = place == WORKER or (place == SIZED and not stats.has_been_quick(item_id))
+        return not is_expensive and super().compiles_nothing
 
     def start(self, feeds: Sequence[Any] | None) -> StepScope:
         """A step, which is on a worker thread where the node is expensive with *feeds*."""
         size = None if feeds is None else self._size_with(feeds)
         if feeds is None or size is None:
             return self.executor.start(feeds)
-        call = NodeCall(self._item, list(feeds), size)
-        call.function = self._make
-        return WorkerStep(self, call)
+        return WorkerStep(self, list(feeds), size)
 
     def _size_with(self, feeds: Sequence[Any]) -> int | None:
         """How many bytes the inputs of the node are with *feeds*, or -1 if it is all the same; None if it is cheap."""
-        place = self._stats.places[self._item.id]
+        place = self._stats.places[self.item.id]
         if place != SIZED:
             return -1 if place == WORKER else None
         size = -1 if self._input_bytes is None else self._input_bytes.with_feeds(feeds)
-        return None if size < 0 or self._stats.is_quick(self._item.id, size) else size
+        return None if size < 0 or self._stats.is_quick(self.item.id, size) else size
 
     def _make(self, *inputs: Any) -> list[Any]:
         """The values of the fetches; on a worker thread."""
@@ -91,8 +92,17 @@ class WorkerPlan(RegionPlan):
             values: list[Any] = call_among_kernels(self._whole.function, *inputs)
         except CATCHABLE as raised:
             error = self._whole.error_of(raised)
-            raise error from error.__cause__
+            try:
+                raise error from error.__cause__
+            finally:
+                del error, inputs  # the error's traceback holds this frame
         return values
+
+    def call(self, feeds: list[Any], size: int) -> NodeCall:
+        """The call that a step is."""
+        call = NodeCall(self.item, feeds, size)
+        call.function = self._make
+        return call
 
     def note(self, call: NodeCall, outcomes: list[Outcome]) -> None:
         """Take note of what came of *call*, which takes as long as its expensive node."""
@@ -100,21 +110,22 @@ class WorkerPlan(RegionPlan):
 
 
 class WorkerStep(StepScope):
-    """A step that is *call*, of which *plan* makes many."""
+    """A step of *plan*, with *feeds*, of which the inputs of the expensive node have *size* bytes."""
 
-    __slots__ = ("_call", "_ending", "_job", "_plan", "_values")
+    __slots__ = ("_ending", "_feeds", "_job", "_plan", "_size", "_values")
 
-    def __init__(self, plan: WorkerPlan, call: NodeCall) -> None:
+    def __init__(self, plan: WorkerPlan, feeds: list[Any], size: int) -> None:
         super().__init__(SLICE_NS, plan.executor.stats.holds)
         self._plan = plan
-        self._call: NodeCall | None = call  # until it is submitted
+        self._size = size
+        self._feeds: list[Any] | None = feeds  # until the call is submitted
         self._job: Job | None = None
         self._ending: Ending | None = None
         self._values: list[Any] = [NOTHING] * plan.num_fetches
 
     @property
     def has_ready(self) -> bool:
-        return self._call is not None
+        return self._feeds is not None
 
     @property
     def is_waiting(self) -> bool:
@@ -131,27 +142,28 @@ class WorkerStep(StepScope):
         return self.holds.clock.now_ns()
 
     def _run_slice(self) -> None:
-        call, self._call = self._call, None
-        if call is None or self._failure is not None:
+        feeds, self._feeds = self._feeds, None
+        if feeds is None or self._failure is not None:
             return
+        plan = self._plan
+        call = plan.call(feeds, self._size)  # in the context of who drives the step
         try:
-            self._job = self._plan.pool.submit_calls([call], partial(self._on_done, call))
+            self._job = plan.pool.submit_calls([call], partial(self._on_done, call))
         except CATCHABLE as raised:
-            self.abort(as_op_error(raised, call.item.node))
+            self.abort(as_op_error(raised, plan.item.node))
 
     def _on_done(self, call: NodeCall, outcomes: list[Outcome]) -> None:
         self._job = None
         self._plan.note(call, outcomes)
-        outcome = outcomes[0]
+        (outcome,) = outcomes
         if outcome.error is None:
             if self._failure is None:
                 self._values = outcome.result
-            self.wake()
         elif self._failure is None:
             self.fail_node(call.item, outcome.error)
-        else:
+        elif getattr(outcome.error, "node", None) == call.name:  # what is behind the node would not have run any more
             self.note_later(call.item, outcome.error)
-            self.wake()
+        self.wake()
 
     def found_under_way(self) -> Iterator[NodeUnderWay | tuple[str, StepScope]]:
         job = self._job
@@ -160,7 +172,7 @@ class WorkerStep(StepScope):
             yield NodeUnderWay(job.name, job.running.item.node.op, (told_of(job),), None)
 
     def _abort(self, error: BaseException) -> None:
-        self._call = None
+        self._feeds = None
 
     def _cancel_launched(self, grace_period: GracePeriod) -> None:
         self._ending = Ending(self._plan.pool, self._loop, grace_period)
@@ -175,7 +187,7 @@ class WorkerStep(StepScope):
             self._job = None
 
     def _abandon_launched(self) -> None:
-        self._call = self._job = None
+        self._feeds = self._job = None
 
     def _launched(self) -> Iterator[Launched]:
         return iter(())
