@@ -183,6 +183,9 @@ def _strided_slice(e: Emitter, node: Node) -> None:
         if masks["shrink_axis"] & bit:
             require(int(strides[i]) == 1, "strides")
             shrunk.append(axis)
+            size = dim_of(node.inputs[0], axis)
+            require(size is None or -size <= first < size, "an index is out of range")
+            first += (size or 0) if first < 0 else 0
             begins.append(first)
             ends.append(first + 1 if first != -1 else _END)
         else:
@@ -193,13 +196,20 @@ def _strided_slice(e: Emitter, node: Node) -> None:
         steps.append(int(strides[i]))
         axis += 1
     x = e.take(node.inputs[0])
-    if axes:
-        x = _sliced(e, x, begins, ends, axes, steps)
+    bounds = [each for each in zip(begins, ends, axes, steps, strict=True) if not _is_all(node.inputs[0], *each)]
+    if bounds:
+        x = _sliced(e, x, *zip(*bounds, strict=True))
     if shrunk:
         x = e.op("Squeeze", x, e.literal(shrunk, np.int64))
     if added:
         x = e.op("Unsqueeze", x, e.literal(added, np.int64))
     e.give(node, e.op("Identity", x))
+
+
+def _is_all(tensor: Tensor, begin: int, end: int, axis: int, step: int) -> bool:
+    """Whether a slice takes all that *tensor* has along *axis*."""
+    size = dim_of(tensor, axis)
+    return not begin and step == 1 and (end == _END or (size is not None and end >= size))
 
 
 def _split(e: Emitter, node: Node) -> None:

@@ -15,7 +15,7 @@ from asyncexec.framework.ownership import is_frozen
 from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import as_dtype
-from asyncexec.ops.state.variable_state import Variable
+from asyncexec.ops.state.variable_state import Variable, locked
 
 UPDATES = re.compile(r"(Resource)?(Scatter(Nd)?(Update|Add|Sub|Mul|Div|Min|Max)|(Sparse)?Apply\w+)|Assign\w*")
 OPS = sorted(op for op in op_registry.implemented() if UPDATES.fullmatch(op))
@@ -75,3 +75,31 @@ def test_update_replaces_the_value(op: str) -> None:
 def test_the_ops_are_all_there() -> None:
     assert len(OPS) >= 30
     assert {"AssignAdd", "AssignVariableOp", "ResourceScatterNdAdd", "ScatterMul", "ApplyAdam"} <= set(OPS)
+
+
+class Lock:
+    """A lock that notes what becomes of it; one that is *broken* cannot be taken."""
+
+    def __init__(self, log: list[str], *, is_broken: bool = False) -> None:
+        self._log = log
+        self._is_broken = is_broken
+
+    def acquire(self) -> bool:
+        if self._is_broken:
+            raise KeyboardInterrupt
+        self._log.append("taken")
+        return True
+
+    def release(self) -> None:
+        self._log.append("released")
+
+
+def test_who_is_interrupted_while_it_locks_variables_keeps_no_lock() -> None:
+    for broken in range(3):
+        log: list[str] = []
+        variables = [Variable(f"v{number}", as_dtype("float32"), TensorShape([3, 2]), "") for number in range(3)]
+        for number, variable in enumerate(sorted(variables, key=id)):
+            variable.lock = Lock(log, is_broken=number == broken)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt), locked(variables):
+            raise AssertionError("nobody has the locks")
+        assert log == ["taken"] * broken + ["released"] * broken

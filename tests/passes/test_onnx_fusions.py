@@ -178,6 +178,28 @@ def tensordot_in_another_order(x: ax.Tensor) -> ax.Tensor:
     return tensordot(x, free=(1, 0))
 
 
+def strided(x: ax.Tensor, begin: list[int], end: list[int], **masks: int) -> ax.Tensor:
+    return raw.StridedSlice(x, axes(*begin), axes(*end), axes(*[1] * len(begin)), **masks)
+
+
+def only_row(x: ax.Tensor) -> ax.Tensor:
+    return strided(
+        raw.Mean(x, axes(1), keep_dims=True), [0, 0, 0], [0, 1, 7], begin_mask=1, end_mask=1, shrink_axis_mask=2
+    )
+
+
+def last_of_one(x: ax.Tensor) -> ax.Tensor:
+    return strided(raw.Mean(x, axes(1), keep_dims=True), [0, -1], [0, 0], begin_mask=1, end_mask=1, shrink_axis_mask=2)
+
+
+def most_rows(x: ax.Tensor) -> ax.Tensor:
+    return strided(x, [0, 0, 0], [2, 4, 6], end_mask=1)
+
+
+def row_from_behind(x: ax.Tensor) -> ax.Tensor:
+    return strided(x, [0, -5, 0], [0, -4, 6], begin_mask=1, end_mask=1, shrink_axis_mask=2)
+
+
 ROWS: Final = (2, 5, 6)
 IMAGE: Final = (2, 5, 4, 3)
 CASES: Final[tuple[tuple[Callable[[ax.Tensor], ax.Tensor], tuple[int, ...], dict[str, int]], ...]] = (
@@ -204,6 +226,10 @@ CASES: Final[tuple[tuple[Callable[[ax.Tensor], ax.Tensor], tuple[int, ...], dict
     (widened, IMAGE, {"BatchNormalization": 0}),
     (resized, IMAGE, {"Reshape": 1, "Shape": 0}),
     (resized_by_another_axis, IMAGE, {"Reshape": 1, "Shape": 1}),
+    (only_row, ROWS, {"Slice": 0, "Squeeze": 1}),
+    (last_of_one, ROWS, {"Slice": 0, "Squeeze": 1}),
+    (most_rows, ROWS, {"Slice": 1}),
+    (row_from_behind, ROWS, {"Slice": 1, "Squeeze": 1}),
     (tensordot, ROWS, {"Reshape": 2, "Shape": 0, "Gather": 0, "ReduceProd": 0, "Concat": 0}),
     (tensordot_in_another_order, ROWS, {"Reshape": 2, "Shape": 0}),
     (tensordot_by_another_shape, ROWS, {"Reshape": 2, "Shape": 1, "ReduceProd": 2}),

@@ -109,13 +109,16 @@ class NativeTile:
         if [output.dtype for output in outputs] != self._gives:
             return None
         values = [*inputs, *outputs]
+        pointers = [0] * len(values)
         kept: list[Array] = [values[place] for place in self._arrays]
-        pointers = {place: address_of(values[place]) for place in self._arrays}
-        for dtype, places in self._scalars:  # one array for all of a type: each address takes microseconds
-            array = np.array([values[place] for place in places], dtype)
-            kept.append(array)
-            pointers |= zip(places, itertools.count(address_of(array), dtype.itemsize), strict=False)
-        return partial(self._do, kept, [pointers[place] for place in range(len(values))])
+        for place, array in zip(self._arrays, kept, strict=True):
+            pointers[place] = address_of(array)
+        for dtype, places in self._scalars:  # one array for all of a type: each address takes its time
+            scalars = np.array([values[place] for place in places], dtype)
+            kept.append(scalars)
+            for place, address in zip(places, itertools.count(address_of(scalars), dtype.itemsize), strict=False):
+                pointers[place] = address
+        return partial(self._do, kept, pointers)
 
     def _do(self, arrays: Sequence[Array], pointers: Sequence[int], start: int, end: int) -> bool:
         """Do a tile of *arrays*, which are where *pointers* point to; whether it could."""

@@ -37,7 +37,7 @@ class TiledRule:
     def __call__(self, values: Sequence[Any], given: Mapping[str, Any]) -> Sequence[Any]:
         """The new values for the old ones and what the op is *given*."""
         arrays, size = [*values, given[self._tensor]], np.size(values[0])
-        if not size or not all(np.ndim(array) and _is_plain(array) for array in arrays):
+        if not size or not all(map(_is_plain, arrays)):
             return self._rule(values, given)
         inputs = [*values, *[as_value(given[name]) for name in self._inputs]]  # an array would have elements to go over
         find = self.element_rule.find_native
@@ -46,11 +46,14 @@ class TiledRule:
             return self._rule(values, given)
         updated = [np.empty_like(value) for value in values]
         do = None if native is None else native.bind(inputs, updated)
-        parts = _Parts(values, given[self._tensor], updated)
+        parts = None  # as long as native code does them
         step = TILE if do is None else _PER_NATIVE * TILE
         for start in range(0, size, step):
             if do is None or not do(start, min(start + step, size)):
+                parts = parts or _Parts(values, given[self._tensor], updated)
                 self._update(parts, slice(start, start + step), given)
+        if parts is None:
+            return updated
         return [value if value is not None else new for value, new in zip(parts.untouched, updated, strict=True)]
 
     def _update(self, parts: _Parts, where: slice, given: Mapping[str, Any]) -> None:
@@ -83,5 +86,8 @@ class _Parts:
         self.untouched: list[Array | None] = [None] * len(values)
 
 
-def _is_plain(array: Array) -> bool:
-    return array.flags.c_contiguous and array.flags.aligned
+def _is_plain(array: Any) -> bool:
+    if type(array) is not np.ndarray or not array.ndim:
+        return False
+    flags = array.flags
+    return flags.c_contiguous and flags.aligned

@@ -7,8 +7,7 @@ several worker threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Any, Final
 
@@ -121,13 +120,28 @@ class Variable(ProcessBound):
         return f"Variable({self.name!r}, {self.dtype.name}, {self.shape})"
 
 
-@contextmanager
-def locked(variables: Iterable[Variable]) -> Iterator[None]:
+class locked:  # noqa: N801 - a context manager, quicker than by a generator
     """Lets nobody else change any of *variables* inside; all lock them in one order, so that none waits in a circle."""
-    with ExitStack() as stack:
-        for variable in sorted(variables, key=id):
-            stack.enter_context(variable.lock)
-        yield
+
+    __slots__ = ("_locks",)
+
+    def __init__(self, variables: Iterable[Variable]) -> None:
+        self._locks = [variable.lock for variable in sorted(variables, key=id)]
+
+    def __enter__(self) -> None:
+        count = 0
+        try:
+            for lock in self._locks:
+                lock.acquire()
+                count += 1
+        except BaseException:  # a KeyboardInterrupt
+            del self._locks[count:]
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        for lock in reversed(self._locks):
+            lock.release()
 
 
 def variable_of(construction: OpKernelConstruction) -> Variable:
