@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextvars import Context
 from types import FrameType, TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -135,11 +135,7 @@ class CompiledPlan:
         try:
             values: list[Any] | None = self.enter(take, feeds)
         except CATCHABLE as raised:
-            error = self.error_of(raised)
-            try:
-                raise error from error.__cause__
-            finally:
-                del error, feeds, take  # the error's traceback holds this frame
+            self.fail(raised)
         if values is None:
             self._num_tries -= take is self.take
         elif start:
@@ -235,6 +231,14 @@ class CompiledPlan:
             each.clear()  # the error is not to keep the tensors of the step
             each.f_locals  # noqa: B018 - before Python 3.13, what it gave before is brought up to date by this
         return error
+
+    def fail(self, raised: BaseException) -> NoReturn:
+        """Raise ``error_of(raised)``."""
+        error = self.error_of(raised)
+        try:
+            raise error from error.__cause__
+        finally:
+            del error, raised  # the traceback of either holds this frame: a cycle would keep the tensors of the step
 
     def rounds_of(self, generator: Generator[Any, Any, Any]) -> Sequence[str]:
         """The loops that *generator*, a step that is suspended, is in, each with the number of its round."""

@@ -156,11 +156,7 @@ def _region_function(plan: CompiledPlan) -> Kernel:
         try:
             return function(*inputs)
         except CATCHABLE as raised:
-            error = plan.error_of(raised)
-            try:
-                raise error from error.__cause__
-            finally:
-                del error, inputs  # the error's traceback holds this frame
+            plan.fail(raised)
 
     def note_slow(elapsed_ns: int) -> None:
         if plan.clock is now_ns:  # else it has timed itself, and may have slept
@@ -184,11 +180,7 @@ def _on_worker(plan: CompiledPlan) -> Kernel:
             except StopIteration as stop:
                 return stop.value
             except CATCHABLE as raised:
-                error = plan.error_of(raised)
-                try:
-                    raise error from error.__cause__
-                finally:
-                    del error  # the error's traceback holds this frame
+                plan.fail(raised)
             if manager is not None and manager.is_cancelled:
                 pauses.close()
                 raise CancelledError("nobody waits for the call any more")

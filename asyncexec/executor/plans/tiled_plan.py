@@ -58,11 +58,7 @@ class TiledPlan:
         try:
             return self._plan.function(*inputs)
         except CATCHABLE as raised:
-            error = self._plan.error_of(raised)
-            try:
-                raise error from error.__cause__
-            finally:
-                del error, inputs  # the error's traceback holds this frame
+            self._plan.fail(raised)
 
     def _by_tiles(self, inputs: Sequence[Any]) -> tuple[Array, ...] | None:
         """The outputs, if *inputs* are large and alike, and no tile fails."""

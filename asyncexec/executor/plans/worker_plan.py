@@ -91,11 +91,7 @@ class WorkerPlan(RegionPlan):
         try:
             values: list[Any] = call_among_kernels(self._whole.function, *inputs)
         except CATCHABLE as raised:
-            error = self._whole.error_of(raised)
-            try:
-                raise error from error.__cause__
-            finally:
-                del error, inputs  # the error's traceback holds this frame
+            self._whole.fail(raised)
         return values
 
     def call(self, feeds: list[Any], size: int) -> NodeCall:
