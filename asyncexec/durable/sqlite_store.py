@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _TABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAY_WRITE: Final = "let the process read and write the file and its folder"
 _DAMAGED: Final = "put a copy of the file in its place, or use another file"
+_AGAIN: Final = 0.01  # seconds between two tries to turn on the write-ahead log
 # Codes of SQLite -> error and hint.
 _ERRORS: Final[dict[int, tuple[type[OpError], str]]] = {
     sqlite3.SQLITE_BUSY: (UnavailableError, "another process writes to it; let it commit, or use another file"),
@@ -221,7 +222,7 @@ class SQLiteStore:
         if self.commits_outputs:
             await self._check_transactions(connection)
         else:
-            await connection.execute("PRAGMA journal_mode=WAL")
+            await _write_ahead(connection)
             await connection.execute("PRAGMA synchronous=FULL")
         await connection.execute(
             f"CREATE TABLE IF NOT EXISTS {self._table} (key TEXT PRIMARY KEY, value BLOB NOT NULL)"
@@ -265,6 +266,24 @@ class SQLiteStore:
     def __repr__(self) -> str:
         shown = "on your connection" if self.commits_outputs else repr(self._path)
         return f"<ax.checkpoint.SQLiteStore {shown} table {self._table!r}>"
+
+
+async def _write_ahead(connection: Any) -> None:
+    """Give the database a write-ahead log; while others write to one without, wait for the connection's timeout.
+
+    SQLite itself does not wait here: of two connections that both want the log, each would wait for the other.
+    """
+    (timeout_ms,) = await (await connection.execute("PRAGMA busy_timeout")).fetchone()
+    now = asyncio.get_running_loop().time
+    until = now() + timeout_ms / 1e3
+    while True:
+        try:
+            await connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or now() >= until:
+                raise
+        await asyncio.sleep(_AGAIN)
 
 
 def _try_to_open(path: str | bytes) -> None:

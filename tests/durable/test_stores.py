@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
+from unittest.mock import AsyncMock
 
 import aiosqlite
 import pytest
@@ -141,6 +142,22 @@ async def test_a_locked_database_is_told_and_used_when_it_is_free(tmp_path: Path
             await other.rollback()
         await store.put("a", b"3")
         assert await store.get("a") == b"3"
+
+
+async def test_a_new_database_that_others_write_to_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "orders.db"
+    async with aiosqlite.connect(path) as other, ax.checkpoint.SQLiteStore(path) as store:
+        await other.execute("BEGIN IMMEDIATE")
+
+        async def commit(_seconds: float) -> None:
+            await other.commit()
+
+        with pytest.MonkeyPatch.context() as patch:
+            waits = AsyncMock(side_effect=commit)
+            patch.setattr(asyncio, "sleep", waits)
+            await store.put("a", b"1")
+        waits.assert_awaited_once()
+        assert await store.get("a") == b"1"
 
 
 async def test_what_is_no_database_is_told(tmp_path: Path) -> None:
