@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.executor.plans.feed_growth import FeedGrowth
 from asyncexec.framework import types
 from asyncexec.graph.node import Tensor
 from asyncexec.regions.source import MAX_STATEMENTS
@@ -17,14 +18,17 @@ from asyncexec.session.large_feeds import MAX_BYTES
 _FILE: Final = "<asyncexec entry>"
 
 
-def write_entry(feeds: Sequence[Tensor], function: Callable[..., Any]) -> FunctionType | None:
+def write_entry(
+    feeds: Sequence[Tensor], function: Callable[..., Any], growth: FeedGrowth | None = None
+) -> FunctionType | None:
     """What takes the values of *feeds*, and calls *function* with them; it gives None if one is to be converted first.
 
-    None where there are too many feeds to be looked at in one go, or where looking at a value is not enough.
+    So it does if one is larger than *growth* has it, where that is given.  None where there are too many feeds to be
+    looked at in one go, or where looking at a value is not enough.
     """
-    if len(feeds) > MAX_STATEMENTS:
+    if len(feeds) > MAX_STATEMENTS or (growth is not None and growth.has_sizes):
         return None
-    names: dict[str, Any] = {"function": function, "array": np.ndarray}
+    names: dict[str, Any] = {"function": function, "array": np.ndarray, "most": MAX_BYTES}
     lines: list[str] = []
     for number, tensor in enumerate(feeds):
         misfits = _misfits(tensor, number, names)
@@ -34,6 +38,8 @@ def write_entry(feeds: Sequence[Tensor], function: Callable[..., Any]) -> Functi
     values = ", ".join(f"v{number}" for number in range(len(feeds)))
     text = f"def entry(values):\n [{values}] = values\n{''.join(lines)} return function({values})\n"
     module = compile(text, _FILE, "exec", dont_inherit=True)
+    if growth is not None:
+        growth.limit_by(lambda most: names.update(most=min(most, MAX_BYTES)))
     return FunctionType(next(each for each in module.co_consts if isinstance(each, CodeType)), names)
 
 
@@ -55,4 +61,4 @@ def _misfits(tensor: Tensor, number: int, names: dict[str, Any]) -> list[str] | 
         return [*misfits, f"{value}.shape != s{number}"]
     misfits.append(f"not {value}.ndim" if dims is None else f"{value}.ndim != {len(dims)}")
     misfits += [f"{value}.shape[{axis}] != {size}" for axis, size in enumerate(dims or ()) if size is not None]
-    return [*misfits, f"{value}.nbytes > {MAX_BYTES}"]
+    return [*misfits, f"{value}.nbytes > most"]

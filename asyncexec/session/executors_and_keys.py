@@ -10,6 +10,8 @@ from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.compilation.shared_inputs import is_user_function
+from asyncexec.executor.diagnostics.first_cost import may_grow
+from asyncexec.executor.plans.feed_growth import FeedGrowth
 from asyncexec.executor.plans.region_plan import AnyExecutor
 from asyncexec.executor.plans.tier import AnyPlan, Tier
 from asyncexec.framework.cooperative import PART, STRIDE, Stage, in_parts, run_in_slices
@@ -208,12 +210,9 @@ def _make_executors(
     prepared = yield from state.prepare(feeds, fetches, [*mapper.targets, *nodes], worker=worker)
     converters: list[Converter] = []
     guarded: list[Converter] = []
-    varying: list[int] = []
     for count, tensor in enumerate(feeds):
         converters.append(feed_converter(tensor))
         guarded.append(feed_converter(tensor, is_guarded=True))
-        if tensor.shape.num_elements is None:
-            varying.append(count)
         if not count % STRIDE:
             yield
     fed: set[tuple[Node, int]] = set()
@@ -237,15 +236,7 @@ def _make_executors(
         for some in in_parts(partition.graph.nodes):
             tells_step = tells_step or any(map(is_user_function, some))
             yield
-    tier = Tier(None)
-    if state.may_compile and prepared.may_be_compiled:
-
-        def compile_plan(*, optimizes: bool = False) -> Stage[AnyPlan | None]:
-            return state.compile_plan(prepared, tier, optimizes=optimizes)
-
-        tier = Tier(compile_plan, partial(compile_plan, optimizes=True), state.holds.clock, varying)
-        if state.compiles_at_once:
-            yield from tier.compile_at_once()
+    tier = yield from _tier(state, prepared, feeds)
     return ExecutorsAndKeys(
         prepared,
         feeds,
@@ -263,6 +254,34 @@ def _make_executors(
         mapper.build,
         tier,
     )
+
+
+def _tier(state: GraphExecutionState, prepared: PreparedGraph, feeds: Sequence[Tensor]) -> Stage[Tier]:
+    """The tier of the signature, as a stage; compiled, if it is to be before its first run."""
+    if not (state.may_compile and prepared.may_be_compiled):
+        return Tier(None)
+
+    def compile_plan(*, optimizes: bool = False) -> Stage[AnyPlan | None]:
+        return state.compile_plan(prepared, tier, optimizes=optimizes)
+
+    varying: list[int] = []
+    for count, tensor in enumerate(feeds):
+        if tensor.shape.num_elements is None:
+            varying.append(count)
+        if not count % STRIDE:
+            yield
+    growth = None  # where nothing is measured, nothing is known
+    if not state.compiles_at_once:
+        makes_much = False
+        for partition in prepared.partitions.values():
+            for some in in_parts(partition.graph.nodes):
+                makes_much = makes_much or any(map(may_grow, some))
+                yield
+        growth = FeedGrowth(feeds, [part.stats for part in prepared.executor.parts], has_sizes=makes_much) or None
+    tier = Tier(compile_plan, partial(compile_plan, optimizes=True), state.holds.clock, varying, growth)
+    if state.compiles_at_once:
+        yield from tier.compile_at_once()
+    return tier
 
 
 async def build_in_slices(

@@ -247,6 +247,8 @@ class GraphExecutionState:
             yield from learn(executor, tier.compiled.executor)
         compiler = self.maker.compiler(pauses_often=tier.was_slow)
         yield from compiler.read(executor)
+        if tier.growth is not None:
+            tier.growth.ignore(compiler.away)
         limits = yield from compiler.feed_limits(whole, prepared.executor)
         stays_on_loop = limits is not None and (tier.runs_on_loop or executor.stays_on_loop)
         may_stay = limits is not None and executor.may_stay_on_loop
@@ -273,7 +275,7 @@ class GraphExecutionState:
             return None
         if whole is not None and limits is not None and stays_on_loop:
             try:
-                return (yield from compiler.compile_whole(whole, limits))
+                return (yield from compiler.compile_whole(whole, limits, tier.growth))
             except UnstructuredError:
                 if executor.is_all_cheap:
                     raise

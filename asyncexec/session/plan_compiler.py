@@ -11,12 +11,19 @@ from typing import Final
 from asyncexec.compilation.bind_kernel import KernelBinder
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.compilation.onnx_kernel import OnnxKernel
-from asyncexec.executor.diagnostics.kernel_stats import ASYNC, SIZED, TRANSFER, WORKER, KernelStats
+from asyncexec.executor.diagnostics.kernel_stats import (
+    ASYNC,
+    SIZED,
+    TRANSFER,
+    WORKER,
+    KernelStats,
+)
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.kernel_outputs import checked_results
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.compiled_state import AwaitedNode
+from asyncexec.executor.plans.feed_growth import FeedGrowth
 from asyncexec.executor.plans.feed_limits import FeedLimits, FeedSizes
 from asyncexec.executor.plans.region_plan import AnyExecutor, Rebinder
 from asyncexec.executor.plans.tiled_plan import TiledPlan
@@ -75,6 +82,7 @@ class PlanCompiler:
 
     Attributes:
         items: the nodes as the general executor runs them, by name.
+        away: the nodes that run on worker threads, by their ids.
         regions: the plans of the regions, by the nodes that stand for them.
         may_give_dead: whether what a region gives may be dead.
     """
@@ -96,6 +104,7 @@ class PlanCompiler:
         self._measured: dict[str, tuple[KernelStats, int]] = {}  # by name, where a node has which id
         self._small: set[str] = set()
         self.items: dict[str, NodeItem] = {}
+        self.away: dict[KernelStats, set[int]] = {}
         self.regions: dict[Node, CompiledPlan | TiledPlan] = {}
         self.may_give_dead: bool = False
 
@@ -106,12 +115,15 @@ class PlanCompiler:
         """
         yield from _imported_compilers()
         small_before, self._small = self._small, set()
-        before, self.items, self._measured = self.items, {}, {}
+        before, self.items, self._measured, self.away = self.items, {}, {}, {}
         for part in executor.parts:
+            away = self.away[part.stats] = set()
             for count, item in enumerate(part.view.items):
                 if not item.is_relay:
                     name = item.node.name
                     _find_native_rule(item)
+                    if part.stats.places[item.id] in (WORKER, SIZED):
+                        away.add(item.id)
                     self.items[name], self._measured[name] = item, (part.stats, item.id)
                     is_small = part.has_run and item.id not in part.stats.not_small
                     if is_small or (name in small_before and _is_copy(item.node, before[name].node)):
@@ -157,8 +169,10 @@ class PlanCompiler:
             yield
         return limits
 
-    def compile_whole(self, whole: PlacedGraph, limits: FeedLimits) -> Stage[CompiledPlan]:
+    def compile_whole(self, whole: PlacedGraph, limits: FeedLimits, growth: FeedGrowth | None) -> Stage[CompiledPlan]:
         """The plan of *whole*, of nodes that are cheap or awaited, or cheap with feeds within *limits*, as a stage.
+
+        Its entry takes no feeds larger than *growth* has them.
 
         Raises:
             UnstructuredError: it has no structure that Python has, or what it awaits does not come one after the other.
@@ -185,7 +199,7 @@ class PlanCompiler:
         light = is_light(program)
         plan = CompiledPlan(code, self._slice_ns, self._holds, self._pool, limits=limits or None, is_light=light)
         if plan.limits is None:
-            plan.entry = write_entry(whole.graph.feeds, code.quick or code.function)
+            plan.entry = write_entry(whole.graph.feeds, code.quick or code.function, growth)
         return plan
 
     def compile_regions(self, partitions: Mapping[str, PartitionedGraph]) -> Stage[dict[str, PartitionedGraph]]:

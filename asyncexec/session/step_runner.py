@@ -88,7 +88,7 @@ class StepRunner:
         feeds, take = values, plan.entry
         if take is None or converts or not prepared.is_in_order:
             feeds, take = prepared.convert(values), plan.take
-            if plan.limits is not None and tier.plan_for(feeds) is not plan:
+            if (plan.entry is None or tier.growth is not None) and tier.plan_for(feeds) is not plan:
                 raise NotCalledError
         counts = self._counts
         span = self._spans.enter_step() if prepared.tells_step else None
@@ -220,6 +220,7 @@ class StepRunner:
 
 def _note_run(tier: Tier, plan: CompiledPlan | RegionPlan | None, elapsed_ns: int) -> None:
     if plan is None:
+        tier.note_end()
         tier.note_run(elapsed_ns)
     else:
         tier.note_compiled_run(plan, elapsed_ns)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import asyncexec as ax
 from asyncexec.executor.diagnostics.first_cost import first_cost_ns
@@ -56,6 +57,7 @@ async def threads_of(fetch: Any, feeds: Any, config: ax.SessionConfig | None = N
     [
         ("tile", lambda x: ax.tile(x, [50_000], name="tile")),
         ("product", lambda x: ax.matmul(ax.reshape(x, [-1, 1]), ax.reshape(x, [1, -1]), name="product")),
+        ("crossed", lambda x: ax.subtract(ax.reshape(x, [-1, 1]), ax.reshape(x, [1, -1]), name="crossed")),
     ],
 )
 async def test_what_a_small_input_makes_large_goes_to_a_worker_thread(name: str, build: Any) -> None:
@@ -85,15 +87,19 @@ async def test_long_strings_are_made_on_a_worker_thread_in_any_run() -> None:
             assert (threads == [own]) == is_own
 
 
+@ax.op
+def grown(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.zeros(8 * MB, np.float32)
+
+
 @pytest.mark.one_of("loop")
 async def test_what_follows_on_something_large_goes_to_a_worker_thread() -> None:
     with ax.Graph():
         x = ax.placeholder(ax.float32, [None])
-        outer = ax.multiply(ax.reshape(x, [1, -1]), ax.reshape(x, [-1, 1]), name="outer")
-        after = ax.exp(outer, name="after")
+        after = ax.exp(grown(x, name="grown"), name="after")
     threads = await threads_of(after, {x: np.ones(3000, np.float32)})
-    assert threads["outer"] == threading.get_native_id()  # its inputs are small, and most products are
-    assert threads["after"] != threads["outer"]
+    assert threads["grown"] == threading.get_native_id()  # nothing is known of it
+    assert threads["after"] != threads["grown"]
 
 
 @pytest.mark.one_of("loop")

@@ -53,6 +53,14 @@ def may_expand(node: Node) -> bool:
     return node.properties.op in _EXPANDING
 
 
+def may_grow(node: Node) -> bool:
+    """Whether a call of *node* may take far longer than one before, though its inputs are not much larger."""
+    return may_expand(node) and not (
+        all(shape.num_elements is not None for shape in node.output_shapes)
+        and all(tensor.shape.num_elements is not None for tensor in node.inputs)
+    )
+
+
 def first_cost_ns(node: Node, inputs: Sequence[Any], num_bytes: int) -> float:
     """What a call of the kernel of *node* is likely to take for *inputs*, of *num_bytes*."""
     if node.op in _QUICK:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from types import CoroutineType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.compilation.output_bounds import makes_text
-from asyncexec.executor.diagnostics.first_cost import first_cost_ns, may_expand
+from asyncexec.executor.diagnostics.first_cost import first_cost_ns, may_expand, may_grow
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds, watched
 from asyncexec.executor.diagnostics.output_sizes import SCALAR_TYPES
 from asyncexec.framework.cooperative import STRIDE, Stage, in_parts, run_at_once
 from asyncexec.framework.kernel import KernelKind
+
+Key: TypeAlias = tuple[Any, ...]
 
 INLINE: Final = 0
 WORKER: Final = 1
@@ -28,11 +30,17 @@ MEASURED: Final = (INLINE, WORKER, SIZED, CAREFUL)
 
 # Bytes of inputs from which on a kernel that was never timed with so many is not called inline.
 LARGE_SIZE: Final = 2**21
+# Times as many bytes of feeds as those of before, up to which nodes are likely to be quick if they were: a product of
+# matrices twice as large takes eight times as long.
+GROWTH: Final = 2
+# Bytes of feeds that are not looked at, whatever nodes make of them.
+LITTLE: Final = 2**10
 # Bytes of inputs up to which a kernel that works on each of them takes some microseconds.
 SMALL_SIZE: Final = 2**14
 # Inputs or outputs from which on a kernel begins on a worker: it is likely to take a microsecond or so for each.
 WIDE: Final = 1024
 _FEW: Final = 8
+_MOST_KEYS: Final = 64
 # How long a call would take in the loop, of what it takes on a thread, where it finds caches cold (0.45 and 0.5 to 0.57
 # ms, an LSTM by ONNX Runtime).
 _AWAY: Final = 5 / 6
@@ -74,18 +82,22 @@ class KernelStats:
     make something large of small inputs.  An op that is known to be expensive on large inputs (a
     convolution, a decoder) is SIZED: what it costs a byte decides anew each time.
     ``not_small`` are the items that had more than SMALL_SIZE bytes of inputs when somebody looked.  A run inline that
-    took longer than ``expensive_ns`` is a sample.
+    took longer than ``expensive_ns`` is a sample.  ``num_away`` counts calls on workers, and those that took long, by
+    item.
     """
 
     __slots__ = (
         "_costs_ns",
+        "_most",
         "_num_awaited",
+        "_quick_keys",
         "_sampled_at_ns",
         "_sized",
         "expensive_ns",
         "holds",
         "items",
         "not_small",
+        "num_away",
         "places",
     )
 
@@ -105,6 +117,9 @@ class KernelStats:
         self.items: Sequence[NodeItem] = items
         self._sized: dict[int, _SizedCost] = {}  # of those SIZED that have run
         self.not_small: set[int] = set()
+        self._quick_keys: dict[int, set[Key]] = {}  # of those that may grow: which inputs they are quick with
+        self.num_away: dict[int, int] = {}
+        self._most = LITTLE  # bytes of feeds that need no care
 
     @property
     def is_all_cheap(self) -> bool:
@@ -149,6 +164,17 @@ class KernelStats:
             if other_id in others._sized:
                 self._sized[item_id] = replace(others._sized[other_id])
 
+    def have_grown(self, feeds: Sequence[Any]) -> bool:
+        """Whether *feeds* are so much larger than those before that a step with them is to be careful."""
+        total = 0
+        for value in feeds:
+            if type(value) is np.ndarray:
+                total += value.nbytes
+        if total <= self._most:
+            return has_large(feeds)
+        self._most = GROWTH * total
+        return True
+
     def careful_places(self) -> Stage[list[int]]:
         """The places for a step that may have inputs larger than those that the places come from, as a stage."""
         careful = self.places.copy()
@@ -161,21 +187,32 @@ class KernelStats:
 
     def stays_inline(self, item_id: int, inputs: Sequence[Any]) -> bool:
         """Whether a CAREFUL kernel is called inline with *inputs*; if not, it is SIZED from now on."""
-        place = INLINE
-        node = self.items[item_id].node
+        quick = self._quick_keys.get(item_id)
+        key = None if quick is None else _key(inputs)
+        if quick and key in quick:
+            return True
+        item = self.items[item_id]
         is_small = True
         for value in inputs:
             if type(value) is np.ndarray and value.nbytes > SMALL_SIZE:
                 is_small = False
                 self.not_small.add(item_id)
                 break
-        if not is_small or may_expand(node):
-            size = num_bytes(inputs)
-            if first_cost_ns(node, inputs, size) > self.expensive_ns:
-                place = SIZED
-        if place == SIZED or self.places[item_id] == CAREFUL:
-            self.places[item_id] = SIZED if place == SIZED else _cheap_place(self.items[item_id])
-        return place == INLINE
+        must_look = not is_small or may_expand(item.node) or _are_crossed(inputs)
+        if must_look and first_cost_ns(item.node, inputs, num_bytes(inputs)) > self.expensive_ns:
+            self.places[item_id] = SIZED
+            return False
+        if quick is not None and key is not None and len(quick) < _MOST_KEYS:
+            quick.add(key)
+        if self.places[item_id] == CAREFUL:
+            self.places[item_id] = _cheap_place(item)
+            if may_grow(item.node):  # CAREFUL for good
+                self._quick_keys.setdefault(item_id, set())
+        return True
+
+    def note_away(self, item_id: int) -> None:
+        """Count a call on a worker, or one that took long."""
+        self.num_away[item_id] = self.num_away.get(item_id, 0) + 1
 
     def watch(self, item_id: int, coroutine: Awaitable[Any]) -> Awaitable[Any]:
         """*coroutine*, a call of an async kernel; timed, if it is the first or one in 16: that costs a microsecond."""
@@ -201,6 +238,8 @@ class KernelStats:
         item = self.items[item_id]
         if item.is_expensive is not None or item.kind is not KernelKind.CHEAP or self.places[item_id] == PASSIVE:
             return  # not for measurements to decide
+        if elapsed_ns > self.expensive_ns:
+            self.note_away(item_id)
         cost = self._costs_ns[item_id]
         now_ns = self.holds.clock.now_ns() if now_ns is None else now_ns
         since_ns = now_ns - self._sampled_at_ns[item_id] if self.places[item_id] == INLINE else 0
@@ -244,7 +283,7 @@ def first_places(items: Sequence[NodeItem]) -> Stage[list[int]]:
 
 def _cheap_place(item: NodeItem) -> int:
     """Where a kernel runs that has been cheap; of a string nothing tells how long the next will be."""
-    return CAREFUL if makes_text(item.node) else INLINE
+    return CAREFUL if makes_text(item.node) or may_grow(item.node) else INLINE
 
 
 def _is_builtin(item: NodeItem) -> bool:
@@ -282,6 +321,29 @@ def _first_place(item: NodeItem) -> int:
     if item.kind is KernelKind.EXPENSIVE:
         return SIZED
     return WORKER if _is_wide(item) else CAREFUL if may_expand(item.node) else INLINE
+
+
+def _are_crossed(inputs: Sequence[Any]) -> bool:
+    """Whether *inputs* are two arrays that an elementwise kernel makes a larger one of, as a row and a column."""
+    if len(inputs) != 2:
+        return False
+    one, other = inputs
+    if type(one) is not np.ndarray or type(other) is not np.ndarray:
+        return False
+    return one.ndim > 1 < other.ndim and one.shape != other.shape
+
+
+def _key(inputs: Sequence[Any]) -> Key | None:
+    """What decides on the cost of a call that makes much of little: the shapes of *inputs*, and what may be sizes."""
+    try:
+        return tuple(
+            [
+                value.shape if value.dtype.kind not in "iu" or value.size > _FEW else (value.shape, value.tobytes())
+                for value in inputs
+            ]
+        )
+    except AttributeError:  # an object, or bytes
+        return None
 
 
 def has_large(values: Sequence[Any]) -> bool:

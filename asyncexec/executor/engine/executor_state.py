@@ -196,6 +196,7 @@ class ExecutorState(TransferScope):
         if size >= 0 and self._stats.is_quick(item.id, size):
             self._run_inline(entry, item, inputs, size)
         else:
+            self._stats.note_away(item.id)
             calls = self._calls(entry, item, inputs, size)
             done = partial(self._on_worker_done, entry, calls, now)
             self._jobs[entry] = self._pool.submit_calls(calls, done)

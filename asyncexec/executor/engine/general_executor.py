@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from asyncexec.compilation.graph_view import GraphView
-from asyncexec.executor.diagnostics.kernel_stats import ASYNC, KernelStats, has_large
+from asyncexec.executor.diagnostics.kernel_stats import ASYNC, KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.diagnostics.step_observer import StepObserver
 from asyncexec.executor.engine.part_of_step import PartOfStep
@@ -97,7 +97,8 @@ class GeneralExecutor:
             self.has_run = True
             state.be_careful(self.first_places)
             self.first_places = None
-        elif feeds and has_large(feeds):
+            self.stats.have_grown(feeds or ())
+        elif feeds and self.stats.have_grown(feeds):
             state.be_careful()
         return state
 

@@ -134,7 +134,8 @@ class PartOfStep(ExecutorState):
 
     def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
         self._waiter = waiter
-        self._note_large(feeds)
+        if feeds and self._stats.have_grown(feeds):
+            self.be_careful()
         self._propagator.activate_roots(feeds, self.ready)
 
     def task_groups(self) -> Iterable[TaskGroup]:

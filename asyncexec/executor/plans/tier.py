@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary, ref
 
 from asyncexec.executor.diagnostics.kernel_stats import has_large
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.executor.plans.feed_growth import FeedGrowth
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import SLICE_NS, Call, Stage, call_after_others
@@ -40,18 +41,20 @@ Compile: TypeAlias = Callable[[], Stage[AnyPlan | None]]
 
 class Tier:
     """What the runs of one signature have led to so far.
+
     Args:
         make: makes the plan, as a stage that gives None where it cannot be had now, and raises UnstructuredError where
             it never can; None for no plan at all.
         make_better: the same for a plan of the optimized graph; None where there is no such.
         clock: measures for how long it compiles.
         varying: the positions of feeds whose size differs from run to run.
+        growth: how large these may be.
 
     Attributes:
         compiled: the plan that steps are to be run by, if there is one.
         is_counting: whether compiled runs are counted, after some of which the graph is optimized.
-        plain: the same if a step of it is one call, and need not be timed, or if it may be by now; where it has limits,
-            ``plan_for`` tells which feeds it is for.
+        plain: the same if a step of it is one call, and need not be timed, or if it may be by now; where it has no
+            entry, ``plan_for`` tells which feeds it is for.
         was_slow: whether a plan has been dropped that held the event loop; the next is to pause more often.
     """
 
@@ -72,6 +75,7 @@ class Tier:
         "_varying",
         "_warm_up",
         "compiled",
+        "growth",
         "is_counting",
         "plain",
         "was_slow",
@@ -83,11 +87,13 @@ class Tier:
         make_better: Compile | None = None,
         clock: Clock = CLOCK,
         varying: Sequence[int] = (),
+        growth: FeedGrowth | None = None,
     ) -> None:
         self._make = make
         self._make_better = make_better
         self._now_ns = clock.now_ns
         self._varying = varying
+        self.growth: FeedGrowth | None = growth
         self._num_runs = 0
         self._num_left = OPTIMIZE_AFTER  # compiled runs, while they are counted
         self.is_counting: bool = True
@@ -106,6 +112,8 @@ class Tier:
     def plan_for(self, feeds: Sequence[Any]) -> AnyPlan | None:
         """The plan for a step with *feeds*; None for the general executor, which is careful with large ones."""
         plan = self.compiled
+        if self.growth is not None and not self.growth.admits(feeds):
+            return None
         if plan is None or not self._varying:
             return plan
         if has_large([feeds[position] for position in self._varying]):
@@ -151,12 +159,19 @@ class Tier:
             return
         if not plan.is_quick:
             self.was_slow = True
+            if self.growth is not None:
+                self.growth.forget()
             self._take(None)
             self._wait_longer()
             return
         self.plain = None  # from here on runs are timed
         if elapsed_ns:
             self._go_on(self._make_better, elapsed_ns)
+
+    def note_end(self) -> None:
+        """Take note of the end of a step of the general executor."""
+        if self.growth is not None:
+            self.growth.note_end()
 
     def note_run(self, elapsed_ns: int, num_runs: int = 1) -> None:
         """Take note of runs by the general executor, and go on compiling for as long as they took.

@@ -351,6 +351,7 @@ class StreamDriver(ABC):
             self._keep_undo_log(item, step)
         if item.maker is plan.executor:
             self._num_measured += 1
+            plan.tier.note_end()
         if not step.reset():
             item.step = None
         self._end_well(item)

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncexec.compilation.graph_view import DELIVERED, NodeItem
 from asyncexec.compilation.shared_inputs import is_user_function
-from asyncexec.executor.diagnostics.kernel_stats import INLINE, SIZED, WIDE, WORKER, KernelStats, num_bytes
+from asyncexec.executor.diagnostics.kernel_stats import CAREFUL, INLINE, SIZED, WIDE, WORKER, KernelStats, num_bytes
 from asyncexec.executor.diagnostics.output_sizes import Sizes, sizes_of
 from asyncexec.executor.diagnostics.step_observer import StepObserver
 from asyncexec.executor.engine.cascade import CASCADE_BUDGET
@@ -209,7 +209,7 @@ class WorkerChains:
         found = self._may_go_along.get(item.id)
         if found is None:
             found = self._may_go_along[item.id] = _may_run_on_any_thread(item)
-        return found and (places[item.id] == INLINE or hasattr(item.checked_kernel, "on_worker"))
+        return found and (places[item.id] in (INLINE, CAREFUL) or hasattr(item.checked_kernel, "on_worker"))
 
     def _links_from(self, item: NodeItem) -> Sequence[Link]:
         try:
