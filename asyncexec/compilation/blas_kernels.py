@@ -15,7 +15,7 @@ from asyncexec.process.blas_threads import BlasThreads
 # Multiplications up to which OpenBLAS takes one thread, or is through before another has begun.
 SHORT: Final = 2**16
 
-_MISFITS: Final = (AttributeError, IndexError)  # of inputs: the kernel tells better what is wrong with them
+_MISFITS: Final = (AttributeError, IndexError, ValueError)  # of inputs: the kernel tells better what is wrong with them
 
 Work: TypeAlias = Callable[[tuple[Any, ...]], float]
 

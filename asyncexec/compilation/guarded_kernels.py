@@ -61,7 +61,6 @@ def guarded_async(kernel: Kernel, node: Node, budget: MemoryBudget) -> Kernel:
         memory = budget.running_step()
         if memory is not None:
             note_outputs(memory, outputs, inputs, has_text=False)
-            memory.check(LEAST_COUNTED)  # it has made what could not be foreseen
         return outputs
 
     return call
@@ -112,12 +111,21 @@ class Reckoner:
 
 
 def note_outputs(memory: StepMemory, outputs: Any, inputs: Sequence[Any], *, has_text: bool) -> None:
-    """Count the arrays of *outputs* that are not, or in, those of *inputs*."""
+    """Count the arrays of *outputs* that are not, or in, those of *inputs*.
+
+    Raises:
+        ResourceExhaustedError: they could not be foreseen, and the step takes more now than it may.
+    """
+    num_bytes = 0
     for value in outputs if type(outputs) in (tuple, list) else (outputs,):
         if isinstance(value, np.ndarray) and value.nbytes >= LEAST_COUNTED:
             owner = _owner(value)
             if all(owner is not _owner(given) for given in inputs if isinstance(given, np.ndarray)):
-                memory.count(owner, owner.nbytes + (text_bytes(value) if has_text else 0))
+                made = owner.nbytes + (text_bytes(value) if has_text else 0)
+                memory.count(owner, made)
+                num_bytes += made
+    if num_bytes:
+        memory.check_made(num_bytes)
 
 
 def _owner(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

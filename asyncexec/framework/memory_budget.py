@@ -80,6 +80,15 @@ class StepMemory:
                 f" take (memory_limit) {taken:,} are taken"
             )
 
+    def check_made(self, num_bytes: int) -> None:
+        """ResourceExhaustedError if the step takes too much now that a node has made *num_bytes*."""
+        taken = self.taken
+        if taken > self.limit:
+            raise ResourceExhaustedError(
+                f"the outputs of this node take {num_bytes:,} bytes; of the {self.limit:,} bytes that a step may take"
+                f" (memory_limit) {taken:,} are taken now"
+            )
+
     def call(self, kernel: Kernel, inputs: Sequence[Any]) -> Any:
         """What *kernel* gives of *inputs*; ``check_running`` asks here meanwhile."""
         outer, _RUNNING.memory = _RUNNING.memory, self

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import asyncexec as ax
 from asyncexec.framework.memory_budget import LEAST_COUNTED, StepMemory
@@ -178,6 +179,24 @@ async def test_what_an_async_op_makes_is_counted_afterwards() -> None:
         with pytest.raises(ax.errors.ResourceExhaustedError, match="memory_limit") as raised:
             await session.run(data, {size: MB})
     assert raised.value.node == "fetched"
+
+
+@pytest.mark.parametrize("executor_type", EXECUTORS)
+async def test_what_a_function_makes_is_counted_afterwards_though_nothing_follows(executor_type: str) -> None:
+    @ax.op
+    def zeros(count: int) -> NDArray[np.float32]:
+        return np.zeros(count, np.float32)
+
+    with ax.Graph() as graph:
+        count = ax.placeholder(ax.int64, [])
+        made = zeros(count, name="made")
+        shape = ax.shape(made)
+    async with ax.Session(graph, config(MB, executor_type)) as session:
+        for fetch in (made, shape):
+            with pytest.raises(ax.errors.ResourceExhaustedError, match="memory_limit") as raised:
+                await session.run(fetch, {count: MB})
+            assert raised.value.node == "made"
+            assert len(await session.run(fetch, {count: 1000})) in (1, 1000)
 
 
 async def test_items_of_a_stream_have_their_memory_each() -> None:
