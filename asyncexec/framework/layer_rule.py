@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class NativeLayers(Protocol):
@@ -31,8 +32,8 @@ class NativeLayers(Protocol):
     def normalize(self, arguments: Sequence[int]) -> None:
         """Write some rows, each normalized, and scaled and shifted by columns."""
 
-    def recur(self, name: str, products: Sequence[Sequence[int]], arguments: Sequence[int]) -> None:
-        """Do all steps of ``lstm``, ``gru`` or ``gru_late``, whose *products* are the arguments of convolutions."""
+    def recur(self, name: str, table: NDArray[np.int64]) -> None:
+        """Do all steps of ``lstm``, ``gru`` or ``gru_late``, which *table* tells of, and which is written to."""
 
 
 _FEW: Final = 2**12  # numbers

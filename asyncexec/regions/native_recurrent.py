@@ -1,8 +1,8 @@
 """Native code of recurrent layers: all steps of an LSTM, or of a GRU, for some rows of a batch.
 
-The gates' inputs of all steps, made of the layer's input, are there before.  A step adds the product of the state and
-the weights to its own, in place, by the code of convolutions: the state is an image of pixels side by side.  Then it
-goes over the rows, and writes the new state of each into the result, where the next step reads it.
+The gates' inputs of all steps, made of the layer's input, come first.  A step adds the product of the state and the
+weights to its own, in place, by the code of convolutions: the state is an image of pixels side by side.  Then it goes
+over the rows, and writes the new state of each into the result, where the next step reads it.
 
 Gates stand in ONNX's order: i, o, f, c in an LSTM; z, r, h in a GRU.  The tangent is Moshier's (Cephes, ``tanhf``).
 """
@@ -15,9 +15,10 @@ from typing import Final
 from asyncexec.regions.native_gates import LARGEST, all_of, exponential
 from asyncexec.regions.native_vectors import CONVOLUTION, ITEM, joined, mask_lines, read_arguments
 
-# The first two are the arguments of convolutions: all products of a step, but those of a GRU's candidate in the second.
+# The first three are the arguments of convolutions: the product of the inputs of all steps, and all products of a step,
+# but those of a GRU's candidate in the last one.
 RECURRENT: Final = (
-    *("product_at", "candidate_at", "gates_at", "h_at", "c_at", "y_at"),
+    *("inputs_at", "product_at", "candidate_at", "gates_at", "h_at", "c_at", "y_at"),
     *("gates_step", "gates_row", "h_row", "c_row", "y_step", "y_row", "steps", "rows", "count"),
 )
 _OVERFLOW: Final = 88.72284  # beyond that an exponential is infinite
@@ -49,6 +50,7 @@ entry:
  {read_arguments(RECURRENT)}
  %gate0 = add i64 0, 0
  {joined(f"%gate{gate} = mul i64 %count, {gate}" for gate in range(1, 4))}
+ call void @native(ptr %inputs_at, {_NO_LIMITS})
  br label %steps_start
 steps_start:
  %step = phi i64 [ 0, %entry ], [ %next_step, %states_end ]

@@ -41,9 +41,9 @@ class Watched:
         self.activate, self.normalize = code.activate, code.normalize
         self.num_calls = 0
 
-    def recur(self, name: str, products: Sequence[Sequence[int]], arguments: Sequence[int]) -> None:
+    def recur(self, name: str, table: Any) -> None:
         self.num_calls += 1
-        self._code.recur(name, products, arguments)
+        self._code.recur(name, table)
 
 
 class Layer:
@@ -119,6 +119,10 @@ def test_inputs_in_any_order(code: CompiledLayers, cell: str) -> None:
         each.setflags(write=False)
     inputs[5] = inputs[5][:, ::-1]
     layer.check(code, *inputs)
+    x = layer.inputs(8, 12, 7, 9)[0]
+    for some in (x[:5, :6], x[4::-1, ::-2], x[::-1][:5, 2:8], np.asfortranarray(x)[:5, 3:9], x[:1, :6].repeat(5, 0)):
+        for _ in range(2):  # what is prepared is used again
+            layer.check(code, some, *inputs[1:])
     lengths = freeze(np.full(6, 5, np.int32))  # which may not be shorter in the next call
     layer.check(code, *inputs[:4], lengths, *inputs[5:])
 
@@ -179,8 +183,7 @@ def test_functions_are_off_by_a_few_units_of_the_last_place(code: CompiledLayers
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_bits_are_the_same_however_it_is_cut(code: CompiledLayers, cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = Layer(cell, "bidirectional")
-    inputs = layer.inputs(7, 70, 20, 33)
+    inputs = Layer(cell, "bidirectional").inputs(7, 70, 20, 33)
     found: list[Any] = []
     numbers: list[int] = []
 
@@ -192,7 +195,7 @@ def test_bits_are_the_same_however_it_is_cut(code: CompiledLayers, cell: str, mo
     for num_cores, size in ((1, 2**24), (1, 1), (3, 2**24), (4, 2**15)):
         monkeypatch.setattr(native_recurrent, "num_cores", lambda count=num_cores: count)
         monkeypatch.setattr(native_recurrent, "_GATES_BYTES", size)
-        found.append(layer.native(code, *inputs))
+        found.append(Layer(cell, "bidirectional").native(code, *inputs))
     assert numbers == [2, 2, 6, 8]
     for each in found[1:]:
         for one, other in zip(each, found[0], strict=True):
@@ -227,6 +230,7 @@ def test_constant_weights_are_laid_out_once_and_go_with_them(
     del inputs
     gc.collect()
     assert not len(kept.native._laid_out)
+    assert not kept.native._prepared
 
 
 def test_weights_that_somebody_may_write_to_are_laid_out_each_time(

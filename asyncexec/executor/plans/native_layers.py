@@ -9,12 +9,15 @@ import ctypes
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from asyncexec.executor.plans.native_calls import COMPILER, Pauses
+from asyncexec.framework.array_address import address_of
 from asyncexec.regions.native_depthwise import DEPTHWISE
 from asyncexec.regions.native_emitter import NotNativeError
 from asyncexec.regions.native_gates import GATE
 from asyncexec.regions.native_layers import write_layers
-from asyncexec.regions.native_recurrent import RECURRENT
 from asyncexec.regions.native_rows import NORM
 from asyncexec.regions.native_vectors import AVX2, AVX512, CONVOLUTION, Registers
 
@@ -56,11 +59,13 @@ class CompiledLayers:
         """Write some rows, each normalized, and scaled and shifted by columns."""
         self._normalize((ctypes.c_int64 * len(NORM))(*arguments))
 
-    def recur(self, name: str, products: Sequence[Sequence[int]], arguments: Sequence[int]) -> None:
-        """Do all steps of ``lstm``, ``gru`` or ``gru_late``, whose *products* are the arguments of convolutions."""
-        tables = [(ctypes.c_int64 * len(CONVOLUTION))(*product) for product in products]
-        first, *others = map(ctypes.addressof, tables)
-        self._plain[name]((ctypes.c_int64 * len(RECURRENT))(first, *(others or [0]), *arguments))
+    def recur(self, name: str, table: NDArray[np.int64]) -> None:
+        """Do all steps of ``lstm``, ``gru`` or ``gru_late``, which *table* tells of, and which is written to."""
+        width = len(CONVOLUTION)
+        at, last = address_of(table), len(table) - width
+        for number in range(3):  # places of products in the table
+            table[last + number] = at + number * width * table.itemsize
+        self._plain[name](at + last * table.itemsize)
 
 
 def _registers() -> Registers:

@@ -7,8 +7,8 @@ gets the same bits however that is cut.  Weights are laid out anew, panel by pan
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,7 +22,7 @@ from asyncexec.process.cores import num_cores
 from asyncexec.process.free_memory import check_array
 from asyncexec.process.shards import share
 
-_Part: TypeAlias = tuple[int, range]  # a direction, and rows of the batch
+_Key: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 _FLOAT: Final = np.dtype(np.float32)
 _ITEM: Final = _FLOAT.itemsize
 _FEW: Final = 3  # steps: with fewer, numpy has done them before a call is prepared
@@ -30,6 +30,14 @@ _FEW_EACH: Final = 32  # steps for which weights are laid out that may be others
 _STEP: Final = 40_000  # multiplications: what numpy does in a step besides them takes as long
 _GATES_BYTES: Final = 2**20  # of the gates' inputs, about: they stay in the cache
 _ROWS: Final = 16  # of a part: with fewer, weights are read more often than they are worth
+_MOST_PREPARED: Final = 8  # shapes and strides of inputs
+_STATES: Final = ("initial_h", "initial_c")
+# What a call is told (``regions/native_recurrent.py``): the product of all steps with the inputs, and those of a step,
+# all as convolutions, and what is left; where in that the places are.
+_WIDTH: Final = 22
+_X_AT: Final = 0
+_OUT_AT: Final = 2
+_GATES_AT, _H_AT, _C_AT, _Y_AT = range(3 - _WIDTH, 7 - _WIDTH)
 _TOGETHER: Final = 4  # rows from which on native code multiplies at full speed
 
 
@@ -40,36 +48,59 @@ class _Product(NamedTuple):
     bias: Laid
     columns: int
 
-    def arguments(
-        self, at: tuple[int, int], sizes: tuple[int, int], distances: tuple[int, int], out_row: int
-    ) -> Sequence[int]:
-        """Those of a convolution that sees one pixel at a time.
+    def arguments(self, sizes: tuple[int, int], distances: tuple[int, int], out_row: int) -> tuple[int, ...]:
+        """Those of a convolution that sees one pixel at a time, but for the places of input and output.
 
         Args:
-            at: where input and output are.
             sizes: how many rows there are, and pixels in each; distances: between rows, and between pixels.
             out_row: how far pixels of the output are from one another.
         """
-        at_x, at_out = at
         num_panels, depth, panel = self.panels.array.shape
         window = (1, 0, 1, 0, depth)
         outputs = (out_row, self.columns, depth * panel * _ITEM, 0, sizes[0], 0, num_panels)
-        return (at_x, self.panels.address, at_out, self.bias.address, 0, 0, *distances, *window, *sizes, *outputs)
+        return (0, self.panels.address, 0, self.bias.address, 0, 0, *distances, *window, *sizes, *outputs)
 
 
-class _Call(NamedTuple):
-    """The arrays of a call, whichever axis comes first there.
+class _Piece(NamedTuple):
+    """Some steps of a part.
 
     Attributes:
-        x: [steps, batch, numbers]; y: [directions, steps, batch, hidden]; states: [directions, batch, hidden] each.
-        products: for each direction, that with the inputs, and those of a step.
+        table: what native code is told, but for places.
+        x, gates, h, c, y: how far the places are from the starts of the arrays; h is in y where it *is_later*.
     """
 
-    code: NativeLayers
-    x: Array
-    y: Array
-    states: Sequence[Array]
+    table: Array
+    x: int
+    gates: int
+    h: int
+    c: int
+    y: int
+    is_later: bool
+
+
+class _Part(NamedTuple):
+    """Some rows of a direction: the pieces one after the other, and the shape of the gates of one."""
+
+    pieces: Sequence[_Piece]
+    gates: tuple[int, ...]
+
+
+class _Prepared(NamedTuple):
+    """What calls have in common that have the same weights, and inputs of the same shape and strides.
+
+    Attributes:
+        weights: W, R and B; held are *products* of them.
+        work: how many multiplications a call is.
+        y, state: the shapes of results.
+    """
+
+    weights: Sequence[Callable[[], Array | None]]
+    lengths: Array | None
     products: Sequence[Sequence[_Product]]
+    parts: Sequence[_Part]
+    work: float
+    y: tuple[int, ...]
+    state: tuple[int, ...]
 
 
 class NativeRecurrent:
@@ -84,12 +115,21 @@ class NativeRecurrent:
         rule: what gives the native code.
     """
 
-    __slots__ = ("_backward", "_batch_first", "_kind", "_laid_out", "rule")
+    __slots__ = ("_backward", "_batch_first", "_kind", "_laid_out", "_prepared", "rule")
 
     def __init__(self, kind: str, backward: tuple[bool, ...], *, batch_first: bool) -> None:
         self.rule: LayerRule = LayerRule(is_far_quicker=True)
         self._kind, self._backward, self._batch_first = kind, backward, batch_first
         self._laid_out = LaidOut()
+        self._prepared: dict[_Key, _Prepared] = {}  # of constant weights
+
+    def run_again(self, x: Array, given: dict[str, Any]) -> tuple[Array, ...] | None:
+        """What ``run`` gives; None if nothing is prepared for such inputs, which need not be looked at otherwise."""
+        prepared = self._fitting(x, given)
+        if prepared is None or self.rule.find_native is None:
+            return None
+        code = self.rule.find_native(prepared.work)
+        return None if code is None else self._run(code, prepared, x, given)
 
     def run(self, x: Array, given: dict[str, Any]) -> tuple[Array, ...] | None:
         """Y, Y_h and, of an LSTM, Y_c; None if that is not for native code."""
@@ -103,48 +143,122 @@ class NativeRecurrent:
         code = self.rule.find_native(work) if x.size and r.size else None
         if code is None:
             return None
-        x = np.ascontiguousarray(x)
-        directions, size, hidden = r.shape
-        shape = (batch, directions, hidden) if self._batch_first else (directions, batch, hidden)
-        y = empty((batch, steps, *shape[1:]) if self._batch_first else (steps, *shape), _FLOAT)
-        states = [_state(given[name], shape) for name in ("initial_h", "initial_c") if name in given]
-        products = [self._products(code, given, i) for i in range(directions)]
-        call = _Call(code, x, y.swapaxes(0, 1), states, products)
-        if self._batch_first:
-            turned = [state.swapaxes(0, 1) for state in states]
-            call = _Call(code, x.swapaxes(0, 1), y.transpose(2, 1, 0, 3), turned, products)
-        parts = [(i, rows) for i in range(directions) for rows in _cut(batch)]
-        share(lambda part: self._run(call, part), parts, y.nbytes * (1 + size // hidden))
+        if x.strides[2] != _ITEM:
+            x = np.ascontiguousarray(x)
+        prepared = self._fitting(x, given) or self._prepare(code, x, given, work)
+        return self._run(code, prepared, x, given)
+
+    def _fitting(self, x: Array, given: dict[str, Any]) -> _Prepared | None:
+        """What is prepared for such inputs."""
+        prepared = self._prepared.get((x.shape, x.strides))
+        if prepared is None or x.dtype != _FLOAT:
+            return None
+        w, r, b = prepared.weights
+        if w() is not given["W"] or r() is not given["R"] or b() is not given["B"]:
+            return None
+        if given["sequence_lens"] is not prepared.lengths or given.get("P") is not None:
+            return None
+        for name in _STATES:
+            state = given.get(name)
+            if state is not None and (state.dtype != _FLOAT or state.shape != prepared.state):
+                return None
+        return prepared
+
+    def _run(self, code: NativeLayers, prepared: _Prepared, x: Array, given: dict[str, Any]) -> tuple[Array, ...]:
+        y = empty(prepared.y, _FLOAT)
+        states = [_state(given[name], prepared.state) for name in _STATES if name in given]
+        at_x, at_y = address_of(x), address_of(y)
+        at_h, at_c = address_of(states[0]), address_of(states[-1])
+
+        def run(part: _Part) -> None:
+            check_array(part.gates, _FLOAT)
+            gates, at_gates = aligned(part.gates, _FLOAT)
+            for piece in part.pieces:
+                table = piece.table.copy()
+                table[_X_AT], table[_OUT_AT], table[_GATES_AT] = at_x + piece.x, at_gates, at_gates + piece.gates
+                table[_H_AT] = (at_y if piece.is_later else at_h) + piece.h
+                table[_C_AT], table[_Y_AT] = at_c + piece.c, at_y + piece.y
+                code.recur(self._kind, table)
+            del gates
+
+        share(run, prepared.parts, y.nbytes * (1 + prepared.products[0][0].columns // y.shape[-1]))
+        for i, is_backward in enumerate(self._backward):
+            last = 0 if is_backward else -1
+            if self._batch_first:
+                states[0][:, i] = y[:, last, i]
+            else:
+                states[0][i] = y[last, i]
         return (y, *states)
 
-    def _run(self, call: _Call, part: _Part) -> None:
-        """All steps of a *part*."""
-        i, rows = part
+    def _prepare(self, code: NativeLayers, x: Array, given: dict[str, Any], work: float) -> _Prepared:
+        """What is known before a call with *x*, whose numbers are side by side; kept if the weights are constant."""
+        w, r, b, lengths = given["W"], given["R"], given["B"], given["sequence_lens"]
+        key = x.shape, x.strides
+        kept = self._prepared
+        is_constant = all(array is None or is_frozen(array) for array in (w, r, b, lengths))
+        directions, _, hidden = r.shape
+        batch, steps = x.shape[:2] if self._batch_first else x.shape[1::-1]
+        products = [self._products(code, given, i) for i in range(directions)]
+        prepared = _Prepared(
+            [_reference(array, lambda: kept.pop(key, None)) for array in (w, r, b)],
+            lengths,
+            products,
+            [self._part(x, products[i], i, rows, hidden) for i in range(directions) for rows in _cut(batch)],
+            work,
+            (batch, steps, directions, hidden) if self._batch_first else (steps, directions, batch, hidden),
+            (batch, directions, hidden) if self._batch_first else (directions, batch, hidden),
+        )
+        if is_constant:
+            if len(kept) >= _MOST_PREPARED:
+                kept.clear()
+            kept[key] = prepared
+        return prepared
+
+    def _part(self, x: Array, products: Sequence[_Product], i: int, rows: range, hidden: int) -> _Part:
+        """The *rows* of direction *i*."""
+        (batch, x_row), (steps, x_step) = zip(x.shape[:2], x.strides[:2], strict=True)
+        if not self._batch_first:
+            (batch, x_row), (steps, x_step) = (steps, x_step), (batch, x_row)
+        one, directions, count = hidden * _ITEM, len(self._backward), len(rows)
+        y_step, y_row, y_direction = directions * batch * one, one, batch * one
+        state_row, state_direction = one, batch * one
+        if self._batch_first:
+            y_step, y_row, y_direction = directions * one, steps * directions * one, one
+            state_row, state_direction = directions * one, one
         is_backward = self._backward[i]
-        inputs, *others = call.products[i]
-        y = call.y[i, :: -1 if is_backward else 1, rows.start : rows.stop]
-        h, *c = (state[i, rows.start : rows.stop] for state in call.states)
-        steps, count, hidden = y.shape
-        gates_row, (y_step, y_row, _) = inputs.columns * _ITEM, y.strides
+        inputs, *others = products
+        gates_row = inputs.columns * _ITEM
         gates_step = count * gates_row
-        piece = min(steps, max(1, _GATES_BYTES // gates_step))
-        check_array((piece, count, inputs.columns), _FLOAT)
-        _gates, at_gates = aligned((piece, count, inputs.columns), _FLOAT)
-        products = [product.arguments((0, 0), (1, count), (0, 0), gates_row) for product in others]
+        y = i * y_direction + rows.start * y_row
+        if is_backward:
+            y, y_step = y + (steps - 1) * y_step, -y_step
+        tables = [product.arguments((1, count), (0, 0), gates_row) for product in others]
         if self._kind == "gru_late":  # its candidate is made in the result
-            products[1] = others[1].arguments((0, 0), (1, count), (0, 0), y_row)
-        at_h, h_row, at_y = address_of(h), h.strides[0], address_of(y)
-        at_c, c_row = (address_of(c[0]), c[0].strides[0]) if c else (0, 0)
-        for first in range(0, steps, piece):
-            num = min(piece, steps - first)
-            start = steps - first - num if is_backward else first
-            seen = call.x[start : start + num, rows.start : rows.stop]
-            call.code.convolve(_of_inputs(inputs, seen, at_gates, gates_row), -math.inf, math.inf)
-            places = (at_gates + (num - 1) * gates_step * is_backward, at_h, at_c, at_y + first * y_step)
-            distances = (-gates_step if is_backward else gates_step, gates_row, h_row, c_row, y_step, y_row)
-            call.code.recur(self._kind, products, (*places, *distances, num, count, hidden))
-            at_h, h_row = at_y + (first + num - 1) * y_step, y_row
-        h[...] = y[-1]
+            tables[1] = others[1].arguments((1, count), (0, 0), y_row)
+        most = min(steps, max(1, _GATES_BYTES // gates_step))
+        state = i * state_direction + rows.start * state_row
+        pieces: list[_Piece] = []
+        for first in range(0, steps, most):
+            num = min(most, steps - first)
+            sizes, distances = (num, count), (x_step, x_row)
+            if count == 1 or x_step == count * x_row:  # it may be seen as one row of pixels
+                sizes, distances = (1, num * count), (0, x_step if count == 1 else x_row)
+            steps_of = (-gates_step if is_backward else gates_step, gates_row)
+            h_row = y_row if first else state_row
+            left = (*(0,) * (_WIDTH + _Y_AT + 1), *steps_of, h_row, state_row, y_step, y_row, num, count, hidden)
+            table = [inputs.arguments(sizes, distances, gates_row), *tables, left + (0,) * (_WIDTH - len(left))]
+            pieces.append(
+                _Piece(
+                    np.array(table, np.int64).ravel(),
+                    (steps - first - num if is_backward else first) * x_step + rows.start * x_row,
+                    (num - 1) * gates_step if is_backward else 0,
+                    y + (first - 1) * y_step if first else state,
+                    state,
+                    y + first * y_step,
+                    first > 0,
+                )
+            )
+        return _Part(pieces, (most, count, inputs.columns))
 
     def _products(self, code: NativeLayers, given: dict[str, Any], i: int) -> Sequence[_Product]:
         """Of direction *i*: with the inputs of all gates, and those of a step; only a GRU's candidate is alone."""
@@ -198,14 +312,13 @@ def _is_usual(x: Array, given: dict[str, Any], steps: int) -> bool:
     return all(array is None or array.dtype == _FLOAT for array in arrays)
 
 
-def _of_inputs(product: _Product, x: Array, at_out: int, out_row: int) -> Sequence[int]:
-    """The arguments of the product with *x* [steps, rows, numbers]: as one row of pixels, if it may be seen so."""
-    steps, count = x.shape[:2]
-    step, row = x.strides[:2]
-    sizes, distances = (steps, count), (step, row)
-    if count == 1 or step == count * row:
-        sizes, distances = (1, steps * count), (0, step if count == 1 else row)
-    return product.arguments((address_of(x), at_out), sizes, distances, out_row)
+def _reference(array: Array | None, end: Callable[[], object]) -> Callable[[], Array | None]:
+    """Gives *array* as long as it is there; calls *end* when it is no more."""
+    return _nothing if array is None else weakref.ref(array, lambda _: end())
+
+
+def _nothing() -> None:
+    """Gives None."""
 
 
 def _state(given: Array | None, shape: tuple[int, ...]) -> Array:

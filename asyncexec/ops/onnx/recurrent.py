@@ -52,7 +52,10 @@ class _Layer:
 
     def run(self, x: Array, given: dict[str, Any]) -> tuple[Any, ...]:
         """Y, Y_h and, of an LSTM, Y_c."""
-        found = None if self.native is None else self.native.run(x, given)
+        found = None if self.native is None else self.native.run_again(x, given)
+        if found is None:
+            _check(self, x, given)
+            found = None if self.native is None else self.native.run(x, given)
         return self._by_numpy(x, given) if found is None else found
 
     def _by_numpy(self, x: Array, given: dict[str, Any]) -> tuple[Any, ...]:
@@ -223,7 +226,6 @@ def make_recurrent(node: OnnxNode) -> Kernel:
         x: Array, w: Array, r: Array, b: Any = None, sequence_lens: Any = None, initial_h: Any = None
     ) -> tuple[Any, ...]:
         given = {"W": w, "R": r, "B": b, "sequence_lens": sequence_lens, "initial_h": initial_h}
-        _check(layer, x, given)
         return layer.run(x, given)[: node.num_outputs]
 
     return _with_rule(kernel, layer)
@@ -246,7 +248,6 @@ def make_lstm(node: OnnxNode) -> Kernel:
     ) -> tuple[Any, ...]:
         given = {"W": w, "R": r, "B": b, "sequence_lens": sequence_lens, "initial_h": initial_h}
         given |= {"initial_c": initial_c, "P": p}
-        _check(layer, x, given)
         return layer.run(x, given)[: node.num_outputs]
 
     return _with_rule(kernel, layer)
