@@ -89,6 +89,7 @@ class SQLiteStore:
         self._is_ready = False
         self._has_lost = False  # what the user has written since the last put
         self._opening = asyncio.Lock()
+        self._num_closed = 0
 
     @property
     def commits_outputs(self) -> bool:
@@ -177,9 +178,13 @@ class SQLiteStore:
 
     async def close(self) -> None:
         """Close the connection, unless it is the user's."""
-        if not self.commits_outputs and self._connection is not None:
+        if self.commits_outputs:
+            return
+        self._num_closed += 1  # so who opens it just now gives up
+        async with self._opening:
             connection, self._connection, self._is_ready = self._connection, None, False
-            await connection.close()
+            if connection is not None:
+                await connection.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -196,13 +201,15 @@ class SQLiteStore:
     async def _open(self) -> Any:
         if self._is_ready:
             return self._connection
+        num_closed = self._num_closed
         async with self._opening:
             if not self._is_ready:
-                await self._prepare()
+                self._check_open(num_closed)
+                await self._prepare(num_closed)
                 self._is_ready = True
         return self._connection
 
-    async def _prepare(self) -> None:
+    async def _prepare(self, num_closed: int) -> None:
         is_own = self._connection is None
         with self._telling("it cannot be opened"):
             if self._path is not None:
@@ -211,22 +218,48 @@ class SQLiteStore:
             if is_own:  # each statement commits itself
                 connection = await self._aiosqlite.connect(self._path, isolation_level=None)
             try:
-                await self._make_table(connection)
+                await self._make_table(connection, num_closed)
             except BaseException:
                 if is_own:
                     await connection.close()
                 raise
         self._connection = connection
 
-    async def _make_table(self, connection: Any) -> None:
+    async def _make_table(self, connection: Any, num_closed: int) -> None:
         if self.commits_outputs:
             await self._check_transactions(connection)
         else:
-            await _write_ahead(connection)
+            await self._write_ahead(connection, num_closed)
             await connection.execute("PRAGMA synchronous=FULL")
         await connection.execute(
             f"CREATE TABLE IF NOT EXISTS {self._table} (key TEXT PRIMARY KEY, value BLOB NOT NULL)"
         )
+        self._check_open(num_closed)
+
+    async def _write_ahead(self, connection: Any, num_closed: int) -> None:
+        """Give the database a write-ahead log; while others write to one without, wait for the connection's timeout.
+
+        SQLite itself does not wait here: of two connections that both want the log, each would wait for the other.
+        """
+        (timeout_ms,) = await (await connection.execute("PRAGMA busy_timeout")).fetchone()
+        now = asyncio.get_running_loop().time
+        until = now() + timeout_ms / 1e3
+        while True:
+            try:
+                await connection.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or now() >= until:
+                    raise
+            await asyncio.sleep(_AGAIN)
+            self._check_open(num_closed)
+
+    def _check_open(self, num_closed: int) -> None:
+        """FailedPreconditionError if the store has been closed since it was closed so many times."""
+        if self._num_closed != num_closed:
+            raise FailedPreconditionError(
+                f"{self!r} has been closed while it was opened", hint="close it when nothing uses it any more"
+            )
 
     async def _check_transactions(self, connection: Any) -> None:
         """FailedPreconditionError unless transactions of the user's connection begin with the first write."""
@@ -266,24 +299,6 @@ class SQLiteStore:
     def __repr__(self) -> str:
         shown = "on your connection" if self.commits_outputs else repr(self._path)
         return f"<ax.checkpoint.SQLiteStore {shown} table {self._table!r}>"
-
-
-async def _write_ahead(connection: Any) -> None:
-    """Give the database a write-ahead log; while others write to one without, wait for the connection's timeout.
-
-    SQLite itself does not wait here: of two connections that both want the log, each would wait for the other.
-    """
-    (timeout_ms,) = await (await connection.execute("PRAGMA busy_timeout")).fetchone()
-    now = asyncio.get_running_loop().time
-    until = now() + timeout_ms / 1e3
-    while True:
-        try:
-            await connection.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or now() >= until:
-                raise
-        await asyncio.sleep(_AGAIN)
 
 
 def _try_to_open(path: str | bytes) -> None:

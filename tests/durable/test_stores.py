@@ -160,6 +160,21 @@ async def test_a_new_database_that_others_write_to_is_waited_for(tmp_path: Path)
         assert await store.get("a") == b"1"
 
 
+async def test_a_store_that_is_closed_while_it_is_opened_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "orders.db"
+    async with aiosqlite.connect(path) as other:
+        await other.execute("BEGIN IMMEDIATE")
+        async with ax.checkpoint.SQLiteStore(path) as store:
+            puts = [asyncio.ensure_future(store.put(key, b"1")) for key in "ab"]
+            while not store._opening.locked():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        await other.rollback()
+        for put in puts:
+            with pytest.raises(ax.errors.FailedPreconditionError):
+                await put
+        assert store._connection is None
+
+
 async def test_what_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "orders.db").write_bytes(b"this is a text, and long enough to be taken for a page" * 100)
     async with ax.checkpoint.SQLiteStore(tmp_path / "orders.db") as store:
