@@ -31,6 +31,7 @@ SAMPLES: Final = 4  # calls that are timed of each way, of which the quickest co
 _FAR: Final = {1: 4, 2: 2, 3: 2}
 # The calls of a way from which on it may be known to be slow: first ones start threads, find memory, lay out constants.
 _WARM: Final = (2, 3)  # of our own kernels, of ONNX Runtime
+_MOST_FAILED: Final = 3  # calls in a row: one alone may have had an image that is smaller than a filter
 _Case: TypeAlias = tuple[int, bool]  # about how large inputs are; whether our own kernels may have native code
 _OWN: Final = 0
 _ONNX: Final = 1
@@ -133,8 +134,8 @@ class OnnxKernel:
     """
 
     __slots__ = (
-        *("_clock", "_find_native", "_has_native", "_is_forced", "_loader", "_memory", "_num_given", "_own"),
-        "_trials",
+        *("_clock", "_find_native", "_has_native", "_is_forced", "_loader", "_memory", "_num_failed", "_num_given"),
+        *("_own", "_trials"),
     )
 
     def __init__(
@@ -156,6 +157,7 @@ class OnnxKernel:
         self._memory = None if budget is None else ClusterMemory(cluster, own.calls, budget)
         self._clock = clock
         self._loader = OnnxLoader(cluster, load, waits=is_forced, threads=threads)
+        self._num_failed = 0
         self._num_given = len(cluster.translation.inputs)  # the others are values of variables
         self._trials: dict[_Case, Trial] = {}
         rules = (getattr(kernel, "layer_rule", None) for _, kernel, _ in own.calls)
@@ -167,11 +169,16 @@ class OnnxKernel:
         call = call_around.get()
         manager = None if call is None else call.manager()
         session = self._loader.session(inputs[self._num_given :])
-        if self._loader.has_failed or not (self._memory is None or self._memory.has_room(inputs)):
+        sizes = [getattr(value, "size", 1) for value in inputs[: self._num_given]]
+        if (
+            self._loader.has_failed
+            or not all(sizes)  # ONNX Runtime takes 0 for the mean of nothing, and lets shapes pass that do not fit
+            or not (self._memory is None or self._memory.has_room(inputs))
+        ):
             return self._own(inputs, manager)
         if self._is_forced:
             return self._by(_ONNX, session, inputs, manager)
-        trial = self._trial(session, inputs)
+        trial = self._trial(session, sum(sizes))
         if trial.choice is not None:
             return self._by(trial.choice, session, inputs, manager)
         if self._awaits_native(session):
@@ -208,10 +215,9 @@ class OnnxKernel:
         """
         self._loader.load_ahead(() if before is None else before._loader.values)
 
-    def _trial(self, session: OnnxSession | None, inputs: Sequence[Any]) -> Trial:
-        """That of inputs of about this size, which all that have the model share once it is loaded."""
-        size = sum([getattr(value, "size", 1) for value in inputs[: self._num_given]]).bit_length()
-        case = size, self._has_native
+    def _trial(self, session: OnnxSession | None, size: int) -> Trial:
+        """That of inputs of about this *size*, which all that have the model share once it is loaded."""
+        case = size.bit_length(), self._has_native
         trial = self._trials.get(case)
         if trial is None:
             trial = self._trials.setdefault(case, Trial())
@@ -231,6 +237,9 @@ class OnnxKernel:
             raise
         except Exception as error:
             given = self._own(inputs, manager)
-            self._loader.give_up(error)
+            self._num_failed += 1
+            if self._num_failed >= _MOST_FAILED:
+                self._loader.give_up(error)
             return given
+        self._num_failed = 0
         return self._own(inputs, manager) if outputs is None else as_values(outputs)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,6 +26,10 @@ from asyncexec.process.onnx_model import TO_NCHW, Array, Dims, OnnxNode
 
 _IMAGE_RANK: Final = 4
 _TOLERANCE: Final = 1e-6  # relative, of what is a constant of a formula
+# Pixels are shifted by up to 255 before they are scaled, and lie some deviations from zero then.
+_MOST_SHIFT: Final = 256.0
+_MOST_SCALED_SHIFT: Final = 16.0
+_LEAST_SCALE: Final = 1e-6
 _AFFINE: Final = frozenset({"Add", "Sub", "Mul", "Div"})
 _TURNED: Final = _AFFINE | {"Pad"}
 _REDUCTIONS: Final = frozenset({"ReduceMean", "ReduceMax"})
@@ -242,22 +246,38 @@ class Fuser:
         channels = (self._dims.get(source) or (None,))[-1]
         if len(chain) < 2 or not channels or len(self._dims[source]) != _IMAGE_RANK:
             return None
+        found = self._scale_and_offset(chain[::-1], channels)
+        if found is None:
+            return None
+        scale, offset = found
+        turn = OnnxNode("Transpose", (source,), (self._name(),), node.attrs)
+        return [*(self._turned(turn) or [turn]), self._by_channels(turn.outputs[0], scale, offset, node.outputs)]
+
+    def _scale_and_offset(self, chain: Sequence[tuple[OnnxNode, Array]], channels: int) -> tuple[Array, Array] | None:
+        """What the nodes of *chain*, each with its constant, do to each channel; None if that loses digits, or numbers.
+
+        A shift by much before a scale brings numbers near each other apart, which the same at once does not: it would
+        subtract two large products.  And what is too large or small between two nodes would be none of these.
+        """
         scale, offset = np.ones(channels), np.zeros(channels)
-        for made, constant in reversed(chain):
+        for made, constant in chain:
             if not _is_of_channels(constant, channels) or (made.op == "Div" and not constant.all()):
                 return None
             row = np.broadcast_to(constant.reshape(-1).astype(np.float64), channels)
+            if not (np.abs(offset) <= _MOST_SHIFT).all():
+                return None
             if made.op in ("Mul", "Div"):
                 factor = row if made.op == "Mul" else 1 / row
                 scale, offset = scale * factor, offset * factor
+                if not ((np.abs(scale) >= _LEAST_SCALE) & (np.abs(scale) <= 1 / _LEAST_SCALE)).all():
+                    return None
+                if not (np.abs(offset) <= _MOST_SCALED_SHIFT).all():
+                    return None
             elif made.op == "Sub" and made.inputs[0] in self._constants:
                 scale, offset = -scale, row - offset
             else:
                 offset = offset + (row if made.op == "Add" else -row)
-        if not (np.isfinite(scale).all() and np.isfinite(offset).all()):
-            return None
-        turn = OnnxNode("Transpose", (source,), (self._name(),), node.attrs)
-        return [*(self._turned(turn) or [turn]), self._by_channels(turn.outputs[0], scale, offset, node.outputs)]
+        return scale, offset
 
     def _by_channels(self, x: str, scale: Array, offset: Array, outputs: tuple[str, ...]) -> OnnxNode:
         """What gives ``x * scale + offset`` by the channels of *x*."""

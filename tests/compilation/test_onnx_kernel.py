@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 
 import asyncexec as ax
 from asyncexec.compilation.bind_kernel import KernelBinder
@@ -129,6 +130,47 @@ def test_of_a_kernel_that_cannot_be_loaded_it_is_known_that_it_stays_as_it_is() 
     kernel.prepare()
     assert kernel.is_settled
     np.testing.assert_array_equal(kernel(np.ones((1, 2), np.float32))[0], [[-1, -1]])
+
+
+def test_calls_that_fail_are_made_by_its_own_kernels_and_only_many_in_a_row_are_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Failing(FakeSession):
+        fails = True
+        num_calls = 0
+
+        def run(self, inputs: Any, manager: Any = None) -> Any:
+            self.num_calls += 1
+            if self.fails:
+                raise ValueError("an image smaller than a filter")
+            return super().run(inputs)
+
+    product, session, given = cluster(), Failing(), np.ones((1, 2), np.float32)
+    own = run_at_once(OwnKernels.bound(product, lambda call: KernelBinder(ResourceMgr()).bind(call.node).kernel))
+    kernel = OnnxKernel(product, own, is_forced=True, load=lambda model: session)  # type: ignore[arg-type,return-value]
+    for fails in (True, True, False, True, True, False):
+        session.fails = fails
+        np.testing.assert_array_equal(kernel(given)[0], -given)
+    assert session.num_calls == 6
+    session.fails = True
+    assert not caplog.messages
+    for _ in range(4):
+        np.testing.assert_array_equal(kernel(given)[0], -given)
+    assert session.num_calls == 9
+    assert "an image smaller than a filter" in caplog.text
+
+
+def test_nothing_is_left_to_its_own_kernels() -> None:
+    """ONNX Runtime takes 0 for the mean of nothing."""
+
+    class Never(FakeSession):
+        def run(self, inputs: Any, manager: Any = None) -> Any:
+            raise AssertionError
+
+    product = cluster()
+    own = run_at_once(OwnKernels.bound(product, lambda call: KernelBinder(ResourceMgr()).bind(call.node).kernel))
+    kernel = OnnxKernel(product, own, is_forced=True, load=lambda model: Never())  # type: ignore[arg-type,return-value]
+    assert kernel(np.ones((0, 2), np.float32))[0].shape == (0, 2)
 
 
 def test_a_kernel_is_prepared_for_the_values_that_the_one_before_has() -> None:

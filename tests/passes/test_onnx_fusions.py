@@ -116,6 +116,17 @@ def convolution_of_pixel_scale(x: ax.Tensor) -> ax.Tensor:
     return convolution(raw.Mul(raw.Mul(x, const(np.arange(12).reshape(4, 3))), const(0.5)))
 
 
+def scaled_in_steps(*steps: tuple[Any, float]) -> Callable[[ax.Tensor], ax.Tensor]:
+    """A convolution of what has an op with a constant applied to it, one after the other."""
+
+    def made(x: ax.Tensor) -> ax.Tensor:
+        for op, constant in steps:
+            x = op(x, const(constant))
+        return convolution(x)
+
+    return made
+
+
 def convolution_of_pixel(values: ax.Tensor, size: int) -> ax.Tensor:
     filters = const(np.arange(5 * size).reshape(1, 1, size, 5) / 10)
     return raw.Conv2D(raw.Reshape(values, axes(-1, 1, 1, size)), filters, strides=[1, 1, 1, 1], padding="SAME")
@@ -218,6 +229,13 @@ CASES: Final[tuple[tuple[Callable[[ax.Tensor], ax.Tensor], tuple[int, ...], dict
     (convolution_of_subtracted, IMAGE, {"Transpose": 2, "BatchNormalization": 1, "Sub": 0, "Mul": 0, "Add": 0}),
     (convolution_of_divisor, IMAGE, {"BatchNormalization": 0, "Div": 1, "Sub": 1}),
     (convolution_of_pixel_scale, IMAGE, {"BatchNormalization": 0, "Mul": 2}),
+    (scaled_in_steps((raw.Sub, 255), (raw.RealDiv, 50)), IMAGE, {"BatchNormalization": 1}),
+    # What would lose digits, or numbers: a large shift before a scale, and what is too large or small in between.
+    (scaled_in_steps((raw.Sub, 1e6), (raw.RealDiv, 0.1)), IMAGE, {"BatchNormalization": 0, "Sub": 1}),
+    (scaled_in_steps((raw.Sub, 255), (raw.RealDiv, 1e-2)), IMAGE, {"BatchNormalization": 0, "Sub": 1}),
+    (scaled_in_steps((raw.AddV2, 3e38), (raw.Sub, 3e38)), IMAGE, {"BatchNormalization": 0, "Sub": 1}),
+    (scaled_in_steps((raw.Mul, 1e30), (raw.Mul, 1e30)), IMAGE, {"BatchNormalization": 0, "Mul": 2}),
+    (scaled_in_steps((raw.Mul, 1e-25), (raw.Mul, 1e25)), IMAGE, {"BatchNormalization": 0, "Mul": 2}),
     (convolution_of_mean, IMAGE, {"ReduceMean": 1, "Reshape": 0, "Transpose": 2}),
     (convolution_of_maximum, IMAGE, {"ReduceMax": 1, "Reshape": 0, "Transpose": 2}),
     (convolution_of_column_means, IMAGE, {"ReduceMean": 1, "Reshape": 1}),
