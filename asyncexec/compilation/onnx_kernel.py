@@ -26,11 +26,16 @@ from asyncexec.process.load_threads import LoadThreads
 from asyncexec.process.onnx_session import OnnxSession
 from asyncexec.process.onnx_session import load as load_model
 
-SAMPLES: Final = 4  # calls that are timed of each way, of which the quickest counts, where the two are close
+# Calls that are timed of each way, of which the quickest counts, where the two are close: more, if they are quick.
+SAMPLES: Final = 4
+MANY_SAMPLES: Final = 16
+_QUICK_NS: Final = 400_000  # both may be called in the event loop, where no thread is in the way
 # Times as long that are not close, by the calls of a way that has had fewer of them.
-_FAR: Final = {1: 4, 2: 2, 3: 2}
-# The calls of a way from which on it may be known to be slow: first ones start threads, find memory, lay out constants.
-_WARM: Final = (2, 3)  # of our own kernels, of ONNX Runtime
+_FAR: Final = {1: 4}
+_RATHER_FAR: Final = 2
+# The calls of a way, behind the first ones, from which on it may be known to be slow: those that begin before one has
+# ended start threads, find memory, lay out constants.
+_WARM: Final = (1, 2)  # of our own kernels, of ONNX Runtime
 _MOST_FAILED: Final = 3  # calls in a row: one alone may have had an image that is smaller than a filter
 _Case: TypeAlias = tuple[int, bool]  # about how large inputs are; whether our own kernels may have native code
 _OWN: Final = 0
@@ -44,37 +49,51 @@ class Trial:
         choice: the quicker one; None until that is known.
     """
 
-    __slots__ = ("_best_ns", "_num_begun", "_num_samples", "choice")
+    __slots__ = ("_best_ns", "_num_begun", "_num_first", "_num_samples", "choice")
 
     def __init__(self) -> None:
         self._num_begun = [0, 0]
         self._num_samples = [0, 0]
+        self._num_first = [0, 0]
         self._best_ns: list[int | None] = [None, None]
         self.choice: int | None = None
 
     def next(self, *, is_loading: bool = False) -> int:
-        """The way of the next call: two of ONNX Runtime for one of our own, and our own while the other *is_loading*.
+        """The way of the next call: two of ONNX Runtime, two of our own, and our own while the other *is_loading*.
 
-        Threads of BLAS spin for a while after a call of ours, and are in the way of a call of ONNX Runtime after that.
+        The first call of a way finds caches cold, and threads of the other one in the way, which spin for a while.
         """
         if self.choice is not None:
             return self.choice
         own, onnx = self._num_begun
-        way = _OWN if is_loading or 2 * own < onnx else _ONNX
+        way = _OWN if is_loading or (own < onnx and not onnx % 2) else _ONNX
         self._num_begun[way] += 1
         return way
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known which way is quicker, or that both are quick."""
+        if self.choice is not None:
+            return True
+        own, onnx = self._best_ns
+        is_warm = all(num > first for num, first in zip(self._num_samples, self._num_first, strict=True))
+        return is_warm and own is not None and onnx is not None and max(own, onnx) <= _QUICK_NS
 
     def add(self, way: int, elapsed_ns: int) -> None:
         """Take a call into account."""
         best = self._best_ns[way]
         self._best_ns[way] = elapsed_ns if best is None else min(best, elapsed_ns)
+        self._num_first[way] = self._num_first[way] or self._num_begun[way]
         self._num_samples[way] += 1
         own, onnx = self._best_ns
         if own is None or onnx is None:
             return
-        far = _FAR.get(min(self._num_samples), 1)
+        count = min(self._num_samples)
+        needed = MANY_SAMPLES if max(own, onnx) <= _QUICK_NS else SAMPLES
+        far = _FAR.get(count, _RATHER_FAR) if count < needed else 1
         slower, quicker = (_OWN, _ONNX) if onnx < own else (_ONNX, _OWN)
-        if max(own, onnx) >= far * min(own, onnx) and self._num_samples[slower] >= _WARM[slower]:
+        num_warm = self._num_samples[slower] - self._num_first[slower]
+        if max(own, onnx) >= far * min(own, onnx) and num_warm >= _WARM[slower]:
             self.choice = quicker
 
 
@@ -184,9 +203,9 @@ class OnnxKernel:
         if self._awaits_native(session):
             return self._by(_ONNX, session, inputs, manager)
         way = trial.next(is_loading=session is None)
-        start_ns = self._clock.now_ns()
+        start_ns = self._clock.cpu_ns()  # waiting for the GIL, or for a core, says nothing of a way
         outputs = self._by(way, session, inputs, manager)
-        trial.add(way, self._clock.now_ns() - start_ns)
+        trial.add(way, self._clock.cpu_ns() - start_ns)
         return outputs
 
     def _awaits_native(self, session: OnnxSession | None) -> bool:
@@ -201,12 +220,12 @@ class OnnxKernel:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known which way is quicker, for all sizes that have come here or to others like it."""
+        """Whether it is known how it runs, for all sizes that have come here or to others like it."""
         if self._is_forced or self._loader.has_failed:
             return True
         trials = list((self._trials or self._loader.lasting).items())  # others may add some
         own = [trial for (_, has_native), trial in trials if has_native == self._has_native]
-        return bool(own) and all(trial.choice is not None for trial in own)
+        return bool(own) and all(trial.is_settled for trial in own)
 
     def prepare(self, before: OnnxKernel | None = None) -> None:
         """Load the model, so that the first call need not do without: it blocks, and raises nothing.

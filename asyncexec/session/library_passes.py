@@ -60,14 +60,21 @@ def find_layers(config: SessionConfig) -> FindLayers | None:
 class LayersFinder:
     """Native code of layers, whose modules are imported when it is asked for, but not on the thread of a loop."""
 
+    def __init__(self) -> None:
+        self._layers: FindLayers | None = None
+
     def __call__(self, work: float, /) -> NativeLayers | None:
-        layers: FindLayers | None = import_beside(*_LAYERS)
+        layers = self._layers or self._found()
         return None if layers is None else layers(work)
 
     def is_coming(self) -> bool:
         """Have it made now; whether that is still to end."""
-        layers: FindLayers | None = import_beside(*_LAYERS)
+        layers = self._layers or self._found()
         return layers is None or layers.is_coming()
+
+    def _found(self) -> FindLayers | None:
+        self._layers = import_beside(*_LAYERS)
+        return self._layers
 
 
 def _is_watched(config: SessionConfig) -> bool:

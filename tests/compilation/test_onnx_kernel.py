@@ -53,7 +53,7 @@ def test_a_kernel_is_settled_when_the_way_is_known_for_all_sizes_that_have_come(
     binder, session, times = KernelBinder(ResourceMgr()), FakeSession(), itertools.count()
     product = cluster()
     own = run_at_once(OwnKernels.bound(product, lambda call: binder.bind(call.node).kernel))
-    clock = ax.Clock(now_ns=lambda: next(times) ** 2)
+    clock = ax.Clock(cpu_ns=lambda: next(times) ** 2)
     first, second, third = (
         OnnxKernel(product, own, is_forced=False, clock=clock, load=lambda model: session)  # type: ignore[arg-type,return-value]
         for _ in range(3)
@@ -63,7 +63,7 @@ def test_a_kernel_is_settled_when_the_way_is_known_for_all_sizes_that_have_come(
         first(given)
         wait_for_loading()
         assert not first.is_settled
-        for _ in range(10):
+        for _ in range(14):
             np.testing.assert_array_equal(first(given)[0], -given)
         assert first.is_settled
     second(small)
@@ -100,7 +100,7 @@ def test_ways_are_timed_once_native_code_has_come() -> None:
     (rule,) = (kernel.layer_rule for _, kernel, _ in own.calls)  # type: ignore[attr-defined]
     rule.find_native, rule.is_far_quicker = layers, _ = FakeLayers(), True
     times = itertools.count()
-    clock = ax.Clock(now_ns=lambda: next(times) ** 2)
+    clock = ax.Clock(cpu_ns=lambda: next(times) ** 2)
     first = OnnxKernel(product, own, is_forced=False, clock=clock, load=lambda model: session)  # type: ignore[arg-type,return-value]
     given = np.ones((1, 2), np.float32)
     first(given)

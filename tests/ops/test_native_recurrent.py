@@ -204,7 +204,7 @@ def test_bits_are_the_same_however_it_is_cut(code: CompiledLayers, cell: str, mo
 
 def test_few_rows_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_recurrent, "num_cores", lambda: 4)
-    for count, wanted in ((1, [1]), (31, [31]), (32, [16, 16]), (47, [24, 23]), (70, [20, 20, 20, 10])):
+    for count, wanted in ((1, [1]), (15, [15]), (16, [8, 8]), (23, [12, 11]), (70, [20, 20, 20, 10])):
         assert [len(part) for part in native_recurrent._cut(count)] == wanted
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.compilation import onnx_kernel
-from asyncexec.compilation.onnx_kernel import SAMPLES, Trial
+from asyncexec.compilation.onnx_kernel import MANY_SAMPLES, SAMPLES, Trial
 from asyncexec.framework import errors
 from asyncexec.process import onnx_session
 from asyncexec.process.load_threads import LoadStop
@@ -119,23 +119,23 @@ async def test_what_is_too_small_for_a_cluster_is_fused_by_us() -> None:
     assert [node.op for node in found.node if node.op.startswith("_")] == ["_FusedGelu"]
 
 
+@pytest.mark.parametrize(("unit_ns", "num_samples"), [(1_000_000, SAMPLES), (1_000, MANY_SAMPLES)])
 @pytest.mark.parametrize("quicker", [0, 1])
-def test_the_quicker_way_stays(quicker: int) -> None:
+def test_the_quicker_way_stays(quicker: int, unit_ns: int, num_samples: int) -> None:
     trial = Trial()
     ways = []
     while trial.choice is None:
         way = trial.next()
         ways.append(way)
         slow_start = 20 if len(ways) <= 2 else 0
-        trial.add(way, slow_start + (10 if way == quicker else 15))
+        trial.add(way, unit_ns * (slow_start + (10 if way == quicker else 15)))
     assert trial.choice == trial.next() == quicker
-    assert ways.count(0) == SAMPLES
-    assert ways.count(1) == 2 * SAMPLES - 1
+    assert ways.count(0) == ways.count(1) == num_samples
 
 
 @pytest.mark.parametrize(
     ("quicker", "ratio", "num_calls"),
-    [(1, 5, (2, 3)), (1, 3, (2, 3)), (1, 1.5, (SAMPLES, 7)), (0, 5, (1, 3)), (0, 3, (2, 3)), (0, 1.5, (SAMPLES, 7))],
+    [(1, 5, (2, 2)), (1, 3, (2, 2)), (1, 1.5, (16, 16)), (0, 5, (2, 3)), (0, 3, (2, 3)), (0, 1.5, (16, 16))],
 )
 def test_what_is_clear_needs_fewer_calls(quicker: int, ratio: float, num_calls: tuple[int, int]) -> None:
     trial = Trial()
@@ -157,6 +157,30 @@ def test_first_calls_do_not_tell_that_a_way_is_slow(own: list[int], onnx: list[i
         way = trial.next()
         trial.add(way, times[way].pop(0))
     assert trial.choice == quicker
+
+
+def test_a_trial_of_quick_ways_is_settled_before_it_is_over() -> None:
+    for unit_ns, is_settled in ((1_000, True), (1_000_000, False)):
+        trial, settled = Trial(), []
+        while trial.choice is None:
+            settled.append(trial.is_settled)
+            way = trial.next()
+            trial.add(way, unit_ns * (10 + way))
+        assert trial.is_settled
+        assert settled[:4] == [False] * 4  # until both ways have had two calls
+        assert settled[4:] == [is_settled] * len(settled[4:])
+
+
+def test_calls_that_begin_before_one_has_ended_are_first_ones() -> None:
+    trial = Trial()
+    assert [trial.next() for _ in range(4)] == [1, 1, 0, 0]
+    for way in (1, 1, 0, 0):
+        trial.add(way, 10_000 if way else 100_000)
+    assert trial.choice is None
+    assert [trial.next() for _ in range(4)] == [1, 1, 0, 0]
+    for way in (1, 1, 0):
+        trial.add(way, 10_000)
+    assert trial.choice is None
 
 
 def test_calls_before_the_model_is_there_count() -> None:

@@ -29,7 +29,7 @@ _FEW: Final = 3  # steps: with fewer, numpy has done them before a call is prepa
 _FEW_EACH: Final = 32  # steps for which weights are laid out that may be others at the next call
 _STEP: Final = 40_000  # multiplications: what numpy does in a step besides them takes as long
 _GATES_BYTES: Final = 2**20  # of the gates' inputs, about: they stay in the cache
-_ROWS: Final = 16  # of a part: with fewer, weights are read more often than they are worth
+_ROWS: Final = 8  # of a part, which takes some hundred microseconds then
 _MOST_PREPARED: Final = 8  # shapes and strides of inputs
 _STATES: Final = ("initial_h", "initial_c")
 # What a call is told (``regions/native_recurrent.py``): the product of all steps with the inputs, and those of a step,
