@@ -17,6 +17,7 @@ from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
+from asyncexec.framework.ownership import is_frozen
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape, unknown_shape
 from asyncexec.framework.types import DType
@@ -173,7 +174,19 @@ def _register(name: str, attrs: str, make_reduce: Callable[[DType], Reduce], dty
 
 
 def _over_axes(reduce: Reduce, keep_dims: bool) -> Kernel:
-    return lambda x, axes: reduce(x, normalized_axes(axes, np.ndim(x)), keep_dims)
+    last: tuple[Any, int, Axes] = None, 0, ()  # mostly the axes are a constant
+
+    def kernel(x: Any, axes: Any) -> Any:
+        nonlocal last
+        known, known_rank, found = last
+        rank = np.ndim(x)
+        if axes is not known or rank != known_rank:
+            found = normalized_axes(axes, rank)
+            if isinstance(axes, np.ndarray) and is_frozen(axes):
+                last = axes, rank, found
+        return reduce(x, found, keep_dims)
+
+    return kernel
 
 
 _register("Sum", _NUMBER_ATTRS, _sum, NUMBERS)

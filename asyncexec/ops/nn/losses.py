@@ -40,9 +40,9 @@ def in_top_k_shape(c: InferenceContext) -> Sequence[TensorShape]:
 
 def _log_sum(logits: Array) -> tuple[Array, Array, Array]:
     """Of each row: the logits less their largest, the exponentials of these, and the sum of the exponentials."""
-    shifted = logits - logits.max(1, keepdims=True)
+    shifted = logits - np.maximum.reduce(logits, 1, keepdims=True)
     exponentials = np.exp(shifted)
-    return shifted, exponentials, exponentials.sum(1, keepdims=True)
+    return shifted, exponentials, np.add.reduce(exponentials, 1, keepdims=True)
 
 
 def cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
@@ -57,10 +57,10 @@ def cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
 def sparse_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
     """The cross entropy of each row with all weight on one class, and its gradient."""
     shifted, exponentials, total = _log_sum(logits)
-    rows = np.arange(len(labels))
-    loss = np.log(total[:, 0]) - shifted[rows, labels]
-    gradient = exponentials / total
-    gradient[rows, labels] -= 1
+    places = np.arange(0, logits.size, logits.shape[1]) + labels
+    loss = np.log(total[:, 0]) - shifted.take(places)
+    gradient = np.divide(exponentials, total, exponentials)
+    gradient.reshape(-1)[places] -= 1
     return loss, gradient
 
 
@@ -110,8 +110,8 @@ def _check_labels(logits: Array, labels: Array) -> None:
     classes = logits.shape[1]
     if not classes:
         raise InvalidArgumentError("Must have at least one class, but got logits shape " + str(list(logits.shape)))
-    outside = labels[(labels < 0) | (labels >= classes)]
-    if outside.size:
+    if labels.size and not 0 <= np.minimum.reduce(labels) <= np.maximum.reduce(labels) < classes:
+        outside = labels[(labels < 0) | (labels >= classes)]
         raise InvalidArgumentError(
             f"Received a label value of {outside[0]} which is outside the valid range of [0, {classes})"
         )
