@@ -88,6 +88,8 @@ class Surroundings:
         pauses: whether they yield where they have much to do.
         most_work: how much work they do before they yield.
         native: gives what is to be called in place of a part that can be native code; None if nothing ever is.
+        works_in_place: whether arithmetic writes into an array that was made here, and that nobody takes any more: all
+            arrays are of one shape.
     """
 
     checked_outputs: OutputCheck
@@ -98,3 +100,4 @@ class Surroundings:
     pauses: bool = True
     most_work: int = MAX_WORK
     native: Callable[[NativePart], Callable[..., Any]] | None = None
+    works_in_place: bool = False

@@ -20,6 +20,7 @@ from types import CodeType, FunctionType
 from typing import Any, Final
 
 from asyncexec.compilation.graph_view import NOTHING
+from asyncexec.compilation.shared_inputs import makes_new
 from asyncexec.framework.cooperative import FEW, Stage
 from asyncexec.graph.node import Node
 from asyncexec.ops.math.binary_math import add_group, add_up
@@ -49,6 +50,7 @@ _BINARY: Final = {  # by id: a kernel need not be hashable
     id(operator.or_): "|",
     id(operator.xor): "^",
 }
+_IN_PLACE: Final = frozenset(map(id, (operator.add, operator.sub, operator.mul, operator.truediv)))
 _UNARY: Final = {id(operator.neg): "-", id(operator.invert): "~"}
 _MAIN: Final = "region"
 _YIELDED: Final = re.compile(r"([^ :][^:]*= )?yield from .*|\byield$")
@@ -114,6 +116,8 @@ class _Writer:
         self._num_loops = 0
         self._num_written = 0  # statements
         self._work_done = 0  # since the last yield
+        self._works_in_place = surroundings.works_in_place
+        self._own: set[Value] = set()  # arrays made here, which no other value is a part of
         self._work = WorkMeter(surroundings.is_small, surroundings.is_long)
 
     def write(self, block: Block) -> Stage[Code]:
@@ -261,6 +265,7 @@ class _Writer:
         if isinstance(statement, Call):
             self._call(statement, function, indent)
         elif isinstance(statement, Move):
+            self._own.discard(statement.source)
             source, target = self._read(function, statement.source), self._write(function, statement.target, indent)
             if source != target:
                 function.add(indent, f"{target} = {source}")
@@ -291,6 +296,8 @@ class _Writer:
             self._foreign.append(call.node)
         arguments = [self._read(function, value) for value in call.inputs]
         targets = [self._write(function, value, indent) for value in call.outputs]
+        if self._works_in_place and self._call_in_place(call, arguments, targets, function, indent):
+            return
         text = self._expression(call, arguments, function)
         if call.is_awaited:
             text = self._await(call, text, function, indent)
@@ -303,6 +310,26 @@ class _Writer:
         else:
             text = f"{targets[0]} = {text}"
         function.add(indent, text, call, arguments)
+
+    def _call_in_place(
+        self, call: Call, arguments: Sequence[str], targets: Sequence[str], function: _Function, indent: int
+    ) -> bool:
+        """Write *call* so that it overwrites its first input, if it may; whether it does."""
+        kernel, own = call.kernel, self._own
+        may_overwrite = id(kernel) in _IN_PLACE and call.inputs[0] in own
+        if makes_new(kernel) and not call.returns_tuple:
+            own.update(call.outputs)
+        else:
+            own.difference_update(call.inputs)
+        if not may_overwrite or self._at.last[call.inputs[0]] != self._at.end[call]:
+            return False
+        properties = call.node.properties
+        if properties.output_dtypes[0] != properties.input_dtypes[0]:
+            return False
+        function.add(indent, f"{arguments[0]} {_BINARY[id(kernel)]}= {arguments[1]}", call, arguments)
+        if targets[0] != arguments[0]:
+            function.add(indent, f"{targets[0]} = {arguments[0]}")
+        return True
 
     def _expression(self, call: Call, arguments: Sequence[str], function: _Function) -> str:
         kernel = call.kernel

@@ -41,7 +41,7 @@ from asyncexec.passes.pipeline import PlacedGraph
 from asyncexec.process.imports import imported
 from asyncexec.pruning.prune import ClientGraph
 from asyncexec.regions.clusters import KEYED, LATE
-from asyncexec.regions.code import Surroundings
+from asyncexec.regions.code import Code, Surroundings
 from asyncexec.regions.fold import Region, fold
 from asyncexec.regions.program import AwaitedKernel, UnstructuredError
 from asyncexec.regions.schedule import schedule
@@ -212,7 +212,13 @@ class PlanCompiler:
                 its_surroundings = replace(surroundings, pauses=False, native=None) if region.is_group else surroundings
                 code = yield from write_code(region.program, region.block, its_surroundings)
                 plan = CompiledPlan(code, self._slice_ns, self._holds, self._pool, is_region=True)
-                self.regions[region.node] = self._tiled(region, plan) if region.is_group else plan
+                if region.is_group:
+                    in_place = yield from write_code(
+                        region.program, region.block, replace(its_surroundings, works_in_place=True)
+                    )
+                    self.regions[region.node] = self._tiled(region, plan, in_place)
+                else:
+                    self.regions[region.node] = plan
                 self.may_give_dead |= region.may_give_dead
                 yield
             found[device] = replace(part, graph=folded.graph)
@@ -263,10 +269,10 @@ class PlanCompiler:
         input_bytes = FeedSizes(graph.feeds).input_bytes(item.node)
         return WorkerPlan(executor, self.regions.values(), plan, item, input_bytes)
 
-    def _tiled(self, region: Region, plan: CompiledPlan) -> TiledPlan:
-        """The plan of the group *region*, for which *plan* calls the kernels."""
+    def _tiled(self, region: Region, plan: CompiledPlan, in_place: Code) -> TiledPlan:
+        """The plan of the group *region*, for which *plan* calls the kernels, and *in_place* for a tile."""
         native = native_tiles.native_tiles(region.program, region.block) if has_llvmlite() else None
-        return TiledPlan(plan, native)
+        return TiledPlan(plan, CompiledPlan(in_place, self._slice_ns, self._holds, self._pool), native)
 
     def _surroundings(self) -> Surroundings:
         native = native_calls.counted if has_llvmlite() else None

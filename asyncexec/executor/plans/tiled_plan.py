@@ -39,15 +39,18 @@ class TiledPlan:
 
     Args:
         plan: calls the kernels of the nodes one by one; its function is plain.
+        in_place: the same for arrays of one shape: it overwrites what it has made where nobody takes that any more, so
+            that fewer arrays are to stay in the cache.
         find_native: gives the native code for inputs whose arrays have so many elements, if there is some.
     """
 
-    __slots__ = ("_find_native", "_plan")
+    __slots__ = ("_find_native", "_in_place", "_plan")
 
     is_quick = True  # it is measured, and does not run inline where it is not cheap
 
-    def __init__(self, plan: CompiledPlan, find_native: FindNative | None = None) -> None:
+    def __init__(self, plan: CompiledPlan, in_place: CompiledPlan, find_native: FindNative | None = None) -> None:
         self._plan = plan
+        self._in_place = in_place
         self._find_native = find_native
 
     def __call__(self, *inputs: Any) -> Any:
@@ -69,7 +72,7 @@ class TiledPlan:
         if size <= length:
             return None
         native = None if self._find_native is None else self._find_native(inputs, size)
-        tiles = _Tiles(self._plan.function, inputs, length)
+        tiles = _Tiles(self._in_place.function, inputs, length)
         starts = tiles.begin(arrays[0].shape, native)
         if starts is None:
             return None
