@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -84,7 +85,12 @@ def calls_blas(node: Node) -> bool:
 
 def blas_work(node: Node, inputs: Sequence[Any]) -> float:
     """Roughly how many multiplications the kernel of *node* needs for *inputs*; 0 where it does not call BLAS."""
-    return _checked_work(_WORK[node.op](node), tuple(inputs)) if calls_blas(node) else 0
+    return work_function(node)(tuple(inputs)) if calls_blas(node) else 0
+
+
+def work_function(node: Node) -> Work:
+    """What gives as many for its inputs, of a node that calls BLAS; 0 for inputs that the kernel refuses."""
+    return partial(_checked_work, _WORK[node.op](node))
 
 
 def _checked_work(work_of: Work, inputs: tuple[Any, ...]) -> float:

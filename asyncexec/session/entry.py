@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.executor.plans.feed_growth import FeedGrowth
+from asyncexec.executor.plans.feed_growth import MOST_SIZES, FeedGrowth
 from asyncexec.framework import types
 from asyncexec.graph.node import Tensor
 from asyncexec.regions.source import MAX_STATEMENTS
@@ -26,20 +26,22 @@ def write_entry(
     So it does if one is larger than *growth* has it, where that is given.  None where there are too many feeds to be
     looked at in one go, or where looking at a value is not enough.
     """
-    if len(feeds) > MAX_STATEMENTS or (growth is not None and growth.has_sizes):
+    if len(feeds) > MAX_STATEMENTS or (growth is not None and growth.sized):
         return None
-    names: dict[str, Any] = {"function": function, "array": np.ndarray, "most": MAX_BYTES}
+    names: dict[str, Any] = {"function": function, "array": np.ndarray}
     lines: list[str] = []
     for number, tensor in enumerate(feeds):
         misfits = _misfits(tensor, number, names)
         if misfits is None:
             return None
+        if growth is not None and number in growth.unsized:  # somebody else looks at few numbers
+            misfits.append(f"v{number}.size <= {MOST_SIZES}")
         lines.append(f" if {' or '.join(misfits)}: return None\n")
     values = ", ".join(f"v{number}" for number in range(len(feeds)))
     text = f"def entry(values):\n [{values}] = values\n{''.join(lines)} return function({values})\n"
     module = compile(text, _FILE, "exec", dont_inherit=True)
     if growth is not None:
-        growth.limit_by(lambda most: names.update(most=min(most, MAX_BYTES)))
+        growth.limit_by(lambda most: names.update({f"m{at}": min(each, MAX_BYTES) for at, each in most.items()}))
     return FunctionType(next(each for each in module.co_consts if isinstance(each, CodeType)), names)
 
 
@@ -59,6 +61,7 @@ def _misfits(tensor: Tensor, number: int, names: dict[str, Any]) -> list[str] | 
     if dims is not None and None not in dims:
         names[f"s{number}"] = dims
         return [*misfits, f"{value}.shape != s{number}"]
+    names[f"m{number}"] = MAX_BYTES
     misfits.append(f"not {value}.ndim" if dims is None else f"{value}.ndim != {len(dims)}")
     misfits += [f"{value}.shape[{axis}] != {size}" for axis, size in enumerate(dims or ()) if size is not None]
-    return [*misfits, f"{value}.nbytes > most"]
+    return [*misfits, f"{value}.nbytes > m{number}"]

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import asyncexec.devices  # noqa: F401 - registers the types of devices
 from asyncexec.devices.memory_types import memory_types
 from asyncexec.executor.diagnostics.cost_model import CostModel
+from asyncexec.executor.diagnostics.kernel_stats import KernelStats
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.partition_runner import PartitionRunner
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.region_plan import AnyExecutor, RegionPlan
 from asyncexec.executor.plans.tier import AnyPlan, Tier
 from asyncexec.executor.types.executor_factory import Compiles
@@ -227,6 +229,16 @@ class GraphExecutionState:
         return self.maker.executor_type.compiles is Compiles.AT_ONCE
 
     def compile_plan(self, prepared: PreparedGraph, tier: Tier, *, optimizes: bool = False) -> Stage[AnyPlan | None]:
+        """What ``_compile`` gives; the tier's limits of feeds are told which nodes that has on worker threads."""
+        plan = yield from self._compile(prepared, tier, optimizes=optimizes)
+        if plan is not None and tier.growth is not None:
+            away: dict[KernelStats, set[int]] = {}
+            for part in () if isinstance(plan, CompiledPlan) else prepared.executor.parts:
+                away[part.stats] = yield from part.stats.away()
+            tier.growth.ignore(away)
+        return plan
+
+    def _compile(self, prepared: PreparedGraph, tier: Tier, *, optimizes: bool) -> Stage[AnyPlan | None]:
         """*prepared* as a plan of Python functions (plan_compiler.py), as a stage; None where there is none by now.
 
         If it *optimizes*, the optimizer passes come first; where they change nothing, and it would have no fewer parts
@@ -247,8 +259,6 @@ class GraphExecutionState:
             yield from learn(executor, tier.compiled.executor)
         compiler = self.maker.compiler(pauses_often=tier.was_slow)
         yield from compiler.read(executor)
-        if tier.growth is not None:
-            tier.growth.ignore(compiler.away)
         limits = yield from compiler.feed_limits(whole, prepared.executor)
         stays_on_loop = limits is not None and (tier.runs_on_loop or executor.stays_on_loop)
         may_stay = limits is not None and executor.may_stay_on_loop

@@ -82,7 +82,6 @@ class PlanCompiler:
 
     Attributes:
         items: the nodes as the general executor runs them, by name.
-        away: the nodes that run on worker threads, by their ids.
         regions: the plans of the regions, by the nodes that stand for them.
         may_give_dead: whether what a region gives may be dead.
     """
@@ -104,7 +103,6 @@ class PlanCompiler:
         self._measured: dict[str, tuple[KernelStats, int]] = {}  # by name, where a node has which id
         self._small: set[str] = set()
         self.items: dict[str, NodeItem] = {}
-        self.away: dict[KernelStats, set[int]] = {}
         self.regions: dict[Node, CompiledPlan | TiledPlan] = {}
         self.may_give_dead: bool = False
 
@@ -115,15 +113,12 @@ class PlanCompiler:
         """
         yield from _imported_compilers()
         small_before, self._small = self._small, set()
-        before, self.items, self._measured, self.away = self.items, {}, {}, {}
+        before, self.items, self._measured = self.items, {}, {}
         for part in executor.parts:
-            away = self.away[part.stats] = set()
             for count, item in enumerate(part.view.items):
                 if not item.is_relay:
                     name = item.node.name
                     _find_native_rule(item)
-                    if part.stats.places[item.id] in (WORKER, SIZED):
-                        away.add(item.id)
                     self.items[name], self._measured[name] = item, (part.stats, item.id)
                     is_small = part.has_run and item.id not in part.stats.not_small
                     if is_small or (name in small_before and _is_copy(item.node, before[name].node)):

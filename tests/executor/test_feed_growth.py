@@ -66,17 +66,36 @@ def test_nodes_that_a_plan_has_on_workers_do_not_matter(varying: ax.Tensor) -> N
     stats.num_away[3] = 1
     growth.note_end()
     growth.ignore({cast(KernelStats, stats): {3}})
-    assert growth.admits(feed(10 * LITTLE))
-    assert not growth.admits(feed(100 * LITTLE))
+    assert not growth.admits(feed(10 * LITTLE))
     stats.num_away[3] = 2
     growth.note_end()
-    assert growth.admits(feed(100 * LITTLE))
+    assert growth.admits(feed(10 * LITTLE))
+    assert not growth.admits(feed(100 * LITTLE))
+
+
+def test_a_step_under_way_when_a_plan_is_made_is_not_admitted(varying: ax.Tensor) -> None:
+    growth, stats = growth_of(varying)
+    assert not growth.admits(feed(10 * LITTLE))
+    stats.num_away[3] = 1
+    growth.ignore({})
+    growth.note_end()
+    assert not growth.admits(feed(10 * LITTLE))
+
+
+def test_another_plan_begins_anew(varying: ax.Tensor) -> None:
+    growth, stats = growth_of(varying)
+    assert not growth.admits(feed(10 * LITTLE))
+    growth.note_end()
+    growth.ignore({})
+    assert growth.admits(feed(10 * LITTLE))
+    growth.ignore({cast(KernelStats, stats): {3}})
+    assert not growth.admits(feed(10 * LITTLE))
 
 
 def test_a_plan_that_was_slow_begins_anew(varying: ax.Tensor) -> None:
     growth, _ = growth_of(varying)
     told: list[int] = []
-    growth.limit_by(told.append)
+    growth.limit_by(lambda most: told.extend(most.values()))
     assert not growth.admits(feed(10 * LITTLE))
     growth.note_end()
     growth.forget()
@@ -84,17 +103,30 @@ def test_a_plan_that_was_slow_begins_anew(varying: ax.Tensor) -> None:
     assert told == [LITTLE, 10 * LITTLE * GROWTH, LITTLE]
 
 
-def test_few_integers_may_be_sizes() -> None:
+def test_each_feed_has_its_limit() -> None:
+    with ax.Graph():
+        one, other = (ax.placeholder(ax.uint8, [None]) for _ in range(2))
+    growth, _ = growth_of(one, other)
+    assert not growth.admits([*feed(10 * LITTLE), *feed(1)])
+    growth.note_end()
+    assert growth.admits([*feed(10 * LITTLE), *feed(LITTLE)])
+    assert not growth.admits([*feed(1), *feed(10 * LITTLE)])
+
+
+def test_few_numbers_may_be_sizes() -> None:
     with ax.Graph():
         count, dims, many = (ax.placeholder(ax.int32, shape) for shape in ([], [2], [100]))
-        floats = ax.placeholder(F, [2])
-    growth, _ = growth_of(count, dims, many, floats, has_sizes=True)
-    assert growth.has_sizes
-    rest = [np.full(100, 10**6, np.int32), np.full(2, 1e6, np.float32)]
-    assert growth.admits([np.int32(3), np.array([-(10**6), 4], np.int32), *rest])
-    assert growth.admits([SimpleNamespace(), np.array([2, 4], np.int32), *rest])  # a state that is not there yet, say
-    assert not growth.admits([np.int32(10**6), np.array([2, 4], np.int32), *rest])
-    assert not growth.admits([np.int32(3), np.array([2, 10**6], np.int32), *rest])
+        floats, end, unknown = ax.placeholder(F, [2]), ax.placeholder(F, []), ax.placeholder(ax.int64, None)
+    growth, _ = growth_of(count, dims, many, floats, end, unknown, has_sizes=True)
+    assert (growth.sized, growth.unsized) == ([0, 1, 4], [5])
+    small: list[Any] = [np.int32(3), np.array([-(10**6), 4], np.int32), np.full(100, 10**6, np.int32)]
+    small += [np.full(2, 1e6, np.float32), np.float32(np.nan), np.array([2, 3])]
+    assert growth.admits(small)
+    assert growth.admits([SimpleNamespace(), *small[1:]])  # a state that is not there yet, say
+    large = (np.int32(10**6), np.array([9, 9], np.int32), None, None, np.float32(1e6), np.array([2**62, 2**62]))
+    for position, value in enumerate(large):
+        if value is not None:
+            assert not growth.admits([*small[:position], value, *small[position + 1 :]])
     assert not growth_of(count, dims, many, floats)[0]  # is there, but has nothing to look at
 
 
@@ -163,10 +195,12 @@ async def test_what_becomes_large_goes_to_a_worker_though_small_ones_are_compile
 
 
 @pytest.mark.allow_blocking
-async def test_a_size_that_is_fed(jobs: list[str]) -> None:
+@pytest.mark.parametrize(("dtype", "shape"), [(ax.int32, []), (ax.float32, []), (ax.int32, None)])
+async def test_a_size_that_is_fed(dtype: ax.DType, shape: Any, jobs: list[str]) -> None:
     with ax.Graph() as graph:
-        n = ax.placeholder(ax.int32, [], name="n")
-        y = ax.reduce_max(ax.range(0, n, 1, name="large"), name="y")
+        n = ax.placeholder(dtype, shape, name="n")
+        zero, one = (ax.constant(number, dtype) for number in (0, 1))
+        y = ax.reduce_max(ax.raw_ops.Range(zero, n, one, name="large"), name="y")
     async with ax.Session(graph) as session:
         plan = await compiled(session, y, {n: 5})
         jobs.clear()
@@ -174,6 +208,25 @@ async def test_a_size_that_is_fed(jobs: list[str]) -> None:
         assert jobs[0] == "large"
         assert await session.run(y, {n: 5}) == 4
         assert plan_of(session) is plan
+
+
+@pytest.mark.allow_blocking
+@pytest.mark.parametrize("order", ["LS", "SL", "LLS"])
+async def test_large_feeds_before_there_is_a_plan(order: str, jobs: list[str]) -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [None, 4], name="x")
+        y = ax.reduce_max(product(x), name="y")
+    feeds = {"S": np.ones((8, 4), np.float32), "L": np.ones((3000, 4), np.float32)}
+    async with ax.Session(graph) as session:
+        for each in order:
+            await session.run(y, {x: feeds[each]})
+        for _ in range(60):
+            await session.run(y, {x: feeds["S"]})
+            await asyncio.sleep(0)
+        jobs.clear()
+        for each in "LSLSLL":  # whatever plan there is
+            await session.run(y, {x: feeds[each]})
+        assert jobs.count("large") == 4
 
 
 @pytest.mark.allow_blocking

@@ -61,9 +61,11 @@ def groups_of(prepared: ExecutorsAndKeys) -> list[TiledPlan]:
 
 
 async def tile(session: ax.Session, fetches: Any, feeds: Any) -> list[TiledPlan]:
-    """Run once, so that the signature is there, and make groups of it."""
+    """Run once, so that the signature is there, make groups of it, and run again: feeds are as large as are known."""
     await session.run(fetches, feeds)
-    return groups_of(list(session._cache.values())[-1])
+    groups = groups_of(list(session._cache.values())[-1])
+    await session.run(fetches, feeds)
+    return groups
 
 
 def bits(values: Any) -> Any:

@@ -5,10 +5,10 @@ Only the order of magnitude counts: whether a call is worth a worker thread.  Ra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
-from asyncexec.compilation.blas_kernels import blas_work
+from asyncexec.compilation.blas_kernels import blas_work, calls_blas, work_function
 from asyncexec.compilation.guarded_kernels import Reckoner
 from asyncexec.compilation.output_bounds import TEXT_OPS
 from asyncexec.graph.node import Node
@@ -18,6 +18,12 @@ _MOVED: Final = 0.25
 _COMPUTED: Final = 1.5
 _SORTED: Final = 8.0
 _NS_PER_PRODUCT: Final = 0.05
+# What takes no longer than a tenth of a millisecond, of inputs that are small.
+_SHORT_WORK: Final = 2**20
+_SHORT_COPY: Final = 2**17
+_SHORT_BYTES: Final = 2**14
+ShortCheck: TypeAlias = Callable[[Sequence[Any]], bool]
+_GATHERS: Final = frozenset({"Gather", "GatherV2"})
 
 # Ops whose outputs may be large though no input is.
 _EXPANDING: Final = frozenset(
@@ -59,6 +65,20 @@ def may_grow(node: Node) -> bool:
         all(shape.num_elements is not None for shape in node.output_shapes)
         and all(tensor.shape.num_elements is not None for tensor in node.inputs)
     )
+
+
+def short_check(node: Node) -> ShortCheck | None:
+    """What tells at a glance that a call of *node* is short, for small inputs; None if nothing does."""
+    if calls_blas(node):
+        work_of = work_function(node)
+        return lambda inputs: _are_few(inputs) and work_of(tuple(inputs)) <= _SHORT_WORK
+    if node.op in _GATHERS:
+        return lambda inputs: _are_few(inputs) and inputs[0].size * inputs[1].size <= _SHORT_COPY
+    return None
+
+
+def _are_few(inputs: Sequence[Any]) -> bool:
+    return max([getattr(value, "nbytes", _SHORT_BYTES + 1) for value in inputs]) <= _SHORT_BYTES
 
 
 def first_cost_ns(node: Node, inputs: Sequence[Any], num_bytes: int) -> float:

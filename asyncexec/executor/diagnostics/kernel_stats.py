@@ -11,7 +11,7 @@ import numpy as np
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.compilation.output_bounds import makes_text
-from asyncexec.executor.diagnostics.first_cost import first_cost_ns, may_expand, may_grow
+from asyncexec.executor.diagnostics.first_cost import ShortCheck, first_cost_ns, may_expand, may_grow, short_check
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds, watched
 from asyncexec.executor.diagnostics.output_sizes import SCALAR_TYPES
 from asyncexec.framework.cooperative import STRIDE, Stage, in_parts, run_at_once
@@ -34,7 +34,9 @@ LARGE_SIZE: Final = 2**21
 # matrices twice as large takes eight times as long.
 GROWTH: Final = 2
 # Bytes of feeds that are not looked at, whatever nodes make of them.
-LITTLE: Final = 2**10
+LITTLE: Final = 2**6
+# Bytes of feeds up to which elementwise nodes are quick even if they make a matrix of them.
+_CROSSED_LITTLE: Final = 2**12
 # Bytes of inputs up to which a kernel that works on each of them takes some microseconds.
 SMALL_SIZE: Final = 2**14
 # Inputs or outputs from which on a kernel begins on a worker: it is likely to take a microsecond or so for each.
@@ -88,10 +90,11 @@ class KernelStats:
 
     __slots__ = (
         "_costs_ns",
-        "_most",
+        "_last",
         "_num_awaited",
         "_quick_keys",
         "_sampled_at_ns",
+        "_short_checks",
         "_sized",
         "expensive_ns",
         "holds",
@@ -118,8 +121,9 @@ class KernelStats:
         self._sized: dict[int, _SizedCost] = {}  # of those SIZED that have run
         self.not_small: set[int] = set()
         self._quick_keys: dict[int, set[Key]] = {}  # of those that may grow: which inputs they are quick with
+        self._short_checks: dict[int, ShortCheck | None] = {}
         self.num_away: dict[int, int] = {}
-        self._most = LITTLE  # bytes of feeds that need no care
+        self._last = 0  # bytes of the feeds of the last step
 
     @property
     def is_all_cheap(self) -> bool:
@@ -165,15 +169,13 @@ class KernelStats:
                 self._sized[item_id] = replace(others._sized[other_id])
 
     def have_grown(self, feeds: Sequence[Any]) -> bool:
-        """Whether *feeds* are so much larger than those before that a step with them is to be careful."""
+        """Whether *feeds* are so much larger than those of the last step that one with them is to be careful."""
         total = 0
         for value in feeds:
             if type(value) is np.ndarray:
                 total += value.nbytes
-        if total <= self._most:
-            return has_large(feeds)
-        self._most = GROWTH * total
-        return True
+        last, self._last = self._last, total
+        return (total > _CROSSED_LITTLE and total > GROWTH * last) or has_large(feeds)
 
     def careful_places(self) -> Stage[list[int]]:
         """The places for a step that may have inputs larger than those that the places come from, as a stage."""
@@ -185,12 +187,25 @@ class KernelStats:
             yield
         return careful
 
+    def away(self) -> Stage[set[int]]:
+        """The ids of the kernels that run on worker threads, as a stage."""
+        found: set[int] = set()
+        for part in in_parts(self.items):
+            found.update(item.id for item in part if self.places[item.id] in (WORKER, SIZED))
+            yield
+        return found
+
     def stays_inline(self, item_id: int, inputs: Sequence[Any]) -> bool:
         """Whether a CAREFUL kernel is called inline with *inputs*; if not, it is SIZED from now on."""
         quick = self._quick_keys.get(item_id)
-        key = None if quick is None else _key(inputs)
-        if quick and key in quick:
-            return True
+        key = None
+        if quick is not None:
+            is_short = self._short_checks[item_id]
+            if is_short is not None and is_short(inputs):
+                return True
+            key = _key(inputs)
+            if key in quick:
+                return True
         item = self.items[item_id]
         is_small = True
         for value in inputs:
@@ -202,11 +217,14 @@ class KernelStats:
         if must_look and first_cost_ns(item.node, inputs, num_bytes(inputs)) > self.expensive_ns:
             self.places[item_id] = SIZED
             return False
-        if quick is not None and key is not None and len(quick) < _MOST_KEYS:
+        if quick is not None and key is not None:
+            if len(quick) >= _MOST_KEYS:
+                quick.clear()
             quick.add(key)
         if self.places[item_id] == CAREFUL:
             self.places[item_id] = _cheap_place(item)
             if may_grow(item.node):  # CAREFUL for good
+                self._short_checks.setdefault(item_id, short_check(item.node))
                 self._quick_keys.setdefault(item_id, set())
         return True
 
@@ -336,14 +354,14 @@ def _are_crossed(inputs: Sequence[Any]) -> bool:
 def _key(inputs: Sequence[Any]) -> Key | None:
     """What decides on the cost of a call that makes much of little: the shapes of *inputs*, and what may be sizes."""
     try:
-        return tuple(
-            [
-                value.shape if value.dtype.kind not in "iu" or value.size > _FEW else (value.shape, value.tobytes())
-                for value in inputs
-            ]
-        )
+        return tuple([(value.shape, value.tobytes()) if _may_be_size(value) else value.shape for value in inputs])
     except AttributeError:  # an object, or bytes
         return None
+
+
+def _may_be_size(value: Any) -> bool:
+    kind = value.dtype.kind
+    return bool(value.size <= _FEW if kind in "iu" else kind == "f" and value.size == 1)
 
 
 def has_large(values: Sequence[Any]) -> bool:

@@ -7,6 +7,7 @@ those of a step in which none of these nodes had to leave the loop.  All others 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,7 +16,8 @@ import numpy as np
 from asyncexec.executor.diagnostics.kernel_stats import GROWTH, LITTLE, KernelStats
 from asyncexec.graph.node import Tensor
 
-_MOST_SIZES: Final = 16  # elements up to which a feed of integers may be meant as sizes, as that of Fill and Range
+MOST_SIZES: Final = 8  # elements up to which a feed may be meant as sizes, as that of Fill and Range
+_MOST: Final = 2**62
 
 
 class FeedGrowth:
@@ -23,93 +25,91 @@ class FeedGrowth:
 
     Args:
         stats: of the general executor's partitions.
-        has_sizes: whether nodes make much of little, so that what feeds of few integers tell may be sizes.
+        has_sizes: whether nodes make much of little, so that what feeds of few numbers tell may be sizes.
 
     Attributes:
-        has_sizes: whether there are such feeds, so that values are to be looked at.
+        sized: the positions of feeds of few numbers that may be sizes, so that their values are to be looked at.
+        unsized: of those that may be such, if they turn out to have few.
     """
 
-    __slots__ = (
-        "_begun",
-        "_ignored",
-        "_limit",
-        "_most",
-        "_num_away",
-        "_positions",
-        "_seen",
-        "_sizes",
-        "_stats",
-        "has_sizes",
-    )
+    __slots__ = ("_begun", "_ignored", "_limit", "_most", "_num_away", "_positions", "_stats", "sized", "unsized")
 
     def __init__(self, feeds: Sequence[Tensor], stats: Sequence[KernelStats], *, has_sizes: bool) -> None:
-        self._positions: list[int] = []  # of feeds whose size differs from run to run
-        self._sizes: list[int] = []  # of feeds that may be sizes
+        self._positions: list[int] = []  # of all that are looked at
+        self.sized: list[int] = []
+        self.unsized: list[int] = []
         for position, tensor in enumerate(feeds):
-            num_elements = tensor.shape.num_elements
+            num_elements, dtype = tensor.shape.num_elements, tensor.dtype
+            may_be_size = has_sizes and (dtype.is_integer or (dtype.is_floating and num_elements == 1))
             if num_elements is None:
                 self._positions.append(position)
-            elif has_sizes and num_elements <= _MOST_SIZES and tensor.dtype.is_integer:
-                self._sizes.append(position)
-        self.has_sizes = bool(self._sizes)
+                self.unsized += [position] * may_be_size
+            elif may_be_size and num_elements <= MOST_SIZES:
+                self._positions.append(position)
+                self.sized.append(position)
         self._stats = stats
         self._ignored: Mapping[KernelStats, Collection[int]] = {}
-        self._limit: Callable[[int], None] | None = None
-        self._most = LITTLE
-        self._begun = 0  # the most bytes of the general executor's steps since one of them has ended
-        self._seen = 0  # the most bytes of all these steps
+        self._limit: Callable[[Mapping[int, int]], None] | None = None
+        self._most = dict.fromkeys(self._positions, LITTLE)
+        self._begun: dict[int, int] = {}  # the most of the general executor's steps since one of them has ended
         self._num_away = 0
 
     def __bool__(self) -> bool:
-        return bool(self._positions or self._sizes)
+        return bool(self._positions)
 
     def ignore(self, nodes: Mapping[KernelStats, Collection[int]]) -> None:
-        """From now on *nodes*, by their ids, do not matter: a compiled step does not call them in the event loop."""
-        self._ignored = nodes
+        """There is a plan with *nodes*, by their ids, on worker threads: that these leave the loop is no matter."""
+        if nodes != self._ignored:
+            self._ignored = nodes
+            self.forget()
         self._num_away = self._count()
-        if not self._num_away:
-            self._set_most(max(self._most, GROWTH * self._seen))
+        self._begun.clear()  # of steps that are under way it is not known any more whether nodes have left
 
-    def limit_by(self, limit: Callable[[int], None]) -> None:
-        """Let *limit* know how many bytes each feed may have, now and when that changes."""
+    def limit_by(self, limit: Callable[[Mapping[int, int]], None]) -> None:
+        """Let *limit* know how many bytes the feed at each position may have, now and when that changes."""
         self._limit = limit
-        self._set_most(self._most)
+        limit(self._most)
 
     def admits(self, feeds: Sequence[Any]) -> bool:
         """Whether a compiled step may have *feeds*; if not, they are taken for those of a general executor's step."""
-        total = 0
-        for position in self._positions:
-            value = feeds[position]
-            if isinstance(value, np.ndarray):
-                total += value.nbytes
-        for position in self._sizes:
-            value = feeds[position]
-            if isinstance(value, np.generic):
-                total += max(0, int(value))
-            elif isinstance(value, np.ndarray):
-                total += max(0, int(value.max(initial=0)))
-        if total <= self._most:
+        fits = True
+        for position, most in self._most.items():
+            if self._size(position, feeds[position]) > most:
+                fits = False
+                break
+        if fits:
             return True
-        self._begun = max(self._begun, total)
+        for position in self._positions:
+            self._begun[position] = max(self._begun.get(position, 0), self._size(position, feeds[position]))
         return False
+
+    def _size(self, position: int, value: Any) -> int:
+        """The bytes of *value*, or what it may be meant for if that is more."""
+        if not isinstance(value, (np.ndarray, np.generic)):
+            return 0
+        if position in self.sized or (position in self.unsized and value.size <= MOST_SIZES):
+            return max(value.nbytes, _product(value))
+        return value.nbytes
 
     def note_end(self) -> None:
         """Take note of the end of a general executor's step: its feeds are fine if no node has left the loop."""
         num_away = self._count()
-        if num_away == self._num_away:
-            self._set_most(max(self._most, GROWTH * self._begun))
-        self._seen = max(self._seen, self._begun)
-        self._num_away, self._begun = num_away, 0
+        if num_away == self._num_away and self._begun:
+            for position, size in self._begun.items():
+                self._most[position] = max(self._most[position], min(GROWTH * size, _MOST))
+            self._tell()
+        self._num_away = num_away
+        self._begun.clear()
 
     def forget(self) -> None:
-        """Begin anew: a compiled step was slow."""
-        self._set_most(LITTLE)
-        self._begun = self._seen = 0
+        """Begin anew: a compiled step was slow, or is another one."""
+        self._most = dict.fromkeys(self._positions, LITTLE)
+        self._begun.clear()
+        self._tell()
 
-    def _set_most(self, num_bytes: int) -> None:
-        self._most = num_bytes
+    def _tell(self) -> None:
         if self._limit is not None:
-            self._limit(num_bytes // max(1, len(self._positions)))
+            self._limit(self._most)
 
     def _count(self) -> int:
         total = 0
@@ -117,3 +117,9 @@ class FeedGrowth:
             ignored = self._ignored.get(stats, ())
             total += sum(count for item_id, count in stats.num_away.items() if item_id not in ignored)
         return total
+
+
+def _product(value: Any) -> int:
+    """How many elements *value*, of few numbers, stands for if these are sizes."""
+    numbers = [int(min(max(each, 1), _MOST)) for each in value.reshape(-1).tolist() if not math.isnan(each)]
+    return min(math.prod(numbers), _MOST)

@@ -40,7 +40,7 @@ def in_top_k_shape(c: InferenceContext) -> Sequence[TensorShape]:
 
 def _log_sum(logits: Array) -> tuple[Array, Array, Array]:
     """Of each row: the logits less their largest, the exponentials of these, and the sum of the exponentials."""
-    shifted = logits - np.maximum.reduce(logits, 1, keepdims=True)
+    shifted = np.subtract(logits, np.maximum.reduce(logits, 1, keepdims=True), order="C")
     exponentials = np.exp(shifted)
     return shifted, exponentials, np.add.reduce(exponentials, 1, keepdims=True)
 
