@@ -11,7 +11,6 @@ calls that are awaited: it yields the kernel's ticket and the awaitable, and get
 from __future__ import annotations
 
 import linecache
-import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +19,11 @@ from types import CodeType, FunctionType
 from typing import Any, Final
 
 from asyncexec.compilation.graph_view import NOTHING
-from asyncexec.compilation.shared_inputs import makes_new
 from asyncexec.framework.cooperative import FEW, Stage
 from asyncexec.graph.node import Node
-from asyncexec.ops.math.binary_math import add_group, add_up
 from asyncexec.regions.code import Code, Line, LoopNames, Surroundings
+from asyncexec.regions.expressions import OPERATORS, expression
+from asyncexec.regions.in_place import InPlace
 from asyncexec.regions.lifetimes import Lifetimes, following
 from asyncexec.regions.native_parts import find_native, part_of
 from asyncexec.regions.program import Call, Move, Program, Value
@@ -35,23 +34,6 @@ MAX_STATEMENTS: Final = 128  # of one function: to compile one holds the event l
 _MAX_INDENT: Final = 14  # Python's own limits are 100, and 20 for loops
 FIRST_WORK: Final = 32  # of a loop, before native code takes over: about what it costs to call that
 
-_BINARY: Final = {  # by id: a kernel need not be hashable
-    id(operator.add): "+",
-    id(operator.sub): "-",
-    id(operator.mul): "*",
-    id(operator.truediv): "/",
-    id(operator.lt): "<",
-    id(operator.le): "<=",
-    id(operator.gt): ">",
-    id(operator.ge): ">=",
-    id(operator.eq): "==",
-    id(operator.ne): "!=",
-    id(operator.and_): "&",
-    id(operator.or_): "|",
-    id(operator.xor): "^",
-}
-_IN_PLACE: Final = frozenset(map(id, (operator.add, operator.sub, operator.mul, operator.truediv)))
-_UNARY: Final = {id(operator.neg): "-", id(operator.invert): "~"}
 _MAIN: Final = "region"
 _YIELDED: Final = re.compile(r"([^ :][^:]*= )?yield from .*|\byield$")
 _PLAIN: Final = Line(None, None, (), ())  # which calls no kernel, and is in no loop
@@ -116,8 +98,7 @@ class _Writer:
         self._num_loops = 0
         self._num_written = 0  # statements
         self._work_done = 0  # since the last yield
-        self._works_in_place = surroundings.works_in_place
-        self._own: set[Value] = set()  # arrays made here, which no other value is a part of
+        self._in_place = InPlace(lifetimes) if surroundings.works_in_place else None
         self._work = WorkMeter(surroundings.is_small, surroundings.is_long)
 
     def write(self, block: Block) -> Stage[Code]:
@@ -265,7 +246,8 @@ class _Writer:
         if isinstance(statement, Call):
             self._call(statement, function, indent)
         elif isinstance(statement, Move):
-            self._own.discard(statement.source)
+            if self._in_place is not None:
+                self._in_place.note_move(statement.source)
             source, target = self._read(function, statement.source), self._write(function, statement.target, indent)
             if source != target:
                 function.add(indent, f"{target} = {source}")
@@ -296,7 +278,10 @@ class _Writer:
             self._foreign.append(call.node)
         arguments = [self._read(function, value) for value in call.inputs]
         targets = [self._write(function, value, indent) for value in call.outputs]
-        if self._works_in_place and self._call_in_place(call, arguments, targets, function, indent):
+        if self._in_place is not None and self._in_place.overwrites(call):
+            function.add(indent, f"{arguments[0]} {OPERATORS[id(call.kernel)]}= {arguments[1]}", call, arguments)
+            if targets[0] != arguments[0]:
+                function.add(indent, f"{targets[0]} = {arguments[0]}")
             return
         text = self._expression(call, arguments, function)
         if call.is_awaited:
@@ -311,37 +296,8 @@ class _Writer:
             text = f"{targets[0]} = {text}"
         function.add(indent, text, call, arguments)
 
-    def _call_in_place(
-        self, call: Call, arguments: Sequence[str], targets: Sequence[str], function: _Function, indent: int
-    ) -> bool:
-        """Write *call* so that it overwrites its first input, if it may; whether it does."""
-        kernel, own = call.kernel, self._own
-        may_overwrite = id(kernel) in _IN_PLACE and call.inputs[0] in own
-        if makes_new(kernel) and not call.returns_tuple:
-            own.update(call.outputs)
-        else:
-            own.difference_update(call.inputs)
-        if not may_overwrite or self._at.last[call.inputs[0]] != self._at.end[call]:
-            return False
-        properties = call.node.properties
-        if properties.output_dtypes[0] != properties.input_dtypes[0]:
-            return False
-        function.add(indent, f"{arguments[0]} {_BINARY[id(kernel)]}= {arguments[1]}", call, arguments)
-        if targets[0] != arguments[0]:
-            function.add(indent, f"{targets[0]} = {arguments[0]}")
-        return True
-
     def _expression(self, call: Call, arguments: Sequence[str], function: _Function) -> str:
-        kernel = call.kernel
-        if id(kernel) in _BINARY:
-            return f"{arguments[0]} {_BINARY[id(kernel)]} {arguments[1]}"
-        if id(kernel) in _UNARY:
-            return f"{_UNARY[id(kernel)]}{arguments[0]}"
-        if kernel is add_up:
-            return " + ".join(arguments)
-        if kernel is add_group:
-            return f"{arguments[0]} + ({' + '.join(arguments[1:])})"
-        return f"{self._global('k', kernel, function)}({', '.join(arguments)})"
+        return expression(call.kernel, arguments, lambda: self._global("k", call.kernel, function))
 
     def _await(self, call: Call, text: str, function: _Function, indent: int) -> str:
         """Write the call that is *text*; what gives its outputs.  It alone has the inputs that nobody takes again."""
@@ -463,7 +419,8 @@ class _Writer:
         ):
             yield from self._block(Block(statements[:-1]), function, indent)
             arguments = [self._read(function, value) for value in last.inputs]
-            function.add(indent, f"if not {self._expression(last, arguments, function)}: break", last, arguments)
+            text = self._expression(last, arguments, function)
+            function.add(indent, f"if not {text}: break", last, arguments)
         else:
             yield from self._block(repeat.head, function, indent)
             function.add(indent, f"if not {self._read(function, condition)}: break")

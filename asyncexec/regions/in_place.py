@@ -1,0 +1,36 @@
+"""Which calls of a group may overwrite their first input: an array made in the group, that nobody takes any more."""
+
+from __future__ import annotations
+
+import operator
+from typing import Final
+
+from asyncexec.compilation.shared_inputs import makes_new
+from asyncexec.regions.lifetimes import Lifetimes
+from asyncexec.regions.program import Call, Value
+
+_ARITHMETIC: Final = frozenset(map(id, (operator.add, operator.sub, operator.mul, operator.truediv)))
+
+
+class InPlace:
+    """To be told of the calls of a program in order, whose arrays are all of one shape."""
+
+    def __init__(self, lifetimes: Lifetimes) -> None:
+        self._at = lifetimes
+        self._own: set[Value] = set()  # arrays made here, which no other value is a part of
+
+    def note_move(self, source: Value) -> None:
+        """*source* is another value, too."""
+        self._own.discard(source)
+
+    def overwrites(self, call: Call) -> bool:
+        """Whether *call*, the next one, may overwrite its first input."""
+        may_overwrite = id(call.kernel) in _ARITHMETIC and call.inputs[0] in self._own
+        if makes_new(call.kernel) and not call.returns_tuple:
+            self._own.update(call.outputs)
+        else:
+            self._own.difference_update(call.inputs)
+        if not may_overwrite or self._at.last[call.inputs[0]] != self._at.end[call]:
+            return False
+        properties = call.node.properties
+        return properties.output_dtypes[0] == properties.input_dtypes[0]
