@@ -17,9 +17,6 @@ class NativeCode(Protocol):
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> Callable[[int, int], bool] | None:
         """What writes the elements from one to another into *outputs*, or tells that it could not; None if nothing."""
 
-    def overwriting(self, inputs: Sequence[Any], size: int) -> Callable[[], object] | None:
-        """What writes the outputs, of *size* elements each, over the first of *inputs*; None if nothing does."""
-
 
 FindNative: TypeAlias = Callable[[Sequence[Any], int], NativeCode | None]
 

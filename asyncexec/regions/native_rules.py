@@ -45,7 +45,7 @@ def write_rule(
             raise NotNativeError from error
         return [_operand_of(to, value, operands[0]) for value in given]
 
-    return write_loop(emit, takes, overwrites=True)
+    return write_loop(emit, takes)
 
 
 class _Element(np.lib.mixins.NDArrayOperatorsMixin):

@@ -58,13 +58,10 @@ class TileText:
 
     Attributes:
         gives: the types of the outputs.
-        in_place: a module with the same function, but for pointers to outputs: it overwrites as many of the first
-            inputs, and does all elements, whatever NaNs are among them; empty if there is none.
     """
 
     text: str
     gives: tuple[ScalarType, ...]
-    in_place: str = ""
 
 
 def native_group(program: Program, block: Block) -> NativeGroup | None:
@@ -93,19 +90,9 @@ def write_tile(group: NativeGroup, takes: Sequence[Taken], pause: Callable[[], o
     return write_loop(emit, takes)
 
 
-def write_loop(emit: EmitAll, takes: Sequence[Taken], *, overwrites: bool = False) -> TileText:
-    """The function that does for each element what *emit* writes; also one that *overwrites*, if it can."""
-    text, gives = _text(emit, takes)
-    in_place = ""
-    if overwrites and [taken.type for taken in takes[: len(gives)] if taken.is_array] == list(gives):
-        in_place, _ = _text(emit, takes, overwrites=True)
-    return TileText(text, gives, in_place)
-
-
-def _text(emit: EmitAll, takes: Sequence[Taken], *, overwrites: bool = False) -> tuple[str, tuple[ScalarType, ...]]:
-    """The module, and the types of the outputs; it is empty if it *overwrites* and might refuse what it has done."""
+def write_loop(emit: EmitAll, takes: Sequence[Taken]) -> TileText:
+    """The function that does for each element what *emit* writes."""
     to = _Loop()
-    to.takes_any_nan = overwrites
     known: dict[int, Operand] = {}
     for index, taken in enumerate(takes):
         if not taken.is_array:
@@ -116,21 +103,14 @@ def _text(emit: EmitAll, takes: Sequence[Taken], *, overwrites: bool = False) ->
             known[index] = _load(to, taken.type, to.element(taken.type, f"%in{index}"))
     given = emit(to, [known[index] for index in range(len(takes))])
     for index, operand in enumerate(given):
-        store(to, operand, to.element(operand.type, f"%{'in' if overwrites else 'out'}{index}"))
-    body, num_outputs = to.take(), 0 if overwrites else len(given)
-    gives = tuple(operand.type for operand in given)
-    if overwrites and (scalars.is_refused, body.is_refused) != ("false", "false"):
-        return "", gives
-    num_written = len(given) if overwrites else 0
-    lines = _function(len(takes), num_outputs, num_written, [*to.loads, *scalars.lines], scalars.is_refused, body)
-    return "\n".join([*to.globals, *lines, INTRINSICS]), gives
+        store(to, operand, to.element(operand.type, f"%out{index}"))
+    lines = _function(len(takes), len(given), [*to.loads, *scalars.lines], scalars.is_refused, to.take())
+    return TileText("\n".join([*to.globals, *lines, INTRINSICS]), tuple(operand.type for operand in given))
 
 
 def _load(to: Emitter, kind: ScalarType, pointer: str) -> Operand:
     """The *kind* at *pointer*, if it is for native code: of the NaNs only the one that invalid operations give is."""
     operand = load(to, kind, pointer)
-    if kind in FLOATS and to.takes_any_nan:
-        return operand
     if kind in FLOATS:
         to.bail_unless(is_usual(to, operand))
     elif kind is B1:  # numpy hands on whatever byte it is
@@ -146,14 +126,9 @@ def _call(to: Emitter, call: Call, known: dict[Value, Operand]) -> None:
     known[output] = emit(to, operands)
 
 
-def _function(
-    num_inputs: int, num_outputs: int, num_written: int, entry: Sequence[str], is_refused: str, body: _Lines
-) -> list[str]:
-    """The function with *body* for one element, %i; *is_refused* if that is known before the loop.
-
-    Of the inputs *num_written* are outputs, too.
-    """
-    inputs = [f"ptr noalias {'readonly ' * (index >= num_written)}%in{index}" for index in range(num_inputs)]
+def _function(num_inputs: int, num_outputs: int, entry: Sequence[str], is_refused: str, body: _Lines) -> list[str]:
+    """The function with *body* for one element, %i; *is_refused* if that is known before the loop."""
+    inputs = [f"ptr noalias readonly %in{index}" for index in range(num_inputs)]
     outputs = [f"ptr noalias %out{index}" for index in range(num_outputs)]
     return [
         f"define i32 @native({', '.join([*inputs, *outputs, 'i64 %start', 'i64 %end'])}) {_WIDE} {{",

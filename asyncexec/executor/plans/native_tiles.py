@@ -75,17 +75,13 @@ class NativeTile:
         is_useful: whether it has not refused many tiles, one after the other.
     """
 
-    __slots__ = ("__weakref__", "_arrays", "_call", "_gives", "_num_refused", "_overwrite", "_scalars", "_takes")
+    __slots__ = ("__weakref__", "_arrays", "_call", "_gives", "_num_refused", "_scalars", "_takes")
 
     def __init__(self, write: Write, takes: Sequence[Taken]) -> None:
         text = write(takes, Pauses())
         pointers = [ctypes.c_void_p] * (len(takes) + len(text.gives))
         function = ctypes.CFUNCTYPE(ctypes.c_int, *pointers, ctypes.c_int64, ctypes.c_int64)
         self._call = function(COMPILER.load(text.text, self, has_vectors=True))
-        self._overwrite: Callable[..., int] | None = None
-        if text.in_place:
-            function = ctypes.CFUNCTYPE(ctypes.c_int, *pointers[: len(takes)], ctypes.c_int64, ctypes.c_int64)
-            self._overwrite = function(COMPILER.load(text.in_place, self, has_vectors=True))
         self._gives = [np.dtype(kind) for kind in text.gives]
         self._num_refused = 0
         self._takes = [(np.dtype(kind), np.ndarray if is_array else kind) for kind, is_array in takes]
@@ -112,31 +108,17 @@ class NativeTile:
         """What does the elements from one to another of *inputs*, unless it refuses; None if *outputs* are others."""
         if [output.dtype for output in outputs] != self._gives:
             return None
-        return partial(self._do, *self._pointers([*inputs, *outputs]))
-
-    def overwriting(self, inputs: Sequence[Any], size: int) -> Callable[[], object] | None:
-        """What writes the outputs, of *size* elements each, over the first of *inputs*; None if nothing does."""
-        if self._overwrite is None:
-            return None
-        kept, pointers = self._pointers(inputs)
-        return partial(self._do_in_place, kept, pointers, size)
-
-    def _do_in_place(self, _arrays: Sequence[Array], pointers: Sequence[int], size: int) -> None:
-        assert self._overwrite is not None
-        self._overwrite(*pointers, 0, size)
-
-    def _pointers(self, values: Sequence[Any]) -> tuple[Sequence[Array], Sequence[int]]:
-        """Where *values* are, inputs and perhaps outputs, and what has to be kept for that."""
+        values = [*inputs, *outputs]
         pointers = [0] * len(values)
-        kept: list[Array] = [values[place] for place in self._arrays if place < len(values)]
-        for place, array in zip(self._arrays, kept, strict=False):
+        kept: list[Array] = [values[place] for place in self._arrays]
+        for place, array in zip(self._arrays, kept, strict=True):
             pointers[place] = address_of(array)
         for dtype, places in self._scalars:  # one array for all of a type: each address takes its time
             scalars = np.array([values[place] for place in places], dtype)
             kept.append(scalars)
             for place, address in zip(places, itertools.count(address_of(scalars), dtype.itemsize), strict=False):
                 pointers[place] = address
-        return kept, pointers
+        return partial(self._do, kept, pointers)
 
     def _do(self, arrays: Sequence[Array], pointers: Sequence[int], start: int, end: int) -> bool:
         """Do a tile of *arrays*, which are where *pointers* point to; whether it could."""

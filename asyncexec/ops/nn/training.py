@@ -27,10 +27,9 @@ from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 from asyncexec.ops.nn import training_rules as rules
 from asyncexec.ops.nn.training_tiles import TiledRule
-from asyncexec.ops.state.variable_state import Variable, locked, overwriting
+from asyncexec.ops.state.variable_state import Variable, locked
 from asyncexec.process.subnormals import flushed_subnormals
 
-_MOST_OVERWRITTEN: Final = 2**20  # numbers of a variable: who asks for its value waits for some tenths of a millisecond
 _WIDE: Final = frozenset({types.float32, types.float64})
 _HALF: Final = _WIDE | {types.float16}
 _FLOATS: Final = _HALF | {types.bfloat16}
@@ -215,10 +214,9 @@ def _register_kernels(ops: Sequence[str], optimizer: _Optimizer, dtypes: Collect
                 for variable in variables:
                     variable.require_dtype(dtype)
                     _require_value(variable, is_resource)
-                if is_sparse or not _overwritten(optimizer, apply, variables, given):
-                    values = [variable.value for variable in variables]
-                    for variable, value in zip(variables, _new_values(optimizer, apply, values, given), strict=True):
-                        variable.value = freeze(value)
+                values = [variable.value for variable in variables]
+                for variable, value in zip(variables, _new_values(optimizer, apply, values, given), strict=True):
+                    variable.value = freeze(value)
             return () if is_resource else variables[0]
 
         if not is_sparse:
@@ -226,37 +224,16 @@ def _register_kernels(ops: Sequence[str], optimizer: _Optimizer, dtypes: Collect
         return update
 
 
-def _overwritten(
-    optimizer: _Optimizer, apply: TiledRule, variables: Sequence[Variable], given: Mapping[str, Any]
-) -> bool:
-    """Whether native code has updated *variables*, which are locked, in place: nobody else has their values."""
-    with overwriting(variables) as update:
-        values = update.values
-        if values is None or values[0].size > _MOST_OVERWRITTEN:
-            return False
-        _check_dense(optimizer, values, given)
-        overwrite = apply.in_place(values, given)
-        if overwrite is None:
-            return False
-        update.begin()
-        overwrite()
-    return True
-
-
 def _new_values(
     optimizer: _Optimizer, apply: TiledRule, values: Sequence[Any], given: Mapping[str, Any]
 ) -> Sequence[Any]:
-    if "indices" in given:
-        _check(values, optimizer, given)
-        _check_rows(values[0], given[optimizer.tensor], given["indices"])
-        return _update_rows(optimizer, values, given, given["indices"])
-    _check_dense(optimizer, values, given)
-    return apply(values, given)
-
-
-def _check_dense(optimizer: _Optimizer, values: Sequence[Any], given: Mapping[str, Any]) -> None:
     _check(values, optimizer, given)
-    _check_same("var", _shape_of(values[0]), optimizer.tensor, _shape_of(given[optimizer.tensor]))
+    grad = given[optimizer.tensor]
+    if "indices" in given:
+        _check_rows(values[0], grad, given["indices"])
+        return _update_rows(optimizer, values, given, given["indices"])
+    _check_same("var", _shape_of(values[0]), optimizer.tensor, _shape_of(grad))
+    return apply(values, given)
 
 
 def _register(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -55,15 +55,6 @@ class TiledRule:
         if parts is None:
             return updated
         return [value if value is not None else new for value, new in zip(parts.untouched, updated, strict=True)]
-
-    def in_place(self, values: Sequence[Array], given: Mapping[str, Any]) -> Callable[[], object] | None:
-        """What writes the new values over the old ones by native code; None if there is none."""
-        find, size = self.element_rule.find_native, values[0].size
-        if find is None or not size or not all(map(_is_plain, [*values, given[self._tensor]])):
-            return None
-        inputs = [*values, *[as_value(given[name]) for name in self._inputs]]
-        native = find(inputs, max(size, TILE))
-        return None if native is None else native.overwriting(inputs, size)
 
     def _update(self, parts: _Parts, where: slice, given: Mapping[str, Any]) -> None:
         """Update the numbers of *parts* at *where*, by numpy."""

@@ -1,17 +1,15 @@
 """What a variable is.  A resource handle and a reference that travel along an edge are both the Variable itself.
 
-A value is replaced: who read the former one keeps it.  It is changed in place only while nobody has it
-(``overwriting``).  A stored array is read-only and shares no memory with an array that somebody else can write to.
-What changes it holds its lock, because kernels may run on several worker threads.
+A value is replaced, never changed in place: who read the former one keeps it.  A stored array is read-only and shares
+no memory with an array that somebody else can write to.  What changes it holds its lock, because kernels may run on
+several worker threads.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from sys import getrefcount
 from threading import RLock
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,10 +22,8 @@ from asyncexec.framework.kernel import OpKernelConstruction
 from asyncexec.framework.ownership import freeze, keeper
 from asyncexec.framework.process_bound import ProcessBound
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.framework.types import DType, float32, string
+from asyncexec.framework.types import DType, string
 from asyncexec.process.free_memory import check_array
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 DEFAULT_CONTAINER: Final = "localhost"
 # The shared name by which TensorFlow asks for a new variable at every execution.
@@ -41,32 +37,19 @@ class Variable(ProcessBound):
         name: its name within its container.
         dtype: what its value is made of.
         shape: the shape it was declared with (its value may have another one where the assignment allowed that).
+        value: the current value, or None before the first assignment.
         lock: held by who changes it; whoever holds it may do more than one thing before others do.
     """
 
-    __slots__ = ("_is_overwritten", "_value", "container", "dtype", "lock", "name", "shape")
+    __slots__ = ("container", "dtype", "lock", "name", "shape", "value")
 
     def __init__(self, name: str, dtype: DType, shape: TensorShape, container: str = DEFAULT_CONTAINER) -> None:
         self.name: str = name
         self.dtype: DType = dtype
         self.shape: TensorShape = shape
         self.container: str = container
-        self._value: Any = None
-        self._is_overwritten = False
+        self.value: Any = None
         self.lock: RLock = RLock()
-
-    @property
-    def value(self) -> Any:
-        """The current value, or None before the first assignment."""
-        value = self._value
-        if self._is_overwritten:  # by another thread, which did not see that it is taken here
-            with self.lock:
-                value = self._value
-        return value
-
-    @value.setter
-    def value(self, value: Any) -> None:
-        self._value = value
 
     @property
     def is_initialized(self) -> bool:
@@ -135,72 +118,6 @@ class Variable(ProcessBound):
 
     def __repr__(self) -> str:
         return f"Variable({self.name!r}, {self.dtype.name}, {self.shape})"
-
-
-class overwriting:  # noqa: N801 - a context manager, quicker than by a generator
-    """Lets the values of *variables*, which are locked, be overwritten, if nobody else has one.
-
-    Who asks for a value meanwhile waits.  When all is done the variables have other arrays, over the same memory: what
-    is known of a frozen array is known by its identity.
-
-    Attributes:
-        values: of the variables; None if they are not to be overwritten.
-    """
-
-    __slots__ = ("_has_begun", "_variables", "values")
-
-    def __init__(self, variables: Sequence[Variable]) -> None:
-        self._variables = variables
-        self._has_begun = False
-        self.values: list[Array] | None = None
-
-    def __enter__(self) -> Self:
-        for variable in self._variables:
-            variable._is_overwritten = True
-        # From here on, whoever has a value had it before, and is counted: others wait.
-        if _are_alone(self._variables):
-            self.values = [variable._value for variable in self._variables]
-        return self
-
-    def begin(self) -> None:
-        """Tell that the values are overwritten from now on."""
-        self._has_begun = True
-
-    def __exit__(self, *_: object) -> None:
-        for variable in self._variables:
-            if self._has_begun:
-                variable._value = variable._value.view()
-            variable._is_overwritten = False
-
-
-def _are_alone(variables: Sequence[Variable]) -> bool:
-    """Whether nobody but *variables* has their values, each an array of its own memory, or the only view of one."""
-    if _ALONE < 0:
-        return False
-    for variable in variables:
-        if getrefcount(variable._value) != _ALONE:
-            return False
-        value = variable._value
-        if type(value) is not np.ndarray:
-            return False
-        if value.base is not None:
-            if type(value.base) is not np.ndarray or getrefcount(value.base) != _ALONE or not value.base.flags.owndata:
-                return False
-        elif not value.flags.owndata:
-            return False
-    return True
-
-
-def _count_alone() -> int:
-    """What ``getrefcount`` tells of a value that only its variable has; -1 where it does not count all references."""
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        return -1
-    variable = Variable("", float32, TensorShape(None))
-    variable._value = np.zeros(1, np.float32)
-    return getrefcount(variable._value)
-
-
-_ALONE: Final = _count_alone()
 
 
 class locked:  # noqa: N801 - a context manager, quicker than by a generator
