@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -34,6 +35,7 @@ class _Grant(NamedTuple):
 class _Local(threading.local):
     grant: _Grant | None = None  # of the call under way on this thread; nothing is known beforehand
     help: Help | None = None  # has up to so many threads go on with parts
+    waited_ns: int = 0  # for who helps
     is_shared: bool = False  # whether others may be at other parts of the work under way
 
 
@@ -56,6 +58,11 @@ def spare(unused: list[T], make: Callable[[], T]) -> T:
         return unused.pop()
     except IndexError:
         return make()
+
+
+def waited_ns() -> int:
+    """For how long this thread has waited, in all, for others that did parts of its work."""
+    return _local.waited_ns
 
 
 def is_shared() -> bool:
@@ -97,7 +104,9 @@ def _share(work: Callable[[T], object], parts: Sequence[T], count: int, help_wit
         help_with(shared.go_on, min(count, len(parts)) - 1)
     while shared.go_on():
         pass
+    began_ns = time.perf_counter_ns()
     shared.over.wait()  # who helps has begun a part
+    _local.waited_ns += time.perf_counter_ns() - began_ns
     shared.let_go()
     if shared.failures:
         error = shared.failures[0]
