@@ -10,7 +10,10 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+import pytest
+
 import asyncexec as ax
+from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.framework.cooperative import TURNS
 from asyncexec.framework.interpreter import IS_FREE_THREADED
 from asyncexec.framework.kernel import KernelKind
@@ -35,6 +38,19 @@ LATE = (
     "asyncexec.session.client_channels",
     "asyncexec.session.stream_plan",
 )
+
+
+def worker_jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of nodes, as they go to worker threads from now on."""
+    names: list[str] = []
+    submit = WorkerPool.submit_calls
+
+    def submit_calls(pool: WorkerPool, calls: Any, done: Any) -> Any:
+        names.extend(call.name for call in calls)
+        return submit(pool, calls, done)
+
+    monkeypatch.setattr(WorkerPool, "submit_calls", submit_calls)
+    return names
 
 
 def raw_op(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.compilation import onnx_kernel
 from asyncexec.compilation.bind_kernel import KernelBinder
 from asyncexec.compilation.onnx_kernel import OnnxKernel, OwnKernels
 from asyncexec.framework.cooperative import run_at_once
@@ -158,6 +160,26 @@ def test_calls_that_fail_are_made_by_its_own_kernels_and_only_many_in_a_row_are_
         np.testing.assert_array_equal(kernel(given)[0], -given)
     assert session.num_calls == 9
     assert "an image smaller than a filter" in caplog.text
+
+
+def test_to_wait_for_who_helps_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor's clock stands still; our own kernels wait for 5 ms at each call."""
+    waited_ns = 0
+
+    def own(inputs: Any, manager: Any) -> tuple[Any, ...]:
+        nonlocal waited_ns
+        waited_ns += 5_000_000
+        return (-inputs[0],)
+
+    monkeypatch.setattr(onnx_kernel, "waited_ns", lambda: waited_ns)
+    session, clock, given = FakeSession(), ax.Clock(cpu_ns=lambda: 0), np.ones((1, 2), np.float32)
+    own_kernels = mock.Mock(side_effect=own, calls=[])
+    kernel = OnnxKernel(cluster(), own_kernels, is_forced=False, clock=clock, load=lambda model: session)  # type: ignore[arg-type,return-value]
+    kernel.prepare()
+    for _ in range(12):
+        kernel(given)
+    (trial,) = kernel._trials.values()
+    assert trial.choice == 1
 
 
 def test_nothing_is_left_to_its_own_kernels() -> None:

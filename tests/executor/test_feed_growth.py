@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from asyncexec.executor.diagnostics.kernel_stats import GROWTH, LITTLE, KernelSt
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.feed_growth import FeedGrowth
-from asyncexec.executor.workers.offload import WorkerPool
+from tests.running import worker_jobs
 
 F = ax.float32
 
@@ -141,15 +142,7 @@ def crossed(x: ax.Tensor) -> ax.Tensor:
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The nodes that went to worker threads."""
-    names: list[str] = []
-    submit = WorkerPool.submit_calls
-
-    def submit_calls(pool: WorkerPool, calls: Any, done: Any) -> Any:
-        names.extend(call.name for call in calls)
-        return submit(pool, calls, done)
-
-    monkeypatch.setattr(WorkerPool, "submit_calls", submit_calls)
-    return names
+    return worker_jobs(monkeypatch)
 
 
 async def compiled(session: ax.Session, fetch: ax.Tensor, feeds: Any) -> CompiledPlan:
@@ -230,22 +223,15 @@ async def test_large_feeds_before_there_is_a_plan(order: str, jobs: list[str]) -
 
 
 @pytest.mark.allow_blocking
-async def test_feeds_that_grow_and_stay_quick_are_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    num_started = 0
-    start = GeneralExecutor.start
-
-    def counted(executor: GeneralExecutor, *args: Any, **kwargs: Any) -> Any:
-        nonlocal num_started
-        num_started += 1
-        return start(executor, *args, **kwargs)
-
+async def test_feeds_that_grow_and_stay_quick_are_compiled_again() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(F, [None, 4], name="x")
         y = ax.matmul(x, np.eye(4, dtype=np.float32))
     async with ax.Session(graph, cost_model=ax.CostModel(expensive_ms=1e6)) as session:
         await compiled(session, y, {x: np.ones((8, 4), np.float32)})
-        monkeypatch.setattr(GeneralExecutor, "start", counted)
-        for rows, expected in ((8, 0), (1000, 1), (1000, 1), (2000, 1), (20, 1), (5000, 2), (5000, 2)):
-            value = np.ones((rows, 4), np.float32)
-            assert np.array_equal(await session.run(y, {x: value}), value)
-            assert num_started == expected
+        start = GeneralExecutor.start
+        with mock.patch.object(GeneralExecutor, "start", autospec=True, side_effect=start) as started:
+            for rows, expected in ((8, 0), (1000, 1), (1000, 1), (2000, 1), (20, 1), (5000, 2), (5000, 2)):
+                value = np.ones((rows, 4), np.float32)
+                assert np.array_equal(await session.run(y, {x: value}), value)
+                assert started.call_count == expected

@@ -22,7 +22,7 @@ from asyncexec.ops.nn.convolution_matmul import convolve
 from asyncexec.ops.nn.depthwise import depthwise
 from asyncexec.process import shards
 from asyncexec.process.cores import CoreBudget
-from asyncexec.process.shards import LARGE, cores_granted, is_shared, let_help, share
+from asyncexec.process.shards import LARGE, cores_granted, is_shared, let_help, share, waited_ns
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +64,21 @@ def test_each_part_is_done_once_by_as_many_threads_as_there_are_idle_cores() -> 
     assert len(seen) == 3
     assert seen.total() == 20
     assert threading.current_thread().name in seen
+
+
+def test_a_thread_knows_how_long_it_has_waited_for_who_helps() -> None:
+    before, caller, begun, may_end = waited_ns(), threading.current_thread(), threading.Event(), threading.Event()
+
+    def work(part: int) -> None:
+        if threading.current_thread() is caller:
+            assert begun.wait(60)
+            may_end.set()
+        else:
+            begun.set()
+            assert may_end.wait(60)
+
+    share(work, range(2), LARGE)
+    assert waited_ns() > before
 
 
 def test_what_is_little_is_done_by_the_caller() -> None:

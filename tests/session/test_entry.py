@@ -13,10 +13,10 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
-from asyncexec.executor.workers.offload import WorkerPool
 from asyncexec.session.entry import write_entry
 from asyncexec.session.large_feeds import MAX_BYTES
 from tests.regions.programs import COMPILED, TAGGED
+from tests.running import worker_jobs
 
 
 class Table(np.ndarray[Any, Any]):
@@ -201,14 +201,7 @@ async def test_a_plan_of_single_numbers_is_not_timed_and_others_are(monkeypatch:
 
 @pytest.mark.allow_blocking
 async def test_a_plan_for_small_feeds_is_called_and_large_ones_go_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs: list[str] = []
-    submit = WorkerPool.submit_calls
-
-    def submit_calls(pool: WorkerPool, calls: Any, done: Any) -> Any:
-        jobs.extend(call.name for call in calls)
-        return submit(pool, calls, done)
-
-    monkeypatch.setattr(WorkerPool, "submit_calls", submit_calls)
+    jobs = worker_jobs(monkeypatch)
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [None, None, None, 2], name="x")
         filters = np.ones((1, 1, 2, 2), np.float32)

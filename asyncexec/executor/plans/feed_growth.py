@@ -32,30 +32,29 @@ class FeedGrowth:
         unsized: of those that may be such, if they turn out to have few.
     """
 
-    __slots__ = ("_begun", "_ignored", "_limit", "_most", "_num_away", "_positions", "_stats", "sized", "unsized")
+    __slots__ = ("_begun", "_ignored", "_limit", "_most", "_num_away", "_stats", "sized", "unsized")
 
     def __init__(self, feeds: Sequence[Tensor], stats: Sequence[KernelStats], *, has_sizes: bool) -> None:
-        self._positions: list[int] = []  # of all that are looked at
+        self._most: dict[int, int] = {}  # by position, of all that are looked at
         self.sized: list[int] = []
         self.unsized: list[int] = []
         for position, tensor in enumerate(feeds):
             num_elements, dtype = tensor.shape.num_elements, tensor.dtype
             may_be_size = has_sizes and (dtype.is_integer or (dtype.is_floating and num_elements == 1))
             if num_elements is None:
-                self._positions.append(position)
+                self._most[position] = LITTLE
                 self.unsized += [position] * may_be_size
             elif may_be_size and num_elements <= MOST_SIZES:
-                self._positions.append(position)
+                self._most[position] = LITTLE
                 self.sized.append(position)
         self._stats = stats
         self._ignored: Mapping[KernelStats, Collection[int]] = {}
         self._limit: Callable[[Mapping[int, int]], None] | None = None
-        self._most = dict.fromkeys(self._positions, LITTLE)
         self._begun: dict[int, int] = {}  # the most of the general executor's steps since one of them has ended
         self._num_away = 0
 
     def __bool__(self) -> bool:
-        return bool(self._positions)
+        return bool(self._most)
 
     def ignore(self, nodes: Mapping[KernelStats, Collection[int]]) -> None:
         """There is a plan with *nodes*, by their ids, on worker threads: that these leave the loop is no matter."""
@@ -72,15 +71,11 @@ class FeedGrowth:
 
     def admits(self, feeds: Sequence[Any]) -> bool:
         """Whether a compiled step may have *feeds*; if not, they are taken for those of a general executor's step."""
-        fits = True
-        for position, most in self._most.items():
-            if self._size(position, feeds[position]) > most:
-                fits = False
-                break
-        if fits:
+        sizes = [(position, self._size(position, feeds[position])) for position in self._most]
+        if all(size <= self._most[position] for position, size in sizes):
             return True
-        for position in self._positions:
-            self._begun[position] = max(self._begun.get(position, 0), self._size(position, feeds[position]))
+        for position, size in sizes:
+            self._begun[position] = max(self._begun.get(position, 0), size)
         return False
 
     def _size(self, position: int, value: Any) -> int:
@@ -103,7 +98,7 @@ class FeedGrowth:
 
     def forget(self) -> None:
         """Begin anew: a compiled step was slow, or is another one."""
-        self._most = dict.fromkeys(self._positions, LITTLE)
+        self._most = dict.fromkeys(self._most, LITTLE)
         self._begun.clear()
         self._tell()
 
