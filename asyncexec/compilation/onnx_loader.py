@@ -1,9 +1,9 @@
 """OnnxLoader: loads the model of a cluster, for the values that variables have.
 
-A model that has been loaded holds for calls with the same values: they are replaced, never changed in place, so it is
-enough that they are the same objects.  A model is loaded for other values when these have come a number of times in
-turn, which doubles from one load to the next: a program that changes variables all the time, as training does, pays for
-few loads.  Where there is no model for a call, our own kernels are to run.
+A model that has been loaded holds for calls with the same values, which are kept here: they are replaced, and never
+changed in place, so it is enough that they are the same objects.  A model is loaded for other values when these have
+come a number of times in turn, which doubles from one load to the next: a program that changes variables all the time,
+as training does, pays for few loads.  Where there is no model for a call, our own kernels are to run.
 """
 
 from __future__ import annotations

@@ -17,6 +17,15 @@ class NativeCode(Protocol):
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> Callable[[int, int], bool] | None:
         """What writes the elements from one to another into *outputs*, or tells that it could not; None if nothing."""
 
+    def gives_like(self, arrays: Sequence[Array]) -> bool:
+        """Whether the outputs are of the dtypes of *arrays*."""
+
+    def overwriting(self, inputs: Sequence[Any]) -> Callable[[int, int], int]:
+        """What writes the outputs over the first of *inputs*, for the elements from one to another.
+
+        It returns the element that it has come to, which is for numpy if it is not the last of these.
+        """
+
 
 FindNative: TypeAlias = Callable[[Sequence[Any], int], NativeCode | None]
 

@@ -6,17 +6,71 @@ change it then: who gave it away has another array, and who gets it cannot write
 
 An array that somebody made read-only counts as frozen: making it writable again is up to who did that.  Values that
 cannot change (numpy scalars, bytes) need no care, and Python objects under ``ax.object`` are shared as references.
+What is over a ``SoleMemory`` is frozen, too: that is not written to while there is such an array.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any
+from sys import getrefcount
+from typing import Any, Final
 
 import numpy as np
 
 from asyncexec.framework.kernel import as_value, pass_on
 from asyncexec.framework.types import DType
+
+
+class SoleMemory:
+    """The memory of an array, which whoever has this may write to as long as nobody has an array over it.
+
+    Args:
+        array: of which nobody else has a view, from now on.
+
+    Attributes:
+        array: the same, which is not to be handed on.  Each ``look`` is another array: what is known of a frozen array
+            by its identity does not hold for what is in its memory later.
+    """
+
+    __slots__ = ("__array_interface__", "array")  # the first is what numpy reads
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array: np.ndarray[Any, Any] = array
+        interface = array.__array_interface__
+        address, _ = interface["data"]
+        self.__array_interface__ = {**interface, "data": (address, True)}  # read-only
+
+    def look(self) -> np.ndarray[Any, Any]:
+        """A new array over it, which nobody can make writable."""
+        return np.asarray(self)
+
+
+class SoleOwner:
+    """Has a ``SoleMemory``, which has no other owner.
+
+    Attributes:
+        memory: the memory.
+    """
+
+    __slots__ = ("memory",)
+
+    def __init__(self, memory: SoleMemory) -> None:
+        self.memory: SoleMemory = memory
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is no array over the memory, nor anything that keeps one."""
+        return getrefcount(self.memory) == _ALONE
+
+
+def _count_alone() -> int:
+    """What ``getrefcount`` tells of a memory that only its owner has; -1 where it does not count all references."""
+    owner = SoleOwner(SoleMemory(np.zeros(1)))
+    return getrefcount(owner.memory) if getattr(sys, "_is_gil_enabled", lambda: True)() else -1
+
+
+_ALONE: Final = _count_alone()
 
 
 def is_frozen(array: np.ndarray[Any, Any]) -> bool:
@@ -26,7 +80,7 @@ def is_frozen(array: np.ndarray[Any, Any]) -> bool:
         if owner.flags.writeable:
             return False
         array, owner = owner, owner.base
-    return array.flags.owndata if owner is None else isinstance(owner, bytes)
+    return array.flags.owndata if owner is None else isinstance(owner, (bytes, SoleMemory))
 
 
 def keep(value: Any) -> Any:

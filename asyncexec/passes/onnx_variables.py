@@ -1,8 +1,8 @@
 """Variables whose values are constants of a cluster's model, as long as they stay what they are.
 
-Filters that are constants are laid out once.  The value of a variable is replaced, never changed in place, so a model
-that was loaded for some values holds for a call whose values are the same objects.  Until values are there, an array of
-the declared shape stands for each.
+Filters that are constants are laid out once.  A value of a variable that somebody has is replaced, never changed in
+place, so a model that was loaded for some values, and has them, holds for a call whose values are the same objects.
+Until values are there, an array of the declared shape stands for each.
 """
 
 from __future__ import annotations

@@ -37,12 +37,14 @@ class Emitter:
     Attributes:
         lines: what has been written; block: the label of the block that is being written.
         cost: about how many cheap instructions there are.
+        takes_any_nan: whether a NaN may have other bits than the kernels give it.
     """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.block: str = "entry"
         self.cost: int = 0
+        self.takes_any_nan: bool = False
         self._num_names = 0
         self._globals: dict[str, Operand] = {}
 

@@ -102,8 +102,9 @@ def _invert(to: Emitter, operands: Sequence[Operand]) -> Operand:
 
 
 def _without_nan(to: Emitter, result: Operand) -> Operand:
-    """*result*; a NaN is left to Python."""
-    to.bail_if(to.value(f"fcmp uno {LLVM_NAMES[result.type]} {result.text}, {result.text}"))
+    """*result*; a NaN is left to Python, unless any will do."""
+    if not to.takes_any_nan:
+        to.bail_if(to.value(f"fcmp uno {LLVM_NAMES[result.type]} {result.text}, {result.text}"))
     return result
 
 

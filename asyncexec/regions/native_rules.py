@@ -16,7 +16,7 @@ from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.math.math import square
 from asyncexec.regions.native_emitter import FLOATS, Emitter, NotNativeError, Operand
 from asyncexec.regions.native_ops import emit_of
-from asyncexec.regions.native_tiles import Taken, TileText, write_loop
+from asyncexec.regions.native_tiles import Taken, TileText, write_overwriting_loop
 
 _KERNELS: Final[Mapping[np.ufunc, Kernel]] = {
     np.add: operator.add,
@@ -35,7 +35,10 @@ _KERNELS: Final[Mapping[np.ufunc, Kernel]] = {
 def write_rule(
     function: Callable[[Sequence[Any]], Sequence[Any]], takes: Sequence[Taken], pause: Callable[[], object]
 ) -> TileText:
-    """What *function* does, for inputs of these types; NotNativeError if there are no instructions for that."""
+    """What *function* does, for inputs of these types; NotNativeError if there are no instructions for that.
+
+    It writes over the first inputs.
+    """
 
     def emit(to: Emitter, operands: Sequence[Operand]) -> Sequence[Operand]:
         pause()
@@ -45,7 +48,7 @@ def write_rule(
             raise NotNativeError from error
         return [_operand_of(to, value, operands[0]) for value in given]
 
-    return write_loop(emit, takes)
+    return write_overwriting_loop(emit, takes)
 
 
 class _Element(np.lib.mixins.NDArrayOperatorsMixin):

@@ -17,6 +17,7 @@ from asyncexec.executor.plans.native_calls import COMPILER
 from asyncexec.executor.plans.native_layers import CompiledLayers
 from asyncexec.framework.layer_rule import LayerRule
 from asyncexec.framework.ownership import freeze, keep
+from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.array.windows import Windows
 from asyncexec.ops.nn import native_convolution
 from asyncexec.ops.nn.activation import _native_softmax
@@ -24,6 +25,7 @@ from asyncexec.ops.nn.convolution_matmul import convolve
 from asyncexec.ops.nn.depthwise import depthwise
 from asyncexec.ops.nn.fused_layers import layer_norm
 from asyncexec.ops.nn.native_convolution import NativeConvolution, Tail
+from asyncexec.ops.state.variable_state import Variable, updating
 from asyncexec.process import shards
 from asyncexec.regions.native_vectors import Registers
 from tests.ops.native_kinds import KINDS, compiled, native_soon
@@ -307,6 +309,23 @@ def test_a_product_with_a_constant_is_native_from_its_second_time_on(code: Compi
     gc.collect()
     assert not convolution._laid_out
     assert not convolution._met
+
+
+def test_weights_that_are_updated_in_place_are_laid_out_anew(code: CompiledLayers, monkeypatch: Any) -> None:
+    monkeypatch.setattr(native_convolution, "_LONG", 0)
+    convolution, rows = native(code, is_depthwise=False), random(15, 40)
+    variable = Variable("weights", ax.float32, TensorShape(None))
+    variable.assign(random(40, 70))
+    for number in range(5):
+        with variable.lock, updating([variable]) as update:
+            array = update.arrays()[0]
+            assert (array is update.values[0]) == (number > 0)
+            array[:] = random(40, 70, seed=number)
+        for _ in range(3):
+            for weights in (variable.value, variable.value.reshape(8, 5, 70).reshape(40, 70)):
+                found = convolution.product(rows, weights)
+        del weights
+        np.testing.assert_allclose(found, rows @ variable.value, rtol=1e-4, atol=1e-4)  # type: ignore[arg-type]
 
 
 def _network(*, data_format: str = "NHWC") -> ax.Graph:

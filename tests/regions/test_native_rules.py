@@ -1,4 +1,4 @@
-"""Rules of optimizers as native code: the same bits as by numpy."""
+"""Rules of optimizers as native code, which writes over what the variables have: the same bits as by numpy."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.ops.nn import training_rules as rules
 from asyncexec.ops.nn import training_tiles
 from asyncexec.ops.nn.training_tiles import TiledRule
+from asyncexec.regions import native_tiles as native_text
+from asyncexec.regions.native_emitter import Emitter, Operand
+from asyncexec.regions.native_tiles import Taken, write_overwriting_loop
 
 TILE: Final = 64
 _POWERS: Final = "beta1_power beta2_power lr beta1 beta2 epsilon grad"
@@ -62,14 +65,22 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 def done() -> Iterator[list[bool]]:
     """Of each tile that native code was asked for, whether it did that."""
     found: list[bool] = []
-    do = NativeTile._do
+    come_to = NativeTile._come_to
 
-    def noted(tile: NativeTile, *args: Any) -> bool:
-        found.append(do(tile, *args))
-        return found[-1]
+    def noted(tile: NativeTile, *args: Any) -> int:
+        end = come_to(tile, *args)
+        found.append(end == args[-1])
+        return end
 
-    with mock.patch.object(NativeTile, "_do", noted):
+    with mock.patch.object(NativeTile, "_come_to", noted):
         yield found
+
+
+def updated(rule: TiledRule, values: Sequence[Any], given: dict[str, Any], *, in_place: bool = False) -> list[bytes]:
+    """The bits of what *rule* makes of *values*: where these are, if *in_place*."""
+    outs = values if in_place else [np.empty_like(value) for value in values]
+    news = rule(values, given, lambda: outs)
+    return bits(outs if news is None else news)
 
 
 def tiled(rule: rules.Rule, given: str, flags: dict[str, bool], *, is_native: bool) -> TiledRule:
@@ -111,19 +122,64 @@ def test_bits_are_those_of_numpy(
             values[1] = np.sqrt(values[2]) / 2  # a mean, whose square is below that of squares
             before = bits(values)
         expected = bits(rule(values, given))
-        assert bits(native(values, given)) == expected
+        assert updated(native, values, given) == expected
         assert bits(values) == before
-    assert done == [True] * 4  # the first call is numpy's; each of the others does four tiles at a time
+        if done:
+            assert updated(native, values, given, in_place=True) == expected
+    assert all(done)
+    assert len(done) == 6 + 2 + 1 + 1 + 1 + 1  # the first call is numpy's; in place, four tiles are done at a time
 
 
-def test_tiles_with_another_nan_are_numpys(done: list[bool]) -> None:
+def test_what_gives_nan_is_nan(done: list[bool]) -> None:
     native = tiled(rules.adam, _POWERS, NESTEROV[0], is_native=True)
+    values, given = numbers(np.float32, 3, _POWERS, TILE)
+    given |= NESTEROV[0]
+    updated(native, values, given)
+    given["grad"][5] = np.uint32(0x7FC12345).view(np.float32)
+    values[2][6] = -1  # which has no root
+    with np.errstate(invalid="ignore"):
+        expected = rules.adam(values, given)
+    updated(native, values, given, in_place=True)
+    for found, wanted in zip(values, expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert np.isnan(values[0][5:7]).all()
+    assert done == [True]
+
+
+def test_what_is_for_numpy_is_left_as_it_is() -> None:
+    """Native code writes blocks up to the first one that has an element for numpy."""
+
+    def emit(to: Emitter, operands: Sequence[Operand]) -> Sequence[Operand]:
+        (x,) = operands
+        to.bail_if(to.value(f"fcmp oeq float {x.text}, 7.0"))
+        return [Operand(x.type, to.value(f"fadd float {x.text}, 1.0"))]
+
+    takes = [Taken(np.float32, True)]
+    tile = NativeTile(lambda takes, pause: write_overwriting_loop(emit, takes), takes)
+    block = native_text._BLOCK
+    for place in (0, block - 1, block, 3 * block - 1, 3 * block + 4):
+        x = np.zeros(3 * block + 5, np.float32)
+        x[place] = 7
+        come_to = tile.overwriting([x])(0, x.size)
+        assert come_to == place // block * block
+        assert (x[:come_to] == 1).all()
+        assert np.flatnonzero(x[come_to:]).tolist() == [place - come_to]
+    assert tile.overwriting([x])(0, 5) == 5
+    assert tile.overwriting([x])(2 * block, x.size - 1) == x.size - 1
+
+
+def test_numpy_does_what_native_code_leaves_to_it(done: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    native = tiled(rules.adam, _POWERS, NESTEROV[0], is_native=True)
+    given: dict[str, Any] = {}
     values, given = numbers(np.float32, 3, _POWERS, 12 * TILE)
     given |= NESTEROV[0]
-    native(values, given)
-    given["grad"][5 * TILE] = np.uint32(0x7FC12345).view(np.float32)
-    assert bits(native(values, given)) == bits(rules.adam(values, given))
-    assert done == [True, False, True]
+    updated(native, values, given)
+    whole = NativeTile._come_to
+    monkeypatch.setattr(NativeTile, "_come_to", lambda tile, *args: whole(tile, *args[:-1], args[-1] - 10))
+    expected = bits(rules.adam(values, given))
+    assert updated(native, values, given) == expected
+    assert updated(native, values, given, in_place=True) == expected
+    assert len(done) == 12 + 3
 
 
 def test_scalars_in_arrays_are_scalars(done: list[bool]) -> None:
@@ -133,8 +189,8 @@ def test_scalars_in_arrays_are_scalars(done: list[bool]) -> None:
     expected = bits(rules.momentum(values, given))
     given["lr"], given["momentum"] = np.array(given["lr"]), np.array(given["momentum"])
     for _ in range(2):
-        assert bits(native(values, given)) == expected
-    assert done == [True]
+        assert updated(native, values, given) == expected
+    assert done == [True] * 4
 
 
 @pytest.mark.parametrize(("rule", "count", "names", "flags"), ASKING)
@@ -145,7 +201,7 @@ def test_rule_that_asks_for_more_stays_with_numpy(
     values, given = numbers(np.float32, count, names, 4 * TILE)
     given |= flags
     for _ in range(3):
-        assert bits(native(values, given)) == bits(rule(values, given))
+        assert updated(native, values, given) == bits(rule(values, given))
     assert done == []
 
 
@@ -153,7 +209,9 @@ def test_rule_that_asks_for_more_stays_with_numpy(
 def test_what_the_rule_leaves_alone_is_not_copied_by_numpy(flags: dict[str, bool]) -> None:
     numpys = tiled(rules.adagrad, "lr grad", flags, is_native=False)
     values, given = numbers(np.float32, 2, "lr grad", 4 * TILE)
-    assert (numpys(values, given | flags)[1] is values[1]) is not flags["update_slots"]
+    news = numpys(values, given | flags, lambda: pytest.fail("numpy makes arrays of its own"))
+    assert news is not None
+    assert (news[1] is values[1]) is not flags["update_slots"]
 
 
 def rule_of(op: str) -> ElementRule:

@@ -79,14 +79,15 @@ class NativeTile:
 
     def __init__(self, write: Write, takes: Sequence[Taken]) -> None:
         text = write(takes, Pauses())
-        pointers = [ctypes.c_void_p] * (len(takes) + len(text.gives))
-        function = ctypes.CFUNCTYPE(ctypes.c_int, *pointers, ctypes.c_int64, ctypes.c_int64)
+        num_outputs = 0 if text.overwrites else len(text.gives)
+        pointers = [ctypes.c_void_p] * (len(takes) + num_outputs)
+        function = ctypes.CFUNCTYPE(ctypes.c_int64, *pointers, ctypes.c_int64, ctypes.c_int64)
         self._call = function(COMPILER.load(text.text, self, has_vectors=True))
         self._gives = [np.dtype(kind) for kind in text.gives]
         self._num_refused = 0
         self._takes = [(np.dtype(kind), np.ndarray if is_array else kind) for kind, is_array in takes]
         self._arrays = [place for place, taken in enumerate(takes) if taken.is_array]
-        self._arrays += range(len(takes), len(takes) + len(self._gives))
+        self._arrays += range(len(takes), len(takes) + num_outputs)
         scalars: dict[ScalarType, list[int]] = {}
         for place, taken in enumerate(takes):
             if not taken.is_array:
@@ -104,11 +105,22 @@ class NativeTile:
                 return False
         return True
 
+    def gives_like(self, arrays: Sequence[Array]) -> bool:
+        """Whether the outputs are of the dtypes of *arrays*."""
+        return [array.dtype for array in arrays] == self._gives
+
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> DoTile | None:
         """What does the elements from one to another of *inputs*, unless it refuses; None if *outputs* are others."""
-        if [output.dtype for output in outputs] != self._gives:
+        if not self.gives_like(outputs):
             return None
-        values = [*inputs, *outputs]
+        return partial(self._do, *self._pointers([*inputs, *outputs]))
+
+    def overwriting(self, inputs: Sequence[Any]) -> Callable[[int, int], int]:
+        """What writes over the first of *inputs* from one element to another, and returns the one it has come to."""
+        return partial(self._come_to, *self._pointers(inputs))
+
+    def _pointers(self, values: Sequence[Any]) -> tuple[Sequence[Array], Sequence[int]]:
+        """Where *values* are, inputs and outputs, and what has to be kept for that."""
         pointers = [0] * len(values)
         kept: list[Array] = [values[place] for place in self._arrays]
         for place, array in zip(self._arrays, kept, strict=True):
@@ -118,13 +130,16 @@ class NativeTile:
             kept.append(scalars)
             for place, address in zip(places, itertools.count(address_of(scalars), dtype.itemsize), strict=False):
                 pointers[place] = address
-        return partial(self._do, kept, pointers)
+        return kept, pointers
 
     def _do(self, arrays: Sequence[Array], pointers: Sequence[int], start: int, end: int) -> bool:
         """Do a tile of *arrays*, which are where *pointers* point to; whether it could."""
-        is_refused = self._call(*pointers, start, end) != 0
-        self._num_refused = self._num_refused + 1 if is_refused else 0
-        return not is_refused
+        return self._come_to(arrays, pointers, start, end) == end
+
+    def _come_to(self, _arrays: Sequence[Array], pointers: Sequence[int], start: int, end: int) -> int:
+        come_to = int(self._call(*pointers, start, end))
+        self._num_refused = 0 if come_to == end else self._num_refused + 1
+        return come_to
 
 
 def native_tiles(program: Program, block: Block) -> NativeTiles | None:

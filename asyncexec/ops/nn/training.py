@@ -21,13 +21,12 @@ from asyncexec.framework.errors import InternalError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
-from asyncexec.framework.ownership import freeze
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 from asyncexec.ops.nn import training_rules as rules
 from asyncexec.ops.nn.training_tiles import TiledRule
-from asyncexec.ops.state.variable_state import Variable, locked
+from asyncexec.ops.state.variable_state import Variable, locked, updating
 from asyncexec.process.subnormals import flushed_subnormals
 
 _WIDE: Final = frozenset({types.float32, types.float64})
@@ -153,9 +152,10 @@ def _update_rows(optimizer: _Optimizer, values: Sequence[Any], given: Mapping[st
 
 
 def _require_value(variable: Variable, is_resource: bool) -> None:
-    if is_resource and not variable.is_initialized:
-        raise InternalError(f"Invalid variable reference: {variable.name} has no value")
-    variable.read()
+    if not variable.is_initialized:
+        if is_resource:
+            raise InternalError(f"Invalid variable reference: {variable.name} has no value")
+        variable.read()
 
 
 def _shape_function(optimizer: _Optimizer, *, is_sparse: bool) -> Callable[[InferenceContext], Sequence[TensorShape]]:
@@ -214,9 +214,10 @@ def _register_kernels(ops: Sequence[str], optimizer: _Optimizer, dtypes: Collect
                 for variable in variables:
                     variable.require_dtype(dtype)
                     _require_value(variable, is_resource)
-                values = [variable.value for variable in variables]
-                for variable, value in zip(variables, _new_values(optimizer, apply, values, given), strict=True):
-                    variable.value = freeze(value)
+                with updating(variables) as update:
+                    values = _new_values(optimizer, apply, update, given)
+                    if values is not None:
+                        update.assign(values)
             return () if is_resource else variables[0]
 
         if not is_sparse:
@@ -225,15 +226,17 @@ def _register_kernels(ops: Sequence[str], optimizer: _Optimizer, dtypes: Collect
 
 
 def _new_values(
-    optimizer: _Optimizer, apply: TiledRule, values: Sequence[Any], given: Mapping[str, Any]
-) -> Sequence[Any]:
+    optimizer: _Optimizer, apply: TiledRule, update: updating, given: Mapping[str, Any]
+) -> Sequence[Any] | None:
+    """The new values; None where the *update* has got them already."""
+    values = update.values
     _check(values, optimizer, given)
     grad = given[optimizer.tensor]
     if "indices" in given:
         _check_rows(values[0], grad, given["indices"])
         return _update_rows(optimizer, values, given, given["indices"])
     _check_same("var", _shape_of(values[0]), optimizer.tensor, _shape_of(grad))
-    return apply(values, given)
+    return apply(values, given, update.arrays)
 
 
 def _register(

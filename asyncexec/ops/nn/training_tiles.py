@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.element_rule import Array, ElementRule
+from asyncexec.framework.element_rule import Array, ElementRule, NativeCode
 from asyncexec.framework.kernel import as_value
 from asyncexec.ops.nn import training_rules as rules
 
 TILE: Final = 2**15  # numbers of a variable that are updated at a time: they stay in the cache meanwhile
-_PER_NATIVE: Final = 4  # tiles that native code does at a time: it leaves nothing in the cache
+_PER_NATIVE: Final = 4  # tiles that native code does at a time: the fewer, the less numpy does where there are odd NaNs
 
 
 class TiledRule:
@@ -34,27 +34,50 @@ class TiledRule:
         self._flags = flags
         self.element_rule: ElementRule = ElementRule(self._on_elements)
 
-    def __call__(self, values: Sequence[Any], given: Mapping[str, Any]) -> Sequence[Any]:
-        """The new values for the old ones and what the op is *given*."""
-        arrays, size = [*values, given[self._tensor]], np.size(values[0])
-        if not size or not all(map(_is_plain, arrays)):
+    def __call__(
+        self, values: Sequence[Any], given: Mapping[str, Any], arrays: Callable[[], Sequence[Array]]
+    ) -> Sequence[Any] | None:
+        """The new values for the old ones and what the op is *given*; None where *arrays* have got them.
+
+        These are asked for where native code writes to them: each is the old value, or an array to copy that to.
+        """
+        size = np.size(values[0])
+        if not size or not all(map(_is_plain, [*values, given[self._tensor]])):
             return self._rule(values, given)
         inputs = [*values, *[as_value(given[name]) for name in self._inputs]]  # an array would have elements to go over
         find = self.element_rule.find_native
         native = None if find is None else find(inputs, max(size, TILE))  # a call on few numbers takes its time, too
-        if native is None and size <= TILE:
+        if native is not None and native.gives_like(values):
+            self._overwrite(native, inputs, given, arrays())
+            return None
+        if size <= TILE:
             return self._rule(values, given)
-        updated = [np.empty_like(value) for value in values]
-        do = None if native is None else native.bind(inputs, updated)
-        parts = None  # as long as native code does them
-        step = TILE if do is None else _PER_NATIVE * TILE
+        parts = _Parts(values, given[self._tensor], [np.empty_like(value) for value in values])
+        for start in range(0, size, TILE):
+            self._update(parts, slice(start, start + TILE), given)
+        return [value if value is not None else new for value, new in zip(parts.untouched, parts.news, strict=True)]
+
+    def _overwrite(
+        self, native: NativeCode, inputs: Sequence[Any], given: Mapping[str, Any], outs: Sequence[Array]
+    ) -> None:
+        """Write the new values to *outs*, each of which is the old one or an array to copy that to."""
+        count, size = len(outs), outs[0].size
+        copies = [(out.reshape(-1), old.reshape(-1)) for out, old in zip(outs, inputs, strict=False) if out is not old]
+        step = TILE if copies else _PER_NATIVE * TILE
+        do = native.overwriting([*outs, *inputs[count:]])
         for start in range(0, size, step):
-            if do is None or not do(start, min(start + step, size)):
-                parts = parts or _Parts(values, given[self._tensor], updated)
-                self._update(parts, slice(start, start + step), given)
-        if parts is None:
-            return updated
-        return [value if value is not None else new for value, new in zip(parts.untouched, updated, strict=True)]
+            end = min(start + step, size)
+            for out, old in copies:
+                out[start:end] = old[start:end]
+            come_to = do(start, end)
+            if come_to < end:
+                self._overwrite_by_numpy(outs, given, slice(come_to, end))
+
+    def _overwrite_by_numpy(self, outs: Sequence[Array], given: Mapping[str, Any], where: slice) -> None:
+        """Write the new values over the old ones."""
+        parts, grad = [out.reshape(-1)[where] for out in outs], given[self._tensor].reshape(-1)[where]
+        for part, new in zip(parts, self._rule(parts, {**given, self._tensor: grad}), strict=True):
+            part[:] = new
 
     def _update(self, parts: _Parts, where: slice, given: Mapping[str, Any]) -> None:
         """Update the numbers of *parts* at *where*, by numpy."""
@@ -82,6 +105,7 @@ class _Parts:
         self.values = values
         self.olds = [value.reshape(-1) for value in values]
         self.grad = grad.reshape(-1)
+        self.news = updated
         self.updated = [new.reshape(-1) for new in updated]
         self.untouched: list[Array | None] = [None] * len(values)
 

@@ -152,7 +152,7 @@ _register_update("AssignSubVariableOp", operator.sub)
 
 
 def _nothing(resource: Any) -> tuple[()]:
-    """Reads never copy here, since a value is replaced and never changed."""
+    """Reads never copy here, since a value that somebody has is never changed."""
     return ()
 
 

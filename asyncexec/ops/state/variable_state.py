@@ -1,15 +1,17 @@
 """What a variable is.  A resource handle and a reference that travel along an edge are both the Variable itself.
 
-A value is replaced, never changed in place: who read the former one keeps it.  A stored array is read-only and shares
-no memory with an array that somebody else can write to.  What changes it holds its lock, because kernels may run on
-several worker threads.
+A value is replaced: who read the former one keeps it.  A stored array is read-only and shares no memory with an array
+that somebody else can write to.  What changes it holds its lock, because kernels may run on several worker threads.
+
+The numbers that an optimizer has written are the variable's own (``updating``): an array over them is made when
+somebody asks for the value, and while nobody has such an array the next update may write over them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -19,15 +21,34 @@ from asyncexec.framework.errors import (
     NotFoundError,
 )
 from asyncexec.framework.kernel import OpKernelConstruction
-from asyncexec.framework.ownership import freeze, keeper
+from asyncexec.framework.ownership import SoleMemory, SoleOwner, freeze, keeper
 from asyncexec.framework.process_bound import ProcessBound
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, string
 from asyncexec.process.free_memory import check_array
 
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
 DEFAULT_CONTAINER: Final = "localhost"
 # The shared name by which TensorFlow asks for a new variable at every execution.
 ANONYMOUS: Final = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+_MOST_OVERWRITTEN: Final = 2**20  # numbers: who asks for the value meanwhile waits for some tenths of a millisecond
+
+
+class _Own(SoleOwner):
+    """What a variable has, once an optimizer has written it.
+
+    Attributes:
+        value: an array over the memory, if somebody has asked for one since it was written.
+        is_updated: whether an update is under way, which holds the variable's lock.
+    """
+
+    __slots__ = ("is_updated", "value")
+
+    def __init__(self, memory: SoleMemory) -> None:
+        super().__init__(memory)
+        self.value: Array | None = None
+        self.is_updated: bool = False
 
 
 class Variable(ProcessBound):
@@ -37,24 +58,48 @@ class Variable(ProcessBound):
         name: its name within its container.
         dtype: what its value is made of.
         shape: the shape it was declared with (its value may have another one where the assignment allowed that).
-        value: the current value, or None before the first assignment.
         lock: held by who changes it; whoever holds it may do more than one thing before others do.
     """
 
-    __slots__ = ("container", "dtype", "lock", "name", "shape", "value")
+    __slots__ = ("_held", "container", "dtype", "lock", "name", "shape")
 
     def __init__(self, name: str, dtype: DType, shape: TensorShape, container: str = DEFAULT_CONTAINER) -> None:
         self.name: str = name
         self.dtype: DType = dtype
         self.shape: TensorShape = shape
         self.container: str = container
-        self.value: Any = None
+        self._held: Any = None  # the value, or an _Own
         self.lock: RLock = RLock()
+
+    @property
+    def value(self) -> Any:
+        """The current value, or None before the first assignment."""
+        held = self._held
+        if type(held) is not _Own:
+            return held
+        value = held.value
+        return self._look() if value is None else value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._held = value
+
+    def _look(self) -> Any:
+        """The value, of which there may be no array yet."""
+        with self.lock:  # an update that is under way comes before
+            held = self._held
+            if type(held) is not _Own:
+                return held
+            if held.is_updated:  # by this thread, which does something else meanwhile: it handles a signal, say
+                return freeze(held.memory.array.copy())
+            if held.value is None:
+                held.value = held.memory.look()
+            return held.value
 
     @property
     def is_initialized(self) -> bool:
         """Whether it has a value."""
-        return self.value is not None
+        return self._held is not None
 
     def read(self) -> Any:
         """The value; FailedPreconditionError when it has none."""
@@ -142,6 +187,58 @@ class locked:  # noqa: N801 - a context manager, quicker than by a generator
     def __exit__(self, *_: object) -> None:
         for lock in reversed(self._locks):
             lock.release()
+
+
+class updating:  # noqa: N801 - a context manager, quicker than by a generator
+    """An update of *variables*, which are locked: lets it write over the old values, where nobody else has them.
+
+    Attributes:
+        values: what the variables have, for the update alone: they may be written over.
+    """
+
+    __slots__ = ("_are_alone", "_arrays", "_helds", "_variables", "values")
+
+    def __init__(self, variables: Sequence[Variable]) -> None:
+        self._variables = variables
+        self._helds = [variable._held for variable in variables]
+        self._arrays: list[Array] = []
+
+    def __enter__(self) -> Self:
+        # Who asks for a value from here on waits, or has a copy; who has it already is counted.
+        self._are_alone = [type(held) is _Own and _begin(held) for held in self._helds]
+        self.values = [held.memory.array if type(held) is _Own else held for held in self._helds]
+        return self
+
+    def arrays(self) -> Sequence[Array]:
+        """What is to have the new values: of each variable its value, if that may be written over, or a new array."""
+        may_overwrite = len({*self._variables}) == len(self._variables)
+        self._arrays = [
+            value if is_alone and may_overwrite else np.empty_like(value)
+            for is_alone, value in zip(self._are_alone, self.values, strict=True)
+        ]
+        return self._arrays
+
+    def assign(self, values: Sequence[Any]) -> None:
+        """Let the variables have new *values*, some of which may be the old ones."""
+        for variable, old, value in zip(self._variables, self.values, values, strict=True):
+            if value is not old:
+                variable._held = freeze(value)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._arrays and kind is None:
+            for variable, old, array in zip(self._variables, self.values, self._arrays, strict=True):
+                if array is not old:
+                    variable._held = _Own(SoleMemory(array))
+        for held in self._helds:
+            if type(held) is _Own:
+                held.is_updated = False
+
+
+def _begin(own: _Own) -> bool:
+    """Begin to update what *own* has; whether nobody else has that, and it may be written over."""
+    own.is_updated = True
+    own.value = None
+    return own.is_alone and own.memory.array.size <= _MOST_OVERWRITTEN
 
 
 def variable_of(construction: OpKernelConstruction) -> Variable:
