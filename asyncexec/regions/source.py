@@ -23,7 +23,7 @@ from asyncexec.framework.cooperative import FEW, Stage
 from asyncexec.graph.node import Node
 from asyncexec.regions.code import Code, Line, LoopNames, Surroundings
 from asyncexec.regions.expressions import OPERATORS, expression
-from asyncexec.regions.in_place import InPlace
+from asyncexec.regions.in_place import InPlace, overwriting
 from asyncexec.regions.lifetimes import Lifetimes, following
 from asyncexec.regions.native_parts import find_native, part_of
 from asyncexec.regions.program import Call, Move, Program, Value
@@ -279,6 +279,10 @@ class _Writer:
         arguments = [self._read(function, value) for value in call.inputs]
         targets = [self._write(function, value, indent) for value in call.outputs]
         if self._in_place is not None and self._in_place.overwrites(call):
+            if id(call.kernel) not in OPERATORS:
+                name = self._global("k", overwriting(call.kernel), function)
+                function.add(indent, f"{targets[0]} = {name}({', '.join(arguments)})", call, arguments)
+                return
             function.add(indent, f"{arguments[0]} {OPERATORS[id(call.kernel)]}= {arguments[1]}", call, arguments)
             if targets[0] != arguments[0]:
                 function.add(indent, f"{targets[0]} = {arguments[0]}")

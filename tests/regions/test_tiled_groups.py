@@ -28,6 +28,8 @@ from asyncexec.framework.cooperative import run_at_once
 from asyncexec.framework.errors import CancelledError
 from asyncexec.process import shards
 from asyncexec.process.cores import core_budget
+from asyncexec.regions import source
+from asyncexec.regions.in_place import overwriting
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys
 from tests.regions.programs import TAGGED
 from tests.running import raw_op
@@ -444,6 +446,32 @@ async def test_arithmetic_overwrites_what_nobody_takes_any_more_and_nothing_else
         text = "".join(linecache.getlines(plan._in_place.function.__code__.co_filename))
         assert [line.split()[1] for line in text.splitlines() if re.search(r"[-+*/]=", line)] == ["-="]
     assert bits([value]) == bits([kept])
+
+
+async def test_so_do_kernels_that_give_the_same_wherever_they_write_to() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(F, [None], name="x")
+        y = ax.sqrt(ax.maximum(ax.minimum(x * 2.0, 0.5), x) + 9.0)
+    value = normal(5 * TILE)
+    written: list[Any] = []
+
+    def noted(kernel: np.ufunc) -> Any:
+        def call(*arguments: Any) -> Any:
+            result = overwriting(kernel)(*arguments)
+            assert result is arguments[0]
+            written.append(kernel)
+            return result
+
+        return call
+
+    async with ax.Session(graph, TAGGED) as session:
+        expected = await session.run(y, {x: value})
+    async with ax.Session(graph) as session:
+        with mock.patch.object(source, "overwriting", noted):
+            await tile(session, y, {x: value})
+        assert bits([await session.run(y, {x: value})]) == bits([expected])
+    assert set(written) == {np.maximum, np.minimum, np.sqrt}
+    assert overwriting(np.maximum)(np.float32(1), np.float32(2)) == 2  # a scalar cannot be written to
 
 
 async def test_temporaries_take_no_more_memory_than_tiles_do() -> None:
