@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -68,18 +69,31 @@ def call_on_first_core(function: Callable[..., T], *arguments: object) -> T:
     if not 1 < len(cores) == _worth_while(len(cores)):
         return function(*arguments)
     try:
-        _be_on(cores[:1])
+        be_on(cores[:1])
         return function(*arguments)
     finally:
-        _be_on(cores)
+        be_on(cores)
 
 
-def _be_on(cores: Sequence[int]) -> None:
-    """Have the calling thread run on *cores* alone, if the system lets it."""
+def be_on(cores: Iterable[int], thread: int = 0) -> None:
+    """Have *thread*, or the calling one, run on *cores* alone, if the system lets it."""
     try:
-        os.sched_setaffinity(0, cores)
+        os.sched_setaffinity(thread, cores)
     except OSError:
         return
+
+
+def this_core_and_others() -> tuple[int, Sequence[int]] | None:
+    """The core that the calling thread is on, and the others that it may run on; None if the system does not tell."""
+    if _this_core is None:
+        return None
+    core = _this_core()
+    return core, [other for other in _own_cores() if other != core]
+
+
+_this_core: Final[Callable[[], int] | None] = (
+    getattr(ctypes.PyDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
+)
 
 
 def _own_cores() -> Sequence[int]:

@@ -19,7 +19,7 @@ from asyncexec.process.cores import core_budget
 T = TypeVar("T")
 
 GoOn: TypeAlias = Callable[[], bool]  # does a part; whether there may be more
-Help: TypeAlias = Callable[[GoOn, int], object]
+Help: TypeAlias = Callable[[GoOn, int], Callable[[], object]]
 
 LARGE: Final = 2**19  # bytes that are written, from which on it is worth while to look for idle cores
 LITTLE: Final = 2**16  # and to wake a thread, where these are known
@@ -34,7 +34,7 @@ class _Grant(NamedTuple):
 
 class _Local(threading.local):
     grant: _Grant | None = None  # of the call under way on this thread; nothing is known beforehand
-    help: Help | None = None  # has up to so many threads go on with parts
+    help: Help | None = None  # has up to so many threads go on with parts, and gives what ends that
     waited_ns: int = 0  # for who helps
     is_shared: bool = False  # whether others may be at other parts of the work under way
 
@@ -100,13 +100,16 @@ def share(work: Callable[[T], object], parts: Sequence[T], num_bytes: int, *, ca
 
 def _share(work: Callable[[T], object], parts: Sequence[T], count: int, help_with: Help) -> None:
     shared = _Shared(work, parts, count)
-    if count > 1:
-        help_with(shared.go_on, min(count, len(parts)) - 1)
-    while shared.go_on():
-        pass
-    began_ns = time.perf_counter_ns()
-    shared.over.wait()  # who helps has begun a part
-    _local.waited_ns += time.perf_counter_ns() - began_ns
+    leave = help_with(shared.go_on, min(count, len(parts)) - 1) if count > 1 else None
+    try:
+        while shared.go_on():
+            pass
+        began_ns = time.perf_counter_ns()
+        shared.over.wait()  # who helps has begun a part
+        _local.waited_ns += time.perf_counter_ns() - began_ns
+    finally:
+        if leave is not None:
+            leave()
     shared.let_go()
     if shared.failures:
         error = shared.failures[0]

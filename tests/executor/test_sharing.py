@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from asyncexec.executor.workers import worker_threads
 from asyncexec.executor.workers.offload import WorkerPool
 from tests.executor.test_offload import call
 from tests.running import started
@@ -35,7 +39,8 @@ class Parts:
 def help_with(pool: WorkerPool, part: Callable[[], bool], count: int) -> None:
     """As a call on one of the threads of *pool* asks the others."""
     assert pool._share is not None
-    pool._share.threads.help(part, count)
+    leave = pool._share.threads.help(part, count)
+    leave()
 
 
 async def held(pool: WorkerPool, gate: threading.Event, begin: Any) -> asyncio.Future[Any]:
@@ -145,3 +150,39 @@ async def test_two_pools_that_share_threads_help_in_turns(monkeypatch: Any) -> N
     await gate_opens
     for pool in pools:
         await pool.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not tell the cores of a thread")
+async def test_each_has_a_core_of_its_own_where_all_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the kernel wakes one that waits for the interpreter's lock where the other is that lets it go."""
+    cores = os.sched_getaffinity(0)
+    monkeypatch.setattr(worker_threads, "num_cores", lambda: 2)
+    pool, seen, both = WorkerPool(2), {}, threading.Barrier(2)
+    owner = threading.get_native_id
+
+    def part() -> bool:
+        seen[owner()] = os.sched_getaffinity(0)
+        both.wait(SOON_S)
+        return False
+
+    def share_with_one() -> set[int]:
+        assert pool._share is not None
+        leave = pool._share.threads.help(part, 1)
+        part()
+        leave()
+        return os.sched_getaffinity(0)
+
+    def cores_of_both() -> set[int]:
+        both.wait(SOON_S)
+        return os.sched_getaffinity(0)
+
+    for _ in range(3):
+        seen.clear()
+        assert (await call(pool, share_with_one)).result == cores
+        one, other = seen.values()
+        if len(cores) > 1:
+            assert len(one) == len(other) == 1
+            assert one != other
+        found = await asyncio.gather(call(pool, cores_of_both), call(pool, cores_of_both))
+        assert [each.result for each in found] == [cores, cores]
+    await pool.close()

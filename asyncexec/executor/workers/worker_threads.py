@@ -17,17 +17,19 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol
 
 from asyncexec.executor.workers.job import HANDED_ON, Call, Job, Outcome
 from asyncexec.executor.workers.job_queue import JobQueue, Taker
 from asyncexec.framework.kernel import do_nothing
-from asyncexec.process.cores import num_cores
+from asyncexec.process.cores import be_on, num_cores, this_core_and_others
 from asyncexec.process.gil_switches import start_thread
 from asyncexec.process.shards import let_help
 
+_FEW_CORES: Final = 4  # among more, the kernel finds one that is idle
 _lock: Final = threading.Lock()
 _common: WorkerThreads | None = None  # while a pool uses them
 
@@ -53,13 +55,27 @@ class Worker:
         is_left: whether it ends after its next call.
     """
 
-    __slots__ = ("has_ended", "is_left", "job", "thread")
+    __slots__ = ("_cores", "has_ended", "is_left", "job", "thread")
 
     def __init__(self) -> None:
         self.job: Job | None = None
         self.has_ended: bool = False
         self.is_left: bool = False
         self.thread: threading.Thread | None = None
+        self._cores: Collection[int] = ()  # that it may run on, when it no longer has one of its own
+
+    def wake_on(self, core: int, cores: Collection[int]) -> None:
+        """Run on *core*, until it may run on all *cores* again."""
+        thread = self.thread
+        if self.job is None and thread is not None and thread.native_id is not None:
+            self._cores = cores
+            be_on([core], thread.native_id)
+
+    def be_anywhere(self) -> None:
+        """Let its thread, which calls this, run on any core again."""
+        if self._cores:
+            be_on(self._cores)
+            self._cores = ()
 
 
 class Share(deque[Job]):
@@ -154,18 +170,38 @@ class WorkerThreads:
         """The jobs that are on threads."""
         return [job for worker in list(self.workers) if (job := worker.job) is not None]
 
-    def help(self, part: Callable[[], bool], count: int) -> None:
-        """Have threads without a job, at most *count*, call *part* until it returns False; from any thread.
+    def help(self, part: Callable[[], bool], count: int) -> Callable[[], object]:
+        """Have threads without a job, at most *count*, call *part* until it returns False; from one of the threads.
 
-        Between two calls others that wait for a thread go first.
+        Between two calls others that wait for a thread go first.  What is returned is to be called when all is done.
         """
         under_way = len(self.under_way)
         count = min(count, self.num_threads - under_way)
         with suppress(RuntimeError):  # those that there are will do
             for _ in range(under_way + count - len(self.workers)):
                 self.start_thread()
+        leave = self._one_on_each_core() if count + 1 == num_cores() <= _FEW_CORES else do_nothing
         for _ in range(count):
             self.turns.put(Help(part))
+        return leave
+
+    def _one_on_each_core(self) -> Callable[[], object]:
+        """Keep the calling thread on its core, and those without a job on others, until what is returned is called.
+
+        Threads that take turns at the interpreter's lock wake each other, and the kernel likes to wake a thread where
+        the one is that wakes it.  It takes some milliseconds to see that another core is idle.
+        """
+        found = this_core_and_others()
+        if found is None or not found[1]:
+            return do_nothing
+        core, others = found
+        cores = [core, *others]
+        caller = threading.get_native_id()
+        threads = [each for each in self.workers if each.thread is not None and each.thread.native_id != caller]
+        for worker, other in zip(threads, others, strict=False):
+            worker.wake_on(other, cores)
+        be_on([core])
+        return partial(be_on, cores)
 
     def leave(self, left: Sequence[Job], on_exit: Callable[[], object]) -> bool:
         """Be one user less; whether there is none, so that the threads end, each of which calls *on_exit* then.
@@ -211,7 +247,7 @@ class WorkerThreads:
     def _work(self, worker: Worker) -> None:
         let_help(self.help)
         taker = Taker(self.turns)
-        while not worker.is_left and (job := self._next_job(taker)) is not None:
+        while not worker.is_left and (job := self._next_job(worker, taker)) is not None:
             owner = job.share.owner
             has_ended = self._run(worker, owner, job)
             if has_ended:
@@ -227,7 +263,7 @@ class WorkerThreads:
         worker.has_ended = True
         self._on_exit()
 
-    def _next_job(self, taker: Taker[Share | Help]) -> Job | None:
+    def _next_job(self, worker: Worker, taker: Taker[Share | Help]) -> Job | None:
         """A job of the pool whose turn it is, which goes behind the others; None if the thread is to end."""
         turns = self.turns
         while (turn := taker.take()) is not None:
@@ -235,7 +271,9 @@ class WorkerThreads:
                 if turn.go_on(turns.empty):
                     turns.put(turn)
                 del turn  # the thread waits now
+                worker.be_anywhere()
                 continue
+            worker.be_anywhere()
             try:
                 job = turn.popleft()
             except IndexError:  # the pool has taken it back
