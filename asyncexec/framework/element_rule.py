@@ -12,7 +12,14 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class NativeCode(Protocol):
-    """Native code in place of numpy, for inputs of some types."""
+    """Native code in place of numpy, for inputs of some types.
+
+    Attributes:
+        does_all: whether there is no element that it leaves to numpy.
+    """
+
+    @property
+    def does_all(self) -> bool: ...
 
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> Callable[[int, int], bool] | None:
         """What writes the elements from one to another into *outputs*, or tells that it could not; None if nothing."""

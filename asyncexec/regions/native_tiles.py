@@ -63,12 +63,13 @@ class TileText:
 
     Attributes:
         gives: the types of the outputs.
-        overwrites: whether it does.
+        overwrites: whether it does; does_all: whether no element is for Python.
     """
 
     text: str
     gives: tuple[ScalarType, ...]
     overwrites: bool = False
+    does_all: bool = False
 
 
 def native_group(program: Program, block: Block) -> NativeGroup | None:
@@ -117,7 +118,8 @@ def write_overwriting_loop(emit: EmitAll, takes: Sequence[Taken]) -> TileText:
         lines = text.function("define internal i64 @check", ())
         lines += text.function("define internal i64 @write", (), writes_to=values)
         lines += _blocks(len(takes))
-    return TileText("\n".join([*text.globals, *lines, INTRINSICS]), text.gives, overwrites=True)
+    module = "\n".join([*text.globals, *lines, INTRINSICS])
+    return TileText(module, text.gives, overwrites=True, does_all=text.is_complete)
 
 
 class _Text:

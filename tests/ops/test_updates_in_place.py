@@ -8,6 +8,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,14 +18,15 @@ import pytest
 import asyncexec as ax
 from asyncexec.executor.plans import native_tiles
 from asyncexec.executor.plans.native_calls import COMPILER, Pauses
-from asyncexec.executor.plans.native_tiles import native_rule
+from asyncexec.executor.plans.native_tiles import NativeTile, native_rule
 from asyncexec.framework.kernel import OpKernelConstruction
 from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.ownership import SoleMemory, SoleOwner, is_frozen
 from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.ops.nn.training_tiles import TILE
 from asyncexec.ops.state import variable_state
-from asyncexec.ops.state.variable_state import Variable, updating
+from asyncexec.ops.state.variable_state import Variable, locked, updating
 
 pytestmark = pytest.mark.skipif(
     not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="references are not counted without the GIL"
@@ -47,8 +50,8 @@ def in_place(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, ...]]:
     found: list[tuple[bool, ...]] = []
     arrays = updating.arrays
 
-    def noted(update: updating) -> Sequence[Any]:
-        outs = arrays(update)
+    def noted(update: updating, **options: bool) -> Sequence[Any]:
+        outs = arrays(update, **options)
         found.append(tuple(out is value for out, value in zip(outs, update.values, strict=True)))
         return outs
 
@@ -56,9 +59,9 @@ def in_place(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, ...]]:
     return found
 
 
-def kernel_of(op: str, monkeypatch: pytest.MonkeyPatch, *, is_native: bool) -> Any:
+def kernel_of(op: str, monkeypatch: pytest.MonkeyPatch, *, is_native: bool, **attrs_given: Any) -> Any:
     op_def = op_registry.lookup(op).op_def
-    attrs = op_def.complete_attrs({"T": ax.float32})
+    attrs = op_def.complete_attrs({"T": ax.float32, **attrs_given})
     kernel: Any = kernel_registry.lookup(op, "CPU", attrs).factory(OpKernelConstruction("node", op_def, attrs))
     rule = kernel.function.element_rule
     monkeypatch.setattr(rule, "find_native", native_rule(rule) if is_native else None)
@@ -164,6 +167,20 @@ def test_a_gradient_that_is_the_value_is_not_overwritten(
     assert in_place[3:] == [(False, True, True)]
 
 
+@pytest.mark.parametrize("is_native", [False, True])
+def test_one_variable_for_what_is_updated_and_what_is_left_alone(
+    is_native: bool, in_place: list[tuple[bool, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one has its value as before, as in TensorFlow."""
+    kernel = kernel_of("ResourceApplyAdagrad", monkeypatch, is_native=is_native, update_slots=False)
+    (var,) = variables(numbers(1))
+    before = var.value.tobytes()
+    for _ in range(4):
+        kernel(var, var, np.float32(0.1), numbers(1, seed=1)[0])
+        assert var.value.tobytes() == before
+    assert in_place == [(False, False)] * (3 * is_native)
+
+
 @pytest.mark.parametrize("places", [(0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0)])
 def test_one_variable_in_two_places(
     places: tuple[int, ...], in_place: list[tuple[bool, ...]], monkeypatch: pytest.MonkeyPatch
@@ -218,9 +235,9 @@ def test_errors_leave_all_as_it_was(in_place: list[tuple[bool, ...]], monkeypatc
     assert in_place[1:] == [(True,) * 3] * 2
 
 
-def owned(number: float = 0) -> Variable:
+def owned(number: float = 0, size: int = SIZE) -> Variable:
     """A variable that has a memory of its own."""
-    (var,) = variables(numbers(1))
+    (var,) = variables(numbers(1, size))
     with var.lock, updating([var]) as update:
         update.arrays()[0][:] = number
     return var
@@ -241,6 +258,47 @@ def test_who_asks_meanwhile_waits() -> None:
     assert found[0] is var.value
 
 
+@pytest.mark.parametrize("how", ["before it is known what is written", "elsewhere", "a large one", "a held one"])
+def test_nobody_waits_where_nothing_is_overwritten(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how == "a large one":
+        monkeypatch.setattr(variable_state, "_MOST_OVERWRITTEN", SIZE - 1)
+    var = owned(3)
+    held = var.value if how == "a held one" else None
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.append(var.value))
+    with var.lock, updating([var]) as update:
+        if how != "before it is known what is written":
+            (array,) = update.arrays(may_overwrite=how != "elsewhere")
+            assert array is not update.values[0]
+            array[:] = 7
+        reader.start()
+        reader.join()
+        assert found[0].tolist() == [3.0] * SIZE
+        assert held is None or found[0] is held
+    assert var.value.tolist() == [3.0 if how.startswith("before") else 7.0] * SIZE
+
+
+def test_who_waits_is_seen_by_the_next_update() -> None:
+    """Or it might wait for ever, as who updates all the time has the lock again at once."""
+    var = owned(3)
+    found: list[Any] = []
+    own = var._held
+    reader = threading.Thread(target=lambda: found.append(var.value))
+    with var.lock:
+        with updating([var]) as update:
+            update.arrays()
+            reader.start()
+            while not own.readers:
+                pass
+        with updating([var]) as update:
+            (array,) = update.arrays()
+            assert array is not update.values[0]
+            array[:] = 7
+            reader.join()
+    assert found[0].tolist() == [3.0] * SIZE
+    assert var.value.tolist() == [7.0] * SIZE
+
+
 def test_a_signal_handler_that_asks_meanwhile_has_a_copy() -> None:
     var = owned(3)
     with var.lock, updating([var]) as update:
@@ -252,19 +310,78 @@ def test_a_signal_handler_that_asks_meanwhile_has_a_copy() -> None:
     assert var.value.tolist() == [7.0] * SIZE
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_signal_handler_that_updates_meanwhile_writes_elsewhere(fails: bool) -> None:
+    var = owned(3)
+    with var.lock, updating([var]) as update:
+        (array,) = update.arrays()
+        with suppress(ZeroDivisionError), var.lock, updating([var]) as inner:
+            (other,) = inner.arrays()
+            assert other is not array
+            other[:] = 5
+            assert not fails or 1 / 0
+        found = var.value
+        assert found.tolist() == [3.0 if fails else 5.0] * SIZE
+        before = found.tobytes()
+        array[:] = 7
+        assert found.tobytes() == before
+    assert var.value.tolist() == [7.0] * SIZE  # as if the other had come before
+
+
 def test_an_update_that_was_cut_off_leaves_a_value() -> None:
     """A KeyboardInterrupt may come anywhere, also before what follows an update."""
     var = owned(3)
     with var.lock:
         update = updating([var])
-        update.__enter__()
+        update.arrays()
     assert var.value.tolist() == [3.0] * SIZE
-    assert var.value is not var.value  # a copy each time
+    assert var.value is var.value
     with var.lock, updating([var]) as update:
         assert update.arrays()[0] is update.values[0]
         update.arrays()[0][:] = 5
     assert var.value.tolist() == [5.0] * SIZE
-    assert var.value is var.value
+
+
+def test_values_are_written_over_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A KeyboardInterrupt comes before it or after it."""
+    size = 5 * TILE + 3
+    kernel = kernel_of("ResourceApplyAdam", monkeypatch, is_native=True)
+    these = variables(numbers(3, size))
+    calls: list[tuple[int, int]] = []
+    come_to = NativeTile._come_to
+    monkeypatch.setattr(NativeTile, "_come_to", lambda tile, *args: calls.append(args[-2:]) or come_to(tile, *args))
+    for hold in (None, None, None, these[1]):
+        calls.clear()
+        held = None if hold is None else hold.value
+        kernel(*these, *SCALARS, numbers(1, size, seed=1)[0])
+        del held
+    assert calls == [(0, size)]
+
+
+def test_what_may_refuse_elements_writes_over_nothing(
+    in_place: list[tuple[bool, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = native_tiles.write_rule
+    monkeypatch.setattr(native_tiles, "write_rule", lambda *args: replace(write(*args), does_all=False))
+    kernel = kernel_of("ResourceApplyAdam", monkeypatch, is_native=True)
+    these = variables(numbers(3))
+    for _ in range(4):
+        kernel(*these, *SCALARS, numbers(1, seed=1)[0])
+    assert in_place == [(False,) * 3] * 3
+
+
+def test_a_callback_that_reads_runs_before_anything_is_written_over() -> None:
+    one, other = owned(3), owned(4)
+    found: list[Any] = []
+    watched = weakref.ref(one.value, lambda _: found.extend([one.value.tolist(), other.value.tolist()]))
+    with locked([one, other]), updating([one, other]) as update:
+        outs = update.arrays()
+        assert found == [[3.0] * SIZE, [4.0] * SIZE]
+        assert outs[0] is not update.values[0]  # of which there is an array again
+        for array in outs:
+            array[:] = 7
+    assert watched() is None
+    assert one.value.tolist() == other.value.tolist() == [7.0] * SIZE
 
 
 def test_destroyed_and_assigned_again() -> None:

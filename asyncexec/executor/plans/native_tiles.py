@@ -73,9 +73,10 @@ class NativeTile:
 
     Attributes:
         is_useful: whether it has not refused many tiles, one after the other.
+        does_all: whether there is no element that it refuses.
     """
 
-    __slots__ = ("__weakref__", "_arrays", "_call", "_gives", "_num_refused", "_scalars", "_takes")
+    __slots__ = ("__weakref__", "_arrays", "_call", "_gives", "_num_refused", "_scalars", "_takes", "does_all")
 
     def __init__(self, write: Write, takes: Sequence[Taken]) -> None:
         text = write(takes, Pauses())
@@ -85,6 +86,7 @@ class NativeTile:
         self._call = function(COMPILER.load(text.text, self, has_vectors=True))
         self._gives = [np.dtype(kind) for kind in text.gives]
         self._num_refused = 0
+        self.does_all: bool = text.does_all
         self._takes = [(np.dtype(kind), np.ndarray if is_array else kind) for kind, is_array in takes]
         self._arrays = [place for place, taken in enumerate(takes) if taken.is_array]
         self._arrays += range(len(takes), len(takes) + num_outputs)

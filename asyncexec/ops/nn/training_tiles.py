@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -12,7 +12,12 @@ from asyncexec.framework.kernel import as_value
 from asyncexec.ops.nn import training_rules as rules
 
 TILE: Final = 2**15  # numbers of a variable that are updated at a time: they stay in the cache meanwhile
-_PER_NATIVE: Final = 4  # tiles that native code does at a time: the fewer, the less numpy does where there are odd NaNs
+
+
+class Arrays(Protocol):
+    """Gives what is to have the new values; if it may, old values that are to be written over."""
+
+    def __call__(self, *, may_overwrite: bool) -> Sequence[Array]: ...
 
 
 class TiledRule:
@@ -34,12 +39,11 @@ class TiledRule:
         self._flags = flags
         self.element_rule: ElementRule = ElementRule(self._on_elements)
 
-    def __call__(
-        self, values: Sequence[Any], given: Mapping[str, Any], arrays: Callable[[], Sequence[Array]]
-    ) -> Sequence[Any] | None:
+    def __call__(self, values: Sequence[Any], given: Mapping[str, Any], arrays: Arrays) -> Sequence[Any] | None:
         """The new values for the old ones and what the op is *given*; None where *arrays* have got them.
 
-        These are asked for where native code writes to them: each is the old value, or an array to copy that to.
+        These are asked for where native code writes to them: each is the old value, or an array to copy that to.  Old
+        values are written over in one call, which no signal handler interrupts.
         """
         size = np.size(values[0])
         if not size or not all(map(_is_plain, [*values, given[self._tensor]])):
@@ -48,7 +52,7 @@ class TiledRule:
         find = self.element_rule.find_native
         native = None if find is None else find(inputs, max(size, TILE))  # a call on few numbers takes its time, too
         if native is not None and native.gives_like(values):
-            self._overwrite(native, inputs, given, arrays())
+            self._overwrite(native, inputs, given, arrays(may_overwrite=native.does_all))
             return None
         if size <= TILE:
             return self._rule(values, given)
@@ -63,7 +67,7 @@ class TiledRule:
         """Write the new values to *outs*, each of which is the old one or an array to copy that to."""
         count, size = len(outs), outs[0].size
         copies = [(out.reshape(-1), old.reshape(-1)) for out, old in zip(outs, inputs, strict=False) if out is not old]
-        step = TILE if copies else _PER_NATIVE * TILE
+        step = TILE if len(copies) == count else size
         do = native.overwriting([*outs, *inputs[count:]])
         for start in range(0, size, step):
             end = min(start + step, size)

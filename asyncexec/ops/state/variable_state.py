@@ -9,7 +9,9 @@ somebody asks for the value, and while nobody has such an array the next update 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from sys import getrefcount
 from threading import RLock
 from typing import Any, Final, Self, TypeAlias
 
@@ -33,6 +35,16 @@ DEFAULT_CONTAINER: Final = "localhost"
 # The shared name by which TensorFlow asks for a new variable at every execution.
 ANONYMOUS: Final = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 _MOST_OVERWRITTEN: Final = 2**20  # numbers: who asks for the value meanwhile waits for some tenths of a millisecond
+_SOON_S: Final = 0.0005
+
+
+def _count_alone() -> int:
+    """What ``getrefcount`` tells of what only a local variable has."""
+    value = object()
+    return getrefcount(value)
+
+
+_ALONE: Final = _count_alone()
 
 
 class _Own(SoleOwner):
@@ -40,15 +52,32 @@ class _Own(SoleOwner):
 
     Attributes:
         value: an array over the memory, if somebody has asked for one since it was written.
-        is_updated: whether an update is under way, which holds the variable's lock.
+        readers: has an entry for each that is about to make such an array, so that the memory is left alone.
+        is_overwritten: whether an update is under way that writes over the memory.
     """
 
-    __slots__ = ("is_updated", "value")
+    __slots__ = ("is_overwritten", "readers", "value")
 
     def __init__(self, memory: SoleMemory) -> None:
         super().__init__(memory)
         self.value: Array | None = None
-        self.is_updated: bool = False
+        self.readers: deque[None] = deque()
+        self.is_overwritten: bool = False
+
+    def forget_value(self) -> None:
+        """Have no array over the memory, if nobody else has; what waits for the end of one is called."""
+        value, self.value = self.value, None
+        if value is not None and getrefcount(value) > _ALONE:
+            self.value = value
+
+    def begin(self) -> bool:
+        """Begin to write over the memory; whether that may be: nobody has an array over it, or is about to."""
+        if self.is_overwritten:  # by what this interrupts
+            return False
+        self.is_overwritten = True  # whoever reads from here on sees that, or is seen
+        if self.readers or self.value is not None or not self.is_alone:
+            self.is_overwritten = False
+        return self.is_overwritten
 
 
 class Variable(ProcessBound):
@@ -86,15 +115,31 @@ class Variable(ProcessBound):
 
     def _look(self) -> Any:
         """The value, of which there may be no array yet."""
-        with self.lock:  # an update that is under way comes before
-            held = self._held
-            if type(held) is not _Own:
-                return held
-            if held.is_updated:  # by this thread, which does something else meanwhile: it handles a signal, say
-                return freeze(held.memory.array.copy())
-            if held.value is None:
-                held.value = held.memory.look()
-            return held.value
+        held = self._held
+        if type(held) is not _Own:
+            return held
+        held.readers.append(None)  # the next update writes elsewhere
+        try:
+            while held.is_overwritten:
+                is_nested = self._is_locked_here()
+                if not self.lock.acquire(timeout=_SOON_S):
+                    continue
+                try:
+                    if is_nested:  # a signal handler, say, in the midst of an update
+                        return freeze(held.memory.array.copy())
+                    held.is_overwritten = False  # an interrupt has cut that off
+                finally:
+                    self.lock.release()
+            value = held.value
+            if value is None:
+                value = held.value = held.memory.look()
+            return value
+        finally:
+            held.readers.pop()
+
+    def _is_locked_here(self) -> bool:
+        """Whether this thread has the lock."""
+        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
 
     @property
     def is_initialized(self) -> bool:
@@ -196,49 +241,52 @@ class updating:  # noqa: N801 - a context manager, quicker than by a generator
         values: what the variables have, for the update alone: they may be written over.
     """
 
-    __slots__ = ("_are_alone", "_arrays", "_helds", "_variables", "values")
+    __slots__ = ("_arrays", "_begun", "_helds", "_variables", "values")
 
     def __init__(self, variables: Sequence[Variable]) -> None:
         self._variables = variables
         self._helds = [variable._held for variable in variables]
-        self._arrays: list[Array] = []
+        self._arrays: Sequence[Array] = ()
+        self._begun: list[_Own] = []
+        self.values: list[Any] = [held.memory.array if type(held) is _Own else held for held in self._helds]
 
     def __enter__(self) -> Self:
-        # Who asks for a value from here on waits, or has a copy; who has it already is counted.
-        self._are_alone = [type(held) is _Own and _begin(held) for held in self._helds]
-        self.values = [held.memory.array if type(held) is _Own else held for held in self._helds]
         return self
 
-    def arrays(self) -> Sequence[Array]:
-        """What is to have the new values: of each variable its value, if that may be written over, or a new array."""
-        may_overwrite = len({*self._variables}) == len(self._variables)
+    def arrays(self, *, may_overwrite: bool = True) -> Sequence[Array]:
+        """What is to have the new values: of each variable its value, if that may be written over, or a new array.
+
+        Who asks for a value that is written over waits until this ends, or has a copy.
+        """
+        if may_overwrite and len({*self._variables}) == len(self._variables):
+            owns = [held for held in self._helds if type(held) is _Own]
+            for own in owns:
+                own.forget_value()
+            self._begun = [own for own in owns if own.begin()]
         self._arrays = [
-            value if is_alone and may_overwrite else np.empty_like(value)
-            for is_alone, value in zip(self._are_alone, self.values, strict=True)
+            value if type(held) is _Own and held in self._begun else np.empty_like(value)
+            for held, value in zip(self._helds, self.values, strict=True)
         ]
         return self._arrays
 
     def assign(self, values: Sequence[Any]) -> None:
         """Let the variables have new *values*, some of which may be the old ones."""
-        for variable, old, value in zip(self._variables, self.values, values, strict=True):
-            if value is not old:
-                variable._held = freeze(value)
+        for variable, held, old, value in zip(self._variables, self._helds, self.values, values, strict=True):
+            variable._held = held if value is old else freeze(value)
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if self._arrays and kind is None:
-            for variable, old, array in zip(self._variables, self.values, self._arrays, strict=True):
-                if array is not old:
-                    variable._held = _Own(SoleMemory(array))
-        for held in self._helds:
-            if type(held) is _Own:
-                held.is_updated = False
+        if kind is None:
+            for variable, held, old, array in zip(
+                self._variables, self._helds, self.values, self._arrays, strict=bool(self._arrays)
+            ):
+                variable._held = held if array is old else _own(array)
+        for own in self._begun:
+            own.is_overwritten = False
 
 
-def _begin(own: _Own) -> bool:
-    """Begin to update what *own* has; whether nobody else has that, and it may be written over."""
-    own.is_updated = True
-    own.value = None
-    return own.is_alone and own.memory.array.size <= _MOST_OVERWRITTEN
+def _own(array: Array) -> Any:
+    """What a variable has whose new value *array* is."""
+    return _Own(SoleMemory(array)) if array.size <= _MOST_OVERWRITTEN else freeze(array)
 
 
 def variable_of(construction: OpKernelConstruction) -> Variable:
