@@ -71,6 +71,15 @@ class Trial:
         self._num_begun[way] += 1
         return way
 
+    def take_back(self, way: int) -> None:
+        """A call that was to go this *way* has failed, and tells nothing of it."""
+        self._num_begun[way] -= 1
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there are calls that tell something."""
+        return self.choice is not None or any(self._num_samples)
+
     @property
     def is_settled(self) -> bool:
         """Whether it is known which way is quicker, or that both are quick."""
@@ -206,7 +215,11 @@ class OnnxKernel:
         way = trial.next(is_loading=session is None)
         # To wait for the GIL, or for a core, says nothing of a way; to wait for threads that help does.
         start_ns = self._clock.cpu_ns() + waited_ns()
-        outputs = self._by(way, session, inputs, manager)
+        try:
+            outputs = self._by(way, session, inputs, manager)
+        except BaseException:
+            trial.take_back(way)
+            raise
         trial.add(way, self._clock.cpu_ns() + waited_ns() - start_ns)
         return outputs
 
@@ -226,7 +239,7 @@ class OnnxKernel:
         if self._is_forced or self._loader.has_failed:
             return True
         trials = list((self._trials or self._loader.lasting).items())  # others may add some
-        own = [trial for (_, has_native), trial in trials if has_native == self._has_native]
+        own = [trial for (_, has_native), trial in trials if has_native == self._has_native and trial.has_begun]
         return bool(own) and all(trial.is_settled for trial in own)
 
     def prepare(self, before: OnnxKernel | None = None) -> None:

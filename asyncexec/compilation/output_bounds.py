@@ -202,6 +202,57 @@ def _crossed(node: Node, inputs: Sequence[Any]) -> int:
     return int(_sparse_cross.crossed_bytes(node.op_def, node.attrs, inputs))
 
 
+def _sizes(value: Any) -> list[int]:
+    return [max(0, int(size)) for size in np.ravel(value).tolist()]
+
+
+def _of_shape(node: Node, inputs: Sequence[Any]) -> int:
+    return math.prod(_sizes(inputs[0])) * _item_bytes(node)
+
+
+def _expanded(node: Node, inputs: Sequence[Any]) -> int:
+    """Broadcast to a shape, which may be smaller."""
+    shape, wanted = list(np.shape(inputs[0])), _sizes(inputs[1])
+    rank = max(len(shape), len(wanted))
+    both = zip([1] * (rank - len(shape)) + shape, [1] * (rank - len(wanted)) + wanted, strict=True)
+    return int(math.prod(max(one, other) for one, other in both) * _item_bytes(node))
+
+
+def _one_hot(node: Node, inputs: Sequence[Any]) -> int:
+    return _count(inputs[0]) * math.prod(_sizes(inputs[1])) * _item_bytes(node)
+
+
+def _pad(node: Node, inputs: Sequence[Any]) -> int:
+    """At both ends of each dimension, or of those that the last input names."""
+    shape, pads = list(np.shape(inputs[0])), _sizes(inputs[1])
+    count = len(pads) // 2
+    axes = range(count) if count == len(shape) else np.ravel(inputs[-1]).tolist()
+    for number, axis in enumerate(axes):
+        shape[axis] += pads[number] + pads[number + count]
+    return int(math.prod(shape)) * _item_bytes(node)
+
+
+def _range(node: Node, inputs: Sequence[Any]) -> int:
+    start, limit, delta = (float(np.ravel(value)[0]) for value in inputs)
+    return max(0, math.ceil((limit - start) / delta)) * _item_bytes(node)
+
+
+def _resized(node: Node, inputs: Sequence[Any]) -> int:
+    """By factors, or to sizes, whichever comes last."""
+    image, last = inputs[0], np.ravel(inputs[-1])
+    if last.dtype.kind == "f":
+        count: int = math.ceil(image.size * math.prod(last.tolist()))
+        return count * _item_bytes(node)
+    shape, axes = list(image.shape), node.attrs.get("axes") or range(image.ndim)
+    for axis, size in zip(axes, _sizes(last), strict=True):
+        shape[axis] = size
+    return int(math.prod(shape) * _item_bytes(node))
+
+
+def _tiled(node: Node, inputs: Sequence[Any]) -> int:
+    return _count(inputs[0]) * math.prod(_sizes(inputs[1])) * _item_bytes(node)
+
+
 _TEXT: Final[Mapping[str, Bound]] = {
     "AsString": _as_string,
     "DecodeBase64": _like_text(1),
@@ -225,6 +276,14 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "AddManySparseToTensorsMap": _a_row_each(_INT64),
     "Bincount": _bincount,
     "CSRSparseMatrixToDense": _dense_of_rows,
+    "Onnx>ConstantOfShape": _of_shape,
+    "Onnx>Expand": _expanded,
+    "Onnx>OneHot": _one_hot,
+    "Onnx>Pad": _pad,
+    "Onnx>Range": _range,
+    "Onnx>Resize": _resized,
+    "Onnx>Tile": _tiled,
+    "Onnx>Upsample": _resized,
     "LookupTableFind": _found,
     "LookupTableFindV2": _found,
     "SerializeManySparse": _a_row_each(3 * _POINTER),
@@ -234,6 +293,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "SparseMatrixMatMul": _product_of_rows,
     "SparseMatrixZeros": _row_pointers,
     "SparseTensorToCSRSparseMatrix": _row_pointers,
+    "TensorListReserve": lambda node, inputs: max(0, int(inputs[1])) * _POINTER,
     "Where": _where,
     "StringSplit": _split,
     "StringSplitV2": _split,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.executor.plans.feed_growth import MOST_SIZES, FeedGrowth
+from asyncexec.executor.plans.feed_growth import FeedGrowth
 from asyncexec.framework import types
 from asyncexec.graph.node import Tensor
 from asyncexec.regions.source import MAX_STATEMENTS
@@ -26,7 +26,7 @@ def write_entry(
     So it does if one is larger than *growth* has it, where that is given.  None where there are too many feeds to be
     looked at in one go, or where looking at a value is not enough.
     """
-    if len(feeds) > MAX_STATEMENTS or (growth is not None and growth.sized):
+    if len(feeds) > MAX_STATEMENTS or (growth is not None and growth.of_sizes):
         return None
     names: dict[str, Any] = {"function": function, "array": np.ndarray}
     lines: list[str] = []
@@ -34,8 +34,6 @@ def write_entry(
         misfits = _misfits(tensor, number, names)
         if misfits is None:
             return None
-        if growth is not None and number in growth.unsized:  # somebody else looks at few numbers
-            misfits.append(f"v{number}.size <= {MOST_SIZES}")
         lines.append(f" if {' or '.join(misfits)}: return None\n")
     values = ", ".join(f"v{number}" for number in range(len(feeds)))
     text = f"def entry(values):\n [{values}] = values\n{''.join(lines)} return function({values})\n"

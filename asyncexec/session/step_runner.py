@@ -173,12 +173,14 @@ class StepRunner:
         except LargeFeedError:
             feeds = await run_in_slices(prepared.convert_large(tuple(values)), self._clock)
             self._check_open()  # close() may have come meanwhile
-        plan = None if journaled else prepared.tier.plan_for(feeds)
+        tier = prepared.tier
+        plan = None if journaled else tier.plan_for(feeds)
         collector = token = step = None
         if options is not None and options.trace:
             collector, plan = take_collector() or StepStatsCollector(self._clock), None
             collector.note_feeds(prepared.feeds, feeds)
             token = begin_trace(collector) if collector.is_trace else None
+        begun = tier.begin(feeds) if plan is None else None
         span = self._spans.enter_step() if prepared.tells_step else None
         began_ns = self._clock.now_ns()
         try:
@@ -212,7 +214,8 @@ class StepRunner:
         self._counts.completed += 1
         values = step.fetched()
         if journaled is None:
-            _note_run(prepared.tier, plan, self._clock.now_ns() - began_ns)
+            tier.note_end(begun)
+            _note_run(tier, plan, self._clock.now_ns() - began_ns)
         else:  # which is never compiled
             journaled.check()
         return prepared.result(values, options)
@@ -220,7 +223,6 @@ class StepRunner:
 
 def _note_run(tier: Tier, plan: CompiledPlan | RegionPlan | None, elapsed_ns: int) -> None:
     if plan is None:
-        tier.note_end()
         tier.note_run(elapsed_ns)
     else:
         tier.note_compiled_run(plan, elapsed_ns)

@@ -78,3 +78,29 @@ def test_what_grows_is_told_before_or_checked(family: str) -> None:
         given = sum(size_of(value, with_text=True) for value in case.inputs)
         told = Reckoner(node).num_bytes([as_input(value) for value in case.inputs])
         assert made <= max(told, given) + SMALL, f"{case.label}: {given} bytes in, {made} bytes out, told were {told}"
+
+
+Ints = np.int64
+ONNX: Final[list[tuple[str, dict[str, Any], list[Any], int]]] = [  # and how many elements there are to be
+    ("ConstantOfShape", {}, [Ints([3, 4])], 12),
+    ("Expand", {}, [np.zeros((3, 1)), Ints([2, 1, 4])], 24),
+    ("Expand", {}, [np.zeros((2, 3, 4)), Ints([4])], 24),
+    ("OneHot", {}, [np.zeros((2, 3), Ints), Ints(5), np.zeros(2)], 30),
+    ("Pad", {}, [np.zeros((2, 3)), Ints([1, 0, 2, 3])], 5 * 6),
+    ("Pad", {}, [np.zeros((2, 3)), Ints([1, 1]), np.float32(0), Ints([-1])], 2 * 5),
+    ("Range", {}, [np.float32(1), np.float32(4), np.float32(0.5)], 6),
+    ("Range", {}, [Ints(10), Ints(0), Ints(-3)], 4),
+    ("Range", {}, [Ints(0), Ints(-5), Ints(1)], 0),
+    ("Resize", {}, [np.zeros((1, 1, 2, 3)), np.float32([1, 1, 2, 1.5])], 4 * 4.5),
+    ("Resize", {}, [np.zeros((1, 1, 2, 3)), Ints([1, 1, 7, 5])], 35),
+    ("Resize", {"axes": [3, 2]}, [np.zeros((1, 2, 2, 3)), Ints([7, 5])], 70),
+    ("Tile", {}, [np.zeros((2, 3)), Ints([4, 5])], 120),
+    ("Upsample", {}, [np.zeros((1, 1, 2, 3)), np.float32([1, 1, 2, 2])], 24),
+]
+
+
+@pytest.mark.parametrize(("op", "attrs", "inputs", "count"), ONNX)
+def test_what_ops_of_onnx_make(op: str, attrs: Any, inputs: Any, count: int) -> None:
+    float32 = dtype_of(np.float32(0))
+    node = OfACase(f"Onnx>{op}", None, attrs, Properties([dtype_of(value) for value in inputs], [float32], None))
+    assert Reckoner(cast(Node, node)).num_bytes(inputs) == count * 4

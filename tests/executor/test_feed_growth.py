@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 from unittest import mock
 
 import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.compilation.size_inputs import feeds_of_sizes
 from asyncexec.executor.diagnostics.kernel_stats import GROWTH, LITTLE, KernelStats
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.feed_growth import FeedGrowth
+from asyncexec.framework.cooperative import run_at_once
 from tests.running import worker_jobs
 
 F = ax.float32
@@ -27,9 +30,9 @@ class Away:
         self.num_away: dict[int, int] = {}
 
 
-def growth_of(*tensors: ax.Tensor, has_sizes: bool = False) -> tuple[FeedGrowth, Away]:
+def growth_of(*tensors: ax.Tensor, of_sizes: Collection[int] = ()) -> tuple[FeedGrowth, Away]:
     stats = Away()
-    return FeedGrowth(tensors, [cast(KernelStats, stats)], has_sizes=has_sizes), stats
+    return FeedGrowth(tensors, [cast(KernelStats, stats)], of_sizes=of_sizes), stats
 
 
 def feed(num_bytes: int) -> list[Any]:
@@ -46,47 +49,54 @@ def test_twice_what_has_stayed_in_the_loop_is_admitted(varying: ax.Tensor) -> No
     growth, _ = growth_of(varying)
     assert growth.admits(feed(LITTLE))
     assert not growth.admits(feed(10 * LITTLE))
-    growth.note_end()
+    growth.note_end(growth.begin(feed(10 * LITTLE)))
     assert growth.admits(feed(10 * LITTLE * GROWTH))
     assert not growth.admits(feed(10 * LITTLE * GROWTH + 1))
 
 
 def test_feeds_for_which_a_node_has_left_the_loop_are_not_admitted(varying: ax.Tensor) -> None:
     growth, stats = growth_of(varying)
-    assert not growth.admits(feed(10 * LITTLE))
+    step = growth.begin(feed(10 * LITTLE))
     stats.num_away[3] = 1
-    growth.note_end()
+    growth.note_end(step)
     assert not growth.admits(feed(10 * LITTLE))
-    growth.note_end()
+    growth.note_end(growth.begin(feed(10 * LITTLE)))
     assert growth.admits(feed(10 * LITTLE))
+
+
+def test_a_step_that_has_not_ended_tells_nothing(varying: ax.Tensor) -> None:
+    """One that waits before its product, or that fails there, while others end."""
+    growth, stats = growth_of(varying)
+    large = growth.begin(feed(1000 * LITTLE))
+    growth.note_end(growth.begin(feed(10 * LITTLE)))
+    assert growth.admits(feed(10 * LITTLE))
+    assert not growth.admits(feed(1000 * LITTLE))
+    stats.num_away[3] = 1
+    growth.note_end(large)
+    assert not growth.admits(feed(1000 * LITTLE))
 
 
 def test_nodes_that_a_plan_has_on_workers_do_not_matter(varying: ax.Tensor) -> None:
     growth, stats = growth_of(varying)
-    assert not growth.admits(feed(10 * LITTLE))
-    stats.num_away[3] = 1
-    growth.note_end()
     growth.ignore({cast(KernelStats, stats): {3}})
-    assert not growth.admits(feed(10 * LITTLE))
+    step = growth.begin(feed(10 * LITTLE))
     stats.num_away[3] = 2
-    growth.note_end()
+    growth.note_end(step)
     assert growth.admits(feed(10 * LITTLE))
     assert not growth.admits(feed(100 * LITTLE))
 
 
 def test_a_step_under_way_when_a_plan_is_made_is_not_admitted(varying: ax.Tensor) -> None:
-    growth, stats = growth_of(varying)
-    assert not growth.admits(feed(10 * LITTLE))
-    stats.num_away[3] = 1
+    growth, _ = growth_of(varying)
+    step = growth.begin(feed(10 * LITTLE))
     growth.ignore({})
-    growth.note_end()
+    growth.note_end(step)
     assert not growth.admits(feed(10 * LITTLE))
 
 
 def test_another_plan_begins_anew(varying: ax.Tensor) -> None:
     growth, stats = growth_of(varying)
-    assert not growth.admits(feed(10 * LITTLE))
-    growth.note_end()
+    growth.note_end(growth.begin(feed(10 * LITTLE)))
     growth.ignore({})
     assert growth.admits(feed(10 * LITTLE))
     growth.ignore({cast(KernelStats, stats): {3}})
@@ -94,13 +104,13 @@ def test_another_plan_begins_anew(varying: ax.Tensor) -> None:
 
 
 def test_a_plan_that_was_slow_begins_anew(varying: ax.Tensor) -> None:
-    growth, _ = growth_of(varying)
+    growth, _ = growth_of(varying, of_sizes=[0])
     told: list[int] = []
     growth.limit_by(lambda most: told.extend(most.values()))
-    assert not growth.admits(feed(10 * LITTLE))
-    growth.note_end()
+    growth.note_end(growth.begin(feed(10 * LITTLE)))
+    assert growth.admits(feed(10 * LITTLE))
     growth.forget()
-    assert not growth.admits(feed(LITTLE + 1))
+    assert not growth.admits(feed(10 * LITTLE))
     assert told == [LITTLE, 10 * LITTLE * GROWTH, LITTLE]
 
 
@@ -108,27 +118,60 @@ def test_each_feed_has_its_limit() -> None:
     with ax.Graph():
         one, other = (ax.placeholder(ax.uint8, [None]) for _ in range(2))
     growth, _ = growth_of(one, other)
-    assert not growth.admits([*feed(10 * LITTLE), *feed(1)])
-    growth.note_end()
+    growth.note_end(growth.begin([*feed(10 * LITTLE), *feed(1)]))
     assert growth.admits([*feed(10 * LITTLE), *feed(LITTLE)])
     assert not growth.admits([*feed(1), *feed(10 * LITTLE)])
 
 
-def test_few_numbers_may_be_sizes() -> None:
+def test_texts_are_as_large_as_they_are_long() -> None:
     with ax.Graph():
-        count, dims, many = (ax.placeholder(ax.int32, shape) for shape in ([], [2], [100]))
-        floats, end, unknown = ax.placeholder(F, [2]), ax.placeholder(F, []), ax.placeholder(ax.int64, None)
-    growth, _ = growth_of(count, dims, many, floats, end, unknown, has_sizes=True)
-    assert (growth.sized, growth.unsized) == ([0, 1, 4], [5])
-    small: list[Any] = [np.int32(3), np.array([-(10**6), 4], np.int32), np.full(100, 10**6, np.int32)]
-    small += [np.full(2, 1e6, np.float32), np.float32(np.nan), np.array([2, 3])]
-    assert growth.admits(small)
-    assert growth.admits([SimpleNamespace(), *small[1:]])  # a state that is not there yet, say
-    large = (np.int32(10**6), np.array([9, 9], np.int32), None, None, np.float32(1e6), np.array([2**62, 2**62]))
-    for position, value in enumerate(large):
-        if value is not None:
-            assert not growth.admits([*small[:position], value, *small[position + 1 :]])
-    assert not growth_of(count, dims, many, floats)[0]  # is there, but has nothing to look at
+        one, some = ax.placeholder(ax.string, []), ax.placeholder(ax.string, [None])
+    growth, _ = growth_of(one, some)
+    short = np.array([b"a", b"b"], object)
+    assert growth.admits([b"abc", short])
+    assert not growth.admits([b"a" * 1000, short])
+    assert not growth.admits([b"abc", np.array([b"a" * 1000, b"b"], object)])
+
+
+def test_numbers_that_may_be_sizes_are_those_of_a_step_that_stayed_in_the_loop() -> None:
+    with ax.Graph():
+        n, dims, text = ax.placeholder(ax.int32, []), ax.placeholder(F, None), ax.placeholder(ax.string, [1])
+        one = ax.placeholder(F, [])
+    growth, stats = growth_of(n, dims, text, one, of_sizes=[2, 1, 0])
+    values: list[Any] = [np.int32(3), np.float32([2.5, -1]), np.array([b"7"], object), np.float32(1)]
+    assert not growth.admits(values)
+    growth.note_end(growth.begin(values))
+    assert growth.admits(values)
+    assert growth.admits([*values[:3], np.float32(2)])  # which is no size
+    others = (np.int32(2), np.float32([[2.5], [-1]]), np.array([b"8"], object))
+    for position, value in enumerate(others):
+        assert not growth.admits([*values[:position], value, *values[position + 1 :]])
+    step = growth.begin([np.int32(10**6), *values[1:]])
+    stats.num_away[3] = 1
+    growth.note_end(step)
+    assert not growth.admits([np.int32(10**6), *values[1:]])
+    many: list[Any] = [values[0], np.zeros(10**4, np.float32), *values[2:]]
+    growth.note_end(growth.begin(many))
+    assert not growth.admits(many)
+    growth.note_end(growth.begin([values[0], SimpleNamespace(), *values[2:]]))  # a state that is not there yet, say
+
+
+async def test_which_feeds_may_be_sizes() -> None:
+    with ax.Graph() as graph:
+        n, dims, lengths = (ax.placeholder(ax.int32, shape) for shape in ([], [2], [None]))
+        x, i, texts = ax.placeholder(F, [None]), ax.placeholder(ax.int32, []), ax.placeholder(ax.string, [])
+        unused = ax.placeholder(ax.int32, [])
+        _ = [
+            ax.raw_ops.Range(start=0, limit=ax.raw_ops.LeftShift(x=1, y=n), delta=1),
+            ax.raw_ops.Fill(dims=dims * 2, value=ax.gather(x, i)),
+            ax.raw_ops.Range(start=0, limit=ax.reduce_max(lengths), delta=1),
+            ax.raw_ops.Range(start=0, limit=ax.size(x), delta=1),
+            ax.raw_ops.Fill(dims=[3], value=unused),
+            ax.raw_ops.Range(start=0.0, limit=ax.raw_ops.StringToNumber(string_tensor=texts), delta=1.0),
+        ]
+        feeds = [x, n, unused, dims, i, lengths, texts]
+        found = run_at_once(feeds_of_sizes(graph.operations, feeds))
+    assert {feeds[position].name for position in found} == {each.name for each in (n, dims, lengths, texts)}
 
 
 def product(x: ax.Tensor) -> ax.Tensor:
@@ -187,19 +230,40 @@ async def test_what_becomes_large_goes_to_a_worker_though_small_ones_are_compile
         assert jobs.count("large") == 2
 
 
+def ranged(start: Any, limit: Any, delta: Any) -> ax.Tensor:
+    return ax.reduce_max(ax.raw_ops.Range(start=start, limit=limit, delta=delta, name="large"), name="y")
+
+
+SIZES: Final[dict[str, tuple[Any, Any, Any, Any, Any]]] = {
+    "an integer": (ax.int32, [], lambda n: ranged(0, n, 1), 5, 3 * 10**6),
+    "a float": (F, [], lambda n: ranged(0.0, n, 1.0), 5, 3 * 10**6),
+    "of unknown shape": (F, None, lambda n: ranged(0.0, n, 1.0), 5, 3 * 10**6),
+    "a small step": (F, [], lambda n: ranged(0.0, 1.0, n), 0.3, 3e-7),
+    "below zero": (ax.int32, [], lambda n: ranged(n, 0, 1), -5, -3 * 10**6),
+    "an exponent": (ax.int32, [], lambda n: ranged(0, ax.raw_ops.LeftShift(x=1, y=n), 1), 2, 22),
+    "the largest of many": (
+        ax.int32,
+        [None],
+        lambda n: ranged(0, ax.reduce_max(n), 1),
+        np.arange(16, dtype=np.int32),
+        np.arange(16, dtype=np.int32) * 2 * 10**5,
+    ),
+}
+
+
 @pytest.mark.allow_blocking
-@pytest.mark.parametrize(("dtype", "shape"), [(ax.int32, []), (ax.float32, []), (ax.int32, None)])
-async def test_a_size_that_is_fed(dtype: ax.DType, shape: Any, jobs: list[str]) -> None:
+@pytest.mark.parametrize("case", SIZES.values(), ids=SIZES)
+async def test_a_size_that_is_fed(case: Any, jobs: list[str]) -> None:
+    dtype, shape, build, small, large = case
     with ax.Graph() as graph:
         n = ax.placeholder(dtype, shape, name="n")
-        zero, one = (ax.constant(number, dtype) for number in (0, 1))
-        y = ax.reduce_max(ax.raw_ops.Range(zero, n, one, name="large"), name="y")
+        y = build(n)
     async with ax.Session(graph) as session:
-        plan = await compiled(session, y, {n: 5})
+        plan = await compiled(session, y, {n: small})
         jobs.clear()
-        assert await session.run(y, {n: 3 * 10**6}) == 3 * 10**6 - 1
+        await session.run(y, {n: large})
         assert jobs[0] == "large"
-        assert await session.run(y, {n: 5}) == 4
+        await session.run(y, {n: small})
         assert plan_of(session) is plan
 
 

@@ -183,6 +183,18 @@ def test_calls_that_begin_before_one_has_ended_are_first_ones() -> None:
     assert trial.choice is None
 
 
+def test_calls_that_fail_tell_nothing() -> None:
+    trial = Trial()
+    for is_loading in (True, False) * 50:
+        trial.take_back(trial.next(is_loading=is_loading))
+    assert not trial.has_begun
+    ways = []
+    while trial.choice is None:
+        ways.append(trial.next())
+        trial.add(ways[-1], 10 if ways[-1] else 50)
+    assert ways == [1, 1, 0, 0]
+
+
 def test_calls_before_the_model_is_there_count() -> None:
     trial = Trial()
     for _ in range(3):

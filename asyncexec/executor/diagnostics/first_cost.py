@@ -11,12 +11,15 @@ from typing import Any, Final, TypeAlias
 from asyncexec.compilation.blas_kernels import blas_work, calls_blas, work_function
 from asyncexec.compilation.guarded_kernels import Reckoner
 from asyncexec.compilation.output_bounds import TEXT_OPS
+from asyncexec.compilation.size_inputs import SIZE_INPUTS, has_known_size
 from asyncexec.graph.node import Node
 
-# Nanoseconds a byte of the inputs and outputs: what passes through memory, is computed element by element, is compared.
+# Nanoseconds a byte of the inputs and outputs: what passes through memory, is computed element by element, is compared,
+# is drawn until it fits.
 _MOVED: Final = 0.25
 _COMPUTED: Final = 1.5
 _SORTED: Final = 8.0
+_DRAWN: Final = 100.0
 _NS_PER_PRODUCT: Final = 0.05
 # What takes no longer than a tenth of a millisecond, of inputs that are small.
 _SHORT_WORK: Final = 2**20
@@ -28,9 +31,10 @@ _GATHERS: Final = frozenset({"Gather", "GatherV2"})
 # Ops whose outputs may be large though no input is.
 _EXPANDING: Final = frozenset(
     {
-        *("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "BroadcastTo", "Einsum", "Fill", "Gather", "GatherV2"),
-        *("LinSpace", "MatMul", "MirrorPad", "OneHot", "Pad", "PadV2", "RandomUniform", "RandomStandardNormal"),
-        *("Range", "ResizeBilinear", "ResizeNearestNeighbor", "ScatterNd", "Tile", "_FusedProduct", *TEXT_OPS),
+        *("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Gather", "GatherV2", "MatMul", "_FusedProduct"),
+        *("StringSplit", "StringSplitV2", "UnicodeDecode", "UnicodeDecodeWithOffsets"),
+        *SIZE_INPUTS,
+        *TEXT_OPS,
     }
 )
 # Rules of optimizers that take roots: what they cost a byte of the gradient.
@@ -47,7 +51,21 @@ _SLOW: Final = frozenset(
         *(f"{kind}Apply{rule}" for kind in ("", "Resource") for rule in _RULES),
     }
 )
-_SLOWEST: Final = frozenset({"ListDiff", "TopK", "TopKV2", "Unique", "UniqueV2", "UniqueWithCounts", "Where"})
+_SLOWEST: Final = frozenset(
+    {
+        *("ListDiff", "RandomUniformInt", "TopK", "TopKV2", "Unique", "UniqueV2", "UniqueWithCounts", "Where"),
+        *("StatefulUniformInt", "StatelessRandomNormal", "StatelessRandomNormalV2", "StatelessRandomUniform"),
+        *("StatelessRandomUniformInt", "StatelessRandomUniformIntV2", "StatelessRandomUniformV2"),
+    }
+)
+_REJECTING: Final = frozenset(
+    {
+        *("Multinomial", "ParameterizedTruncatedNormal", "RandomGamma", "RandomPoisson", "RandomPoissonV2"),
+        *("StatefulRandomBinomial", "StatefulTruncatedNormal", "StatelessMultinomial", "StatelessRandomBinomial"),
+        *("StatelessRandomGammaV2", "StatelessRandomGammaV3", "StatelessRandomPoisson", "StatelessTruncatedNormal"),
+        *("StatelessTruncatedNormalV2", "TruncatedNormal"),
+    }
+)
 # They touch few elements, however large their inputs are.
 _QUICK: Final = frozenset(
     {"ExpandDims", "Identity", "IdentityN", "Rank", "Reshape", "Shape", "ShapeN", "Size", "Squeeze", "StridedSlice"}
@@ -62,8 +80,7 @@ def may_expand(node: Node) -> bool:
 def may_grow(node: Node) -> bool:
     """Whether a call of *node* may take far longer than one before, though its inputs are not much larger."""
     return may_expand(node) and not (
-        all(shape.num_elements is not None for shape in node.output_shapes)
-        and all(tensor.shape.num_elements is not None for tensor in node.inputs)
+        has_known_size(node) and all(tensor.shape.num_elements is not None for tensor in node.inputs)
     )
 
 
@@ -85,6 +102,12 @@ def first_cost_ns(node: Node, inputs: Sequence[Any], num_bytes: int) -> float:
     """What a call of the kernel of *node* is likely to take for *inputs*, of *num_bytes*."""
     if node.op in _QUICK:
         return 0.0
-    rate = _SORTED if node.op in _SLOWEST else _COMPUTED if node.op in _SLOW else _MOVED
+    rate = _rate(node.op)
     moved = num_bytes + Reckoner(node).num_bytes(inputs)
     return moved * rate + blas_work(node, inputs) * _NS_PER_PRODUCT
+
+
+def _rate(op: str) -> float:
+    if op in _REJECTING:
+        return _DRAWN
+    return _SORTED if op in _SLOWEST else _COMPUTED if op in _SLOW else _MOVED

@@ -123,7 +123,7 @@ class KernelStats:
         self._quick_keys: dict[int, set[Key]] = {}  # of those that may grow: which inputs they are quick with
         self._short_checks: dict[int, ShortCheck | None] = {}
         self.num_away: dict[int, int] = {}
-        self._last = 0  # bytes of the feeds of the last step
+        self._last: Sequence[int] = ()  # bytes of each feed of the last step
 
     @property
     def is_all_cheap(self) -> bool:
@@ -170,12 +170,13 @@ class KernelStats:
 
     def have_grown(self, feeds: Sequence[Any]) -> bool:
         """Whether *feeds* are so much larger than those of the last step that one with them is to be careful."""
-        total = 0
-        for value in feeds:
-            if type(value) is np.ndarray:
-                total += value.nbytes
-        last, self._last = self._last, total
-        return (total > _CROSSED_LITTLE and total > GROWTH * last) or has_large(feeds)
+        last, self._last = self._last, [_size_of(value) for value in feeds]
+        if len(last) != len(self._last):
+            last = [0] * len(self._last)
+        for size, before in zip(self._last, last, strict=True):
+            if size > _CROSSED_LITTLE and size > GROWTH * before:
+                return True
+        return has_large(feeds)
 
     def careful_places(self) -> Stage[list[int]]:
         """The places for a step that may have inputs larger than those that the places come from, as a stage."""
@@ -365,10 +366,10 @@ def _may_be_size(value: Any) -> bool:
 
 
 def has_large(values: Sequence[Any]) -> bool:
-    """Whether one of *values* is an array, or a string, of more than LARGE_SIZE bytes."""
+    """Whether one of *values* is an array, or a string, or has strings, of more than LARGE_SIZE bytes."""
     for value in values:
         if type(value) is np.ndarray:
-            if value.nbytes > LARGE_SIZE:
+            if value.nbytes > LARGE_SIZE or (value.dtype.hasobject and _size_of(value) > LARGE_SIZE):
                 return True
         elif type(value) is bytes and len(value) > LARGE_SIZE:
             return True

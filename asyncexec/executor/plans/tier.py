@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary, ref
 
 from asyncexec.executor.diagnostics.kernel_stats import has_large
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
-from asyncexec.executor.plans.feed_growth import FeedGrowth
+from asyncexec.executor.plans.feed_growth import BegunStep, FeedGrowth
 from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.framework.clock import CLOCK, Clock
 from asyncexec.framework.cooperative import SLICE_NS, Call, Stage, call_after_others
@@ -168,10 +168,14 @@ class Tier:
         if elapsed_ns:
             self._go_on(self._make_better, elapsed_ns)
 
-    def note_end(self) -> None:
-        """Take note of the end of a step of the general executor."""
-        if self.growth is not None:
-            self.growth.note_end()
+    def begin(self, feeds: Sequence[Any]) -> BegunStep | None:
+        """What a step of the general executor with *feeds* is to bring to its end."""
+        return None if self.growth is None else self.growth.begin(feeds)
+
+    def note_end(self, step: BegunStep | None) -> None:
+        """Take note that a *step* of the general executor has ended well."""
+        if self.growth is not None and step is not None:
+            self.growth.note_end(step)
 
     def note_run(self, elapsed_ns: int, num_runs: int = 1) -> None:
         """Take note of runs by the general executor, and go on compiling for as long as they took.

@@ -268,6 +268,7 @@ class StreamDriver(ABC):
             maker = compiled
         elif compiled is not None and self._keeps_apart(compiled):
             maker = compiled.executor if isinstance(compiled, RegionPlan) else compiled
+        item.begun = plan.tier.begin(values) if maker is plan.executor else None
         if item.step is not None and item.maker is maker:
             item.step.restart(feeds, item)
         else:
@@ -351,7 +352,7 @@ class StreamDriver(ABC):
             self._keep_undo_log(item, step)
         if item.maker is plan.executor:
             self._num_measured += 1
-            plan.tier.note_end()
+            plan.tier.note_end(item.begun)
         if not step.reset():
             item.step = None
         self._end_well(item)

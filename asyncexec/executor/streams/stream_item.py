@@ -19,6 +19,7 @@ from typing import Any
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
 from asyncexec.executor.engine.lost_fetches import LostFetches
 from asyncexec.executor.engine.step_scope import FailureKeeper, StepMaker, StepScope
+from asyncexec.executor.plans.feed_growth import BegunStep
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.spans import Running, Span
 
@@ -95,6 +96,7 @@ class StreamItem(FailureKeeper):
         number: its place among the items, from 0.
         began_ns: when it began, by the clock of its stream.
         has_place: whether it is counted among the steps under way, where these are limited.
+        begun: what it brings to its end, if the general executor runs it.
         step: while it is under way, and, reset, from then on until it is used again; maker: what has made it.
         is_queued: whether the scope is going to look at it.
         num_awaited: states that it waits for.
@@ -113,6 +115,7 @@ class StreamItem(FailureKeeper):
         "_active",
         "_schedule",
         "began_ns",
+        "begun",
         "errand",
         "error",
         "failed",
@@ -137,6 +140,7 @@ class StreamItem(FailureKeeper):
     def __init__(self, active: deque[StreamItem], schedule: Callable[[], None]) -> None:
         self.number: int = 0
         self.began_ns: int = 0
+        self.begun: BegunStep | None = None
         self._active = active
         self._schedule = schedule
         self.has_place: bool = False
