@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,13 @@ def _is_known() -> bool:
 
 
 _IS_KNOWN: Final = _is_known()
+
+
+def addresses_of(arrays: Sequence[np.ndarray[Any, Any]]) -> list[int]:
+    """``address_of`` each."""
+    if _IS_KNOWN:
+        return [_read(id(array) + _DATA).value for array in arrays]
+    return [array.ctypes.data for array in arrays]
 
 
 def address_of(array: np.ndarray[Any, Any]) -> int:

@@ -24,9 +24,6 @@ class NativeCode(Protocol):
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> Callable[[int, int], bool] | None:
         """What writes the elements from one to another into *outputs*, or tells that it could not; None if nothing."""
 
-    def gives_like(self, arrays: Sequence[Array]) -> bool:
-        """Whether the outputs are of the dtypes of *arrays*."""
-
     def overwriting(self, inputs: Sequence[Any]) -> Callable[[int, int], int]:
         """What writes the outputs over the first of *inputs*, for the elements from one to another.
 

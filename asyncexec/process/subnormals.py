@@ -16,7 +16,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from asyncexec.process.shards import spare
+
 _WORDS: Final = 64  # of 32 bits: more than any environment has
+_BYTES: Final = 4 * _WORDS
 # By machine, where Linux keeps it: the word of the environment, and the bits for what is given and what is taken.
 _BITS: Final = {"x86_64": (7, 0x8040), "aarch64": (0, 1 << 24)}
 
@@ -36,26 +39,34 @@ _Environment: TypeAlias = Any  # an array of words
 class flushed_subnormals:  # noqa: N801 - a context manager, quicker than by a generator
     """Inside, this thread computes with zeros in place of subnormal floats, where the machine is known."""
 
-    __slots__ = ("_before", "_library")
+    __slots__ = ("_environments", "_library")
 
     def __enter__(self) -> None:
         self._library = library = _library()
         if library is not None:
-            self._before, inside = _environments(library)
-            library.set(inside)
+            self._environments = _environments(library)
+            library.set(self._environments[1])
 
     def __exit__(self, *_: object) -> None:
         if self._library is not None:
-            self._library.set(self._before)
+            self._library.set(self._environments[0])
+            _unused.append(self._environments)
+
+
+_unused: Final[list[tuple[_Environment, _Environment]]] = []
+
+
+def _memory() -> tuple[_Environment, _Environment]:
+    return (ctypes.c_uint32 * _WORDS)(), (ctypes.c_uint32 * _WORDS)()
 
 
 def _environments(library: _Library) -> tuple[_Environment, _Environment]:
     """The environment of this thread, and the same with zeros for subnormal floats."""
-    before, inside = (ctypes.c_uint32 * _WORDS)(), (ctypes.c_uint32 * _WORDS)()
+    before, inside = both = spare(_unused, _memory)
     library.get(before)
-    ctypes.memmove(inside, before, ctypes.sizeof(before))
+    ctypes.memmove(inside, before, _BYTES)
     inside[library.word] |= library.bits
-    return before, inside
+    return both
 
 
 @cache

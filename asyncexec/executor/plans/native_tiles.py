@@ -7,7 +7,6 @@ tells on which thread).  It does all elements of a tile at once, without the GIL
 from __future__ import annotations
 
 import ctypes
-import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -15,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from asyncexec.executor.plans.native_calls import COMPILER, Pauses
-from asyncexec.framework.array_address import address_of
+from asyncexec.framework.array_address import addresses_of
 from asyncexec.framework.element_rule import Array, ElementRule
 from asyncexec.regions.native_emitter import LLVM_NAMES, ScalarType
 from asyncexec.regions.native_rules import write_rule
@@ -76,7 +75,10 @@ class NativeTile:
         does_all: whether there is no element that it refuses.
     """
 
-    __slots__ = ("__weakref__", "_arrays", "_call", "_gives", "_num_refused", "_scalars", "_takes", "does_all")
+    __slots__ = (
+        *("__weakref__", "_arrays", "_call", "_dtypes", "_gives", "_in_order", "_kinds", "_num_refused", "_scalars"),
+        "does_all",
+    )
 
     def __init__(self, write: Write, takes: Sequence[Taken]) -> None:
         text = write(takes, Pauses())
@@ -87,7 +89,8 @@ class NativeTile:
         self._gives = [np.dtype(kind) for kind in text.gives]
         self._num_refused = 0
         self.does_all: bool = text.does_all
-        self._takes = [(np.dtype(kind), np.ndarray if is_array else kind) for kind, is_array in takes]
+        self._dtypes = [np.dtype(kind) for kind, _ in takes]
+        self._kinds = [np.ndarray if is_array else kind for kind, is_array in takes]
         self._arrays = [place for place, taken in enumerate(takes) if taken.is_array]
         self._arrays += range(len(takes), len(takes) + num_outputs)
         scalars: dict[ScalarType, list[int]] = {}
@@ -95,6 +98,10 @@ class NativeTile:
             if not taken.is_array:
                 scalars.setdefault(taken.type, []).append(place)
         self._scalars = [(np.dtype(kind), places) for kind, places in scalars.items()]
+        found = [*self._arrays, *[places[0] for places in scalars.values()]]
+        for places in scalars.values():
+            found += places[1:]
+        self._in_order = [found.index(place) for place in range(len(found))]
 
     @property
     def is_useful(self) -> bool:
@@ -102,18 +109,11 @@ class NativeTile:
 
     def takes(self, inputs: Sequence[Any]) -> bool:
         """Whether *inputs* are of the types that it is for."""
-        for value, (dtype, kind) in zip(inputs, self._takes, strict=True):
-            if not isinstance(value, kind) or value.dtype != dtype:
-                return False
-        return True
-
-    def gives_like(self, arrays: Sequence[Array]) -> bool:
-        """Whether the outputs are of the dtypes of *arrays*."""
-        return [array.dtype for array in arrays] == self._gives
+        return all(map(isinstance, inputs, self._kinds)) and [value.dtype for value in inputs] == self._dtypes
 
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> DoTile | None:
         """What does the elements from one to another of *inputs*, unless it refuses; None if *outputs* are others."""
-        if not self.gives_like(outputs):
+        if [output.dtype for output in outputs] != self._gives:
             return None
         return partial(self._do, *self._pointers([*inputs, *outputs]))
 
@@ -123,16 +123,13 @@ class NativeTile:
 
     def _pointers(self, values: Sequence[Any]) -> tuple[Sequence[Array], Sequence[int]]:
         """Where *values* are, inputs and outputs, and what has to be kept for that."""
-        pointers = [0] * len(values)
         kept: list[Array] = [values[place] for place in self._arrays]
-        for place, array in zip(self._arrays, kept, strict=True):
-            pointers[place] = address_of(array)
-        for dtype, places in self._scalars:  # one array for all of a type: each address takes its time
-            scalars = np.array([values[place] for place in places], dtype)
-            kept.append(scalars)
-            for place, address in zip(places, itertools.count(address_of(scalars), dtype.itemsize), strict=False):
-                pointers[place] = address
-        return kept, pointers
+        # One array for all scalars of a type: each address takes its time.
+        kept += [np.array([values[place] for place in places], dtype) for dtype, places in self._scalars]
+        pointers = addresses_of(kept)
+        for address, (dtype, places) in zip(pointers[len(self._arrays) :], self._scalars, strict=True):
+            pointers += range(address + dtype.itemsize, address + len(places) * dtype.itemsize, dtype.itemsize)
+        return kept, [pointers[number] for number in self._in_order]
 
     def _do(self, arrays: Sequence[Array], pointers: Sequence[int], start: int, end: int) -> bool:
         """Do a tile of *arrays*, which are where *pointers* point to; whether it could."""

@@ -49,6 +49,11 @@ class _Optimizer:
     tensor: str  # which of the inputs is the gradient
     flag: str  # the attr that changes the rule, if any
     ranges: dict[str, str]  # what a scalar has to be, where TensorFlow asks for it
+    scalars: tuple[tuple[str, str], ...] = ()  # the others of the inputs, with that
+
+    def __post_init__(self) -> None:
+        names = [name for name in self.inputs if name != self.tensor]
+        object.__setattr__(self, "scalars", tuple((name, self.ranges.get(name, "")) for name in names))
 
     def flags(self, value: bool) -> dict[str, bool]:
         """The attr that changes the rule, with its *value*."""
@@ -76,12 +81,14 @@ _LONG_NAMES: Final = {
 
 
 def _check(values: Sequence[Any], optimizer: _Optimizer, given: Mapping[str, Any]) -> None:
-    for name in optimizer.inputs:
-        if name != optimizer.tensor:
-            wanted = optimizer.ranges.get(name, "")
-            _check_scalar(name, given[name], "non-negative" if wanted == "positive" and given.get(_LINEAR) else wanted)
-    for name, value in zip(optimizer.variables[1:], values[1:], strict=True):
-        _check_same("var", _shape_of(values[0]), name, _shape_of(value))
+    for name, wanted in optimizer.scalars:
+        value = given[name]
+        if wanted or _shape_of(value):
+            _check_scalar(name, value, "non-negative" if wanted == "positive" and given.get(_LINEAR) else wanted)
+    shape = _shape_of(values[0])
+    for name, value in zip(optimizer.variables, values, strict=True):
+        if getattr(value, "shape", ()) != shape:
+            _check_same("var", shape, name, _shape_of(value))
 
 
 def _check_scalar(name: str, value: Any, wanted: str) -> None:
@@ -151,11 +158,11 @@ def _update_rows(optimizer: _Optimizer, values: Sequence[Any], given: Mapping[st
     return updated
 
 
-def _require_value(variable: Variable, is_resource: bool) -> None:
-    if not variable.is_initialized:
-        if is_resource:
-            raise InternalError(f"Invalid variable reference: {variable.name} has no value")
-        variable.read()
+def _refuse(variable: Variable, is_resource: bool) -> None:
+    """The error of a *variable* without a value."""
+    if is_resource:
+        raise InternalError(f"Invalid variable reference: {variable.name} has no value")
+    variable.read()
 
 
 def _shape_function(optimizer: _Optimizer, *, is_sparse: bool) -> Callable[[InferenceContext], Sequence[TensorShape]]:
@@ -206,14 +213,16 @@ def _register_kernels(ops: Sequence[str], optimizer: _Optimizer, dtypes: Collect
         is_resource, dtype = construction.op.startswith("Resource"), construction.attr("T")
         flag = construction.attr(optimizer.flag) if optimizer.flag else False
         flags, apply = optimizer.flags(flag), tiled_rule(flag, dtype)
+        all_names, flag_values = (*names, *flags), tuple(flags.values())
 
         def update(*inputs: Any) -> Any:
             variables: Sequence[Variable] = inputs[:count]
-            given = dict(zip(names, inputs[count:], strict=True)) | flags
+            given = dict(zip(all_names, inputs[count:] + flag_values, strict=True))
             with locked(variables), flushed_subnormals():  # as in TensorFlow
                 for variable in variables:
-                    variable.require_dtype(dtype)
-                    _require_value(variable, is_resource)
+                    if variable.dtype is not dtype or not variable.is_initialized:
+                        variable.require_dtype(dtype)
+                        _refuse(variable, is_resource)
                 with updating(variables) as update:
                     values = _new_values(optimizer, apply, update, given)
                     if values is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -35,6 +36,7 @@ class TiledRule:
     def __init__(self, rule: rules.Rule, inputs: Sequence[str], tensor: str, flags: Mapping[str, Any]) -> None:
         self._rule = rule
         self._inputs = inputs
+        self._pick = itemgetter(*inputs)
         self._tensor = tensor
         self._flags = flags
         self.element_rule: ElementRule = ElementRule(self._on_elements)
@@ -48,10 +50,10 @@ class TiledRule:
         size = np.size(values[0])
         if not size or not all(map(_is_plain, [*values, given[self._tensor]])):
             return self._rule(values, given)
-        inputs = [*values, *[as_value(given[name]) for name in self._inputs]]  # an array would have elements to go over
+        inputs = [*values, *map(as_value, self._pick(given))]  # an array would have elements to go over
         find = self.element_rule.find_native
         native = None if find is None else find(inputs, max(size, TILE))  # a call on few numbers takes its time, too
-        if native is not None and native.gives_like(values):
+        if native is not None:
             self._overwrite(native, inputs, given, arrays(may_overwrite=native.does_all))
             return None
         if size <= TILE:

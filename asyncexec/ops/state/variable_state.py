@@ -175,6 +175,8 @@ class Variable(ProcessBound):
     def require_shape(self, shape: tuple[int, ...]) -> None:
         """InvalidArgumentError unless a value of *shape* can take the place of the present one."""
         value = self.value
+        if value is not None and getattr(value, "shape", None) == shape:
+            return
         wanted = self.shape if value is None else TensorShape(np.shape(value))
         if not wanted.accepts(shape):
             raise InvalidArgumentError(
