@@ -277,10 +277,9 @@ class updating:  # noqa: N801 - a context manager, quicker than by a generator
             variable._held = held if value is old else freeze(value)
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            for variable, held, old, array in zip(
-                self._variables, self._helds, self.values, self._arrays, strict=bool(self._arrays)
-            ):
+        if kind is None and self._arrays:
+            both = zip(self._variables, self._helds, self.values, self._arrays, strict=True)
+            for variable, held, old, array in both:
                 variable._held = held if array is old else _own(array)
         for own in self._begun:
             own.is_overwritten = False
