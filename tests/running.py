@@ -122,6 +122,15 @@ async def settle(turns: int = 20 * TURNS) -> None:
         await asyncio.sleep(0)
 
 
+async def let_others_end(turns: int) -> None:
+    """Let other tasks go on for so many *turns*; a busy machine takes more slices, and so more turns."""
+    await settle(turns)
+    for _ in range(50 * TURNS):
+        if len(asyncio.all_tasks()) == 1:
+            return
+        await asyncio.sleep(0)
+
+
 async def let_threads_free(left: Callable[[], object]) -> None:
     """Wait until nothing is *left*, where worker threads free what they have made, and not who has it last."""
     for _ in range(1000):

@@ -15,7 +15,7 @@ from asyncexec.framework.kernel_registry import registry as kernel_registry
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import float64, int64
-from asyncexec.ops.nn import training
+from asyncexec.ops.state import variable_state
 from asyncexec.ops.state.lookup_table import MutableHashTable
 from asyncexec.ops.state.stack import Stack
 from asyncexec.ops.state.tensor_array_state import TensorArray
@@ -156,7 +156,7 @@ def test_a_training_step_has_its_variables_to_itself(monkeypatch: pytest.MonkeyP
     first, second = (partial(adam, *together, *rates, np.full(3, gradient)) for gradient in (1.0, -3.0))
     for gradient in (1.0, -3.0):
         adam(*apart, *rates, np.full(3, gradient))
-    freeze = training.freeze
+    freeze = variable_state.freeze
 
     def slow(value: Any) -> Any:
         if not has_begun.is_set():
@@ -169,7 +169,7 @@ def test_a_training_step_has_its_variables_to_itself(monkeypatch: pytest.MonkeyP
         second()
         is_over.set()
 
-    monkeypatch.setattr(training, "freeze", slow)
+    monkeypatch.setattr(variable_state, "freeze", slow)
     at_once(first, follow)
     for one, other in zip(together, apart, strict=True):
         np.testing.assert_array_equal(one.read(), other.read())

@@ -27,7 +27,7 @@ from asyncexec.rendezvous.intra_process import Rendezvous
 from asyncexec.session import step_args
 from asyncexec.testing import VirtualClockLoop
 from tests.fake_time import in_single_steps
-from tests.running import let_threads_free, settle
+from tests.running import let_others_end, let_threads_free, settle
 
 # For cases with worker threads or processes, which take real time: the clock must not jump meanwhile.
 REAL_TIME: Final = pytest.mark.virtual_clock(autojump_threshold_s=30.0)
@@ -346,7 +346,7 @@ async def end_at_every_point(make: Callable[[Watch], Case], way: Way, points: ra
                 result, is_over = await way(lambda: case.run(session), point)
                 where = f"ended before callback {point}"
                 assert result is ENDED or result == case.expected, where
-                await settle(TURNS + case.late)
+                await let_others_end(TURNS + case.late)
                 check_nothing_is_left(session, watch, case, where)
                 if way is by_sibling:
                     gc.collect()  # the TaskGroup's own error is in a cycle
@@ -368,7 +368,7 @@ async def end_beside_another(make: Callable[[Watch], Case], points: range = EVER
                 for point in points:
                     is_over = await _end_one_of_two(session, case, point, goes_first=goes_first)
                     where = f"ended before callback {point}, {goes_first=}"
-                    await settle(TURNS + case.late)
+                    await let_others_end(TURNS + case.late)
                     check_nothing_is_left(session, watch, case, where)
                     if is_over:
                         break
@@ -406,7 +406,7 @@ async def end_first_at_every_point(make: Callable[[Watch], Case], way: Way, poin
                 assert result is ENDED or result == case.expected, where
                 assert all([await other == case.expected for other in others]), where
                 others.clear()
-                await settle(TURNS + case.late)
+                await let_others_end(TURNS + case.late)
                 check_nothing_is_left(session, watch, case, where)
                 assert await case.run(session) == case.expected, where
             if way is by_sibling:
@@ -457,7 +457,7 @@ async def _close_at(case: Case, watch: Watch, point: int) -> bool:
         assert all(isinstance(error, ax.errors.CancelledError) for error in errors), error
         del errors
     del run, error
-    await settle(TURNS + case.late)
+    await let_others_end(TURNS + case.late)
     check_nothing_is_left(session, watch, case, f"closed before callback {point}")
     return not closing
 

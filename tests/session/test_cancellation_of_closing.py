@@ -11,7 +11,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.framework.cooperative import TURNS
 from asyncexec.framework.kernel import KernelKind
-from tests.running import raw_op, settle
+from tests.running import let_others_end, raw_op, settle
 from tests.session.injection import (
     Case,
     Once,
@@ -107,7 +107,7 @@ async def test_close_cancelled_at_every_point(config: ax.SessionConfig, call: st
                 await asyncio.wait([closing])
             is_over, where = not cancel.is_done, f"close() cancelled before callback {point}"
             assert closing.cancelled() != is_over, where
-            await settle(2 * TURNS)
+            await let_others_end(2 * TURNS)
             assert all(each.done() for each in calls), where
             assert {each.result() for each in calls} <= OUTCOMES, where
             with pytest.raises(ax.errors.CancelledError, match="closed"):
