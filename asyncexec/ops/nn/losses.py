@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from asyncexec.framework.shape_inference import InferenceContext, broadcast_shap
 from asyncexec.framework.tensor_shape import Dim, TensorShape
 from asyncexec.ops.array.windows import Array, compute_dtype
 from asyncexec.ops.nn.activation import FLOATS
+
+_least: Final[Any] = np.minimum.reduce  # in half the time of min(); numpy 2.5 types it with keepdims alone
+_most: Final[Any] = np.maximum.reduce
 
 
 def cross_entropy_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -110,7 +113,7 @@ def _check_labels(logits: Array, labels: Array) -> None:
     classes = logits.shape[1]
     if not classes:
         raise InvalidArgumentError("Must have at least one class, but got logits shape " + str(list(logits.shape)))
-    if labels.size and not 0 <= np.minimum.reduce(labels) <= np.maximum.reduce(labels) < classes:
+    if labels.size and not 0 <= _least(labels) <= _most(labels) < classes:
         outside = labels[(labels < 0) | (labels >= classes)]
         raise InvalidArgumentError(
             f"Received a label value of {outside[0]} which is outside the valid range of [0, {classes})"
