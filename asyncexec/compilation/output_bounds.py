@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -215,7 +215,12 @@ def _expanded(node: Node, inputs: Sequence[Any]) -> int:
     shape, wanted = list(np.shape(inputs[0])), _sizes(inputs[1])
     rank = max(len(shape), len(wanted))
     both = zip([1] * (rank - len(shape)) + shape, [1] * (rank - len(wanted)) + wanted, strict=True)
-    return int(math.prod(max(one, other) for one, other in both) * _item_bytes(node))
+    return int(math.prod(0 if 0 in (one, other) else max(one, other) for one, other in both) * _item_bytes(node))
+
+
+def _mel_weights(node: Node, inputs: Sequence[Any]) -> int:
+    num_bins, length = (_sizes(value)[0] for value in inputs[:2])
+    return (length // 2 + 1) * num_bins * _item_bytes(node)
 
 
 def _one_hot(node: Node, inputs: Sequence[Any]) -> int:
@@ -224,17 +229,23 @@ def _one_hot(node: Node, inputs: Sequence[Any]) -> int:
 
 def _pad(node: Node, inputs: Sequence[Any]) -> int:
     """At both ends of each dimension, or of those that the last input names."""
-    shape, pads = list(np.shape(inputs[0])), _sizes(inputs[1])
-    count = len(pads) // 2
-    axes = range(count) if count == len(shape) else np.ravel(inputs[-1]).tolist()
-    for number, axis in enumerate(axes):
-        shape[axis] += pads[number] + pads[number + count]
+    shape, pads = list(np.shape(inputs[0])), np.ravel(inputs[1]).tolist()
+    count, last = len(pads) // 2, inputs[-1]
+    has_axes = len(inputs) > 2 and np.ndim(last) == 1 and last.dtype.kind == "i" and last.size == count
+    for number, axis in enumerate(last.tolist() if has_axes else range(count)):
+        shape[axis] = max(0, shape[axis] + pads[number] + pads[number + count])
     return int(math.prod(shape)) * _item_bytes(node)
 
 
 def _range(node: Node, inputs: Sequence[Any]) -> int:
-    start, limit, delta = (float(np.ravel(value)[0]) for value in inputs)
-    return max(0, math.ceil((limit - start) / delta)) * _item_bytes(node)
+    start, limit, delta = (np.ravel(value)[0].item() for value in inputs)
+    if isinstance(delta, int):
+        return len(range(start, limit, delta)) * _item_bytes(node)
+    count: int = max(0, math.ceil((limit - start) / delta))
+    return count * _item_bytes(node)
+
+
+_POLICIES: Final[Mapping[bytes, Callable[[Iterable[float]], float]]] = {b"not_larger": min, b"not_smaller": max}
 
 
 def _resized(node: Node, inputs: Sequence[Any]) -> int:
@@ -243,8 +254,13 @@ def _resized(node: Node, inputs: Sequence[Any]) -> int:
     if last.dtype.kind == "f":
         count: int = math.ceil(image.size * math.prod(last.tolist()))
         return count * _item_bytes(node)
-    shape, axes = list(image.shape), node.attrs.get("axes") or range(image.ndim)
-    for axis, size in zip(axes, _sizes(last), strict=True):
+    shape, axes = list(image.shape), list(node.attrs.get("axes") or range(image.ndim))
+    sizes = _sizes(last)
+    choose = _POLICIES.get(node.attrs.get("keep_aspect_ratio_policy", b"stretch"))
+    if choose is not None:
+        factor = choose(size / shape[axis] for axis, size in zip(axes, sizes, strict=True))
+        sizes = [math.ceil(factor * shape[axis]) for axis in axes]
+    for axis, size in zip(axes, sizes, strict=True):
         shape[axis] = size
     return int(math.prod(shape) * _item_bytes(node))
 
@@ -276,7 +292,11 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "AddManySparseToTensorsMap": _a_row_each(_INT64),
     "Bincount": _bincount,
     "CSRSparseMatrixToDense": _dense_of_rows,
+    "Onnx>BlackmanWindow": _of_shape,
     "Onnx>ConstantOfShape": _of_shape,
+    "Onnx>HammingWindow": _of_shape,
+    "Onnx>HannWindow": _of_shape,
+    "Onnx>MelWeightMatrix": _mel_weights,
     "Onnx>Expand": _expanded,
     "Onnx>OneHot": _one_hot,
     "Onnx>Pad": _pad,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from enum import IntEnum
 from typing import Final
 
 from asyncexec.framework.cooperative import Stage, in_parts
@@ -36,13 +37,18 @@ SIZE_INPUTS: Final[Mapping[str, Sequence[int]]] = {
     **dict.fromkeys(("LinSpace", "ScatterNd", "UnsortedSegmentMax", "UnsortedSegmentMin"), (2,)),
     **dict.fromkeys(("Onnx>MaxUnpool", "UnsortedSegmentProd", "UnsortedSegmentSum"), (2,)),
     **dict.fromkeys(("Onnx>Range", "RaggedRange", "Range"), (0, 1, 2)),
+    **dict.fromkeys(("Onnx>BlackmanWindow", "Onnx>HammingWindow", "Onnx>HannWindow"), (0,)),
+    **dict.fromkeys(("ExtractGlimpse", "ExtractGlimpseV2", "Onnx>DFT"), (1,)),
+    **dict.fromkeys(("HistogramFixedWidth", "ImageProjectiveTransformV2", "ImageProjectiveTransformV3"), (2,)),
     "CropAndResize": (3,),
     "DynamicStitch": (0,),  # the largest index
     "MatrixDiagV2": (2, 3),
     "MatrixDiagV3": (2, 3),
     "Multinomial": (1,),
+    "Onnx>MelWeightMatrix": (0, 1),
     "Onnx>Resize": (1, 2, 3),  # of which some may be absent
     "Slice": (2,),
+    "SparseFillEmptyRows": (2,),
     "StatelessMultinomial": (1,),
 }
 # What these give tells how large something is that is there already.
@@ -65,38 +71,60 @@ def sizes_of(node: Node) -> Sequence[Tensor]:
     return [node.inputs[at] for at in places if at < len(node.inputs)]
 
 
-def feeds_of_sizes(nodes: Sequence[Node], feeds: Sequence[Tensor]) -> Stage[set[int]]:
-    """The positions of those of *feeds* whose values may tell *nodes* how much to make, as a stage.
+class Role(IntEnum):
+    """What a fed value is for the size of an array, the more it may be, the larger."""
+
+    LARGEST = 0  # the size grows with the largest of the numbers
+    FACTORS = 1  # with their product
+    ANY = 2  # nobody knows how
+
+
+# What these give is no larger than a few times the sum, or the product, of what they get.
+_STEADY: Final = frozenset(
+    {
+        *("Add", "AddV2", "Cast", "ConcatV2", "ExpandDims", "Gather", "GatherV2", "Identity", "Maximum", "Minimum"),
+        *("Mul", "Neg", "Pack", "Prod", "Reshape", "Slice", "Squeeze", "StridedSlice", "Sub", "Sum"),
+    }
+)
+_DIVISORS: Final[Mapping[str, int]] = {"Range": 2, "RaggedRange": 2, "Onnx>Range": 2}  # inputs of these ops
+
+
+def feeds_of_sizes(nodes: Sequence[Node], feeds: Sequence[Tensor]) -> Stage[dict[int, Role]]:
+    """By position, those of *feeds* whose values may tell *nodes* how much to make, as a stage.
 
     Of Python objects nothing is known.
     """
     positions = {(tensor.op, tensor.index): position for position, tensor in enumerate(feeds)}
-    tensors: list[Tensor] = []
+    behind: list[tuple[Tensor, Role]] = []
     for part in in_parts(nodes):
         for node in part:
-            tensors += sizes_of(node)
+            for tensor in sizes_of(node):
+                divisor = _DIVISORS.get(node.op)
+                is_divisor = divisor is not None and tensor is node.inputs[divisor]
+                behind.append((tensor, Role.ANY if is_divisor else Role.FACTORS))
         yield
-    found: set[int] = set()
-    seen: set[Node] = set()
-    while tensors:
-        behind, tensors = tensors, []
-        for some in in_parts(behind):
-            for tensor in some:
-                tensors += _behind(tensor, positions, found, seen)
+    found: dict[int, Role] = {}
+    seen: dict[Node, Role] = {}
+    while behind:
+        before, behind = behind, []
+        for some in in_parts(before):
+            for tensor, role in some:
+                position = positions.get((tensor.op, tensor.index))
+                if position is None:
+                    behind += _behind(tensor.op, role, seen)
+                elif not tensor.dtype.is_opaque:
+                    found[position] = max(role, found.get(position, role))
             yield
     return found
 
 
-def _behind(
-    tensor: Tensor, positions: Mapping[tuple[Node, int], int], found: set[int], seen: set[Node]
-) -> Collection[Tensor]:
-    """What the value of *tensor* is made of; if that is fed, its position is *found*."""
-    position = positions.get((tensor.op, tensor.index))
-    if position is not None:
-        if not tensor.dtype.is_opaque:
-            found.add(position)
+def _behind(node: Node, role: Role, seen: dict[Node, Role]) -> Collection[tuple[Tensor, Role]]:
+    """What the values of *node*, which have this *role*, are made of."""
+    if node.op in _SHAPES or seen.get(node, -1) >= role:
         return ()
-    if tensor.op in seen or tensor.op.op in _SHAPES:
-        return ()
-    seen.add(tensor.op)
-    return tensor.op.inputs
+    seen[node] = role
+    if role is not Role.ANY and node.op == "Max":
+        role = Role.LARGEST
+    elif node.op not in _STEADY:
+        role = Role.ANY
+    return [(tensor, role) for tensor in node.inputs]

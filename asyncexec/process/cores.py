@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -80,6 +80,15 @@ def be_on(cores: Iterable[int], thread: int = 0) -> None:
     try:
         os.sched_setaffinity(thread, cores)
     except OSError:
+        return
+
+
+def move(thread: int, before: Collection[int], cores: Iterable[int]) -> None:
+    """Have *thread* run on *cores*, unless somebody has moved it from those that it had *before*."""
+    try:
+        if os.sched_getaffinity(thread) == set(before):
+            os.sched_setaffinity(thread, cores)
+    except OSError:  # it has ended
         return
 
 

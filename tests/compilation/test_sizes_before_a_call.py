@@ -81,6 +81,7 @@ def test_what_grows_is_told_before_or_checked(family: str) -> None:
 
 
 Ints = np.int64
+AXES: Final[dict[str, Any]] = {"axes": [2, 3]}
 ONNX: Final[list[tuple[str, dict[str, Any], list[Any], int]]] = [  # and how many elements there are to be
     ("ConstantOfShape", {}, [Ints([3, 4])], 12),
     ("Expand", {}, [np.zeros((3, 1)), Ints([2, 1, 4])], 24),
@@ -88,6 +89,14 @@ ONNX: Final[list[tuple[str, dict[str, Any], list[Any], int]]] = [  # and how man
     ("OneHot", {}, [np.zeros((2, 3), Ints), Ints(5), np.zeros(2)], 30),
     ("Pad", {}, [np.zeros((2, 3)), Ints([1, 0, 2, 3])], 5 * 6),
     ("Pad", {}, [np.zeros((2, 3)), Ints([1, 1]), np.float32(0), Ints([-1])], 2 * 5),
+    ("Pad", {}, [np.zeros((2, 3)), Ints([5, 0, 5, 0]), np.float32(0), Ints([1, 0])], 2 * 13),
+    ("Pad", {}, [np.zeros((20, 30)), Ints([0, -9, -19, 0])], 21),
+    ("Expand", {}, [np.zeros((0, 1)), Ints([1, 10])], 0),
+    ("Range", {}, [Ints(2**62), Ints(2**62 + 10), Ints(1)], 10),
+    ("HannWindow", {}, [Ints(7)], 7),
+    ("MelWeightMatrix", {}, [Ints(8), Ints(16), Ints(100), np.float32(0), np.float32(50)], 9 * 8),
+    ("Resize", {**AXES, "keep_aspect_ratio_policy": b"not_larger"}, [np.zeros((1, 1, 10, 1)), Ints([10, 10])], 10),
+    ("Resize", {**AXES, "keep_aspect_ratio_policy": b"not_smaller"}, [np.zeros((1, 1, 10, 1)), Ints([10, 10])], 1000),
     ("Range", {}, [np.float32(1), np.float32(4), np.float32(0.5)], 6),
     ("Range", {}, [Ints(10), Ints(0), Ints(-3)], 4),
     ("Range", {}, [Ints(0), Ints(-5), Ints(1)], 0),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import math
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, cast
 from unittest import mock
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.compilation.size_inputs import feeds_of_sizes
+from asyncexec.compilation.size_inputs import Role, feeds_of_sizes
 from asyncexec.executor.diagnostics.kernel_stats import GROWTH, LITTLE, KernelStats
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
@@ -30,9 +31,9 @@ class Away:
         self.num_away: dict[int, int] = {}
 
 
-def growth_of(*tensors: ax.Tensor, of_sizes: Collection[int] = ()) -> tuple[FeedGrowth, Away]:
+def growth_of(*tensors: ax.Tensor, of_sizes: Mapping[int, Role] | None = None) -> tuple[FeedGrowth, Away]:
     stats = Away()
-    return FeedGrowth(tensors, [cast(KernelStats, stats)], of_sizes=of_sizes), stats
+    return FeedGrowth(tensors, [cast(KernelStats, stats)], of_sizes=of_sizes or {}), stats
 
 
 def feed(num_bytes: int) -> list[Any]:
@@ -104,7 +105,7 @@ def test_another_plan_begins_anew(varying: ax.Tensor) -> None:
 
 
 def test_a_plan_that_was_slow_begins_anew(varying: ax.Tensor) -> None:
-    growth, _ = growth_of(varying, of_sizes=[0])
+    growth, _ = growth_of(varying, of_sizes={0: Role.ANY})
     told: list[int] = []
     growth.limit_by(lambda most: told.extend(most.values()))
     growth.note_end(growth.begin(feed(10 * LITTLE)))
@@ -137,7 +138,7 @@ def test_numbers_that_may_be_sizes_are_those_of_a_step_that_stayed_in_the_loop()
     with ax.Graph():
         n, dims, text = ax.placeholder(ax.int32, []), ax.placeholder(F, None), ax.placeholder(ax.string, [1])
         one = ax.placeholder(F, [])
-    growth, stats = growth_of(n, dims, text, one, of_sizes=[2, 1, 0])
+    growth, stats = growth_of(n, dims, text, one, of_sizes=dict.fromkeys((2, 1, 0), Role.ANY))
     values: list[Any] = [np.int32(3), np.float32([2.5, -1]), np.array([b"7"], object), np.float32(1)]
     assert not growth.admits(values)
     growth.note_end(growth.begin(values))
@@ -156,6 +157,37 @@ def test_numbers_that_may_be_sizes_are_those_of_a_step_that_stayed_in_the_loop()
     growth.note_end(growth.begin([values[0], SimpleNamespace(), *values[2:]]))  # a state that is not there yet, say
 
 
+def test_numbers_that_sizes_are_sums_or_products_of_may_grow_a_little() -> None:
+    with ax.Graph():
+        n, dims, lengths = ax.placeholder(ax.int32, []), ax.placeholder(ax.int32, [None]), ax.placeholder(F, [None])
+    roles = {0: Role.FACTORS, 1: Role.FACTORS, 2: Role.LARGEST}
+    growth, stats = growth_of(n, dims, lengths, of_sizes=roles)
+
+    def values(n: int, dims: Sequence[int], lengths: Sequence[float]) -> list[Any]:
+        return [np.int32(n), np.array(dims, np.int32), np.array(lengths, np.float32)]
+
+    assert not growth.admits(values(1, [1], [1]))
+    growth.note_end(growth.begin(values(-8, [2, 5], [3, 10, 4, -2, 1, 0])))
+    for n_, dims_, lengths_ in (
+        (7, [2, 5], [1, 2]),
+        (10, [10], [10, 1, 1]),
+        (-1, [1, 1, 1, 1], [1000.0]),
+        (0, [0], []),
+    ):
+        assert growth.admits(values(n_, dims_, lengths_))
+    for n_, dims_, lengths_ in ((11, [10], [10]), (8, [10, 10], [10]), (1, [1], [-1001.0])):
+        assert not growth.admits(values(n_, dims_, lengths_))
+    assert not growth.admits(values(1, [1] * 5, [1]))  # of which all may grow
+    growth.note_end(growth.begin(values(1, [2] * 5, [1])))
+    assert growth.admits(values(1, [2] * 5, [1]))
+    assert not growth.admits(values(1, [3] * 5, [1]))
+    growth.note_end(growth.begin(values(1, [1], [math.inf])))
+    step = growth.begin(values(10**6, [1], [1]))
+    stats.num_away[3] = 1
+    growth.note_end(step)
+    assert not growth.admits(values(10**6, [1], [1]))
+
+
 async def test_which_feeds_may_be_sizes() -> None:
     with ax.Graph() as graph:
         n, dims, lengths = (ax.placeholder(ax.int32, shape) for shape in ([], [2], [None]))
@@ -171,7 +203,30 @@ async def test_which_feeds_may_be_sizes() -> None:
         ]
         feeds = [x, n, unused, dims, i, lengths, texts]
         found = run_at_once(feeds_of_sizes(graph.operations, feeds))
-    assert {feeds[position].name for position in found} == {each.name for each in (n, dims, lengths, texts)}
+    roles = ((n, Role.ANY), (dims, Role.FACTORS), (lengths, Role.LARGEST), (texts, Role.ANY))
+    assert {feeds[at].name: role for at, role in found.items()} == {each.name: role for each, role in roles}
+
+
+def test_a_number_has_the_role_of_which_least_is_known() -> None:
+    with ax.Graph() as graph:
+        n, start = ax.placeholder(F, []), ax.placeholder(F, [])
+        ax.raw_ops.Range(start=start, limit=n + 1.0, delta=1.0)
+        ax.raw_ops.Range(start=start, limit=10.0, delta=n)
+        found = run_at_once(feeds_of_sizes(graph.operations, [start, n]))
+    assert found == {0: Role.FACTORS, 1: Role.ANY}
+
+
+@pytest.mark.allow_blocking
+async def test_a_position_that_counts_up_is_for_the_compiled_step() -> None:
+    with ax.Graph() as graph:
+        n = ax.placeholder(ax.int32, [])
+        y = ax.reduce_max(ax.raw_ops.Range(start=n, limit=n + 4, delta=1))
+    async with ax.Session(graph, cost_model=ax.CostModel(expensive_ms=1e6)) as session:
+        await compiled(session, y, {n: 1})
+        with mock.patch.object(GeneralExecutor, "start", autospec=True, side_effect=GeneralExecutor.start) as started:
+            for number in range(2, 1000):
+                assert await session.run(y, {n: number}) == number + 3
+        assert started.call_count < 40
 
 
 def product(x: ax.Tensor) -> ax.Tensor:

@@ -19,13 +19,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final, Protocol
 
 from asyncexec.executor.workers.job import HANDED_ON, Call, Job, Outcome
 from asyncexec.executor.workers.job_queue import JobQueue, Taker
 from asyncexec.framework.kernel import do_nothing
-from asyncexec.process.cores import be_on, num_cores, this_core_and_others
+from asyncexec.process.cores import be_on, move, num_cores, this_core_and_others
 from asyncexec.process.gil_switches import start_thread
 from asyncexec.process.shards import let_help
 
@@ -55,27 +54,40 @@ class Worker:
         is_left: whether it ends after its next call.
     """
 
-    __slots__ = ("_cores", "has_ended", "is_left", "job", "thread")
+    __slots__ = ("_cores", "_lock", "_own_core", "has_ended", "is_left", "job", "thread")
 
     def __init__(self) -> None:
         self.job: Job | None = None
         self.has_ended: bool = False
         self.is_left: bool = False
         self.thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._own_core = -1
         self._cores: Collection[int] = ()  # that it may run on, when it no longer has one of its own
 
-    def wake_on(self, core: int, cores: Collection[int]) -> None:
-        """Run on *core*, until it may run on all *cores* again."""
-        thread = self.thread
-        if self.job is None and thread is not None and thread.native_id is not None:
-            self._cores = cores
-            be_on([core], thread.native_id)
+    def begin(self, job: Job) -> None:
+        """Have *job*, on any core."""
+        with self._lock:
+            self.job = job
+            self._leave_core()
 
-    def be_anywhere(self) -> None:
-        """Let its thread, which calls this, run on any core again."""
-        if self._cores:
-            be_on(self._cores)
-            self._cores = ()
+    def stay_on(self, core: int, cores: Collection[int]) -> None:
+        """Run on *core*, if it has no job, until it may run on all *cores* again."""
+        thread = self.thread
+        with self._lock:
+            if self.job is None and thread is not None and thread.native_id is not None:
+                self._own_core, self._cores = core, cores
+                be_on([core], thread.native_id)
+
+    def leave_core(self) -> None:
+        """Run on any core again."""
+        with self._lock:
+            self._leave_core()
+
+    def _leave_core(self) -> None:
+        cores, self._cores = self._cores, ()
+        if cores and self.thread is not None and self.thread.native_id is not None:
+            move(self.thread.native_id, {self._own_core}, cores)
 
 
 class Share(deque[Job]):
@@ -198,10 +210,17 @@ class WorkerThreads:
         cores = [core, *others]
         caller = threading.get_native_id()
         threads = [each for each in self.workers if each.thread is not None and each.thread.native_id != caller]
-        for worker, other in zip(threads, others, strict=False):
-            worker.wake_on(other, cores)
+        placed = threads[: len(others)]
+        for worker, other in zip(placed, others, strict=False):
+            worker.stay_on(other, cores)
         be_on([core])
-        return partial(be_on, cores)
+
+        def leave() -> None:
+            move(caller, {core}, cores)
+            for worker in placed:
+                worker.leave_core()
+
+        return leave
 
     def leave(self, left: Sequence[Job], on_exit: Callable[[], object]) -> bool:
         """Be one user less; whether there is none, so that the threads end, each of which calls *on_exit* then.
@@ -271,9 +290,8 @@ class WorkerThreads:
                 if turn.go_on(turns.empty):
                     turns.put(turn)
                 del turn  # the thread waits now
-                worker.be_anywhere()
+                worker.leave_core()
                 continue
-            worker.be_anywhere()
             try:
                 job = turn.popleft()
             except IndexError:  # the pool has taken it back
@@ -300,7 +318,7 @@ class WorkerThreads:
         """Make the calls of *job* until there are no more, or others wait; whether the loop is to be told of it."""
         if not job.take_turn():
             return False
-        worker.job = job
+        worker.begin(job)
         try:
             while True:
                 following = job.following

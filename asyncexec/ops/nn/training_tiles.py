@@ -69,7 +69,7 @@ class TiledRule:
         """Write the new values to *outs*, each of which is the old one or an array to copy that to."""
         count, size = len(outs), outs[0].size
         copies = [(out.reshape(-1), old.reshape(-1)) for out, old in zip(outs, inputs, strict=False) if out is not old]
-        step = TILE if len(copies) == count else size
+        step = TILE if copies else size
         do = native.overwriting([*outs, *inputs[count:]])
         for start in range(0, size, step):
             end = min(start + step, size)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from sys import getrefcount
 from threading import RLock
 from typing import Any, Final, Self, TypeAlias
@@ -256,33 +257,46 @@ class updating:  # noqa: N801 - a context manager, quicker than by a generator
         return self
 
     def arrays(self, *, may_overwrite: bool = True) -> Sequence[Array]:
-        """What is to have the new values: of each variable its value, if that may be written over, or a new array.
+        """What is to have the new values: the old ones, if all of them may be written over, or new arrays.
 
         Who asks for a value that is written over waits until this ends, or has a copy.
         """
-        if may_overwrite and len({*self._variables}) == len(self._variables):
-            owns = [held for held in self._helds if type(held) is _Own]
+        owns = [held for held in self._helds if type(held) is _Own]
+        if may_overwrite and len({*owns}) == len(self._helds):  # else one is new, or there twice
             for own in owns:
                 own.forget_value()
-            self._begun = [own for own in owns if own.begin()]
-        self._arrays = [
-            value if type(held) is _Own and held in self._begun else np.empty_like(value)
-            for held, value in zip(self._helds, self.values, strict=True)
-        ]
+            for own in owns:
+                if not own.begin():
+                    break
+                self._begun.append(own)
+        if len(self._begun) == len(self._helds):
+            self._arrays = self.values
+        else:  # all are new: an interrupt must not leave those that were written over without the others
+            self._end()
+            self._arrays = [np.empty_like(value) for value in self.values]
         return self._arrays
 
     def assign(self, values: Sequence[Any]) -> None:
         """Let the variables have new *values*, some of which may be the old ones."""
-        for variable, held, old, value in zip(self._variables, self._helds, self.values, values, strict=True):
-            variable._held = held if value is old else freeze(value)
+        helds = zip(self._helds, self.values, values, strict=True)
+        _set_all(self._variables, [held if value is old else freeze(value) for held, old, value in helds])
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None and self._arrays:
-            both = zip(self._variables, self._helds, self.values, self._arrays, strict=True)
-            for variable, held, old, array in both:
-                variable._held = held if array is old else _own(array)
+            helds = zip(self._helds, self.values, self._arrays, strict=True)
+            _set_all(self._variables, [held if array is old else _own(array) for held, old, array in helds])
+        self._end()
+
+    def _end(self) -> None:
+        """Let others read what was not written over, or has been."""
         for own in self._begun:
             own.is_overwritten = False
+        self._begun.clear()
+
+
+def _set_all(variables: Sequence[Variable], helds: Sequence[Any]) -> None:
+    """Let *variables* have *helds*, in one step, in which no signal is handled: an interrupt leaves all or none."""
+    any(map(setattr, variables, repeat("_held"), helds))
 
 
 def _own(array: Array) -> Any:
