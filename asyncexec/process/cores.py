@@ -72,7 +72,7 @@ def call_on_first_core(function: Callable[..., T], *arguments: object) -> T:
         be_on(cores[:1])
         return function(*arguments)
     finally:
-        be_on(cores)
+        move(0, cores[:1], cores)
 
 
 def be_on(cores: Iterable[int], thread: int = 0) -> None:
@@ -84,7 +84,7 @@ def be_on(cores: Iterable[int], thread: int = 0) -> None:
 
 
 def move(thread: int, before: Collection[int], cores: Iterable[int]) -> None:
-    """Have *thread* run on *cores*, unless somebody has moved it from those that it had *before*."""
+    """Have *thread*, 0 for the calling one, run on *cores*, unless somebody has moved it from those *before*."""
     try:
         if os.sched_getaffinity(thread) == set(before):
             os.sched_setaffinity(thread, cores)
