@@ -17,7 +17,8 @@ import numpy as np
 
 from asyncexec.framework.cooperative import Stage
 from asyncexec.graph.node import Node, Tensor
-from asyncexec.passes.onnx_fusions import Fuser
+from asyncexec.passes.onnx_blocks import HAS_BLOCKS, Blocks
+from asyncexec.passes.onnx_fusions import Fuser, needed
 from asyncexec.process.onnx_model import FROM_NCHW, OPSET, TO_NCHW, Array, Dims, OnnxModel, OnnxNode, Work
 
 Key: TypeAlias = tuple[Node, int]  # a tensor
@@ -133,9 +134,10 @@ class Emitter:
         if dims is not None:
             self._dims[name] = tuple(dims[axis] for axis in TO_NCHW) if nchw else tuple(dims)
 
-    def guard_nan(self, name: str) -> None:
-        """Let the outputs of the model hold only where there is no NaN in *name*, of float32."""
-        self._guards.append(self.op("ReduceSum", name, keepdims=0))
+    def guard_nan(self, name: str, *, is_image: bool = False) -> None:
+        """Let the outputs of the model hold only where there is no NaN in *name*, of float32, of NCHW if an image."""
+        values = self.op("GlobalAveragePool", name) if is_image else name  # as it lies in blocks, by all threads
+        self._guards.append(self.op("ReduceSum", values, keepdims=0))
 
     def model(self, outputs: Sequence[Tensor], opset: int = OPSET) -> Stage[OnnxModel]:
         """The model that gives *outputs*, of nodes of that *opset*, as a stage."""
@@ -147,10 +149,17 @@ class Emitter:
         outputs_and_guards = (*names, *self._guards)
         fuser = Fuser(self._nodes, self._constants, self._dims, is_on=opset == OPSET)
         nodes = yield from fuser.nodes(outputs_and_guards)
+        sizes = {}
+        if HAS_BLOCKS and opset == OPSET:
+            blocks = Blocks(
+                nodes, self._constants, self._dims, [name for name, _, dims in inputs if dims and dims[0] is None]
+            )
+            nodes = needed((yield from blocks.nodes(outputs_and_guards)), outputs_and_guards)
+            sizes = blocks.sizes
         used = {name for node in nodes for name in node.inputs}
         constants: Mapping[str, Array] = {name: array for name, array in self._constants.items() if name in used}
         return OnnxModel(
-            inputs, outputs_and_guards, tuple(nodes), constants, len(self._guards), self.kinds_of_work, opset
+            inputs, outputs_and_guards, tuple(nodes), constants, len(self._guards), self.kinds_of_work, opset, sizes
         )
 
     def _name(self) -> str:

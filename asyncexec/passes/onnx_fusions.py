@@ -75,13 +75,7 @@ class Fuser:
             made += fused
             for each in fused:
                 self._maker.update(dict.fromkeys(each.outputs, each))
-        needed = set(outputs)
-        kept = []
-        for node in reversed(made):
-            if not needed.isdisjoint(node.outputs):
-                kept.append(node)
-                needed.update(node.inputs)
-        return kept[::-1]
+        return needed(made, outputs)
 
     def _fused(self, node: OnnxNode) -> list[OnnxNode] | None:
         """Nodes that give what *node* does, without those before it that they stand for; None where there are none."""
@@ -323,6 +317,16 @@ class Fuser:
     def _name(self) -> str:
         self._num_names += 1
         return f"f{self._num_names}"
+
+
+def needed(nodes: Sequence[OnnxNode], outputs: Iterable[str]) -> list[OnnxNode]:
+    """Those of *nodes* that *outputs* need."""
+    names, kept = set(outputs), []
+    for node in reversed(nodes):
+        if not names.isdisjoint(node.outputs):
+            kept.append(node)
+            names.update(node.inputs)
+    return kept[::-1]
 
 
 def _either_way(node: OnnxNode | None) -> Iterator[tuple[str, str]]:

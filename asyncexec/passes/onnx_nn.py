@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -155,8 +156,11 @@ def bias_add(e: Emitter, node: Node) -> None:
     nchw = not first and rank == _IMAGE_RANK and e.is_nchw(x)
     if first or nchw:
         require(rank > 2, "rank")
-        shape = e.literal([-1, *[1] * (rank - 2)], np.int64)
-        added = e.op("Reshape", e.take(bias), shape)
+        sizes, value = [-1, *[1] * (rank - 2)], e.constant(bias)
+        if value is not None:
+            added = e.literal(value.reshape(sizes))
+        else:
+            added = e.op("Reshape", e.take(bias), e.literal(sizes, np.int64))
     else:
         added = e.take(bias)
     e.give(node, e.op("Add", e.take(x, nchw=nchw), added), nchw=nchw)
@@ -179,9 +183,32 @@ def _pool_attrs(node: Node) -> dict[str, Any]:
 
 def max_pool(e: Emitter, node: Node) -> None:
     """A NaN among the inputs is not always handed on, so it is looked for."""
-    x = _image(e, node)
-    e.guard_nan(x)
-    _give_image(e, node, e.op("MaxPool", x, **_pool_attrs(node)))
+    attrs = _pool_attrs(node)
+    pads = _zeros_around(e, node, attrs)
+    if pads is None:
+        x = _image(e, node)
+    else:
+        x, attrs["pads"] = _image(e, node.inputs[0].op), pads
+    e.guard_nan(x, is_image=True)
+    _give_image(e, node, e.op("MaxPool", x, **attrs))
+
+
+def _zeros_around(e: Emitter, node: Node, attrs: Mapping[str, Any]) -> list[int] | None:
+    """The zeros above, left, below and right of what *node* takes, if these are as good as nothing: no number is less.
+
+    None where there are none, or where they count.
+    """
+    pad = node.inputs[0].op
+    if pad.op != "Pad" or "auto_pad" in attrs or "pads" in attrs or _text(node, "data_format", _NHWC) != _NHWC:
+        return None
+    value, sides = pad.inputs[0], e.constant(pad.inputs[1])
+    if e.is_fed(node.inputs[0]) or e.is_fed(value) or value.op.op not in ("Relu", "Relu6") or not is_image(value):
+        return None
+    if sides is None or sides[[0, 3]].any() or (sides < 0).any():
+        return None
+    (top, bottom), (left, right) = sides[1:3].tolist()
+    rows, columns = attrs["kernel_shape"]
+    return [top, left, bottom, right] if max(top, bottom) < rows and max(left, right) < columns else None
 
 
 def avg_pool(e: Emitter, node: Node) -> None:
@@ -313,6 +340,12 @@ def _resize(e: Emitter, node: Node, rows: int, columns: int, *, mode: str, how: 
     if not channels or x.dtype.name != "float32":
         raise UntranslatableError("the number of channels is not known")
     given = e.take(x, nchw=True)
+    factors = [size / (dim_of(x, axis) or math.inf) for axis, size in ((1, rows), (2, columns))]
+    if all(factor >= 1 and factor.is_integer() for factor in factors):  # in blocks of channels, as convolutions have it
+        scales = e.literal([1, 1, *factors], np.float32)
+        name = e.op("Resize", given, "", scales, mode=mode, coordinate_transformation_mode=how, **attrs)
+        e.give(node, name, nchw=True)
+        return
     batch = e.op("Slice", e.op("Shape", given), e.literal([0], np.int64), e.literal([1], np.int64))
     sizes = e.op("Concat", batch, e.literal([channels, rows, columns], np.int64), axis=0)
     name = e.op("Resize", given, "", "", sizes, mode=mode, coordinate_transformation_mode=how, **attrs)

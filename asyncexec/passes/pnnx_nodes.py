@@ -111,7 +111,7 @@ def _max_pool(e: Emitter, node: Node) -> None:
     require(not _param(node, "ceil_mode") and not _param(node, "return_indices"), "ceil_mode")
     require(_pair(node, "dilation", 1) == [1, 1], "dilation")
     x = _image(e, node)
-    e.guard_nan(x)
+    e.guard_nan(x, is_image=True)
     e.give(node, e.op("MaxPool", x, **_window(node)))
 
 

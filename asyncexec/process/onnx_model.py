@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -57,6 +57,7 @@ class OnnxModel:
         num_guards: outputs, each a number.  Where one of them is NaN the other outputs do not hold.
         work: that of a call.
         opset: the version of the operator set that the nodes are of.
+        sizes: by name, of values of float32 whose sizes ONNX does not find out; an input where it has as many examples.
     """
 
     inputs: tuple[tuple[str, np.dtype[Any], Dims | None], ...]
@@ -66,3 +67,4 @@ class OnnxModel:
     num_guards: int
     work: Work
     opset: int = OPSET
+    sizes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)

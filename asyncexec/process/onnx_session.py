@@ -277,7 +277,15 @@ def encoded(model: OnnxModel) -> tuple[bytes, dict[str, Array]]:
             continue
         arrays[names[name]] = np.require(array, requirements=("C", "A"))
         constants.append(_outside(names[name], array))
-    graph = helper.make_graph(nodes, "cluster", inputs, outputs, constants)
+    sizes = [
+        helper.make_tensor_value_info(
+            names[name],
+            helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)),
+            [_unknown_size(names[dim], 0) if isinstance(dim, str) else dim for dim in dims],
+        )
+        for name, dims in model.sizes.items()
+    ]
+    graph = helper.make_graph(nodes, "cluster", inputs, outputs, constants, value_info=sizes)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", model.opset)], ir_version=IR_VERSION)
     data: bytes = made.SerializeToString()
     return data, arrays
@@ -293,8 +301,15 @@ def _outside(name: str, array: Array) -> Any:
 
 
 def _sizes(name: str, dims: Dims | None) -> list[int | str] | None:
-    """*dims* as ONNX has them; what is not known has a name, by which equal sizes are known."""
-    return None if dims is None else [f"{name}_{axis}" if dim is None else dim for axis, dim in enumerate(dims)]
+    """The *dims* of the input *name* as ONNX has them."""
+    if dims is None:
+        return None
+    return [_unknown_size(name, axis) if dim is None else dim for axis, dim in enumerate(dims)]
+
+
+def _unknown_size(name: str, axis: int) -> str:
+    """What ONNX calls a size of the input *name*, so that it knows which others are equal."""
+    return f"{name}_{axis}"
 
 
 def _names(model: OnnxModel) -> dict[str, None]:
