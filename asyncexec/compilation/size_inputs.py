@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
+
+from asyncexec.compilation.shared_inputs import is_user_function
 from asyncexec.framework.cooperative import Stage, in_parts
 from asyncexec.framework.types import string
 from asyncexec.graph.node import Node, Tensor
 
+Key: TypeAlias = tuple[Node, int]  # a tensor
+
+_INT32: Final = 4  # bytes
 _SHAPED_RANDOM: Final = (
     *("ParameterizedTruncatedNormal", "RandomGamma", "RandomPoisson", "RandomPoissonV2", "RandomStandardNormal"),
     *("RandomUniform", "RandomUniformInt", "TruncatedNormal"),
@@ -28,6 +34,9 @@ _RESIZED: Final = ("ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNeare
 # Of ops that may make something large of little.
 SIZE_INPUTS: Final[Mapping[str, Sequence[int]]] = {
     **dict.fromkeys(("Empty", "Fill", "Onnx>ConstantOfShape", "RaggedTensorToTensor", *_SHAPED_RANDOM), (0,)),
+    **dict.fromkeys(("NonDeterministicInts", "StatelessParameterizedTruncatedNormal", "TensorArrayV3"), (0,)),
+    **dict.fromkeys(("SobolSample", "TensorListResize"), (1,)),
+    **{f"SparseSegment{kind}WithNumSegments": (3,) for kind in ("Mean", "SqrtN", "Sum")},
     **dict.fromkeys(("BroadcastTo", "MirrorPad", "Pad", "PadV2", "Tile", *_RESIZED), (1,)),
     **dict.fromkeys(("Onnx>AffineGrid", "Onnx>Expand", "Onnx>OneHot", "Onnx>Pad", "Onnx>Tile", "Onnx>Upsample"), (1,)),
     **dict.fromkeys(
@@ -42,14 +51,16 @@ SIZE_INPUTS: Final[Mapping[str, Sequence[int]]] = {
     **dict.fromkeys(("HistogramFixedWidth", "ImageProjectiveTransformV2", "ImageProjectiveTransformV3"), (2,)),
     "CropAndResize": (3,),
     "DynamicStitch": (0,),  # the largest index
-    "MatrixDiagV2": (2, 3),
-    "MatrixDiagV3": (2, 3),
+    **dict.fromkeys(("MatrixDiagPartV2", "MatrixDiagPartV3"), (1,)),
+    **dict.fromkeys(("MatrixDiagV2", "MatrixDiagV3"), (2, 3)),
     "Multinomial": (1,),
     "Onnx>MelWeightMatrix": (0, 1),
     "Onnx>Resize": (1, 2, 3),  # of which some may be absent
     "Slice": (2,),
+    "RaggedFillEmptyRows": (2,),
     "SparseFillEmptyRows": (2,),
     "StatelessMultinomial": (1,),
+    "TensorListScatterV2": (3,),
 }
 # What these give tells how large something is that is there already.
 _SHAPES: Final = frozenset({"Onnx>Shape", "Onnx>Size", "Rank", "Shape", "ShapeN", "Size", "VariableShape"})
@@ -72,59 +83,140 @@ def sizes_of(node: Node) -> Sequence[Tensor]:
 
 
 class Role(IntEnum):
-    """What a fed value is for the size of an array, the more it may be, the larger."""
+    """What fed numbers that are not negative are for the size of an array."""
 
-    LARGEST = 0  # the size grows with the largest of the numbers
-    FACTORS = 1  # with their product
+    LARGEST = 0  # the size is for the largest of them, and grows as that does, or as its square
+    FACTORS = 1  # it grows no more than their product
     ANY = 2  # nobody knows how
 
 
-# What these give is no larger than a few times the sum, or the product, of what they get.
-_STEADY: Final = frozenset(
-    {
-        *("Add", "AddV2", "Cast", "ConcatV2", "ExpandDims", "Gather", "GatherV2", "Identity", "Maximum", "Minimum"),
-        *("Mul", "Neg", "Pack", "Prod", "Reshape", "Slice", "Squeeze", "StridedSlice", "Sub", "Sum"),
-    }
-)
-_DIVISORS: Final[Mapping[str, int]] = {"Range": 2, "RaggedRange": 2, "Onnx>Range": 2}  # inputs of these ops
+class Sizes(NamedTuple):
+    """What sizes are computed of.
 
-
-def feeds_of_sizes(nodes: Sequence[Node], feeds: Sequence[Tensor]) -> Stage[dict[int, Role]]:
-    """By position, those of *feeds* whose values may tell *nodes* how much to make, as a stage.
-
-    Of Python objects nothing is known.
+    Attributes:
+        feeds: by position, those whose values may tell how large an array is.
+        unknown: the names of the nodes some sizes of whose outputs come from something else than feeds.
     """
+
+    feeds: Mapping[int, Role]
+    unknown: frozenset[str]
+
+
+# What these give is no larger than the sum, or the product, of what they get; of some, by the first input alone.
+_STEADY: Final = frozenset({"Add", "AddV2", "ConcatV2", "Identity", "Maximum", "Mul", "Pack"})
+_FIRST_STEADY: Final = frozenset(
+    {"ExpandDims", "Gather", "GatherV2", "Prod", "Reshape", "Slice", "Squeeze", "StridedSlice", "Sum"}
+)
+_SUMS: Final = frozenset({"Prod", "Sum"})  # of many numbers, each of which may grow
+_RANGES: Final = frozenset({"Onnx>Range", "RaggedRange", "Range"})
+_MOST_BEHIND: Final = 64  # nodes that a start may be computed by
+
+
+def find_sizes(nodes: Sequence[Node], feeds: Sequence[Tensor]) -> Stage[Sizes]:
+    """What tells *nodes* how much to make, as a stage.  Of Python objects nothing is known."""
     positions = {(tensor.op, tensor.index): position for position, tensor in enumerate(feeds)}
-    behind: list[tuple[Tensor, Role]] = []
+    origins = _Origins(positions)
+    unknown: set[str] = set()
     for part in in_parts(nodes):
         for node in part:
             for tensor in sizes_of(node):
-                divisor = _DIVISORS.get(node.op)
-                is_divisor = divisor is not None and tensor is node.inputs[divisor]
-                behind.append((tensor, Role.ANY if is_divisor else Role.FACTORS))
+                if (yield from origins.add(tensor, _role(node, tensor, positions))):
+                    unknown.add(node.name)
         yield
-    found: dict[int, Role] = {}
-    seen: dict[Node, Role] = {}
-    while behind:
-        before, behind = behind, []
-        for some in in_parts(before):
-            for tensor, role in some:
-                position = positions.get((tensor.op, tensor.index))
-                if position is None:
-                    behind += _behind(tensor.op, role, seen)
-                elif not tensor.dtype.is_opaque:
-                    found[position] = max(role, found.get(position, role))
-            yield
-    return found
+    return Sizes(origins.found, frozenset(unknown))
 
 
-def _behind(node: Node, role: Role, seen: dict[Node, Role]) -> Collection[tuple[Tensor, Role]]:
+class _Origins:
+    """The feeds that values are made of, which have *positions*."""
+
+    def __init__(self, positions: Mapping[Key, int]) -> None:
+        self.found: dict[int, Role] = {}
+        self._positions = positions
+        self._seen: dict[Node, Role] = {}
+        self._unknown: set[Node] = set()  # of those seen, what comes from something else
+
+    def add(self, tensor: Tensor, role: Role) -> Stage[bool]:
+        """Find what *tensor*, whose values have this *role*, is made of; whether some of it is no feed."""
+        made = False
+        behind, reached = [(tensor, role)], set[Node]()
+        while behind:
+            before, behind = behind, []
+            for some in in_parts(before):
+                for each, its_role in some:
+                    position = self._positions.get((each.op, each.index))
+                    if position is not None:
+                        if not each.dtype.is_opaque:
+                            self.found[position] = max(its_role, self.found.get(position, its_role))
+                    elif each.op not in reached or its_role > self._seen[each.op]:
+                        reached.add(each.op)
+                        self._seen[each.op] = max(its_role, self._seen.get(each.op, its_role))
+                        made = made or _is_source(each.op)
+                        behind += _behind(each.op, its_role)
+                yield
+        return made
+
+
+def _is_source(node: Node) -> bool:
+    """Whether something else than its inputs decides what *node* gives: a state, say, or a function of the user's."""
+    if node.op == "Const" or node.op in _SHAPES:
+        return False
+    return not node.inputs or node.op_def.is_stateful or is_user_function(node)
+
+
+def _role(node: Node, tensor: Tensor, positions: Mapping[Key, int]) -> Role:
+    """That of the values of *tensor*, an input of *node* that tells it sizes.
+
+    A range is as long as its start is far from its limit.  If both are of one number, they are taken to move alike.
+    """
+    if node.op not in _RANGES or tensor is node.inputs[1]:
+        return Role.FACTORS
+    if tensor is node.inputs[2]:
+        return Role.ANY
+    start, limit = (_number_behind(each, positions) for each in node.inputs[:2])
+    return Role.FACTORS if start is not None and start == limit else Role.ANY
+
+
+def _number_behind(tensor: Tensor, positions: Mapping[Key, int]) -> int | None:
+    """The position of the only fed number that *tensor* is made of; None if there is another feed, or none."""
+    found: dict[int, Tensor] = {}
+    behind, seen = [tensor], set[Node]()
+    while behind and len(seen) < _MOST_BEHIND:
+        each = behind.pop()
+        position = positions.get((each.op, each.index))
+        if position is not None:
+            found[position] = each
+        elif each.op not in seen and each.op.op not in _SHAPES:
+            seen.add(each.op)
+            behind += each.op.inputs
+    if behind or len(found) != 1:
+        return None
+    ((position, fed),) = found.items()
+    return position if fed.shape.num_elements == 1 else None
+
+
+def _behind(node: Node, role: Role) -> Collection[tuple[Tensor, Role]]:
     """What the values of *node*, which have this *role*, are made of."""
-    if node.op in _SHAPES or seen.get(node, -1) >= role:
+    if node.op in _SHAPES:
         return ()
-    seen[node] = role
+    first = others = Role.ANY
     if role is not Role.ANY and node.op == "Max":
-        role = Role.LARGEST
-    elif node.op not in _STEADY:
-        role = Role.ANY
-    return [(tensor, role) for tensor in node.inputs]
+        first = Role.LARGEST
+    elif node.op in _FIRST_STEADY and not (role is Role.LARGEST and node.op in _SUMS):
+        first = role
+    elif (node.op in _STEADY and not _has_negative(node)) or (node.op == "Cast" and _widens(node)):
+        first = others = role
+    return [(tensor, others if place else first) for place, tensor in enumerate(node.inputs)]
+
+
+def _has_negative(node: Node) -> bool:
+    """Whether an input of *node* is a constant with a negative number."""
+    constants = [tensor.op.attrs["value"] for tensor in node.inputs if tensor.op.op == "Const"]
+    return any(np.asarray(value).dtype.kind in "if" and bool((np.asarray(value) < 0).any()) for value in constants)
+
+
+def _widens(node: Node) -> bool:
+    """Whether *node*, a Cast, gives all numbers that are not negative as they are, but for fractions."""
+    source, made = (each.base_dtype.as_numpy_dtype for each in (node.inputs[0].dtype, node.outputs[0].dtype))
+    if source.kind == "f":
+        return made.kind in "fi" and made.itemsize >= _INT32
+    return source.kind in "iub" and made.kind in "if" and (made.kind == "f" or made.itemsize >= source.itemsize)

@@ -113,10 +113,12 @@ class ExecutorMaker:
         self._debug = config.debug
         self._step_ids = itertools.count(1)
 
-    def compiler(self, *, pauses_often: bool = False) -> PlanCompiler:
-        """What compiles a signature of these devices to Python, which *pauses_often* if need be."""
+    def compiler(self, *, pauses_often: bool = False, unknown_sizes: frozenset[str] = frozenset()) -> PlanCompiler:
+        """What compiles a signature of these devices to Python, but for nodes of *unknown_sizes*."""
         pool = self.pools[self._client]
-        return PlanCompiler(self._binders, self._slice_ns, self.holds, pool, pauses_often=pauses_often)
+        return PlanCompiler(
+            self._binders, self._slice_ns, self.holds, pool, pauses_often=pauses_often, unknown_sizes=unknown_sizes
+        )
 
     def make(
         self,

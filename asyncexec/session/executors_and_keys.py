@@ -10,7 +10,7 @@ from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.compilation.shared_inputs import is_user_function
-from asyncexec.compilation.size_inputs import Role, feeds_of_sizes, sizes_of
+from asyncexec.compilation.size_inputs import Sizes, find_sizes
 from asyncexec.executor.plans.feed_growth import FeedGrowth
 from asyncexec.executor.plans.region_plan import AnyExecutor
 from asyncexec.executor.plans.tier import AnyPlan, Tier
@@ -272,18 +272,15 @@ def _tier(state: GraphExecutionState, prepared: PreparedGraph, feeds: Sequence[T
             yield
     growth = None  # where nothing is measured, nothing is known
     if not state.compiles_at_once:
-        of_sizes: dict[int, Role] = {}
-        if prepared.whole is not None:
-            of_sizes = yield from feeds_of_sizes(prepared.whole.graph.nodes, prepared.whole.graph.feeds)
+        whole = prepared.whole
+        if whole is not None:
+            sizes = yield from find_sizes(whole.graph.nodes, whole.graph.feeds)
         else:  # nothing tells which feeds of one partition may be sizes in another
+            unknown: set[str] = set()
             for partition in prepared.partitions.values():
-                for some in in_parts(partition.graph.nodes):
-                    if any(map(sizes_of, some)):
-                        of_sizes = {
-                            at: Role.ANY for at, tensor in enumerate(feeds) if tensor.dtype.base_dtype.is_integer
-                        }
-                    yield
-        growth = FeedGrowth(feeds, [part.stats for part in prepared.executor.parts], of_sizes=of_sizes) or None
+                unknown |= (yield from find_sizes(partition.graph.nodes, ())).unknown
+            sizes = Sizes({}, frozenset(unknown))
+        growth = FeedGrowth(feeds, [part.stats for part in prepared.executor.parts], sizes=sizes) or None
     tier = Tier(compile_plan, partial(compile_plan, optimizes=True), state.holds.clock, varying, growth)
     if state.compiles_at_once:
         yield from tier.compile_at_once()

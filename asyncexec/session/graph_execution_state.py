@@ -252,12 +252,12 @@ class GraphExecutionState:
         whole, partitions, executor = prepared.whole, prepared.partitions, prepared.executor
         if isinstance(executor, PartitionedExecutor) and executor.runners:
             # What the workers have of the graph is not optimized.
-            return None if optimizes else (yield from self._compile_own(prepared.client_graph, partitions, executor))
+            return None if optimizes else (yield from self._compile_own(prepared, executor, _unknown_sizes(tier)))
         if whole is None or self._partition_options.own_memory.intersection(partitions):
             return None
         if isinstance(tier.compiled, RegionPlan):
             yield from learn(executor, tier.compiled.executor)
-        compiler = self.maker.compiler(pauses_often=tier.was_slow)
+        compiler = self.maker.compiler(pauses_often=tier.was_slow, unknown_sizes=_unknown_sizes(tier))
         yield from compiler.read(executor)
         limits = yield from compiler.feed_limits(whole, prepared.executor)
         stays_on_loop = limits is not None and (tier.runs_on_loop or executor.stays_on_loop)
@@ -316,17 +316,17 @@ class GraphExecutionState:
         return None if executor is prepared.executor else RegionPlan(executor, compiler.regions.values())
 
     def _compile_own(
-        self, client_graph: ClientGraph, partitions: Mapping[str, PartitionedGraph], executor: PartitionedExecutor
+        self, prepared: PreparedGraph, executor: PartitionedExecutor, unknown_sizes: frozenset[str]
     ) -> Stage[RegionPlan | None]:
         """A plan with regions in the partitions of this process; workers make their own."""
-        _, own = self._split_by_process(partitions)
-        compiler = self.maker.compiler()
+        _, own = self._split_by_process(prepared.partitions)
+        compiler = self.maker.compiler(unknown_sizes=unknown_sizes)
         yield from compiler.read(executor)
         folded = yield from compiler.compile_regions(own)
         if not compiler.regions:
             return None
         keys, runners = executor.client_keys, executor.runners
-        made = yield from self.maker.make(client_graph, folded, keys, runners, compiler)
+        made = yield from self.maker.make(prepared.client_graph, folded, keys, runners, compiler)
         return RegionPlan(made, compiler.regions.values())
 
     def _runners(self, remote: Mapping[str, Mapping[str, PartitionedGraph]]) -> Stage[Sequence[PartitionRunner]]:
@@ -421,3 +421,8 @@ def _has_changed(passes: Iterable[PassStats], before: Iterable[PassStats]) -> bo
     """Whether passes that did not run *before* have changed the graph."""
     known = {each.name for each in before}
     return any(each.num_added or each.num_removed or each.num_changed for each in passes if each.name not in known)
+
+
+def _unknown_sizes(tier: Tier) -> frozenset[str]:
+    """The names of the nodes of *tier* that no plan is to have, as nothing tells beforehand how much they make."""
+    return frozenset() if tier.growth is None else tier.growth.unknown

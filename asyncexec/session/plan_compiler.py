@@ -79,6 +79,7 @@ class PlanCompiler:
         slice_ns: how long a step may hold the event loop; holds: is told how long it was.
         pool: of the client's device; its threads compile.
         pauses_often: whether plans pause around each call of which nothing is known.
+        unknown_sizes: the names of nodes that no plan may have, as nothing tells beforehand how much they make.
 
     Attributes:
         items: the nodes as the general executor runs them, by name.
@@ -94,7 +95,9 @@ class PlanCompiler:
         pool: WorkerPool,
         *,
         pauses_often: bool = False,
+        unknown_sizes: frozenset[str] = frozenset(),
     ) -> None:
+        self._unknown_sizes = unknown_sizes
         self._binders = binders
         self._pool = pool
         self._slice_ns = slice_ns
@@ -147,6 +150,8 @@ class PlanCompiler:
 
         None where something else than feeds decides what one of them costs.
         """
+        if self._unknown_sizes:
+            return None
         limits = FeedLimits(whole.graph.feeds)
         sized: set[str] = set()
         for names in in_parts(list(self.items)):
@@ -288,6 +293,8 @@ class PlanCompiler:
 
     def _is_hard(self, node: Node) -> bool:
         known = self._measured.get(node.name)
+        if node.name in self._unknown_sizes:
+            return True
         return known is not None and known[0].places[known[1]] in _HARD
 
     def _is_sized(self, name: str) -> bool:

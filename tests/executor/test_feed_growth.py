@@ -6,19 +6,21 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final
+from typing import cast as typed
 from unittest import mock
 
 import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.compilation.size_inputs import Role, feeds_of_sizes
+from asyncexec.compilation.size_inputs import Role, Sizes, find_sizes
 from asyncexec.executor.diagnostics.kernel_stats import GROWTH, LITTLE, KernelStats
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.feed_growth import FeedGrowth
 from asyncexec.framework.cooperative import run_at_once
+from asyncexec.session.plan_compiler import import_compilers
 from tests.running import worker_jobs
 
 F = ax.float32
@@ -33,7 +35,7 @@ class Away:
 
 def growth_of(*tensors: ax.Tensor, of_sizes: Mapping[int, Role] | None = None) -> tuple[FeedGrowth, Away]:
     stats = Away()
-    return FeedGrowth(tensors, [cast(KernelStats, stats)], of_sizes=of_sizes or {}), stats
+    return FeedGrowth(tensors, [typed(KernelStats, stats)], sizes=Sizes(of_sizes or {}, frozenset())), stats
 
 
 def feed(num_bytes: int) -> list[Any]:
@@ -79,7 +81,7 @@ def test_a_step_that_has_not_ended_tells_nothing(varying: ax.Tensor) -> None:
 
 def test_nodes_that_a_plan_has_on_workers_do_not_matter(varying: ax.Tensor) -> None:
     growth, stats = growth_of(varying)
-    growth.ignore({cast(KernelStats, stats): {3}})
+    growth.ignore({typed(KernelStats, stats): {3}})
     step = growth.begin(feed(10 * LITTLE))
     stats.num_away[3] = 2
     growth.note_end(step)
@@ -100,7 +102,7 @@ def test_another_plan_begins_anew(varying: ax.Tensor) -> None:
     growth.note_end(growth.begin(feed(10 * LITTLE)))
     growth.ignore({})
     assert growth.admits(feed(10 * LITTLE))
-    growth.ignore({cast(KernelStats, stats): {3}})
+    growth.ignore({typed(KernelStats, stats): {3}})
     assert not growth.admits(feed(10 * LITTLE))
 
 
@@ -166,26 +168,46 @@ def test_numbers_that_sizes_are_sums_or_products_of_may_grow_a_little() -> None:
     def values(n: int, dims: Sequence[int], lengths: Sequence[float]) -> list[Any]:
         return [np.int32(n), np.array(dims, np.int32), np.array(lengths, np.float32)]
 
-    assert not growth.admits(values(1, [1], [1]))
-    growth.note_end(growth.begin(values(-8, [2, 5], [3, 10, 4, -2, 1, 0])))
-    for n_, dims_, lengths_ in (
-        (7, [2, 5], [1, 2]),
-        (10, [10], [10, 1, 1]),
-        (-1, [1, 1, 1, 1], [1000.0]),
-        (0, [0], []),
-    ):
+    assert not growth.admits(values(0, [0, 0], [0]))
+    growth.note_end(growth.begin(values(8, [2, 5], [3, 10, 4, -2, 1, 0])))
+    for n_, dims_, lengths_ in ((8, [2, 5], [1, 2]), (10, [2, 6], [12.5]), (0, [0, 0], []), (1, [1, 1], [-2.0])):
         assert growth.admits(values(n_, dims_, lengths_))
-    for n_, dims_, lengths_ in ((11, [10], [10]), (8, [10, 10], [10]), (1, [1], [-1001.0])):
+    for n_, dims_, lengths_ in (
+        (11, [2, 5], [10]),
+        (8, [5, 2], [10]),  # whose product is the same: they may be sizes of different things
+        (8, [2, 5], [13]),
+        (8, [2, 5], [-3.0]),
+        (8, [2], [1]),
+        (-1, [2, 5], [10]),
+    ):
         assert not growth.admits(values(n_, dims_, lengths_))
-    assert not growth.admits(values(1, [1] * 5, [1]))  # of which all may grow
-    growth.note_end(growth.begin(values(1, [2] * 5, [1])))
-    assert growth.admits(values(1, [2] * 5, [1]))
-    assert not growth.admits(values(1, [3] * 5, [1]))
-    growth.note_end(growth.begin(values(1, [1], [math.inf])))
+    growth.note_end(growth.begin(values(100, [1, 1], [1])))
+    growth.note_end(growth.begin(values(1, [100, 1], [1])))
+    assert growth.admits(values(100, [1, 1], [1]))
+    assert growth.admits(values(8, [2, 5], [10]))
+    assert not growth.admits(values(100, [100, 1], [1]))  # each was so large by itself
+    for exact in ((1, [2] * 5, [1]), (-8, [1, 1], [1])):  # of which all may grow, or which may be subtracted
+        growth.note_end(growth.begin(values(*exact)))
+        assert growth.admits(values(*exact))
+    assert not growth.admits(values(1, [1] * 5, [1]))
+    assert not growth.admits(values(-7, [1, 1], [1]))
+    for unknown in (values(1, [1], [math.inf]), values(1, [1], [1] * 10**5), [*values(1, [1], [1])[:2], b"text"]):
+        growth.note_end(growth.begin(unknown))
+        assert not growth.admits(unknown)
     step = growth.begin(values(10**6, [1], [1]))
     stats.num_away[3] = 1
     growth.note_end(step)
     assert not growth.admits(values(10**6, [1], [1]))
+
+
+def test_the_numbers_of_few_steps_are_kept() -> None:
+    with ax.Graph():
+        n, m = (ax.placeholder(ax.int32, []) for _ in range(2))
+    growth, _ = growth_of(n, m, of_sizes={0: Role.FACTORS, 1: Role.FACTORS})
+    given = [[np.int64(2**count), np.int64(2 ** (40 - count))] for count in range(40)]
+    for values in given:
+        growth.note_end(growth.begin(values))
+    assert [growth.admits(values) for values in given] == [count >= 40 - 16 for count in range(40)]
 
 
 async def test_which_feeds_may_be_sizes() -> None:
@@ -202,18 +224,70 @@ async def test_which_feeds_may_be_sizes() -> None:
             ax.raw_ops.Range(start=0.0, limit=ax.raw_ops.StringToNumber(string_tensor=texts), delta=1.0),
         ]
         feeds = [x, n, unused, dims, i, lengths, texts]
-        found = run_at_once(feeds_of_sizes(graph.operations, feeds))
+        found = run_at_once(find_sizes(graph.operations, feeds)).feeds
     roles = ((n, Role.ANY), (dims, Role.FACTORS), (lengths, Role.LARGEST), (texts, Role.ANY))
     assert {feeds[at].name: role for at, role in found.items()} == {each.name: role for each, role in roles}
 
 
 def test_a_number_has_the_role_of_which_least_is_known() -> None:
     with ax.Graph() as graph:
-        n, start = ax.placeholder(F, []), ax.placeholder(F, [])
-        ax.raw_ops.Range(start=start, limit=n + 1.0, delta=1.0)
-        ax.raw_ops.Range(start=start, limit=10.0, delta=n)
-        found = run_at_once(feeds_of_sizes(graph.operations, [start, n]))
+        n, k = ax.placeholder(F, []), ax.placeholder(F, [])
+        ax.raw_ops.Range(start=0.0, limit=n + k, delta=1.0)
+        ax.raw_ops.Range(start=0.0, limit=10.0, delta=n)
+        found = run_at_once(find_sizes(graph.operations, [k, n])).feeds
     assert found == {0: Role.FACTORS, 1: Role.ANY}
+
+
+raw: Final = ax.raw_ops
+INT: Final = ax.int32
+
+
+def up_to(limit: Any) -> ax.Tensor:
+    return raw.Range(start=0, limit=limit, delta=1)
+
+
+def cast(x: ax.Tensor, dtype: ax.DType) -> ax.Tensor:
+    return raw.Cast(x=x, DstT=dtype)
+
+
+TABLE: Final = np.array([1, 10**7], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("build", "role"),
+    [
+        (lambda n, m: raw.Range(start=n, limit=m, delta=1), Role.ANY),
+        (lambda n, m: raw.Range(start=n, limit=10, delta=1), Role.ANY),
+        (lambda n, m: raw.Range(start=2 * n, limit=3 * n + 4, delta=1), Role.FACTORS),
+        (lambda n, m: up_to(10 - n), Role.ANY),
+        (lambda n, m: up_to(n + -5), Role.ANY),
+        (lambda n, m: up_to(raw.GatherV2(params=TABLE, indices=n, axis=0)), Role.ANY),
+        (lambda n, m: up_to(cast(cast(n, F) * 1e7, INT)), Role.FACTORS),
+        (lambda n, m: up_to(cast(cast(n, ax.uint16), INT)), Role.ANY),
+        (lambda n, m: raw.Fill(dims=raw.Pack([n, m + 1]), value=1), Role.FACTORS),
+        (lambda n, m: up_to(raw.Max(raw.Pack([n, m]), 0)), Role.LARGEST),
+        (lambda n, m: up_to(raw.Max(raw.Reshape(raw.Prod(raw.Pack([n, m]), 0), [1]), 0)), Role.ANY),
+    ],
+)
+def test_roles(build: Any, role: Role) -> None:
+    with ax.Graph() as graph:
+        n, m = ax.placeholder(INT, []), ax.placeholder(INT, [])
+        build(n, m)
+        found = run_at_once(find_sizes(graph.operations, [n, m])).feeds
+    assert found[0] is role
+
+
+def test_sizes_that_something_else_tells_than_feeds() -> None:
+    with ax.Graph() as graph:
+        n, x = ax.placeholder(INT, []), ax.placeholder(F, [None])
+        queue = ax.FIFOQueue(2, [INT], [[]])
+        drawn = raw.RandomUniformInt(shape=np.zeros(0, np.int32), minval=1, maxval=n)
+        for name, size in (("fed", n), ("known", ax.size(x)), ("drawn", drawn), ("taken", queue.dequeue() + n)):
+            raw.Range(start=0, limit=size, delta=1, name=name)
+        raw.Range(start=0, limit=drawn, delta=1, name="drawn_too")
+        found = run_at_once(find_sizes(graph.operations, [n, x]))
+    assert found.unknown == {"drawn", "taken", "drawn_too"}
+    assert found.feeds == {0: Role.ANY}
 
 
 @pytest.mark.allow_blocking
@@ -241,6 +315,12 @@ def crossed(x: ax.Tensor) -> ax.Tensor:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The nodes that went to worker threads."""
     return worker_jobs(monkeypatch)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compilers() -> None:
+    """Imported by the first plan otherwise, on another thread, for as long as thousands of runs take."""
+    import_compilers()
 
 
 async def compiled(session: ax.Session, fetch: ax.Tensor, feeds: Any) -> CompiledPlan:
@@ -320,6 +400,44 @@ async def test_a_size_that_is_fed(case: Any, jobs: list[str]) -> None:
         assert jobs[0] == "large"
         await session.run(y, {n: small})
         assert plan_of(session) is plan
+
+
+stored: Final = [0]
+
+
+@ax.op
+def told() -> int:
+    return stored[0]
+
+
+@pytest.mark.allow_blocking
+@pytest.mark.parametrize("kind", ["variable", "queue", "python function"])
+async def test_a_size_that_no_feed_tells(kind: str, jobs: list[str]) -> None:
+    """What it is the size of is a node of its own beside what is compiled, which goes where it is large."""
+
+    with ax.Graph() as graph:
+        n, x = ax.placeholder(INT, [], name="n"), ax.placeholder(F, [], name="x")
+        if kind == "python function":
+            size = raw.Cast(x=told(), DstT=INT)
+        elif kind == "queue":
+            queue = ax.FIFOQueue(2, [INT], [[]])
+            with ax.control_dependencies([queue.enqueue(n)]):
+                size = queue.dequeue()
+        else:
+            variable = ax.Variable(np.int32(0), name="v")
+            with ax.control_dependencies([variable.assign(n)]):
+                size = variable.read_value()
+        ones = raw.Fill(dims=raw.Pack([size]), value=raw.Exp(x=raw.Neg(x=raw.Square(x=x))), name="large")
+        y = ax.reduce_max(raw.Sqrt(x=raw.Abs(x=ones)), name="y")
+    async with ax.Session(graph) as session:
+        if kind == "variable":
+            await session.run(variable.initializer)
+        for count in (*[5] * 300, 3 * 10**6, 5):
+            jobs.clear()
+            stored[0] = count
+            assert await session.run(y, {n: count, x: 0.0}) == 1
+            assert ("large" in jobs) is (count > 5)
+            await asyncio.sleep(0)
 
 
 @pytest.mark.allow_blocking

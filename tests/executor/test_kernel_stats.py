@@ -168,3 +168,10 @@ def test_what_is_sized_stays_so_where_it_was_slow_on_small_inputs(
     stats.places[0] = SIZED
     stats.update_sized(0, 1_000, elapsed_ns, is_inline=False)
     assert stats.places[:-1] == [place]
+
+
+@pytest.mark.parametrize("count", [1, 4096, 4097, 100_000])
+def test_of_very_many_texts_some_tell_how_long_all_are(count: int) -> None:
+    texts = np.array([b"0123456789"] * count, object)
+    assert num_bytes([texts]) == pytest.approx(18 * count, rel=0.01)
+    assert num_bytes([np.zeros(0, object)]) == 0

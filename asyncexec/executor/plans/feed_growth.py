@@ -3,9 +3,9 @@
 A product of matrices ten times as long takes a hundred to a thousand times as long; a compiled step calls its nodes one
 after the other in the event loop, and looks at none of them before.  So it is for feeds that are not much larger than
 those of a step in which none of these nodes had to leave the loop.  What is computed of a number that is fed may be the
-size of an array.  Where sums and products alone lie between, it is for numbers up to a little more than those of such
-a step; else how large that is for another number is not known, and it is for the very same.  All others go to the
-general executor, which looks.
+size of an array.  Where sums and products alone lie between, it is for numbers each of which is a little more at most
+than that of one such step; else how large that is for another number is not known, and it is for the very same.  All
+others go to the general executor, which looks.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from asyncexec.compilation.size_inputs import Role
+from asyncexec.compilation.size_inputs import Role, Sizes
 from asyncexec.executor.diagnostics.kernel_stats import GROWTH, LITTLE, KernelStats, num_bytes
 from asyncexec.framework.types import string
 from asyncexec.graph.node import Tensor
 
 Key: TypeAlias = tuple[Any, ...]
+Numbers: TypeAlias = tuple[float, ...]
 
 _MOST_KEYS: Final = 4096
 _LONGEST: Final = 1024  # bytes of numbers that are compared
-# Times the product of numbers of before, up to which what is as large as some of them is likely to be quick.
-_SIZE_GROWTH: Final = 1.25
+_MOST_LOOKED_AT: Final = 2**16  # bytes of numbers, of which the largest is looked for
+_SIZE_GROWTH: Final = 1.25  # times a number of before, up to which what grows with it is likely to be quick
 _MOST_FACTORS: Final = 4  # of a feed: more are compared, as all of them may grow
-_NONE: Final[Mapping[int, Role]] = MappingProxyType({})
+_MOST_STEPS: Final = 16  # whose numbers are known for equal keys
+_NONE: Final = Sizes(MappingProxyType({}), frozenset())
 
 
 class BegunStep(NamedTuple):
@@ -37,13 +39,13 @@ class BegunStep(NamedTuple):
 
     Attributes:
         sizes: of the feeds that have limits.
-        key: the numbers that may tell of sizes, if it is not known how; product: of the others.
+        key: the numbers that may tell of sizes, if it is not known how; numbers: the others.
         num_away: how many calls had left the loop, and epoch: since when that is counted.
     """
 
     sizes: Mapping[int, int]
     key: Key | None
-    product: float
+    numbers: Numbers
     num_away: int
     epoch: int
 
@@ -53,38 +55,48 @@ class FeedGrowth:
 
     Args:
         stats: of the general executor's partitions.
-        of_sizes: by position, the feeds whose values may tell how large an array is.
+        sizes: what the sizes of arrays are computed of.
 
     Attributes:
-        of_sizes: the same.
+        of_sizes: by position, the feeds whose values may tell how large an array is.
+        unknown: the names of nodes that no compiled step is to have, as something else tells them sizes.
     """
 
     __slots__ = (
-        *("_epoch", "_factors", "_ignored", "_keys", "_largest", "_limit", "_most", "_most_product", "_others"),
-        *("_stats", "of_sizes"),
+        *(
+            "_epoch",
+            "_factors",
+            "_ignored",
+            "_largest",
+            "_limit",
+            "_most",
+            "_others",
+            "_seen",
+            "_stats",
+            "of_sizes",
+            "unknown",
+        ),
     )
 
-    def __init__(
-        self, feeds: Sequence[Tensor], stats: Sequence[KernelStats], *, of_sizes: Mapping[int, Role] = _NONE
-    ) -> None:
+    def __init__(self, feeds: Sequence[Tensor], stats: Sequence[KernelStats], *, sizes: Sizes = _NONE) -> None:
         self._most: dict[int, int] = {
             position: LITTLE
             for position, tensor in enumerate(feeds)
             if tensor.shape.num_elements is None or tensor.dtype.base_dtype is string
         }
-        self.of_sizes: Mapping[int, Role] = of_sizes
-        self._largest = [position for position, role in of_sizes.items() if role is Role.LARGEST]
-        self._factors = [position for position, role in of_sizes.items() if role is Role.FACTORS]
-        self._others = [position for position, role in of_sizes.items() if role is Role.ANY]
-        self._most_product = 0.0
-        self._keys: set[Key] = set()
+        self.of_sizes: Mapping[int, Role] = sizes.feeds
+        self.unknown: frozenset[str] = sizes.unknown
+        self._largest = [position for position, role in sizes.feeds.items() if role is Role.LARGEST]
+        self._factors = [position for position, role in sizes.feeds.items() if role is Role.FACTORS]
+        self._others = [position for position, role in sizes.feeds.items() if role is Role.ANY]
+        self._seen: dict[Key, list[Numbers]] = {}
         self._stats = stats
         self._ignored: Mapping[KernelStats, Collection[int]] = {}
         self._limit: Callable[[Mapping[int, int]], None] | None = None
         self._epoch = 0
 
     def __bool__(self) -> bool:
-        return bool(self._most or self.of_sizes)
+        return bool(self._most or self.of_sizes or self.unknown)
 
     def ignore(self, nodes: Mapping[KernelStats, Collection[int]]) -> None:
         """There is a plan with *nodes*, by their ids, on worker threads: that these leave the loop is no matter."""
@@ -105,8 +117,8 @@ class FeedGrowth:
                 return False
         if not self.of_sizes:
             return True
-        key, product = self._numbers(feeds)
-        return key in self._keys and product <= self._most_product
+        key, numbers = self._numbers(feeds)
+        return key is not None and any(_is_within(numbers, most) for most in self._seen.get(key, ()))
 
     def begin(self, feeds: Sequence[Any]) -> BegunStep:
         """What a general executor's step with *feeds* is to bring to its end."""
@@ -119,37 +131,39 @@ class FeedGrowth:
             return
         for position, size in step.sizes.items():
             self._most[position] = max(self._most[position], GROWTH * size)
-        if step.key is not None:
-            if len(self._keys) >= _MOST_KEYS:
-                self._keys.clear()
-            self._keys.add(step.key)
-            if math.isfinite(step.product):
-                self._most_product = max(self._most_product, _SIZE_GROWTH * step.product)
+        if self.of_sizes and step.key is not None:
+            if len(self._seen) >= _MOST_KEYS:
+                self._seen.clear()
+            most = tuple([_SIZE_GROWTH * number for number in step.numbers])
+            others = [each for each in self._seen.get(step.key, ()) if not _is_within(each, most)]
+            self._seen[step.key] = [*others[1 - _MOST_STEPS :], most]
         self._tell()
 
     def forget(self) -> None:
         """Begin anew: a compiled step was slow, or is another one."""
         self._most = dict.fromkeys(self._most, LITTLE)
-        self._keys.clear()
-        self._most_product = 0.0
+        self._seen.clear()
         self._epoch += 1
         self._tell()
 
-    def _numbers(self, feeds: Sequence[Any]) -> tuple[Key | None, float]:
-        """What is compared of *feeds*, None if that is too long, and the product of what is not."""
-        product = 1.0
-        for position in self._largest:
-            product *= max(1.0, _largest(feeds[position]))
+    def _numbers(self, feeds: Sequence[Any]) -> tuple[Key | None, Numbers]:
+        """What is compared of *feeds*, None if that is too long, and the numbers that may be a little less."""
+        numbers: list[float] = []
         compared = [feeds[position] for position in self._others]
+        for position in self._largest:
+            value = feeds[position]
+            if _is_text(value) or value.nbytes > _MOST_LOOKED_AT:
+                return None, ()
+            numbers += (float(np.max(value, initial=0)), -float(np.min(value, initial=0)))
         for position in self._factors:
             value = feeds[position]
-            if getattr(value, "size", 1) > _MOST_FACTORS or _is_text(value):
+            if _is_text(value) or value.size > _MOST_FACTORS or (value < 0).any():
                 compared.append(value)
             else:
-                product *= _product(value)
-        if num_bytes(compared) > _LONGEST:
-            return None, product
-        return tuple(map(_key_of, compared)), product
+                numbers += value.reshape(-1).tolist()
+        if num_bytes(compared) > _LONGEST or not all(map(math.isfinite, numbers)):
+            return None, ()
+        return (len(numbers), *map(_key_of, compared)), tuple(numbers)
 
     def _tell(self) -> None:
         if self._limit is not None:
@@ -175,13 +189,5 @@ def _is_text(value: Any) -> bool:
     return not isinstance(value, (np.ndarray, np.generic)) or value.dtype.hasobject
 
 
-def _largest(value: Any) -> float:
-    """The largest number, whatever its sign."""
-    return math.inf if _is_text(value) else float(np.max(np.abs(value.astype(np.float64)), initial=0))
-
-
-def _product(value: Any) -> float:
-    product = 1.0
-    for number in value.reshape(-1).tolist():
-        product *= max(1.0, abs(number))
-    return product
+def _is_within(numbers: Numbers, most: Numbers) -> bool:
+    return all(number <= limit for number, limit in zip(numbers, most, strict=True))
