@@ -72,7 +72,11 @@ def call_on_first_core(function: Callable[..., T], *arguments: object) -> T:
         be_on(cores[:1])
         return function(*arguments)
     finally:
-        move(0, cores[:1], cores)
+        try:
+            move(0, cores[:1], cores)
+        except BaseException:  # an interrupt of the main thread
+            be_on(cores)
+            raise
 
 
 def be_on(cores: Iterable[int], thread: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from threading import Barrier, Event, Thread
 from typing import Any
@@ -19,7 +20,7 @@ from asyncexec.ops.state import variable_state
 from asyncexec.ops.state.lookup_table import MutableHashTable
 from asyncexec.ops.state.stack import Stack
 from asyncexec.ops.state.tensor_array_state import TensorArray
-from asyncexec.ops.state.variable_state import Variable
+from asyncexec.ops.state.variable_state import Variable, locked
 from tests.on_threads import at_once
 from tests.running import import_all_names
 
@@ -242,3 +243,31 @@ def test_print_tells_of_so_many_and_no_more(capsys: pytest.CaptureFixture[str]) 
 
     at_once(*[use] * THREADS)
     assert capsys.readouterr().err.count("seen ") == 5_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a process is not copied")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_waits_for_an_update() -> None:
+    """Nobody is there to end it in the child, which would wait for it for ever."""
+    variable = Variable("v", ax.float32, TensorShape(None))
+    variable.assign(np.zeros(3, np.float32))
+    begun, may_end = Event(), Event()
+
+    def update() -> None:
+        with locked([variable]):
+            begun.set()
+            may_end.wait()
+            variable.assign(np.ones(3, np.float32))
+
+    thread = Thread(target=update)
+    thread.start()
+    begun.wait()
+    os.register_at_fork(before=may_end.set)  # it comes before what was registered before it
+    child = os.fork()
+    if not child:
+        os._exit(0 if variable.lock.acquire(timeout=5) and variable.value.all() else 1)
+    _, status = os.waitpid(child, 0)
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert variable.lock.acquire(blocking=False)
+    variable.lock.release()

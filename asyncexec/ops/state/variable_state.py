@@ -9,12 +9,15 @@ somebody asks for the value, and while nobody has such an array the next update 
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from sys import getrefcount
 from threading import RLock
+from time import monotonic
 from typing import Any, Final, Self, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -37,6 +40,9 @@ DEFAULT_CONTAINER: Final = "localhost"
 ANONYMOUS: Final = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 _MOST_OVERWRITTEN: Final = 2**20  # numbers: who asks for the value meanwhile waits for some tenths of a millisecond
 _SOON_S: Final = 0.0005
+
+
+_LONGEST_FORK_S: Final = 1.0
 
 
 def _count_alone() -> int:
@@ -81,6 +87,9 @@ class _Own(SoleOwner):
         return self.is_overwritten
 
 
+_all: Final[WeakValueDictionary[int, Variable]] = WeakValueDictionary()
+
+
 class Variable(ProcessBound):
     """A mutable tensor that outlives a step.
 
@@ -91,7 +100,7 @@ class Variable(ProcessBound):
         lock: held by who changes it; whoever holds it may do more than one thing before others do.
     """
 
-    __slots__ = ("_held", "container", "dtype", "lock", "name", "shape")
+    __slots__ = ("__weakref__", "_held", "container", "dtype", "lock", "name", "shape")
 
     def __init__(self, name: str, dtype: DType, shape: TensorShape, container: str = DEFAULT_CONTAINER) -> None:
         self.name: str = name
@@ -100,6 +109,7 @@ class Variable(ProcessBound):
         self.container: str = container
         self._held: Any = None  # the value, or an _Own
         self.lock: RLock = RLock()
+        _all[id(self)] = self
 
     @property
     def value(self) -> Any:
@@ -292,6 +302,29 @@ class updating:  # noqa: N801 - a context manager, quicker than by a generator
         for own in self._begun:
             own.is_overwritten = False
         self._begun.clear()
+
+
+class _Fork:
+    """Has nobody change a variable while the process is forked: there would be no thread to end that in the child."""
+
+    def __init__(self) -> None:
+        self._locks: list[RLock] = []
+
+    def begin(self) -> None:
+        end = monotonic() + _LONGEST_FORK_S  # an update by whoever waits for this thread does not end
+        found = [variable for ref in _all.valuerefs() if (variable := ref()) is not None]
+        for variable in sorted(found, key=id):
+            if variable.lock.acquire(timeout=max(0.0, end - monotonic())):
+                self._locks.append(variable.lock)
+
+    def end(self) -> None:
+        while self._locks:
+            self._locks.pop().release()
+
+
+_fork: Final = _Fork()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_fork.begin, after_in_parent=_fork.end, after_in_child=_fork.end)
 
 
 def _set_all(variables: Sequence[Variable], helds: Sequence[Any]) -> None:
