@@ -198,16 +198,20 @@ class OnnxKernel:
         call = call_around.get()
         manager = None if call is None else call.manager()
         session = self._loader.session(inputs[self._num_given :])
-        sizes = [getattr(value, "size", 1) for value in inputs[: self._num_given]]
+        size, is_empty = 0, False
+        for value in inputs[: self._num_given]:
+            its_size: int = getattr(value, "size", 1)
+            size += its_size
+            is_empty = is_empty or not its_size
         if (
             self._loader.has_failed
-            or not all(sizes)  # ONNX Runtime takes 0 for the mean of nothing, and lets shapes pass that do not fit
+            or is_empty  # ONNX Runtime takes 0 for the mean of nothing, and lets shapes pass that do not fit
             or not (self._memory is None or self._memory.has_room(inputs))
         ):
             return self._own(inputs, manager)
         if self._is_forced:
             return self._by(_ONNX, session, inputs, manager)
-        trial = self._trial(session, sum(sizes))
+        trial = self._trial(session, size)
         if trial.choice is not None:
             return self._by(trial.choice, session, inputs, manager)
         if self._awaits_native(session):

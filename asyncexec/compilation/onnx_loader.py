@@ -80,7 +80,7 @@ class OnnxLoader:
     def session(self, values: Sequence[Any]) -> OnnxSession | None:
         """What is loaded for *values*; None where nothing is."""
         loaded = self._loaded
-        if loaded is not None and _are_same(loaded.values, values):
+        if loaded is not None and (not (values or loaded.values) or _are_same(loaded.values, values)):
             return loaded.session
         if self._waits:
             with self._lock:

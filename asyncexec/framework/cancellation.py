@@ -42,7 +42,7 @@ class CancellationManager:
     def __init__(self, parent: CancellationManager | None = None) -> None:
         self._lock = threading.Lock()
         self._callbacks: dict[CancellationToken, CancelCallback] = {}
-        self._children: WeakGroup[CancellationManager] = WeakGroup()
+        self._children: WeakGroup[CancellationManager] | None = None  # until there is one
         self._next_token: CancellationToken = 0
         self._cancelling_thread: int | None = None
         self._ended: threading.Event | None = None  # once a cancel has begun; set behind its last callback
@@ -81,6 +81,16 @@ class CancellationManager:
             self._callbacks[token] = callback
             return True
 
+    def add_callback(self, callback: CancelCallback) -> CancellationToken | None:
+        """Call *callback* on cancel: its token; None if the cancel has begun, and then it is never called."""
+        with self._lock:
+            if self._has_begun:
+                return None
+            token = self._next_token
+            self._next_token += 1
+            self._callbacks[token] = callback
+            return token
+
     def deregister_callback(self, token: CancellationToken) -> bool:
         """Remove the callback of *token*; False if the cancel has begun.  All callbacks have returned then.
 
@@ -111,7 +121,7 @@ class CancellationManager:
             ended = self._ended = threading.Event()
             self._cancelling_thread = threading.get_ident()
             callbacks, self._callbacks = self._callbacks, {}
-            children = self._children.list()
+            children = [] if self._children is None else self._children.list()
         errors: list[BaseException] = []
         for callback in [*callbacks.values(), *(child.start_cancel for child in children)]:
             try:
@@ -131,6 +141,8 @@ class CancellationManager:
         with self._lock:
             if self._has_begun:
                 return False
+            if self._children is None:
+                self._children = WeakGroup()
             self._children.add(child)
             return True
 

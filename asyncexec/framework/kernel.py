@@ -196,4 +196,4 @@ def as_value(array: Any) -> Any:
 
 def as_values(arrays: Any) -> tuple[Any, ...]:
     """``as_value`` of each."""
-    return tuple(as_value(array) for array in arrays)
+    return tuple([as_value(array) for array in arrays])

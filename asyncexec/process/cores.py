@@ -63,20 +63,52 @@ def other_cores() -> Sequence[int]:
     return cores[1:] if len(cores) == _worth_while(len(cores)) else ()
 
 
+class _Staying(threading.local):
+    """Of a thread: whether it may stay on the first core behind a call, and the cores that it is to have again."""
+
+    is_allowed = False
+    cores: Sequence[int] = ()
+
+
+_staying: Final = _Staying()
+
+
 def call_on_first_core(function: Callable[..., T], *arguments: object) -> T:
     """What *function* gives; the calling thread leaves the ``other_cores`` alone meanwhile."""
-    cores = _own_cores()
+    cores = () if _staying.cores else _own_cores()
     if not 1 < len(cores) == _worth_while(len(cores)):
         return function(*arguments)
     try:
         be_on(cores[:1])
         return function(*arguments)
     finally:
-        try:
-            move(0, cores[:1], cores)
-        except BaseException:  # an interrupt of the main thread
-            be_on(cores)
-            raise
+        if _staying.is_allowed:
+            _staying.cores = cores
+        else:
+            try:
+                move(0, cores[:1], cores)
+            except BaseException:  # an interrupt of the main thread
+                be_on(cores)
+                raise
+
+
+def call_and_stay(function: Callable[..., T], *arguments: object) -> T:
+    """What *function* gives; from a ``call_on_first_core`` in it on the thread stays there till ``leave_first_core``.
+
+    So others need not wait until it has its cores again.
+    """
+    _staying.is_allowed = True
+    try:
+        return function(*arguments)
+    finally:
+        _staying.is_allowed = False
+
+
+def leave_first_core() -> None:
+    """Have the calling thread run on all its cores again."""
+    cores, _staying.cores = _staying.cores, ()
+    if cores:
+        move(0, cores[:1], cores)
 
 
 def be_on(cores: Iterable[int], thread: int = 0) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import math
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -89,6 +88,7 @@ class OnnxSession:
         "_output_names",
         "_plain_options",
         "_runtime",
+        "_spare_options",
         "_unknown",
         "_wide",
         "_work",
@@ -114,6 +114,7 @@ class OnnxSession:
         self._output_names = [each.name for each in self._narrow.get_outputs()]
         self._runtime = onnx_runtime()
         self._plain_options = self._run_options()  # of all calls that nobody can end
+        self._spare_options: list[Any] = []  # of calls that have ended
         unknown = ([axis for axis, size in enumerate(each.shape or ()) if type(size) is not int] for each in given)
         # The first input of a size that is not known, and the axes of that.
         self._unknown = next(
@@ -133,7 +134,7 @@ class OnnxSession:
             CancelledError: *manager* was cancelled.
             Exception: whatever ONNX Runtime raises.
         """
-        feeds = {name: np.asarray(value) for name, value in zip(self._input_names, inputs, strict=True)}
+        feeds = dict(zip(self._input_names, map(np.asarray, inputs), strict=True))
         outputs = self._within_budget(feeds, self._plain_options) if manager is None else self._until(feeds, manager)
         if not self._num_guards:
             return outputs
@@ -142,22 +143,24 @@ class OnnxSession:
 
     def _until(self, feeds: dict[str, Any], manager: CancellationManager) -> list[Any]:
         """The outputs for *feeds*, unless *manager* ends the call."""
-        options = self._run_options()
-
-        def end() -> None:
-            options.terminate = True
-
-        token = manager.get_cancellation_token()
-        if not manager.register_callback(token, end):
+        try:
+            options = self._spare_options.pop()
+        except IndexError:
+            options = self._run_options()
+        token = manager.add_callback(partial(setattr, options, "terminate", True))
+        if token is None:
             raise CancelledError("nobody waits for the call any more")
         try:
-            return self._within_budget(feeds, options)
+            outputs = self._within_budget(feeds, options)
         except Exception:
             if options.terminate:
                 raise CancelledError("nobody waits for the call any more") from None
             raise
         finally:
-            manager.deregister_callback(token)
+            is_free = manager.deregister_callback(token)
+        if is_free:
+            self._spare_options.append(options)
+        return outputs
 
     def _within_budget(self, feeds: dict[str, Any], options: Any) -> list[Any]:
         work = 0.0 if self._wide is None else self._work.on_threads(self._times(feeds))
@@ -184,8 +187,10 @@ class OnnxSession:
         if self._unknown is None:
             return 1
         name, axes = self._unknown
-        shape = feeds[name].shape
-        return math.prod(shape[axis] for axis in axes if axis < len(shape))  # with others, ONNX Runtime says why not
+        shape, times = feeds[name].shape, 1
+        for axis in axes:
+            times *= shape[axis] if axis < len(shape) else 1  # with others, ONNX Runtime says why not
+        return times
 
 
 def _opened(data: bytes, arrays: Mapping[str, Array], num_threads: int, stop: LoadStop) -> Any:

@@ -7,7 +7,15 @@ from itertools import count
 
 import pytest
 
-from asyncexec.process.cores import CoreBudget, call_on_first_core, num_cores, num_idle_cores, other_cores
+from asyncexec.process.cores import (
+    CoreBudget,
+    call_and_stay,
+    call_on_first_core,
+    leave_first_core,
+    num_cores,
+    num_idle_cores,
+    other_cores,
+)
 
 
 def test_a_large_call_alone_gets_the_idle_cores_and_others_one() -> None:
@@ -83,6 +91,44 @@ def test_a_caller_on_the_first_core_leaves_the_others_and_is_free_again() -> Non
         assert (inside, other_cores()) == (cores, ())
     with pytest.raises(KeyError):
         call_on_first_core({}.__getitem__, 1)
+    assert os.sched_getaffinity(0) == cores
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no such call")
+def test_a_caller_may_stay_on_the_first_core_until_it_leaves_it() -> None:
+    cores = os.sched_getaffinity(0)
+    inside = call_on_first_core(os.sched_getaffinity, 0)
+
+    def twice() -> list[set[int]]:
+        return [call_on_first_core(os.sched_getaffinity, 0), os.sched_getaffinity(0), call_on_first_core(len, "")]
+
+    assert call_and_stay(twice) == [inside, inside, 0]
+    assert os.sched_getaffinity(0) == inside
+    leave_first_core()
+    assert os.sched_getaffinity(0) == cores
+    with pytest.raises(KeyError):
+        call_and_stay(call_on_first_core, {}.__getitem__, 1)
+    leave_first_core()
+    assert os.sched_getaffinity(0) == cores
+    call_on_first_core(len, "")
+    assert os.sched_getaffinity(0) == cores
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no such call")
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_leaves_no_caller_on_the_first_core(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    cores, get, calls = os.sched_getaffinity(0), os.sched_getaffinity, []
+
+    def interrupted(thread: int) -> set[int]:
+        calls.append(thread)
+        if len(calls) == times:
+            raise KeyboardInterrupt
+        return get(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(map(call_on_first_core, [len] * 2, ["", ""]))  # one looks once where there is one core
     assert os.sched_getaffinity(0) == cores
 
 

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
+from asyncexec.compilation.onnx_kernel import OnnxKernel
 from asyncexec.executor.diagnostics.kernel_stats import SIZED, WORKER, KernelStats
 from asyncexec.executor.engine.ending import Ending
 from asyncexec.executor.engine.frame import TaskGroup
 from asyncexec.executor.engine.general_executor import GeneralExecutor
 from asyncexec.executor.engine.grace_period import GracePeriod
-from asyncexec.executor.engine.kernel_surroundings import call_among_kernels
 from asyncexec.executor.engine.step_scope import Launched, StepScope
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
@@ -31,6 +33,8 @@ from asyncexec.framework.cooperative import SLICE_NS
 from asyncexec.framework.errors import InternalError
 from asyncexec.framework.foreign_errors import as_op_error
 from asyncexec.framework.under_way import NodeUnderWay
+from asyncexec.graph.current_graph import outside_of_graphs
+from asyncexec.process.cores import call_and_stay
 
 
 class WorkerPlan(RegionPlan):
@@ -43,7 +47,7 @@ class WorkerPlan(RegionPlan):
         item: the expensive node; input_bytes: how many bytes its inputs have, if feeds alone decide that.
     """
 
-    __slots__ = ("_input_bytes", "_stats", "_whole", "item", "num_fetches", "pool")
+    __slots__ = ("_function", "_input_bytes", "_stats", "_whole", "item", "num_fetches", "pool")
 
     executor: GeneralExecutor
 
@@ -62,6 +66,8 @@ class WorkerPlan(RegionPlan):
         self._stats: KernelStats = executor.stats
         self.pool: WorkerPool = executor.pool
         self.num_fetches: int = whole.num_fetches
+        # Nothing of the user's runs behind a model on that thread, to be left on one core.
+        self._function = partial(call_and_stay, self._make) if isinstance(item.kernel, OnnxKernel) else self._make
 
     @property
     def compiles_nothing(self) -> bool:
@@ -87,9 +93,10 @@ class WorkerPlan(RegionPlan):
         return None if size < 0 or self._stats.is_quick(self.item.id, size) else size
 
     def _make(self, *inputs: Any) -> list[Any]:
-        """The values of the fetches; on a worker thread."""
+        """The values of the fetches; on a worker thread, in a context of the call's own."""
+        np.seterr(all="ignore")
         try:
-            values: list[Any] = call_among_kernels(self._whole.function, *inputs)
+            values: list[Any] = outside_of_graphs(self._whole.function, *inputs)
         except CATCHABLE as raised:
             self._whole.fail(raised)
         return values
@@ -97,7 +104,7 @@ class WorkerPlan(RegionPlan):
     def call(self, feeds: list[Any], size: int) -> NodeCall:
         """The call that a step is."""
         call = NodeCall(self.item, feeds, size)
-        call.function = self._make
+        call.function = self._function
         return call
 
     def note(self, call: NodeCall, outcomes: list[Outcome]) -> None:

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from asyncexec.executor.workers.job import HANDED_ON, Call, Job, Outcome
 from asyncexec.executor.workers.job_queue import JobQueue, Taker
 from asyncexec.framework.kernel import do_nothing
-from asyncexec.process.cores import be_on, move, num_cores, this_core_and_others
+from asyncexec.process.cores import be_on, leave_first_core, move, num_cores, this_core_and_others
 from asyncexec.process.gil_switches import start_thread
 from asyncexec.process.shards import let_help
 
@@ -69,7 +69,8 @@ class Worker:
         """Have *job*, on any core."""
         with self._lock:
             self.job = job
-            self._leave_core()
+            if self._cores:
+                self._leave_core()
 
     def stay_on(self, core: int, cores: Collection[int]) -> None:
         """Run on *core*, if it has no job, until it may run on all *cores* again."""
@@ -277,6 +278,7 @@ class WorkerThreads:
             del job  # the loop finds nothing held here
             if has_ended:
                 owner.wake_loop()
+            leave_first_core()
             del owner
         taker.leave()
         worker.has_ended = True
