@@ -130,7 +130,7 @@ class Blocks:
             return self._num_uses[given[0]] == 1
         if node.op in ("Add", "Mul"):
             first, second = (self._dims.get(name) for name in given)
-            return first is not None and first == second
+            return bool(first) and first == second
         if node.op == "Concat":
             return node.attrs["axis"] == 1 and not any(self._channels(name) % _BLOCK for name in given)
         return node.op in _POOLS or node.op in _ACTIVATIONS or node.op in ("BatchNormalization", "Resize")
@@ -202,6 +202,7 @@ class Blocks:
         if not all(parts.values()):
             return None
         tail = self._tail(node, weights.shape[0])
+        last = (tail.nodes or [node])[-1]
         scale = tail.scale.astype(np.float32).reshape(-1, 1, 1, 1)
         made: list[OnnxNode] = []
         names: list[str] = []
@@ -214,10 +215,10 @@ class Blocks:
             if not names:
                 inputs.append(self._literal(tail.offset.astype(np.float32)))
             names.append(self._name())
+            self._dims[names[-1]] = self._dims.get(last.outputs[0], ())
             made.append(
                 OnnxNode("Conv", tuple(inputs), (names[-1],), {**node.attrs, "kernel_shape": weights.shape[2:]})
             )
-        last = (tail.nodes or [node])[-1]
         self._done.update(each.outputs[0] for each in tail.nodes)
         return [*made, OnnxNode("Add", tuple(names), last.outputs, {})]
 
@@ -284,8 +285,8 @@ class Blocks:
         if inside is None:
             return None
         top, left, bottom, right = inside + pads[[2, 3, 6, 7]]
-        name = self._name()
-        made = [OnnxNode("Reshape", (source, self._literal(np.array((0, 1, rows, columns * channels)))), (name,), {})]
+        name, shape = self._name(), np.array((0, 1, rows, columns * channels), np.int64)
+        made = [OnnxNode("Reshape", (source, self._literal(shape)), (name,), {})]
         if scaled is not None:
             step = self._by_channels(scaled, channels)
             if step is None:

@@ -102,6 +102,10 @@ def joined(x: ax.Tensor) -> ax.Tensor:
     return raw.Relu(scaled)
 
 
+def mean_of_joined(x: ax.Tensor) -> ax.Tensor:
+    return mean(joined(x))
+
+
 def joined_and_taken(x: ax.Tensor) -> ax.Tensor:
     """A convolution that more than one node takes."""
     made = conv(raw.ConcatV2([conv(x, 16), x], ints(3)), 16)
@@ -152,6 +156,7 @@ CASES: Final = (
     (excited_by_row, {"Resize": 0}),
     (excited_by_one_channel, {"Resize": 0}),
     (joined, {"Conv": 4, "Concat": 1, "Add": 1, "BatchNormalization": 0, "ConvTranspose": 1}),
+    (mean_of_joined, {"GlobalAveragePool": 2, "ReduceMean": 0}),  # one looks for NaN
     (joined_and_taken, {"Conv": 3, "Concat": 0, "Add": 3}),
     (all_in_blocks, {"Conv": 3, "Concat": 1, "Add": 0}),
     (pooled, {"Pad": 0, "MaxPool": 1}),
