@@ -34,7 +34,7 @@ _IMAGE_RANK: Final = 4
 _POOLS: Final = frozenset({"MaxPool", "AveragePool", "GlobalAveragePool"})
 _ACTIVATIONS: Final = frozenset({"Relu", "Sigmoid", "Tanh"})
 _FUSED: Final = frozenset({"Clip", "LeakyRelu", "HardSigmoid"})  # with the convolution before them, if at all
-_KEEPING: Final = frozenset({"Conv", "BatchNormalization", "Resize"})  # as many examples
+_KEEPING: Final = frozenset({"Conv", "ConvTranspose", "BatchNormalization", "Resize"})  # as many examples
 _ONE: Final[Array] = np.ones(1)
 
 
@@ -112,7 +112,7 @@ class Blocks:
         elif node.op == "Pad":
             keeps = self._zeros_around(node) is not None
         elif node.op == "Reshape":
-            keeps = self._constants.get(node.inputs[1], _ONE)[0] == 0 and not node.attrs.get("allowzero")
+            keeps = self._constants.get(node.inputs[1], _ONE)[:1].tolist() == [0] and not node.attrs.get("allowzero")
         elif node.op in ("Add", "Mul"):
             keeps = all(self._constants.get(name, _ONE).shape[:-3] in ((), (1,)) for name in node.inputs)
         return origins.pop() if keeps and len(origins) == 1 else ""
@@ -148,9 +148,9 @@ class Blocks:
         return None
 
     def _mean(self, node: OnnxNode) -> list[OnnxNode] | None:
-        (x,) = node.inputs
-        rows, columns = self._dims.get(x, (0, 0))[-2:]
-        if x not in self._blocked or sorted(node.attrs.get("axes", ())) != [2, 3] or not (rows and columns):
+        x = node.inputs[0]
+        dims = self._dims.get(x, ())
+        if x not in self._blocked or sorted(node.attrs.get("axes", ())) != [2, 3] or not (dims and all(dims[2:])):
             return None
         if node.attrs.get("keepdims", 1):
             return [OnnxNode("GlobalAveragePool", (x,), node.outputs, {})]
@@ -192,7 +192,7 @@ class Blocks:
         if joined is None or joined.op != "Concat" or joined.attrs["axis"] != 1 or self._num_uses[node.inputs[0]] != 1:
             return None
         sizes = [self._channels(name) for name in joined.inputs]
-        if weights is None or not all(sizes) or sum(sizes) != weights.shape[1]:
+        if weights is None or not all(sizes) or sum(sizes) != weights.shape[1] or not self._fit(joined.inputs):
             return None
         parts: dict[bool, list[tuple[str, Array]]] = {True: [], False: []}
         start = 0
@@ -221,6 +221,12 @@ class Blocks:
             )
         self._done.update(each.outputs[0] for each in tail.nodes)
         return [*made, OnnxNode("Add", tuple(names), last.outputs, {})]
+
+    def _fit(self, names: Sequence[str]) -> bool:
+        """Whether images are known to be equal but for their channels: else a sum would broadcast them."""
+        dims = [self._dims[name] for name in names]
+        batches = {self._batch_of[name] if size[0] is None else size[0] for name, size in zip(names, dims, strict=True)}
+        return len(batches) == 1 and batches != {""} and len({size[2:] for size in dims}) == 1 and all(dims[0][2:])
 
     def _with_tail(self, node: OnnxNode) -> list[OnnxNode] | None:
         """*node*, a transposed convolution, with what scales and shifts its channels: ONNX Runtime has that apart."""

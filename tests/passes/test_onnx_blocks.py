@@ -146,6 +146,16 @@ def many_channels(x: ax.Tensor) -> ax.Tensor:
     return conv(conv(raw.ConcatV2([x, x], ints(3)), 3), 20)
 
 
+def mean_of_rows_of_a_product(x: ax.Tensor) -> ax.Tensor:
+    product = raw.MatMul(raw.Reshape(x, ints([2, 432])), random(432, 5))
+    return raw.Mean(raw.Reshape(product, ints([10])), ints([0]), keep_dims=False)
+
+
+def product_without_axes(x: ax.Tensor) -> ax.Tensor:
+    whole = raw.Mean(raw.MatMul(raw.Reshape(x, ints([2, 432])), random(432, 5)), ints([0, 1]), keep_dims=True)
+    return raw.Reshape(whole, ints(np.zeros(0)))
+
+
 IN_ROWS: Final = {"Transpose": 1, "Conv": 1, "Pad": 0}
 CASES: Final = (
     (mean_of_convolution, {"GlobalAveragePool": 1, "ReduceMean": 0, "Flatten": 0}),
@@ -171,6 +181,8 @@ CASES: Final = (
     (rows_of(None, 3, strides=[1, 2, 2, 1], size=5), IN_ROWS),
     (rows_of(dilations=[1, 2, 2, 1]), {"Transpose": 2}),
     (many_channels, {"Transpose": 2}),
+    (mean_of_rows_of_a_product, {"ReduceMean": 1}),
+    (product_without_axes, {"Reshape": 2}),
 )
 
 
@@ -212,3 +224,15 @@ def test_a_nan_before_a_pooling_in_blocks_is_seen(monkeypatch: pytest.MonkeyPatc
     assert session.run([given]) is not None
     given[1, 3, 3, 1] = np.nan
     assert session.run([given]) is None
+
+
+@pytest.mark.parametrize(("first", "second"), [((1, 12, 12, 3), (4, 12, 12, 3)), ((2, 8, 8, 3), (2, 7, 7, 3))])
+async def test_images_that_cannot_be_joined_are_an_error(first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    with ax.Graph() as graph:
+        one, other = (ax.placeholder(ax.float32, [None, None, None, 3]) for _ in range(2))
+        y = conv(raw.ConcatV2([conv(one, 16), other], ints(3)), 16, strides=[1, 2, 2, 1])
+    async with ax.Session(graph, ax.SessionConfig(jit="onnxruntime")) as session:
+        good = await session.run(y, {one: np.ones(first, np.float32), other: np.ones(first, np.float32)})
+        assert good.shape[0] == first[0]
+        with pytest.raises(ax.errors.InvalidArgumentError, match="Dimensions of inputs should match"):
+            await session.run(y, {one: np.ones(first, np.float32), other: np.ones(second, np.float32)})

@@ -304,27 +304,32 @@ class updating:  # noqa: N801 - a context manager, quicker than by a generator
         self._begun.clear()
 
 
-class _Fork:
-    """Has nobody change a variable while the process is forked: there would be no thread to end that in the child."""
+class _Forks:
+    """Have nobody change a variable while the process is forked: there would be no thread to end that in the child."""
 
     def __init__(self) -> None:
-        self._locks: list[RLock] = []
+        self._alone = RLock()  # of threads that fork at the same time, one goes on
+        self._locks: list[list[RLock]] = []  # of each fork that is under way: one within the signal handler of another
 
     def begin(self) -> None:
+        self._alone.acquire()
+        held: list[RLock] = []
+        self._locks.append(held)
         end = monotonic() + _LONGEST_FORK_S  # an update by whoever waits for this thread does not end
         found = [variable for ref in _all.valuerefs() if (variable := ref()) is not None]
         for variable in sorted(found, key=id):
             if variable.lock.acquire(timeout=max(0.0, end - monotonic())):
-                self._locks.append(variable.lock)
+                held.append(variable.lock)  # noqa: PERF401 - one by one: an interrupt leaves none that is not there
 
     def end(self) -> None:
-        while self._locks:
-            self._locks.pop().release()
+        for lock in self._locks.pop():
+            lock.release()
+        self._alone.release()
 
 
-_fork: Final = _Fork()
+_forks: Final = _Forks()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_fork.begin, after_in_parent=_fork.end, after_in_child=_fork.end)
+    os.register_at_fork(before=_forks.begin, after_in_parent=_forks.end, after_in_child=_forks.end)
 
 
 def _set_all(variables: Sequence[Variable], helds: Sequence[Any]) -> None:
