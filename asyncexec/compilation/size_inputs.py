@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
@@ -103,12 +104,15 @@ class Sizes(NamedTuple):
 
 
 # What these give is no larger than the sum, or the product, of what they get; of some, by the first input alone.
-_STEADY: Final = frozenset({"Add", "AddV2", "ConcatV2", "Identity", "Maximum", "Mul", "Pack"})
+_STEADY: Final = frozenset({"Add", "AddV2", "ConcatV2", "Identity", "Maximum", "Minimum", "Mul", "Pack"})
+_SHIFTED: Final = frozenset({"Add", "AddV2", "Sub"})  # by little, they give little more or less
+_LITTLE: Final = 16
 _FIRST_STEADY: Final = frozenset(
     {"ExpandDims", "Gather", "GatherV2", "Prod", "Reshape", "Slice", "Squeeze", "StridedSlice", "Sum"}
 )
 _SUMS: Final = frozenset({"Prod", "Sum"})  # of many numbers, each of which may grow
 _RANGES: Final = frozenset({"Onnx>Range", "RaggedRange", "Range"})
+_SMALL: Final = 2**16  # elements
 _MOST_BEHIND: Final = 64  # nodes that a start may be computed by
 
 
@@ -119,11 +123,31 @@ def find_sizes(nodes: Sequence[Node], feeds: Sequence[Tensor]) -> Stage[Sizes]:
     unknown: set[str] = set()
     for part in in_parts(nodes):
         for node in part:
-            for tensor in sizes_of(node):
+            for tensor in _told_by(node, positions):
                 if (yield from origins.add(tensor, _role(node, tensor, positions))):
                     unknown.add(node.name)
         yield
     return Sizes(origins.found, frozenset(unknown))
+
+
+def _told_by(node: Node, positions: Mapping[Key, int]) -> Sequence[Tensor]:
+    """``sizes_of`` *node*; of a range from a start to so much more, that is what is more.
+
+    A slice is no larger than what it is of, which counts by itself if it is fed.
+    """
+    found = sizes_of(node)
+    if found and node.op == "Slice":
+        given = node.inputs[0]
+        is_small = (given.shape.num_elements or math.inf) <= _SMALL
+        return () if is_small or (given.op, given.index) in positions else found
+    if not found or node.op not in _RANGES:
+        return found
+    start, limit, delta = node.inputs
+    added = limit.op
+    if added.op in ("Add", "AddV2") and any(each is start for each in added.inputs):
+        more = [each for each in added.inputs if each is not start]
+        return [*more[:1], delta]
+    return found
 
 
 class _Origins:
@@ -168,7 +192,7 @@ def _role(node: Node, tensor: Tensor, positions: Mapping[Key, int]) -> Role:
 
     A range is as long as its start is far from its limit.  If both are of one number, they are taken to move alike.
     """
-    if node.op not in _RANGES or tensor is node.inputs[1]:
+    if node.op not in _RANGES or not any(tensor is each for each in (node.inputs[0], node.inputs[2])):
         return Role.FACTORS
     if tensor is node.inputs[2]:
         return Role.ANY
@@ -203,8 +227,16 @@ def _behind(node: Node, role: Role) -> Collection[tuple[Tensor, Role]]:
         first = Role.LARGEST
     elif node.op in _FIRST_STEADY and not (role is Role.LARGEST and node.op in _SUMS):
         first = role
-    elif (node.op in _STEADY and not _has_negative(node)) or (node.op == "Cast" and _widens(node)):
+    elif (node.op in _STEADY and not _has_negative(node)) or (node.op == "Cast" and _keeps(node)):
         first = others = role
+    elif (node.op in _SHIFTED and _is_within(node.inputs[1], -_LITTLE, _LITTLE)) or (
+        node.op == "FloorDiv" and _is_within(node.inputs[1], 1, math.inf)
+    ):
+        first = role
+    elif node.op == "Const":  # the value of a branch is chosen by what decides on that
+        return [
+            (control.outputs[0], Role.ANY) for control in node.control_inputs if control.op in ("Identity", "Switch")
+        ]
     return [(tensor, others if place else first) for place, tensor in enumerate(node.inputs)]
 
 
@@ -214,9 +246,13 @@ def _has_negative(node: Node) -> bool:
     return any(np.asarray(value).dtype.kind in "if" and bool((np.asarray(value) < 0).any()) for value in constants)
 
 
-def _widens(node: Node) -> bool:
-    """Whether *node*, a Cast, gives all numbers that are not negative as they are, but for fractions."""
+def _is_within(tensor: Tensor, least: float, most: float) -> bool:
+    """Whether *tensor* is a constant of such numbers."""
+    value = np.asarray(tensor.op.attrs["value"]) if tensor.op.op == "Const" else np.asarray("")
+    return value.dtype.kind in "if" and bool((least <= value).all() and (value <= most).all())
+
+
+def _keeps(node: Node) -> bool:
+    """Whether *node*, a Cast, gives all numbers from 0 to 2^31 as they are, but for fractions."""
     source, made = (each.base_dtype.as_numpy_dtype for each in (node.inputs[0].dtype, node.outputs[0].dtype))
-    if source.kind == "f":
-        return made.kind in "fi" and made.itemsize >= _INT32
-    return source.kind in "iub" and made.kind in "if" and (made.kind == "f" or made.itemsize >= source.itemsize)
+    return source.kind in "iubf" and made.kind in "if" and (made.itemsize >= _INT32 or source.itemsize <= made.itemsize)

@@ -10,7 +10,6 @@ others go to the general executor, which looks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -28,6 +27,7 @@ Numbers: TypeAlias = tuple[float, ...]
 _MOST_KEYS: Final = 4096
 _LONGEST: Final = 1024  # bytes of numbers that are compared
 _MOST_LOOKED_AT: Final = 2**16  # bytes of numbers, of which the largest is looked for
+_MOST: Final = 2.0**31  # what is more may be something else as an integer
 _SIZE_GROWTH: Final = 1.25  # times a number of before, up to which what grows with it is likely to be quick
 _MOST_FACTORS: Final = 4  # of a feed: more are compared, as all of them may grow
 _MOST_STEPS: Final = 16  # whose numbers are known for equal keys
@@ -161,7 +161,7 @@ class FeedGrowth:
                 compared.append(value)
             else:
                 numbers += value.reshape(-1).tolist()
-        if num_bytes(compared) > _LONGEST or not all(map(math.isfinite, numbers)):
+        if num_bytes(compared) > _LONGEST or any(not abs(number) < _MOST for number in numbers):
             return None, ()
         return (len(numbers), *map(_key_of, compared)), tuple(numbers)
 
