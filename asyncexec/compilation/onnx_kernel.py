@@ -22,6 +22,7 @@ from asyncexec.framework.kernel import Kernel, as_values
 from asyncexec.framework.layer_rule import FindLayers
 from asyncexec.framework.memory_budget import MemoryBudget
 from asyncexec.passes.onnx_cluster import MemberCall, OnnxCluster
+from asyncexec.process.cores import leave_first_core
 from asyncexec.process.load_threads import LoadThreads
 from asyncexec.process.onnx_session import OnnxSession
 from asyncexec.process.onnx_session import load as load_model
@@ -274,10 +275,14 @@ class OnnxKernel:
         except CancelledError:
             raise
         except Exception as error:
+            leave_first_core()
             given = self._own(inputs, manager)
             self._num_failed += 1
             if self._num_failed >= _MOST_FAILED:
                 self._loader.give_up(error)
             return given
         self._num_failed = 0
-        return self._own(inputs, manager) if outputs is None else as_values(outputs)
+        if outputs is None:
+            leave_first_core()
+            return self._own(inputs, manager)
+        return as_values(outputs)

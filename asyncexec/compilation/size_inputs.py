@@ -112,7 +112,7 @@ _FIRST_STEADY: Final = frozenset(
 )
 _SUMS: Final = frozenset({"Prod", "Sum"})  # of many numbers, each of which may grow
 _RANGES: Final = frozenset({"Onnx>Range", "RaggedRange", "Range"})
-_SMALL: Final = 2**16  # elements
+_SMALL: Final = 2**8  # elements
 _MOST_BEHIND: Final = 64  # nodes that a start may be computed by
 
 
@@ -123,23 +123,21 @@ def find_sizes(nodes: Sequence[Node], feeds: Sequence[Tensor]) -> Stage[Sizes]:
     unknown: set[str] = set()
     for part in in_parts(nodes):
         for node in part:
-            for tensor in _told_by(node, positions):
+            for tensor in _told_by(node):
                 if (yield from origins.add(tensor, _role(node, tensor, positions))):
                     unknown.add(node.name)
         yield
     return Sizes(origins.found, frozenset(unknown))
 
 
-def _told_by(node: Node, positions: Mapping[Key, int]) -> Sequence[Tensor]:
+def _told_by(node: Node) -> Sequence[Tensor]:
     """``sizes_of`` *node*; of a range from a start to so much more, that is what is more.
 
-    A slice is no larger than what it is of, which counts by itself if it is fed.
+    A slice of little does not count.
     """
     found = sizes_of(node)
-    if found and node.op == "Slice":
-        given = node.inputs[0]
-        is_small = (given.shape.num_elements or math.inf) <= _SMALL
-        return () if is_small or (given.op, given.index) in positions else found
+    if found and node.op == "Slice" and (node.inputs[0].shape.num_elements or math.inf) <= _SMALL:
+        return ()
     if not found or node.op not in _RANGES:
         return found
     start, limit, delta = node.inputs

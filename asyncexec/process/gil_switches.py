@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from asyncexec.framework.interpreter import gil_is_enabled
+from asyncexec.process.cores import leave_first_core
 
 _QUICK_US: Final = 100  # shorter than the turn of a busy loop; two threads that compute in Python lose a tenth by it
 _US_PER_S: Final = 1_000_000
@@ -49,7 +50,11 @@ def quick_switches() -> Iterator[None]:
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start *thread*, and have the GIL back soon: Python waits until it runs, and it goes on with what it is for."""
+    """Start *thread*, and have the GIL back soon: Python waits until it runs, and it goes on with what it is for.
+
+    It may run on all cores of the calling thread, which stays on none (``cores.py``).
+    """
+    leave_first_core()
     with quick_switches():
         thread.start()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from typing import Any
 from unittest import mock
@@ -19,6 +20,7 @@ from asyncexec.framework.resource_mgr import ResourceMgr
 from asyncexec.passes.onnx_cluster import OnnxCluster
 from asyncexec.passes.onnx_clusters import ClusterRegistration, OnnxClusters
 from asyncexec.passes.pass_graph import PassGraph
+from asyncexec.process.cores import call_and_stay, call_on_first_core
 from asyncexec.pruning.prune import prune
 
 
@@ -180,6 +182,27 @@ def test_to_wait_for_who_helps_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         kernel(given)
     (trial,) = kernel._trials.values()
     assert trial.choice == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no such call")
+@pytest.mark.parametrize("fails", [False, True])
+def test_its_own_kernels_have_all_cores_where_the_model_gives_nothing(fails: bool) -> None:
+    class Guarded(FakeSession):
+        def run(self, inputs: Any, manager: Any = None) -> Any:
+            call_on_first_core(len, "")
+            if fails:
+                raise ValueError("an image smaller than a filter")
+
+    cores, found = os.sched_getaffinity(0), []
+
+    def own(inputs: Any, manager: Any) -> tuple[Any, ...]:
+        found.append(os.sched_getaffinity(0))
+        return (-inputs[0],)
+
+    own_kernels = mock.Mock(side_effect=own, calls=[])
+    kernel = OnnxKernel(cluster(), own_kernels, is_forced=True, load=lambda model: Guarded())  # type: ignore[arg-type,return-value]
+    call_and_stay(kernel, np.ones((1, 2), np.float32))
+    assert found == [cores]
 
 
 def test_nothing_is_left_to_its_own_kernels() -> None:

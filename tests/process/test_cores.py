@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from itertools import count
 
 import pytest
@@ -16,6 +17,7 @@ from asyncexec.process.cores import (
     num_idle_cores,
     other_cores,
 )
+from asyncexec.process.gil_switches import start_thread
 
 
 def test_a_large_call_alone_gets_the_idle_cores_and_others_one() -> None:
@@ -111,6 +113,16 @@ def test_a_caller_may_stay_on_the_first_core_until_it_leaves_it() -> None:
     leave_first_core()
     assert os.sched_getaffinity(0) == cores
     call_on_first_core(len, "")
+    assert os.sched_getaffinity(0) == cores
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no such call")
+def test_a_thread_that_is_started_by_one_that_stays_has_all_cores() -> None:
+    cores, found = os.sched_getaffinity(0), []
+    thread = threading.Thread(target=lambda: found.append(os.sched_getaffinity(0)))
+    call_and_stay(lambda: (call_on_first_core(len, ""), start_thread(thread)))
+    thread.join()
+    assert found == [cores]
     assert os.sched_getaffinity(0) == cores
 
 

@@ -188,6 +188,7 @@ class WorkerThreads:
 
         Between two calls others that wait for a thread go first.  What is returned is to be called when all is done.
         """
+        leave_first_core()
         under_way = len(self.under_way)
         count = min(count, self.num_threads - under_way)
         with suppress(RuntimeError):  # those that there are will do
