@@ -28,7 +28,7 @@ from asyncexec.framework.array_address import address_of
 from asyncexec.framework.clock import NS_PER_MS, monotonic_ns
 from asyncexec.framework.extras import require
 from asyncexec.framework.lazy_module import LazyModule
-from asyncexec.process.gil_switches import start_thread
+from asyncexec.process.gil_switches import quick_switches, start_thread
 from asyncexec.process.shared_libraries import load_ahead
 from asyncexec.regions.native_code import AGAIN, REFUSED, NativeText, write_native
 from asyncexec.regions.native_emitter import LLVM_NAMES, NotNativeError, ScalarType
@@ -36,8 +36,8 @@ from asyncexec.regions.native_parts import NativePart, types_of
 from asyncexec.regions.schedule import Repeat
 
 HOT_WORK: Final = 1 << 18  # calls of kernels in a part before it is compiled: some 20 milliseconds
-_STRETCH_NS: Final = NS_PER_MS  # of Python on the thread: after each, a busy loop keeps the GIL for five milliseconds
-_PAUSE_S: Final = 0.0001  # for another thread to wake up
+_STRETCH_NS: Final = NS_PER_MS // 4  # of Python on the thread: as long as that a busy loop may have to wait for it
+_PAUSE_S: Final = 0.001  # in which the loop goes on: each call of numpy lets go of the GIL, to have it back later
 _MAX_TRIES: Final = 3  # to find it called with scalars
 
 native_loops = LazyModule("asyncexec.executor.plans.native_loops")  # which imports this one
@@ -178,7 +178,8 @@ class NativeCompiler:
                 self._free()
                 wanted = self._wanted.popleft()() if self._wanted else None
                 if wanted is not None:
-                    self.compile(wanted)
+                    with quick_switches():  # to import LLVM, and to write for it, is Python
+                        self.compile(wanted)
         except BaseException:
             self._thread = None
             raise
