@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -10,19 +9,15 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.framework.cooperative import run_at_once
 from asyncexec.passes import onnx_emitter
-from asyncexec.passes.onnx_emitter import Emitter
-from asyncexec.passes.onnx_translations import TRANSLATIONS
-from asyncexec.process.onnx_model import OnnxModel
 from asyncexec.process.onnx_session import load
+from tests.passes.onnx_models import Made, Translated
 
 pytestmark = pytest.mark.ort
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
 raw: Final = ax.raw_ops
-Made = Callable[[ax.Tensor], ax.Tensor]
 
 
 def random(*shape: int) -> ax.Tensor:
@@ -186,41 +181,25 @@ CASES: Final = (
 )
 
 
-def model_of(made: Made, monkeypatch: pytest.MonkeyPatch, batch: int | None) -> tuple[OnnxModel, ax.Graph, Any, Any]:
+@pytest.fixture(autouse=True)
+def has_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the processor is."""
     monkeypatch.setattr(onnx_emitter, "HAS_BLOCKS", True)
-    with ax.Graph() as graph:
-        x = ax.placeholder(ax.float32, [batch, 12, 12, 3])
-        y = made(x)
-    emitter = Emitter(lambda tensor: False)
-    for node in graph.operations:
-        if node.op not in ("Const", "Placeholder"):
-            TRANSLATIONS[node.op](emitter, node)
-    return run_at_once(emitter.model([y])), graph, x, y
 
 
 @pytest.mark.allow_blocking
 @pytest.mark.one_of("loop")
 @pytest.mark.parametrize("batch", [None, 2])
 @pytest.mark.parametrize(("made", "wanted_ops"), CASES, ids=lambda each: getattr(each, "__name__", ""))
-async def test_nodes_in_blocks(
-    made: Made, wanted_ops: dict[str, int], batch: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, graph, x, y = model_of(made, monkeypatch, batch)
-    found = Counter(node.op for node in model.nodes)
-    assert {op: found[op] for op in wanted_ops} == wanted_ops
-    given = np.random.default_rng(1).normal(size=(2, 12, 12, 3)).astype(np.float32) * 3
-    async with ax.Session(graph, ax.SessionConfig(jit="off")) as session:
-        wanted = await session.run(y, {x: given})
-    got = load(model).run([given])
-    assert got is not None
-    assert got[0].shape == wanted.shape
-    np.testing.assert_allclose(got[0], wanted, rtol=5e-5, atol=5e-6 * max(1, np.abs(wanted).max()))
+async def test_nodes_in_blocks(made: Made, wanted_ops: dict[str, int], batch: int | None) -> None:
+    translated = Translated.of(made, [batch, 12, 12, 3])
+    translated.assert_has(wanted_ops)
+    await translated.assert_is_equal((2, 12, 12, 3), rtol=5e-5)
 
 
-def test_a_nan_before_a_pooling_in_blocks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, *_ = model_of(joined, monkeypatch, None)
+def test_a_nan_before_a_pooling_in_blocks_is_seen() -> None:
+    session = load(Translated.of(joined, [None, 12, 12, 3]).model)
     given = np.ones((2, 12, 12, 3), np.float32)
-    session = load(model)
     assert session.run([given]) is not None
     given[1, 3, 3, 1] = np.nan
     assert session.run([given]) is None

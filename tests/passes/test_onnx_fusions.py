@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,11 +10,8 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from asyncexec.framework.cooperative import run_at_once
 from asyncexec.passes import onnx_emitter
-from asyncexec.passes.onnx_emitter import Emitter
-from asyncexec.passes.onnx_translations import TRANSLATIONS
-from asyncexec.process.onnx_session import load
+from tests.passes.onnx_models import Made, Translated
 
 pytestmark = pytest.mark.ort
 pytest.importorskip("onnxruntime")
@@ -259,29 +255,12 @@ CASES: Final[tuple[tuple[Callable[[ax.Tensor], ax.Tensor], tuple[int, ...], dict
 @pytest.mark.one_of("loop")
 @pytest.mark.parametrize(("made", "shape", "wanted_ops"), CASES, ids=lambda each: getattr(each, "__name__", ""))
 async def test_a_pattern(
-    made: Callable[[ax.Tensor], ax.Tensor],
-    shape: tuple[int, ...],
-    wanted_ops: dict[str, int],
-    monkeypatch: pytest.MonkeyPatch,
+    made: Made, shape: tuple[int, ...], wanted_ops: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_emitter, "HAS_BLOCKS", False)  # which test_onnx_blocks.py is on
-    with ax.Graph() as graph:
-        x = ax.placeholder(ax.float32, [None, *shape[1:]])
-        y = made(x)
-    emitter = Emitter(lambda tensor: False)
-    for node in graph.operations:
-        if node.op not in ("Const", "Placeholder"):
-            TRANSLATIONS[node.op](emitter, node)
-    model = run_at_once(emitter.model([y]))
-    found = Counter(node.op for node in model.nodes)
-    assert {op: found[op] for op in wanted_ops} == wanted_ops
-    given = np.random.default_rng(1).normal(size=shape).astype(np.float32) * 3
-    async with ax.Session(graph, ax.SessionConfig(jit="off")) as session:
-        wanted = await session.run(y, {x: given})
-    got = load(model).run([given])
-    assert got is not None
-    assert got[0].shape == wanted.shape
-    np.testing.assert_allclose(got[0], wanted, rtol=2e-5, atol=2e-6 * max(1, np.abs(wanted).max()))
+    translated = Translated.of(made, [None, *shape[1:]])
+    translated.assert_has(wanted_ops)
+    await translated.assert_is_equal(shape, rtol=2e-5)
 
 
 async def test_axes_that_constants_tell_are_known() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -29,12 +30,15 @@ def torch_() -> Any:
 def exporter(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Exports and runs once: what the exporter and ONNX Runtime keep open is open then.
 
-    torchvision tells more of these ops when it is imported; without its library they are not there.
+    torchvision tells more of these ops when it is imported; where its library cannot be loaded they are not there, and
+    where it can, it ends the process if they are there already.
     """
     torch = torch_()
     pytest.importorskip("tqdm").tqdm.monitor_interval = 0  # its thread would stay
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:
+        for name in ("nms", "qnms"):
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     path = tmp_path_factory.mktemp("export") / "model.onnx"
     torch.onnx.export(torch.nn.Linear(1, 1), (torch.rand(1, 1),), path, dynamo=True, verbose=False)
