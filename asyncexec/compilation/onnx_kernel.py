@@ -1,14 +1,16 @@
 """OnnxKernel: the kernel of a cluster, by ONNX Runtime or by our own kernels, whichever is quicker.
 
 The model is loaded on a thread of its own after the first call; until then our own kernels run.  Then both ways are
-timed on inputs of about that size, until it is clear which is quicker, and that one stays.  Where our own kernels are
-to have native code that is far quicker, it is made then, and nothing is timed before it is there.
+timed on inputs of about that size, until it is clear which is quicker, and that one stays.  Now and then they are timed
+anew, unless one is far quicker: the machine may have been busy, so that ONNX Runtime had few threads.  Where our own
+kernels are to have native code that is far quicker, it is made then, and nothing is timed before it is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import ceil, inf
 from typing import Any, Final, Self, TypeAlias
 
 from asyncexec.compilation.onnx_loader import Load, OnnxLoader
@@ -38,6 +40,11 @@ _RATHER_FAR: Final = 2
 # The calls of a way, behind the first ones, from which on it may be known to be slow: those that begin before one has
 # ended start threads, find memory, lay out constants.
 _WARM: Final = (1, 2)  # of our own kernels, of ONNX Runtime
+# The calls that are not timed take so many times as long as those of the slower way that were timed: longer each time
+# that the same way is quicker.
+_REST: Final = 20
+_LONGEST_REST: Final = 5120
+_TOO_SLOW: Final = 8  # times as long: such a call is a surprise, however rare
 _MOST_FAILED: Final = 3  # calls in a row: one alone may have had an image that is smaller than a filter
 _Case: TypeAlias = tuple[int, bool]  # about how large inputs are; whether our own kernels may have native code
 _OWN: Final = 0
@@ -48,25 +55,37 @@ class Trial:
     """Which of two ways is quicker, on inputs of one size.  Threads that both take a sample do no harm.
 
     Attributes:
-        choice: the quicker one; None until that is known.
+        choice: the one that was quicker when both were timed; None until that is known.
     """
 
-    __slots__ = ("_best_ns", "_num_begun", "_num_first", "_num_samples", "choice")
+    __slots__ = ("_best_ns", "_num_begun", "_num_first", "_num_left", "_num_samples", "_rest", "choice")
 
     def __init__(self) -> None:
+        self._begin()
+        self._rest = _REST
+        self.choice: int | None = None
+
+    def _begin(self) -> None:
         self._num_begun = [0, 0]
         self._num_samples = [0, 0]
         self._num_first = [0, 0]
         self._best_ns: list[int | None] = [None, None]
-        self.choice: int | None = None
+        self._num_left: float = 0  # calls that are not timed before the next one that is
+
+    def rest(self) -> int | None:
+        """The way of the next call, if it is not to be timed."""
+        if not self._num_left:
+            return None
+        self._num_left -= 1
+        if self._num_left <= 0:
+            self._begin()
+        return self.choice
 
     def next(self, *, is_loading: bool = False) -> int:
-        """The way of the next call: two of ONNX Runtime, two of our own, and our own while the other *is_loading*.
+        """The way of the next call that is timed: two of ONNX Runtime, two of our own; our own while it *is_loading*.
 
         The first call of a way finds caches cold, and threads of the other one in the way, which spin for a while.
         """
-        if self.choice is not None:
-            return self.choice
         own, onnx = self._num_begun
         way = _OWN if is_loading or (own < onnx and not onnx % 2) else _ONNX
         self._num_begun[way] += 1
@@ -91,7 +110,9 @@ class Trial:
         return is_warm and own is not None and onnx is not None and max(own, onnx) <= _QUICK_NS
 
     def add(self, way: int, elapsed_ns: int) -> None:
-        """Take a call into account."""
+        """Take a call into account, unless it is known by now which way is quicker."""
+        if self._num_left:
+            return
         best = self._best_ns[way]
         self._best_ns[way] = elapsed_ns if best is None else min(best, elapsed_ns)
         self._num_first[way] = self._num_first[way] or self._num_begun[way]
@@ -105,7 +126,10 @@ class Trial:
         slower, quicker = (_OWN, _ONNX) if onnx < own else (_ONNX, _OWN)
         num_warm = self._num_samples[slower] - self._num_first[slower]
         if max(own, onnx) >= far * min(own, onnx) and num_warm >= _WARM[slower]:
+            self._rest = min(2 * self._rest, _LONGEST_REST) if quicker == self.choice else _REST
             self.choice = quicker
+            ratio = max(own, onnx) / max(min(own, onnx), 1)
+            self._num_left = inf if ratio > _TOO_SLOW else ceil(self._rest * count * ratio)
 
 
 class OwnKernels:
@@ -213,8 +237,9 @@ class OnnxKernel:
         if self._is_forced:
             return self._by(_ONNX, session, inputs, manager)
         trial = self._trial(session, size)
-        if trial.choice is not None:
-            return self._by(trial.choice, session, inputs, manager)
+        way = trial.rest()
+        if way is not None:
+            return self._by(way, session, inputs, manager)
         if self._awaits_native(session):
             return self._by(_ONNX, session, inputs, manager)
         way = trial.next(is_loading=session is None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 from collections.abc import Mapping
@@ -129,7 +130,7 @@ def test_the_quicker_way_stays(quicker: int, unit_ns: int, num_samples: int) -> 
         ways.append(way)
         slow_start = 20 if len(ways) <= 2 else 0
         trial.add(way, unit_ns * (slow_start + (10 if way == quicker else 15)))
-    assert trial.choice == trial.next() == quicker
+    assert trial.choice == trial.rest() == quicker
     assert ways.count(0) == ways.count(1) == num_samples
 
 
@@ -169,6 +170,55 @@ def test_a_trial_of_quick_ways_is_settled_before_it_is_over() -> None:
         assert trial.is_settled
         assert settled[:4] == [False] * 4  # until both ways have had two calls
         assert settled[4:] == [is_settled] * len(settled[4:])
+
+
+def decide(trial: Trial, own_ns: int, onnx_ns: int) -> int:
+    """The calls of both ways that are timed until one of them is found to be the quicker one."""
+    for count in itertools.count():
+        if trial.rest() is not None:
+            return count
+        way = trial.next()
+        trial.add(way, onnx_ns if way else own_ns)
+    raise AssertionError
+
+
+def rest(trial: Trial) -> int:
+    """The calls until both ways are timed again; all go the same way."""
+    ways = list(itertools.takewhile(lambda way: way is not None, iter(trial.rest, "never")))
+    assert set(ways) == {trial.choice}
+    return 1 + len(ways)
+
+
+@pytest.mark.parametrize("unit_ns", [1_000, 1_000_000])
+def test_both_ways_are_timed_again_and_the_one_that_is_quicker_by_now_stays(unit_ns: int) -> None:
+    trial = Trial()
+    num_timed = decide(trial, 10 * unit_ns, 15 * unit_ns)
+    rests = [rest(trial)]
+    for _ in range(12):
+        assert trial.choice == 0
+        assert decide(trial, 10 * unit_ns, 15 * unit_ns) == num_timed
+        rests.append(rest(trial))
+    assert rests[0] >= 20 * num_timed / 2 * 1.5
+    assert all(after == 2 * before or after == before == rests[-1] for before, after in itertools.pairwise(rests))
+    assert rests[-1] < 500 * rests[0]
+    assert decide(trial, 15 * unit_ns, 10 * unit_ns) == num_timed
+    assert trial.choice == 1
+    assert rest(trial) == rests[0]
+
+
+def test_a_way_that_is_far_slower_is_not_tried_again() -> None:
+    trial = Trial()
+    decide(trial, 1_000_000, 9_000_000)
+    assert [trial.rest() for _ in range(100_000)] == [0] * 100_000
+
+
+def test_a_call_that_ends_after_the_others_have_told_changes_nothing() -> None:
+    late, trial = Trial(), Trial()
+    for each in (late, trial):
+        decide(each, 1_000, 3_000)
+    for _ in range(50):
+        late.add(1, 10)
+    assert rest(late) == rest(trial)
 
 
 def test_calls_that_begin_before_one_has_ended_are_first_ones() -> None:
