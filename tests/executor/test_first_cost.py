@@ -110,3 +110,37 @@ async def test_what_has_been_quick_stays_inline() -> None:
     async with ax.Session(graph) as session:
         for _ in range(3):
             assert len(await session.run(y, {x: np.ones(10, np.float32)})) == 10
+
+
+@pytest.mark.one_of("loop")
+async def test_what_may_take_anything_for_each_element_is_measured_on_a_worker_thread_first() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [None, 3])
+        y = ax.raw_ops.Cross(x, x)
+    own, found = threading.get_native_id(), []
+    async with ax.Session(graph, cost_model=ax.CostModel(expensive_ms=10.0)) as session:
+        for rows in (5, 20_000, 20_000, 5, 20_000):
+            metadata = ax.RunMetadata()
+            await session.run(
+                y, {x: np.ones((rows, 3), np.float32)}, options=ax.RunOptions(trace=True), metadata=metadata
+            )
+            (node,) = (node for device in metadata.step_stats.dev_stats for node in device.node_stats)
+            found.append(node.thread_id == own)
+    assert found == [True, False, True, True, True]
+
+
+@pytest.mark.one_of("loop")
+async def test_many_texts_go_to_a_worker_thread() -> None:
+    with ax.Graph():
+        x = ax.placeholder(ax.string, [None])
+        lower, joined = ax.raw_ops.StringLower(x), ax.concat([x, x], 0)
+    own = threading.get_native_id()
+    for fetch, are_own in ((lower, False), (joined, True)):
+        threads = await threads_of(fetch, {x: np.full(5000, b"A", object)})
+        assert (threads[fetch.op.name] == own) == are_own
+
+
+def test_a_short_text_that_is_unpacked_may_be_long() -> None:
+    with ax.Graph():
+        unpacked = ax.raw_ops.DecodeCompressed(ax.placeholder(ax.string, []), compression_type="GZIP")
+    assert first_cost_ns(unpacked.op, [b"x" * 2000], 2000) > 1e6 > first_cost_ns(unpacked.op, [b"x" * 200], 200)

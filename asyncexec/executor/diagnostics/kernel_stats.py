@@ -209,14 +209,11 @@ class KernelStats:
             if key in quick:
                 return True
         item = self.items[item_id]
-        is_small = True
-        for value in inputs:
-            if type(value) is np.ndarray and value.nbytes > SMALL_SIZE:
-                is_small = False
-                self.not_small.add(item_id)
-                break
-        must_look = not is_small or may_expand(item.node) or _are_crossed(inputs)
-        if must_look and first_cost_ns(item.node, inputs, num_bytes(inputs)) > self.expensive_ns:
+        size, may_be_more = num_bytes(inputs), may_expand(item.node) or _are_crossed(inputs)
+        if any(type(value) is np.ndarray and value.nbytes > SMALL_SIZE for value in inputs):
+            self.not_small.add(item_id)
+        must_look = may_be_more or (size > SMALL_SIZE and not self.has_been_quick(item_id, size))
+        if must_look and first_cost_ns(item.node, inputs, size) > self.expensive_ns:
             self.places[item_id] = SIZED
             return False
         if quick is not None and key is not None:

@@ -134,3 +134,17 @@ def merge_dim(a: Dim, b: Dim, what: str = "dimensions") -> Dim:
     if a is not None and b is not None and a != b:
         raise InvalidArgumentError(f"{what} must be equal, but are {a} and {b}")
     return b if a is None else a
+
+
+def unique_rows(rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The different *rows* of a matrix of integers, in order, and which of them each row is.
+
+    It gives up the GIL, as ``np.unique`` of rows does not.
+    """
+    order = np.lexsort(rows.T[::-1])
+    ordered = rows[order]
+    is_new = np.ones(len(rows), np.bool_)
+    is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    places = np.empty(len(rows), np.intp)
+    places[order] = np.cumsum(is_new) - 1
+    return ordered[is_new], places

@@ -13,6 +13,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
+from asyncexec.ops.array.array_common import unique_rows
 
 _OUTPUTS: Final = "-> output_indices: int64, output_values: output_type, output_dense_shape: int64"
 _ATTRS: Final = (
@@ -111,12 +112,12 @@ def count_sparse_output(c: OpKernelConstruction) -> Kernel:
         if (values < 0).any():
             raise InvalidArgumentError("Input values must all be non-negative")
         kept = values < most if most >= 0 else np.ones(values.shape, np.bool_)
-        cells, place = np.unique(np.stack((batches[kept], values[kept]), axis=1), axis=0, return_inverse=True)
+        cells, place = unique_rows(np.stack((batches[kept], values[kept]), axis=1))
         cells = cells.astype(np.int64)
         counts = np.ones(len(cells), dtype)
         if not is_binary:
             counts[:] = 0
-            np.add.at(counts, place.ravel(), weights.ravel()[kept] if np.size(weights) else dtype.type(1))
+            np.add.at(counts, place, weights.ravel()[kept] if np.size(weights) else dtype.type(1))
         largest = int(cells[:, 1].max(initial=0))
         if largest == np.iinfo(np.int64).max:
             raise InvalidArgumentError(f"Input values must be less than {largest}")

@@ -19,6 +19,7 @@ from asyncexec.framework.kernel_registry import register_function, register_kern
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import SCALAR, TensorShape, unknown_shape
+from asyncexec.ops.array.array_common import unique_rows
 from asyncexec.ops.random.philox import Philox, block
 from asyncexec.ops.random.random_stateful import SEEDS, node_generator, shuffled
 from asyncexec.ops.random.random_stateless import generator_of_key
@@ -133,13 +134,13 @@ def _shuffled_indices(indices: Any, keys: Any, top: int, rounds: int) -> Any:
 def _looked_up(indices: Any, keys: Any, top: int, rounds: int) -> Any:
     """The same by a table of the whole cipher, as an index may take tens of thousands of rounds to come below *top*."""
     result = np.empty_like(indices)
-    different, kinds = np.unique(keys, axis=0, return_inverse=True)
+    different, kinds = unique_rows(keys)
     for kind, key in enumerate(different):
         schedule = _key_schedule(key[None], _LEAST_BLOCK // 2, rounds)
         table = _encrypted(np.arange(1 << _LEAST_BLOCK, dtype=np.uint64), schedule, _LEAST_BLOCK // 2)
         for _ in range(_LEAST_BLOCK):  # each goes on twice as far as the one before
             table = np.where(table > np.uint64(top), table[table], table)
-        rows = kinds.reshape(-1) == kind
+        rows = kinds == kind
         result[rows] = table[indices[rows]]
     return result
 

@@ -19,7 +19,7 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
-from asyncexec.ops.array.array_common import check_memory
+from asyncexec.ops.array.array_common import check_memory, unique_rows
 from asyncexec.ops.sparse.sparse_tensor import check_bounds, check_order, check_sparse, run_starts
 
 _ATTRS: Final = (
@@ -197,7 +197,7 @@ def set_size(c: OpKernelConstruction) -> Kernel:
         sizes, groups, _ = _of_sparse(indices, values, shape, validates=validates)
         check_memory(sizes, np.dtype(np.int32))
         _, value_of = np.unique(values, return_inverse=True)
-        pairs = np.unique(np.column_stack((groups, value_of.ravel())), axis=0)
+        pairs, _ = unique_rows(np.column_stack((groups, value_of.ravel())))
         found = np.zeros(math.prod(sizes), np.int32)
         np.add.at(found, pairs[:, 0], 1)
         return found.reshape(sizes)
