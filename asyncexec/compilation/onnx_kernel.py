@@ -1,13 +1,14 @@
 """OnnxKernel: the kernel of a cluster, by ONNX Runtime or by our own kernels, whichever is quicker.
 
 The model is loaded on a thread of its own after the first call; until then our own kernels run.  Then both ways are
-timed on inputs of about that size, until it is clear which is quicker, and that one stays.  Now and then they are timed
-anew, unless one is far quicker: the machine may have been busy, so that ONNX Runtime had few threads.  Where our own
-kernels are to have native code that is far quicker, it is made then, and nothing is timed before it is there.
+timed on inputs of about that size, until it is clear which is quicker, and that one stays.  Unless it was far quicker,
+both are timed anew now and then, on worker threads: the machine may have been busy, and ONNX Runtime had few threads.
+Where our own kernels are to have native code that is far quicker, it is made then, and nothing is timed before.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil, inf
@@ -44,7 +45,8 @@ _WARM: Final = (1, 2)  # of our own kernels, of ONNX Runtime
 # that the same way is quicker.
 _REST: Final = 20
 _LONGEST_REST: Final = 5120
-_TOO_SLOW: Final = 8  # times as long: such a call is a surprise, however rare
+_TOO_SLOW: Final = 4  # times as long: such a call is a surprise, however rare
+_MOST_LOST: Final = 3  # calls of a way that did not come to an end, while the other's did
 _MOST_FAILED: Final = 3  # calls in a row: one alone may have had an image that is smaller than a filter
 _Case: TypeAlias = tuple[int, bool]  # about how large inputs are; whether our own kernels may have native code
 _OWN: Final = 0
@@ -58,7 +60,10 @@ class Trial:
         choice: the one that was quicker when both were timed; None until that is known.
     """
 
-    __slots__ = ("_best_ns", "_num_begun", "_num_first", "_num_left", "_num_samples", "_rest", "choice")
+    __slots__ = (
+        *("_best_ns", "_num_begun", "_num_first", "_num_left", "_num_lost", "_num_samples", "_rest"),
+        "choice",
+    )
 
     def __init__(self) -> None:
         self._begin()
@@ -67,15 +72,16 @@ class Trial:
 
     def _begin(self) -> None:
         self._num_begun = [0, 0]
+        self._num_lost = [0, 0]
         self._num_samples = [0, 0]
         self._num_first = [0, 0]
         self._best_ns: list[int | None] = [None, None]
         self._num_left: float = 0  # calls that are not timed before the next one that is
 
-    def rest(self) -> int | None:
-        """The way of the next call, if it is not to be timed."""
+    def rest(self, *, is_in_loop: bool = False) -> int | None:
+        """The way of the next call, if it is not to be timed; none in the event loop is, once there is a choice."""
         if not self._num_left:
-            return None
+            return self.choice if is_in_loop else None
         self._num_left -= 1
         if self._num_left <= 0:
             self._begin()
@@ -94,6 +100,19 @@ class Trial:
     def take_back(self, way: int) -> None:
         """A call that was to go this *way* has failed, and tells nothing of it."""
         self._num_begun[way] -= 1
+
+    def lose(self, way: int) -> None:
+        """A call has not come to its end on this *way*: that may be too slow for who waits, or not do what is asked."""
+        if self._num_left:
+            return
+        self._num_lost[way] += 1
+        other = _ONNX if way == _OWN else _OWN
+        if self.choice == way:
+            self._settle(way, SAMPLES, 1.0)
+        elif self.choice == other:  # which is not to happen again
+            self._num_left = inf
+        elif self._num_lost[way] >= _MOST_LOST and not self._num_samples[way] and self._num_samples[other]:
+            self.choice, self._num_left = other, inf
 
     @property
     def has_begun(self) -> bool:
@@ -126,10 +145,14 @@ class Trial:
         slower, quicker = (_OWN, _ONNX) if onnx < own else (_ONNX, _OWN)
         num_warm = self._num_samples[slower] - self._num_first[slower]
         if max(own, onnx) >= far * min(own, onnx) and num_warm >= _WARM[slower]:
-            self._rest = min(2 * self._rest, _LONGEST_REST) if quicker == self.choice else _REST
-            self.choice = quicker
-            ratio = max(own, onnx) / max(min(own, onnx), 1)
-            self._num_left = inf if ratio > _TOO_SLOW else ceil(self._rest * count * ratio)
+            self._settle(quicker, count, max(own, onnx) / max(min(own, onnx), 1))
+
+    def _settle(self, quicker: int, count: int, ratio: float) -> None:
+        """*quicker* is so many times as quick as the other one, of which *count* calls were timed."""
+        is_final = self.choice is None and ratio > _TOO_SLOW  # later, a busy moment may have told so
+        self._rest = min(2 * self._rest, _LONGEST_REST) if quicker == self.choice else _REST
+        self.choice = quicker
+        self._num_left = inf if is_final else max(1, ceil(self._rest * count * min(ratio, _TOO_SLOW)))
 
 
 class OwnKernels:
@@ -237,20 +260,27 @@ class OnnxKernel:
         if self._is_forced:
             return self._by(_ONNX, session, inputs, manager)
         trial = self._trial(session, size)
-        way = trial.rest()
+        way = trial.rest(is_in_loop=asyncio._get_running_loop() is not None)
         if way is not None:
             return self._by(way, session, inputs, manager)
         if self._awaits_native(session):
             return self._by(_ONNX, session, inputs, manager)
         way = trial.next(is_loading=session is None)
         # To wait for the GIL, or for a core, says nothing of a way; to wait for threads that help does.
-        start_ns = self._clock.cpu_ns() + waited_ns()
+        start_ns, num_failed = self._clock.cpu_ns() + waited_ns(), self._num_failed
         try:
             outputs = self._by(way, session, inputs, manager)
+        except CancelledError:
+            trial.lose(way)
+            raise
         except BaseException:
             trial.take_back(way)
             raise
-        trial.add(way, self._clock.cpu_ns() + waited_ns() - start_ns)
+        elapsed_ns = self._clock.cpu_ns() + waited_ns() - start_ns
+        if self._num_failed > num_failed:
+            trial.lose(way)
+        else:
+            trial.add(way, elapsed_ns)
         return outputs
 
     def _awaits_native(self, session: OnnxSession | None) -> bool:

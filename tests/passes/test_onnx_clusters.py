@@ -174,7 +174,7 @@ def test_a_trial_of_quick_ways_is_settled_before_it_is_over() -> None:
 
 def decide(trial: Trial, own_ns: int, onnx_ns: int) -> int:
     """The calls of both ways that are timed until one of them is found to be the quicker one."""
-    for count in itertools.count():
+    for count in range(1000):
         if trial.rest() is not None:
             return count
         way = trial.next()
@@ -208,8 +208,65 @@ def test_both_ways_are_timed_again_and_the_one_that_is_quicker_by_now_stays(unit
 
 def test_a_way_that_is_far_slower_is_not_tried_again() -> None:
     trial = Trial()
-    decide(trial, 1_000_000, 9_000_000)
+    decide(trial, 1_000_000, 5_000_000)
     assert [trial.rest() for _ in range(100_000)] == [0] * 100_000
+
+
+def test_what_a_busy_moment_tells_later_is_not_final() -> None:
+    trial = Trial()
+    decide(trial, 2_000_000, 1_000_000)
+    for _ in range(3):
+        rest(trial)
+        decide(trial, 2_000_000, 20_000_000)
+        assert trial.choice == 0
+    rest(trial)
+    decide(trial, 2_000_000, 1_000_000)
+    assert trial.choice == 1
+
+
+def test_in_the_event_loop_ways_are_timed_only_once() -> None:
+    trial = Trial()
+    decide(trial, 10_000, 15_000)
+    assert [trial.rest(is_in_loop=True) for _ in range(100_000)] == [0] * 100_000
+    assert trial.rest() is None
+
+
+def test_a_clock_that_stands_still_ends_a_trial() -> None:
+    trial = Trial()
+    for _ in range(10):
+        assert decide(trial, 0, 0)
+        while trial.rest() is not None:
+            pass
+
+
+def test_a_way_that_comes_to_no_end_is_left() -> None:
+    """As where a deadline is between the two, from the first call on or later."""
+    for slow in (0, 1):
+        trial, ways = Trial(), []
+        while trial.rest() is None:
+            ways.append(trial.next())
+            if ways[-1] == slow:
+                trial.lose(slow)
+            else:
+                trial.add(ways[-1], 1_000_000)
+        assert ways.count(slow) <= 4
+        assert trial.choice == 1 - slow
+        trial = Trial()
+        decide(trial, 1_000_000 * (1 + 2 * (slow == 0)), 1_000_000 * (1 + 2 * (slow == 1)))
+        rest(trial)
+        while (way := trial.next()) != slow:
+            trial.add(way, 1_000_000)
+        trial.lose(slow)
+        assert [trial.rest() for _ in range(100_000)] == [1 - slow] * 100_000
+
+
+def test_a_lost_call_of_the_quicker_way_ends_a_trial_as_it_was() -> None:
+    trial = Trial()
+    decide(trial, 1_500_000, 1_000_000)
+    rest(trial)
+    assert trial.next() == 1
+    trial.lose(1)
+    assert 0 < rest(trial) < 10_000
 
 
 def test_a_call_that_ends_after_the_others_have_told_changes_nothing() -> None:
