@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import asyncexec as ax
 from asyncexec.executor.diagnostics.first_cost import first_cost_ns
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
 
 MB = 2**20
 
@@ -144,3 +145,16 @@ def test_a_short_text_that_is_unpacked_may_be_long() -> None:
     with ax.Graph():
         unpacked = ax.raw_ops.DecodeCompressed(ax.placeholder(ax.string, []), compression_type="GZIP")
     assert first_cost_ns(unpacked.op, [b"x" * 2000], 2000) > 1e6 > first_cost_ns(unpacked.op, [b"x" * 200], 200)
+
+
+@pytest.mark.parametrize(("rows", "is_compiled"), [(3, True), (4000, False)])
+async def test_a_plan_has_no_branch_that_is_known_to_be_long(rows: int, is_compiled: bool) -> None:
+    with ax.Graph() as graph:
+        is_quick, x = ax.placeholder(ax.bool, []), ax.placeholder(ax.float32, [])
+        y = ax.cond(is_quick, lambda: x + 1.0, lambda: ax.reduce_sum(ax.raw_ops.Fill([rows, 2000], x), [0, 1]))
+    async with ax.Session(graph) as session:
+        for _ in range(200):
+            assert await session.run(y, {is_quick: True, x: 1.0}) == 2.0
+        (prepared,) = session._cache.values()
+        assert isinstance(prepared.tier.compiled, CompiledPlan) == is_compiled
+        assert await session.run(y, {is_quick: False, x: 1.0}) == rows * 2000

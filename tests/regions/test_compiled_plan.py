@@ -16,6 +16,7 @@ import pytest
 import asyncexec as ax
 from asyncexec.executor.plans import tier
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.framework.clock import ns_of_ms
 from asyncexec.framework.errors import DeadlineExceededError, InvalidArgumentError
 from asyncexec.regions.program import UnstructuredError
 from tests.fake_time import FakeTime
@@ -551,6 +552,26 @@ async def test_plan_with_a_long_stretch_now_and_then_is_kept(one_in: int, is_qui
                 time.now_ns += elapsed_ns
                 plan.note(elapsed_ns)
             plan.note_end()
+        assert plan.is_quick == is_quick
+
+
+@pytest.mark.parametrize(("long_ms", "one_in", "is_quick"), [(60, 100, False), (60, 2000, False), (2, 100, True)])
+async def test_plan_with_a_very_long_stretch_is_watched_until_the_next_one(
+    long_ms: int, one_in: int, is_quick: bool
+) -> None:
+    """What is no pause of the machine may come with rare values of the feeds."""
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        y = x + 1.0
+    time = FakeTime()
+    async with ax.Session(graph, clock=time.clock) as session:
+        plan = compiled(session, y, [x])
+        assert plan is not None
+        for number in range(2 * one_in + 1):
+            elapsed_ns = 1000 if number % one_in else ns_of_ms(long_ms)
+            time.now_ns += elapsed_ns
+            if elapsed_ns > 1000 or plan.clock is not time.clock.now_ns:
+                plan.note(elapsed_ns)
         assert plan.is_quick == is_quick
 
 

@@ -144,6 +144,18 @@ def first_cost_ns(node: Node, inputs: Sequence[Any], num_bytes: int) -> float:
     return moved * rate + num_texts * _NS_PER_TEXT + blas_work(node, inputs) * _NS_PER_PRODUCT
 
 
+def least_cost_ns(node: Node) -> float:
+    """What each call of the kernel of *node* is likely to take, if sizes are known beforehand; else 0."""
+    shapes = (*(tensor.shape for tensor in node.inputs), *node.output_shapes)
+    dtypes = (*node.properties.input_dtypes, *node.properties.output_dtypes)
+    moved = 0
+    for shape, dtype in zip(shapes, dtypes, strict=True):
+        if shape.num_elements is None or dtype.is_opaque:
+            return 0.0
+        moved += shape.num_elements * dtype.as_numpy_dtype.itemsize
+    return moved * _rate(node)
+
+
 def _has_objects(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.hasobject
 

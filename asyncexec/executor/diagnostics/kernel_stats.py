@@ -11,7 +11,14 @@ import numpy as np
 
 from asyncexec.compilation.graph_view import NodeItem
 from asyncexec.compilation.output_bounds import makes_text
-from asyncexec.executor.diagnostics.first_cost import ShortCheck, first_cost_ns, may_expand, may_grow, short_check
+from asyncexec.executor.diagnostics.first_cost import (
+    ShortCheck,
+    first_cost_ns,
+    least_cost_ns,
+    may_expand,
+    may_grow,
+    short_check,
+)
 from asyncexec.executor.diagnostics.loop_holds import LoopHolds, watched
 from asyncexec.executor.diagnostics.output_sizes import SCALAR_TYPES
 from asyncexec.framework.cooperative import STRIDE, Stage, in_parts, run_at_once
@@ -35,9 +42,9 @@ LARGE_SIZE: Final = 2**21
 GROWTH: Final = 2
 # Bytes of feeds that are not looked at, whatever nodes make of them.
 LITTLE: Final = 2**6
-# Bytes of feeds up to which elementwise nodes are quick even if they make a matrix of them.
 _MOST_TEXTS: Final = 4096  # whose lengths are summed; of more, so many tell how long all are, roughly
-_CROSSED_LITTLE: Final = 2**12
+# Bytes of feeds up to which elementwise nodes are quick even if they make a cube of them.
+_CROSSED_LITTLE: Final = 2**8
 # Bytes of inputs up to which a kernel that works on each of them takes some microseconds.
 SMALL_SIZE: Final = 2**14
 # Inputs or outputs from which on a kernel begins on a worker: it is likely to take a microsecond or so for each.
@@ -226,6 +233,11 @@ class KernelStats:
                 self._short_checks.setdefault(item_id, short_check(item.node))
                 self._quick_keys.setdefault(item_id, set())
         return True
+
+    def is_known_to_be_long(self, item_id: int) -> bool:
+        """Whether a kernel that has not run, as it is in a branch, is likely to take long each time it does."""
+        has_run = self.places[item_id] != CAREFUL or item_id in self._quick_keys
+        return not has_run and least_cost_ns(self.items[item_id].node) > self.expensive_ns
 
     def note_away(self, item_id: int) -> None:
         """Count a call on a worker, or one that took long."""

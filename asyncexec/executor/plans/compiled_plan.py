@@ -30,6 +30,8 @@ Take: TypeAlias = Callable[[Collection[Any]], list[Any] | None]
 
 _NUM_TRIES: Final = 16  # to call native code that refuses what it is given
 _NUM_WATCHED: Final = 64  # stretches that are measured by the CPU's time after one that was long
+_VERY_LONG: Final = 40  # times what is expensive, as pauses of the machine seldom are; it may come rarely
+_MANY_WATCHED: Final = 4096  # stretches after such a one
 
 
 class CompiledPlan:
@@ -66,6 +68,7 @@ class CompiledPlan:
         "_now_ns",
         "_num_tries",
         "_num_watched",
+        "_num_to_watch",
         "_sampled_at_ns",
         "_slice_ns",
         "_slow_ns",
@@ -117,6 +120,7 @@ class CompiledPlan:
         self.is_quick: bool = True
         self._was_slow = False  # whether a stretch was, of the step under way
         self._cost_ns = self._sampled_at_ns = self._num_watched = 0
+        self._num_to_watch = _NUM_WATCHED
         self._now_ns = holds.clock.now_ns
         self.clock: Callable[[], int] = self._now_ns
         self._slow_ns = holds.costs.expensive_ns
@@ -185,7 +189,9 @@ class CompiledPlan:
                 holds.note_one_of(suspects, elapsed_ns)
         was_measured = self.clock is not self._now_ns
         self._num_watched = 0 if is_slow else self._num_watched + 1
-        self.clock = holds.clock.cpu_ns if self._num_watched < _NUM_WATCHED else self._now_ns
+        if elapsed_ns > _VERY_LONG * holds.costs.expensive_ns:
+            self._num_to_watch = _MANY_WATCHED
+        self.clock = holds.clock.cpu_ns if self._num_watched < self._num_to_watch else self._now_ns
         if was_measured and is_slow:  # a short stretch says nothing of the long one
             self._was_slow = True
             self._sample(elapsed_ns)
