@@ -8,12 +8,13 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from asyncexec.executor.diagnostics.kernel_stats import LARGE_SIZE
+from asyncexec.executor.plans.region_plan import RegionPlan
 from asyncexec.executor.plans.tier import OPTIMIZE_AFTER, TURN_NS, WARM_UP, AnyPlan, Tier
 from asyncexec.framework.clock import Clock
 from asyncexec.framework.cooperative import TURNS, Stage
@@ -145,6 +146,32 @@ async def test_a_plan_in_which_nothing_is_compiled_gives_way_to_one_in_which_som
     for _ in range(OPTIMIZE_AFTER):
         tier.note_compiled_run(PLAN, 1_000_000)
     assert tried == ["as it is", "as it is", "optimized"]
+    assert not tier.is_counting
+
+
+@pytest.mark.parametrize("begins_on_loop", [False, True])
+async def test_regions_give_way_to_one_plan_once_no_node_is_on_a_worker_thread(begins_on_loop: bool) -> None:
+    executor = SimpleNamespace(stays_on_loop=begins_on_loop)
+    regions = RegionPlan(cast(Any, executor), [cast(Any, SlowPlan(is_quick=True))])
+    plan, tried = regions, []
+
+    def make(name: str) -> Stage[AnyPlan | None]:
+        tried.append(name)
+        yield from ()
+        return plan
+
+    tier = Tier(partial(make, "as it is"), partial(make, "optimized"))
+    while tier.compiled is None:
+        tier.note_run(1_000_000)
+    for _ in range(100 * OPTIMIZE_AFTER):
+        tier.note_compiled_run(regions, 1_000_000)
+    assert tried == ["as it is", "optimized"]
+    assert tier.is_counting is not begins_on_loop
+    executor.stays_on_loop, plan = True, cast(Any, PLAN)
+    for _ in range(8 * OPTIMIZE_AFTER):
+        tier.note_compiled_run(tier.compiled, 1_000_000)
+    assert (tier.compiled is PLAN) is not begins_on_loop  # else there was another reason for regions
+    assert tried == ["as it is", "optimized", "optimized"][: 3 - begins_on_loop]
     assert not tier.is_counting
 
 

@@ -51,6 +51,11 @@ class RegionPlan:
         return not self._plans
 
     @property
+    def is_cheap(self) -> bool:
+        """Whether none of the nodes between the regions runs on a worker thread any more."""
+        return self.executor.stays_on_loop
+
+    @property
     def takes_large_feeds(self) -> bool:
         """Whether no region calls kernels in the event loop that nobody has measured by larger inputs."""
         return all(isinstance(plan, TiledPlan) for plan in self._plans)

@@ -2,9 +2,10 @@
 
 The general executor runs the first steps, and measures the kernels.  Then what is cheap is compiled, the whole
 signature or what lies between the nodes that await something or run on worker threads; and after many runs of that, or
-where there is nothing to compile, the graph is optimized first.  Either is done in slices, one behind each run and
-others in later turns of the event loop, which take no longer in all than the runs have.  A compiled plan that turns out
-to hold the event loop is dropped, and the general executor, which can tell by which node, has its steps again.
+where there is nothing to compile, the graph is optimized first.  Where no node runs on a worker thread any more, the
+whole is compiled then.  All this is done in slices, one behind each run and others in later turns of the event loop,
+which take no longer in all than the runs have.  A compiled plan that turns out to hold the event loop is dropped, and
+the general executor, which can tell by which node, has its steps again.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Tier:
         "_make_better",
         "_now_ns",
         "_num_left",
+        "_num_optimized",
         "_num_runs",
         "_stage",
         "_varying",
@@ -95,6 +97,7 @@ class Tier:
         self._varying = varying
         self.growth: FeedGrowth | None = growth
         self._num_runs = 0
+        self._num_optimized = 0  # plans of the optimized graph, since the first one that was compiled
         self._num_left = OPTIMIZE_AFTER  # compiled runs, while they are counted
         self.is_counting: bool = True
         self._warm_up = WARM_UP
@@ -163,6 +166,9 @@ class Tier:
                 self.growth.forget()
             self._take(None)
             self._wait_longer()
+            return
+        if self._num_optimized and self._stage is None and not _is_cheap(plan):
+            self._num_left = OPTIMIZE_AFTER
             return
         self.plain = None  # from here on runs are timed
         if elapsed_ns:
@@ -249,11 +255,14 @@ class Tier:
             self._make = self._make_better = None
             message = f"a signature could not be compiled, and runs as before: {type(error).__name__}: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
+        num_optimized = self._num_optimized
         self._take(plan)
         if plan is None or plan.compiles_nothing:
             self._wait_longer()
         elif before is not None and not before.compiles_nothing:
-            self.is_counting = False
+            self.is_counting = not _is_cheap(plan)
+            self._num_left *= 8**num_optimized
+            self._num_optimized = num_optimized + 1
 
     def advance_later(self) -> None:
         """Go on compiling in a turn of the event loop of its own, unless the session has another loop by now."""
@@ -276,12 +285,16 @@ class Tier:
         self._budget_ns = self._late_ns = 0
         self.compiled = plan
         self.plain = plan if isinstance(plan, CompiledPlan) and plan.is_plain else None
-        self._num_left, self.is_counting = OPTIMIZE_AFTER, True
+        self._num_optimized, self._num_left, self.is_counting = 0, OPTIMIZE_AFTER, True
 
     def _wait_longer(self) -> None:
         """Compile only after eight times as many runs."""
         self._num_runs = 0
         self._warm_up = min(8 * self._warm_up, _MAX_WARM_UP)
+
+
+def _is_cheap(plan: AnyPlan) -> bool:
+    return not isinstance(plan, RegionPlan) or plan.is_cheap
 
 
 # The tiers that go on compiling in later turns of an event loop, one of them in each.
