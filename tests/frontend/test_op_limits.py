@@ -125,19 +125,22 @@ async def test_a_plain_function_past_its_timeout_is_left_to_its_thread(graph: ax
     """It holds its slot until it returns, and what it returns is dropped."""
     may_end, limiter = threading.Event(), ax.Limiter(1)
 
-    @ax.op(timeout=0.01, limiter=limiter)
-    def slow(x: Any) -> str:
-        if x:
-            may_end.wait()
-        return "late" if x else "in time"
+    @ax.op(timeout=0.2, limiter=limiter)
+    def slow(x: Any) -> Any:
+        may_end.wait()
+        return x
 
-    node = slow(graph["x:0"], name="n")
+    @ax.op(limiter=limiter)
+    def quick(x: Any) -> Any:
+        return x
+
+    late, next_one = slow(graph["x:0"], name="n"), quick(graph["x:0"])
     async with ax.Session(graph) as session:
-        with pytest.raises(ax.errors.DeadlineExceededError, match=r"timeout of 0\.01 s") as caught:
-            await session.run(node, {"x:0": True})
+        with pytest.raises(ax.errors.DeadlineExceededError, match=r"timeout of 0\.2 s") as caught:
+            await session.run(late, {"x:0": "late"})
         assert caught.value.node == "n"
         assert limiter.statistics().inside == 1
-        next_run = asyncio.ensure_future(session.run(node, {"x:0": False}))
+        next_run = asyncio.ensure_future(session.run(next_one, {"x:0": "in time"}))
         await settle()
         assert limiter.statistics().waiting == 1
         may_end.set()
