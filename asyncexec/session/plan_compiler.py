@@ -124,8 +124,6 @@ class PlanCompiler:
                     _find_native_rule(item)
                     self.items[name], self._measured[name] = item, (part.stats, item.id)
                     is_small = part.has_run and item.id not in part.stats.not_small
-                    if part.stats.is_known_to_be_long(item.id):
-                        self._unknown_sizes |= {name}
                     if is_small or (name in small_before and _is_copy(item.node, before[name].node)):
                         self._small.add(name)
                 if not count % STRIDE:

@@ -9,11 +9,13 @@ import re
 import time
 import traceback
 import weakref
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import asyncexec as ax
+from asyncexec.executor.diagnostics import loop_holds
 from asyncexec.executor.plans import tier
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.framework.clock import ns_of_ms
@@ -555,14 +557,22 @@ async def test_plan_with_a_long_stretch_now_and_then_is_kept(one_in: int, is_qui
         assert plan.is_quick == is_quick
 
 
-@pytest.mark.parametrize(("long_ms", "one_in", "is_quick"), [(60, 100, False), (60, 2000, False), (2, 100, True)])
+@ax.op(outputs=[ax.float32])
+def more(x: float) -> float:
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    ("is_builtin", "long_ms", "one_in", "is_quick"),
+    [(True, 60, 100, False), (True, 60, 2000, False), (True, 2, 100, True), (False, 60, 100, True)],
+)
 async def test_plan_with_a_very_long_stretch_is_watched_until_the_next_one(
-    long_ms: int, one_in: int, is_quick: bool
+    is_builtin: bool, long_ms: int, one_in: int, is_quick: bool
 ) -> None:
-    """What is no pause of the machine may come with rare values of the feeds."""
+    """What is no pause of the machine may come with rare feeds, by which it is told; of a user's op nothing tells."""
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float32, [], name="x")
-        y = x + 1.0
+        y = ax.add(x, 1.0) if is_builtin else more(x)
     time = FakeTime()
     async with ax.Session(graph, clock=time.clock) as session:
         plan = compiled(session, y, [x])
@@ -573,6 +583,22 @@ async def test_plan_with_a_very_long_stretch_is_watched_until_the_next_one(
             if elapsed_ns > 1000 or plan.clock is not time.clock.now_ns:
                 plan.note(elapsed_ns)
         assert plan.is_quick == is_quick
+
+
+async def test_collections_of_garbage_drop_no_plan() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float32, [], name="x")
+        y = x + 1.0
+    async with ax.Session(graph) as session:
+        plan = compiled(session, y, [x])
+        assert plan is not None
+        with mock.patch.object(loop_holds, "collected_ns", return_value=50_000_000):
+            for _ in range(10):
+                plan.note(50_000_000)
+        assert plan.is_quick
+        plan.note(50_000_000)
+        plan.note(50_000_000)
+        assert not plan.is_quick
 
 
 @pytest.mark.allow_blocking

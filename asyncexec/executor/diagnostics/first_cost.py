@@ -144,18 +144,6 @@ def first_cost_ns(node: Node, inputs: Sequence[Any], num_bytes: int) -> float:
     return moved * rate + num_texts * _NS_PER_TEXT + blas_work(node, inputs) * _NS_PER_PRODUCT
 
 
-def least_cost_ns(node: Node) -> float:
-    """What each call of the kernel of *node* is likely to take, if sizes are known beforehand; else 0."""
-    shapes = (*(tensor.shape for tensor in node.inputs), *node.output_shapes)
-    dtypes = (*node.properties.input_dtypes, *node.properties.output_dtypes)
-    moved = 0
-    for shape, dtype in zip(shapes, dtypes, strict=True):
-        if shape.num_elements is None or dtype.is_opaque:
-            return 0.0
-        moved += shape.num_elements * dtype.as_numpy_dtype.itemsize
-    return moved * _rate(node)
-
-
 def _has_objects(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.hasobject
 
@@ -164,8 +152,9 @@ def _rate(node: Node) -> float:
     known = _RATES.get(node.op)
     if known is not None:
         return known
-    is_passing = node.op in _PASSING or node.op in _EXPANDING or _is_elementwise(node) or _is_ours(node)
-    return _MOVED if is_passing else _UNKNOWN
+    if node.op in _PASSING or node.op in _EXPANDING or _is_elementwise(node) or _is_ours(node):
+        return _MOVED
+    return _MOVED if node.op_def.is_stateful else _UNKNOWN  # a state's changes are to stay in the order of the runs
 
 
 def _is_elementwise(node: Node) -> bool:

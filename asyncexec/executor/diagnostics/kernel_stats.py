@@ -14,7 +14,6 @@ from asyncexec.compilation.output_bounds import makes_text
 from asyncexec.executor.diagnostics.first_cost import (
     ShortCheck,
     first_cost_ns,
-    least_cost_ns,
     may_expand,
     may_grow,
     short_check,
@@ -233,11 +232,6 @@ class KernelStats:
                 self._short_checks.setdefault(item_id, short_check(item.node))
                 self._quick_keys.setdefault(item_id, set())
         return True
-
-    def is_known_to_be_long(self, item_id: int) -> bool:
-        """Whether a kernel that has not run, as it is in a branch, is likely to take long each time it does."""
-        has_run = self.places[item_id] != CAREFUL or item_id in self._quick_keys
-        return not has_run and least_cost_ns(self.items[item_id].node) > self.expensive_ns
 
     def note_away(self, item_id: int) -> None:
         """Count a call on a worker, or one that took long."""

@@ -57,8 +57,7 @@ class LoopHolds:
         """*node* has held the loop for so long, just now; of a region its own plan tells that."""
         if node.properties.registration is REGION:
             return
-        if self.clock.now_ns is monotonic_ns:  # by which collections are timed
-            elapsed_ns -= collected_ns(monotonic_ns() - elapsed_ns)
+        elapsed_ns = self.without_collections(elapsed_ns)
         if elapsed_ns > self.longest_node_ns or (self._is_one_of and 2 * elapsed_ns > self.longest_node_ns):
             self.longest_node, self.longest_node_ns, self._is_one_of = node.name, elapsed_ns, False
         if self._slow_ns is not None and elapsed_ns > self._slow_ns and node.name not in self._warned:
@@ -68,6 +67,12 @@ class LoopHolds:
                 f"than slow_inline_ms={self._slow_ns / NS_PER_MS:g}: nothing else ran meanwhile; mark its op "
                 "expensive=True, or await what it waits for"
             )
+
+    def without_collections(self, elapsed_ns: int) -> int:
+        """What full garbage collections have not taken of the last *elapsed_ns*."""
+        if self.clock.now_ns is not monotonic_ns:  # by which they are timed
+            return elapsed_ns
+        return max(0, elapsed_ns - collected_ns(monotonic_ns() - elapsed_ns))
 
     def note_one_of(self, nodes: Sequence[Node], elapsed_ns: int) -> None:
         """One of *nodes*, which ran one after the other, has held the loop for so long; it is not known which."""

@@ -31,7 +31,9 @@ Take: TypeAlias = Callable[[Collection[Any]], list[Any] | None]
 _NUM_TRIES: Final = 16  # to call native code that refuses what it is given
 _NUM_WATCHED: Final = 64  # stretches that are measured by the CPU's time after one that was long
 _VERY_LONG: Final = 40  # times what is expensive, as pauses of the machine seldom are; it may come rarely
-_MANY_WATCHED: Final = 4096  # stretches after such a one
+_MANY_WATCHED: Final = (
+    4096  # stretches after such a one; of a user's node nothing tells beforehand that it will be long
+)
 
 
 class CompiledPlan:
@@ -69,6 +71,7 @@ class CompiledPlan:
         "_num_tries",
         "_num_watched",
         "_num_to_watch",
+        "_has_users_nodes",
         "_sampled_at_ns",
         "_slice_ns",
         "_slow_ns",
@@ -121,6 +124,7 @@ class CompiledPlan:
         self._was_slow = False  # whether a stretch was, of the step under way
         self._cost_ns = self._sampled_at_ns = self._num_watched = 0
         self._num_to_watch = _NUM_WATCHED
+        self._has_users_nodes = any(node.properties.registration.kernel is not None for node in code.suspects)
         self._now_ns = holds.clock.now_ns
         self.clock: Callable[[], int] = self._now_ns
         self._slow_ns = holds.costs.expensive_ns
@@ -187,11 +191,15 @@ class CompiledPlan:
                 holds.note(suspects[0], elapsed_ns)
             else:
                 holds.note_one_of(suspects, elapsed_ns)
+            is_slow = holds.without_collections(elapsed_ns) > self._slow_ns
+            if is_slow and elapsed_ns > _VERY_LONG * holds.costs.expensive_ns and not self._has_users_nodes:
+                self._num_to_watch = _MANY_WATCHED
         was_measured = self.clock is not self._now_ns
         self._num_watched = 0 if is_slow else self._num_watched + 1
-        if elapsed_ns > _VERY_LONG * holds.costs.expensive_ns:
-            self._num_to_watch = _MANY_WATCHED
-        self.clock = holds.clock.cpu_ns if self._num_watched < self._num_to_watch else self._now_ns
+        if self._num_watched < self._num_to_watch:
+            self.clock = holds.clock.cpu_ns
+        else:
+            self.clock, self._num_to_watch = self._now_ns, _NUM_WATCHED
         if was_measured and is_slow:  # a short stretch says nothing of the long one
             self._was_slow = True
             self._sample(elapsed_ns)
