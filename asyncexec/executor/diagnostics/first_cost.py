@@ -152,7 +152,7 @@ def _rate(node: Node) -> float:
     known = _RATES.get(node.op)
     if known is not None:
         return known
-    if node.op in _PASSING or node.op in _EXPANDING or _is_elementwise(node) or _is_ours(node):
+    if node.op in _PASSING or node.op in _EXPANDING or _is_elementwise(node) or _is_custom(node):
         return _MOVED
     return _MOVED if node.op_def.is_stateful else _UNKNOWN  # a state's changes are to stay in the order of the runs
 
@@ -162,6 +162,6 @@ def _is_elementwise(node: Node) -> bool:
     return kernel is not None and kernel.is_elementwise
 
 
-def _is_ours(node: Node) -> bool:
+def _is_custom(node: Node) -> bool:
     """Whether a user, or a pass, has made the kernel of *node*."""
     return node.op.startswith("_") or node.properties.registration.kernel is not None
