@@ -50,7 +50,7 @@ if sys.platform != "win32":
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 # What a test started may need a moment to end after the test has: threads that were told to stop, for one.
-GRACE_S = 2.0
+GRACE_S = 10.0
 OPEN_FILES = "/proc/self/fd" if Path("/proc/self/fd").exists() else None
 # What mark ``one_of`` calls a parameter that pytest-asyncio has another name for.
 PARAMETERS = {"loop": "_asyncio_loop_factory"}

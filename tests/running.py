@@ -26,6 +26,8 @@ from asyncexec.frontend.create_op import add_op
 
 # Warnings are errors, but for those of kernels that hold the loop, which any does on a machine that is busy.
 STRICT = ("-W", "error", "-W", "ignore:node '")
+# Of a session whose slices no pause of the machine ends.
+STILL_CLOCK = ax.Clock(now_ns=lambda: 0)
 # Modules that sessions import when they are first needed.
 LATE = (
     "asyncexec.passes.arithmetic",

@@ -139,7 +139,9 @@ async def test_partial_runs_and_streams_wait_too(counters: Counters) -> None:
         async with session.partial_run([counters.read[0]]) as step:
             assert await step.fetch(counters.read[0]) == 100
         await lose(small, 0)
-        assert sorted([int(each) async for each in session.map(counters.add[0], [{}, {}])]) == [101, 102]
+        found = [int(each) async for each in session.map(counters.add[0], [{}, {}])]
+        assert set(found) <= {101, 102}  # each reads what it and the other have added by then
+        assert await session.run(counters.read[0]) == 102
         assert len(calls) == 2
 
 

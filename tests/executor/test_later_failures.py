@@ -12,7 +12,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.errors import DeadlineExceededError
-from tests.running import settle
+from tests.running import STILL_CLOCK, settle
 
 
 @ax.op
@@ -107,7 +107,7 @@ async def test_notes_are_bounded() -> None:
     with ax.Graph() as graph:
         x = ax.placeholder(ax.float64, [], name="x")
         fetches = [first(x), *(cleaning(x) for _ in range(50))]
-    async with ax.Session(graph) as session:
+    async with ax.Session(graph, clock=STILL_CLOCK) as session:
         with pytest.raises(ValueError, match="first") as caught:
             await session.run(fetches, {x: 1.0})
     assert len(notes_of(caught.value)) == 8

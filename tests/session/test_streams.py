@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import asyncexec as ax
-from tests.running import settle, started
+from tests.running import STILL_CLOCK, settle, started
 from tests.session.stream_graphs import Stages, results, shown
 
 pytestmark = pytest.mark.virtual_clock
@@ -253,7 +253,7 @@ async def test_leaving_the_stream_early_cancels_what_is_in_flight() -> None:
 
 async def test_leaving_the_map_early() -> None:
     stages = Stages(delays=dict.fromkeys(range(1, 10), 10.0))
-    async with ax.Session(stages.graph) as session:
+    async with ax.Session(stages.graph, clock=STILL_CLOCK) as session:
         async for y in session.map(stages.y, stages.items(range(10)), window=4):
             assert y == 1
             break

@@ -10,7 +10,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.kernel import KernelKind
-from tests.running import raw_op, settle, started
+from tests.running import STILL_CLOCK, raw_op, settle, started
 
 DEVICES: list[dict[str, Any]] = [{}, {"device_count": {"CPU": 2}}]
 
@@ -41,7 +41,7 @@ async def test_when_a_state_is_handed_on(goes_on: bool, settings: dict[str, Any]
         written = state.update(ax.reshape(before, []) + np.int64(1))
         with ax.device(f"/cpu:{settings.get('device_count', {}).get('CPU', 1) - 1}"):
             out = raw_op("Act", act, kind=KernelKind.ASYNC, dtype=ax.int64)(x, written)
-    async with ax.Session(graph, config=ax.SessionConfig(**settings)) as session:
+    async with ax.Session(graph, ax.SessionConfig(**settings), clock=STILL_CLOCK) as session:
         items = [{x: i} for i in range(3)]
         outputs = session.map(out, items, window=3, on_error="yield" if goes_on else "raise")
 
