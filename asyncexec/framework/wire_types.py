@@ -19,11 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from asyncexec.framework.types import ALL_DTYPES, DType
 
-_new = object.__new__
-_set_dict = BaseModel.__dict__["__dict__"].__set__
-_set_fields_set = BaseModel.__dict__["__pydantic_fields_set__"].__set__
-_set_extra = BaseModel.__dict__["__pydantic_extra__"].__set__
-_set_private = BaseModel.__dict__["__pydantic_private__"].__set__
+_new, _set = object.__new__, object.__setattr__
 
 
 def camel_case(name: str) -> str:
@@ -72,10 +68,10 @@ class WireModel(BaseModel):
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """A model that takes over *fields* (every field, trusted, by Python name); nothing is checked."""
         model = _new(cls)
-        _set_dict(model, fields)
-        _set_fields_set(model, cls._all_fields)
-        _set_extra(model, None)
-        _set_private(model, None)
+        _set(model, "__dict__", fields)
+        _set(model, "__pydantic_fields_set__", cls._all_fields)
+        _set(model, "__pydantic_extra__", None)
+        _set(model, "__pydantic_private__", None)
         return model
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
