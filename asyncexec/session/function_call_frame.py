@@ -41,12 +41,11 @@ def feed_converter(tensor: Tensor, *, is_guarded: bool = False) -> Converter:
         return partial(_checked_object, tensor)
     shape = tensor.op.output_shapes[tensor.index]
     slow = (_GuardedConverter if is_guarded else SlowConverter)(tensor)
+    if shape.dims == ():
+        return _scalar_converter(exact_type(tensor), *_from_python(dtype), slow)
     if dtype is types.string:
         return slow
-    np_dtype, scalar_type = dtype.as_numpy_dtype, exact_type(tensor)
-    if scalar_type is not None:
-        return lambda value: value if type(value) is scalar_type else slow(value)
-    accepts = _shape_check(shape)
+    np_dtype, accepts = dtype.as_numpy_dtype, _shape_check(shape)
     if is_guarded and not shape.is_fully_defined:
         return _small_converter(np_dtype, accepts, slow)
 
@@ -81,6 +80,25 @@ def _shape_check(shape: TensorShape) -> Callable[[tuple[int, ...]], bool]:
     sizes_of = itemgetter(*known)
     sizes = sizes_of(dims)
     return lambda given: len(given) == rank and sizes_of(given) == sizes
+
+
+def _scalar_converter(
+    scalar_type: type | None, python_type: type | None, from_python: Converter, slow: Converter
+) -> Converter:
+    """A converter of a scalar: the usual Python value of it needs no more than a call of *from_python*."""
+
+    def convert(value: Any) -> Any:
+        kind = type(value)
+        if kind is scalar_type:
+            return value
+        if kind is python_type:
+            try:
+                return from_python(value)
+            except (ValueError, OverflowError):
+                pass  # told in full by the other
+        return slow(value)
+
+    return convert
 
 
 def _small_converter(np_dtype: np.dtype[Any], accepts: Callable[[Any], bool], slow: Converter) -> Converter:
@@ -227,22 +245,14 @@ def _kept_tensor(tensor: Tensor, handle: TensorHandle) -> Any:
 class SlowConverter:
     """Makes any value one for *tensor*, whose dtype is not opaque, and checks it in full."""
 
-    __slots__ = ("_from_python", "_python_type", "_shape", "_tensor", "dtype")
+    __slots__ = ("_shape", "_tensor", "dtype")
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
         self._shape = tensor.op.output_shapes[tensor.index]
-        self.dtype = dtype = tensor.dtype.base_dtype
-        # The usual Python value of a scalar placeholder needs no more than a call.
-        python_type, self._from_python = _from_python(dtype)
-        self._python_type = python_type if self._shape.dims == () else None
+        self.dtype: DType = tensor.dtype.base_dtype
 
     def __call__(self, value: Any) -> Any:
-        if type(value) is self._python_type:
-            try:
-                return self._from_python(value)
-            except (ValueError, OverflowError):
-                pass  # told in full below
         tensor = self._tensor
         _checked_object(tensor, value)
         value = self.as_numpy(value)
@@ -299,8 +309,6 @@ class _GuardedConverter(SlowConverter):
     __slots__ = ()
 
     def __call__(self, value: Any) -> Any:
-        if type(value) is self._python_type:
-            return super().__call__(value)
         value = self.as_numpy(value)
         if is_large(value, self.dtype):
             raise LargeFeedError

@@ -239,15 +239,18 @@ class StepScope(ABC):
             try:
                 if look is not None:
                     await self._run_while_open(look)
+                has_ready = self.has_ready
                 while self._failure is None:
-                    if self.has_ready:
+                    if has_ready:
                         await let_others_go_on()
                     elif not self.is_waiting:
                         break
                     elif not self.is_stuck():
                         await self._told()
-                    if self.has_ready:
+                    has_ready = self.has_ready
+                    if has_ready:
                         self._run_slice()
+                        has_ready = self.has_ready
             except asyncio.CancelledError:
                 self.cancel(asyncio.CancelledError())  # results that still come in are dropped
                 raise

@@ -112,7 +112,7 @@ class CompiledPlan:
         self.entry: Take | None = None
         self.gives_all: bool = code.gives_all
         self._is_light = is_light
-        self._num_tries = _NUM_TRIES
+        self._num_tries = 0 if code.quick is None else _NUM_TRIES
         self._is_region = is_region
         self.limits: FeedLimits | None = limits
         self._slice_ns = slice_ns

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, 
 from contextvars import copy_context
 from dataclasses import dataclass
 from types import CoroutineType, GeneratorType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import KernelStats
@@ -37,6 +37,7 @@ class AwaitedNode:
     stats: KernelStats
 
 
+_COROUTINES: Final = (CoroutineType, GeneratorType)
 # A node, and what its kernel gave.
 Request: TypeAlias = tuple[AwaitedNode, Coroutine[Any, Any, Any]]
 
@@ -199,7 +200,7 @@ class CompiledState(StepScope):
                     break
                 self._awaited = node
                 try:
-                    outputs = await self._in_own_context(_as_coroutine(node.stats.watch(node.item.id, coroutine)))
+                    outputs = await self._in_own_context(node.stats.watch(node.item.id, coroutine))
                     if node.item.finish is not None:
                         outputs = node.item.finish(outputs)
                 except BaseException as error:
@@ -232,9 +233,10 @@ class CompiledState(StepScope):
                 self.wake()
 
     @types.coroutine
-    def _in_own_context(self, coroutine: Any) -> Generator[Any, Any, Any]:
-        """What *coroutine* returns, awaited in a context of its own: what a kernel sets there is no other's to see."""
+    def _in_own_context(self, awaitable: Any) -> Generator[Any, Any, Any]:
+        """What *awaitable* gives, awaited in a context of its own: what a kernel sets there is no other's to see."""
         run = copy_context().run
+        coroutine = awaitable if type(awaitable) in _COROUTINES else _awaited(awaitable)
         try:
             awaited = run(coroutine.send, None)
             while True:
@@ -281,13 +283,6 @@ class CompiledState(StepScope):
         return () if task is None else ({None if node is None else node.item: task},)
 
 
-def _as_coroutine(awaitable: Any) -> Any:
-    """*awaitable* as something that has ``send``, ``throw`` and ``close``."""
-    return awaitable if type(awaitable) in _COROUTINES else _awaited(awaitable)
-
-
-_COROUTINES = (CoroutineType, GeneratorType)
-
-
 async def _awaited(awaitable: Any) -> Any:
+    """What *awaitable* gives; this has ``send``, ``throw`` and ``close``."""
     return await awaitable
