@@ -47,6 +47,9 @@ from tests.running import import_all_names
 if sys.platform != "win32":
     import uvloop
 
+# torch imports it if it is there, and a process that has TensorFlow's LLVM does not survive that of triton.
+sys.modules.setdefault("triton", None)  # type: ignore[arg-type]
+
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 # What a test started may need a moment to end after the test has: threads that were told to stop, for one.
