@@ -84,6 +84,8 @@ class InferenceContext:
         value = self.value(index)
         if value is not None:
             array = np.asarray(value)
+            if array.dtype.kind not in "iu":
+                raise InvalidArgumentError(f"a shape is a vector of integers, not of {array.dtype}")
             if array.ndim == 0:
                 if int(array) != -1:
                     raise InvalidArgumentError(f"a shape is a vector, or the scalar -1, not the scalar {int(array)}")

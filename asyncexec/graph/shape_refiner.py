@@ -67,6 +67,10 @@ class ShapeRefiner:
             raise error.locate(node) from None
         except Exception as error:
             raise InvalidArgumentError(f"its output shapes cannot be inferred: {error}", node=node) from error
+        num_outputs = len(properties.output_dtypes)
+        if len(inferred) != num_outputs:
+            told = f"its shape function gives {len(inferred)} shapes, but it has {num_outputs} outputs"
+            raise InvalidArgumentError(told, node=node, hint="do its attrs contradict each other?")
         node.output_shapes = inferred
         if not context.values_were_read and properties.op != "Const":
             self._memo[key] = inferred

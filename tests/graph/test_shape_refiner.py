@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import asyncexec as ax
 from asyncexec.framework.errors import InvalidArgumentError, OpError
 from asyncexec.framework.op_def import parse_op_def
 from asyncexec.framework.shape_inference import MAX_VALUES, InferenceContext
@@ -157,6 +158,34 @@ def test_a_shape_function_that_stumbles_names_its_node() -> None:
         load("a: TestStumbles")
     assert caught.value.node == "a"
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_attrs_that_contradict_each_other_are_refused_with_their_node() -> None:
+    """One says that there is a sparse feature, the other that there is none."""
+    text, texts = np.array(b""), np.array([], object)
+    with ax.Graph(), pytest.raises(InvalidArgumentError, match="gives 0 shapes, but it has 2 outputs") as caught:
+        ax.raw_ops.ParseSingleSequenceExample(
+            serialized=text,
+            feature_list_dense_missing_assumed_empty=texts,
+            context_sparse_keys=[b"key"],
+            context_dense_keys=[],
+            feature_list_sparse_keys=[],
+            feature_list_dense_keys=[],
+            context_dense_defaults=[],
+            debug_name=text,
+            context_sparse_types=[],
+            name="parsed",
+        )
+    assert caught.value.node == "parsed"
+
+
+def test_a_shape_is_of_integers() -> None:
+    with ax.Graph():
+        handle, sizes = ax.raw_ops.VarHandleOp(dtype=ax.int64, shape=[3]), ax.constant(np.ones(2, np.complex64))
+        with pytest.raises(InvalidArgumentError, match="a shape is a vector of integers, not of complex64"):
+            ax.raw_ops.StatefulUniformInt(
+                resource=handle, algorithm=np.int64(1), shape=sizes, minval=np.int64(0), maxval=np.int64(9)
+            )
 
 
 @pytest.mark.parametrize(

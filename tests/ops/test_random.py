@@ -81,6 +81,12 @@ def test_a_wrong_state_or_algorithm_is_an_invalid_argument(wrong: OpCase) -> Non
         run_case(wrong)
 
 
+def test_a_cipher_of_very_many_rounds_is_refused() -> None:
+    shuffle = case("RandomIndexShuffle", np.int64(7), i64(2**40, 1, 2), np.int64(2**50), id="rounds", rounds=2**40)
+    with pytest.raises(InvalidArgumentError, match="at most 1024"):
+        run_case(shuffle)
+
+
 def test_a_generator_without_a_value_is_not_found() -> None:
     with pytest.raises(NotFoundError):
         run_case(case("RngSkip", Variable("state", types.int64, TensorShape([3])), np.int64(1), np.int64(3)))

@@ -61,10 +61,21 @@ def _arg_extreme(node: PnnxNode) -> Kernel:
 
 @pnnx_kernel("torch.var", "torch.std")
 def _var(node: PnnxNode) -> Kernel:
-    function: Any = np.var if node.type == "torch.var" else np.std
+    """Of fewer numbers than are taken off it is not a number, of which numpy's own function would warn."""
+    is_root = node.type == "torch.std"
     axes, keeps = _axes(node), bool(node.param("keepdim"))
     less = node.param("correction", int(bool(node.param("unbiased", True))))
-    return lambda x: np.asarray(function(x, axis=axes, keepdims=keeps, ddof=less))
+
+    def var(x: Any) -> Any:
+        exact = x.astype(np.float32) if x.dtype == np.float16 else x
+        total = np.sum(exact, axis=axes, keepdims=True)
+        count = x.size / max(total.size, 1)
+        away = exact - np.divide(total, count)
+        squares = (away * np.conj(away)).real
+        found = np.divide(np.sum(squares, axis=axes, keepdims=keeps), max(count - less, 0))
+        return np.asarray(np.sqrt(found) if is_root else found, x.dtype if exact is not x else None)
+
+    return var
 
 
 @pnnx_kernel("torch.norm", "torch.linalg.vector_norm")

@@ -27,6 +27,7 @@ from asyncexec.ops.random.random_stateless import generator_of_key
 _INT: Final = "{int32, int64, uint32, uint64}"
 _SEQUENCE: Final = 0x7369F885192C0EF5  # of bits, one for each round key
 _LEAST_BLOCK: Final = 16  # bits; a smaller cipher shuffles badly
+_MOST_ROUNDS: Final = 1024  # the cipher was made for 32 to 72; each takes time and memory for each index
 _SMALL: Final = 1 << 14  # largest indices below this are far below what the cipher gives
 
 
@@ -79,8 +80,8 @@ register_function("StatelessShuffle", function=_stateless_shuffle)
 def random_index_shuffle(construction: OpKernelConstruction) -> Kernel:
     """Where each index comes to in a random permutation of those up to *max_index*."""
     rounds, dtype = construction.attr("rounds"), construction.np_dtype("dtype")
-    if rounds < 4 or rounds % 2:
-        raise InvalidArgumentError(f"rounds must be even and at least 4, not {rounds}")
+    if not 4 <= rounds <= _MOST_ROUNDS or rounds % 2:
+        raise InvalidArgumentError(f"rounds must be even, at least 4 and at most {_MOST_ROUNDS}, not {rounds}")
 
     def kernel(index: Any, seed: Any, largest: Any) -> Any:
         count = max(np.size(index), np.size(largest), np.size(seed) // 3)

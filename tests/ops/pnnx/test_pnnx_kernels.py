@@ -70,3 +70,11 @@ async def test_breadth_first_gives_the_same() -> None:
     (usual,) = await run(model, [x])
     (ordered,) = await run(model, [x], executor_type="BREADTH_FIRST")
     np.testing.assert_array_equal(usual, ordered)
+
+
+@pytest.mark.parametrize("op", ["torch.std", "torch.var"])
+async def test_of_one_number_there_is_no_deviation_and_nothing_warns(op: str) -> None:
+    with ax.Graph() as graph:
+        found: Any = ax.create_op(f"Pnnx>{op}", [[ax.constant([1.0])]], {"Tout": [ax.float32]})
+    async with ax.Session(graph) as session:
+        assert np.isnan(np.ravel(await session.run(found))).all()
