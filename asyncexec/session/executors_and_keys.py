@@ -43,6 +43,7 @@ class ExecutorsAndKeys:
         guarded: the same, for values that do not take long.
         is_in_order: whether values come in the order that a step has them in.
         executor: runs the steps.
+        awaits: whether it has async kernels.
         tells_step: whether kernels may ask which step they are called for: users' functions, and what calls graphs.
         givers: by the positions of fetches, what makes the caller's value of what travels along edges.
         scalars: positions of fetches that may be numpy scalars, or text.
@@ -59,6 +60,7 @@ class ExecutorsAndKeys:
     guarded: tuple[Converter, ...]
     is_in_order: bool
     executor: AnyExecutor
+    awaits: bool
     tells_step: bool
     givers: tuple[tuple[int, Giver], ...]
     scalars: tuple[int, ...]
@@ -243,6 +245,7 @@ def _make_executors(
         tuple(guarded),
         True,
         prepared.executor,
+        prepared.executor.awaits,
         tells_step,
         tuple(givers),
         tuple(scalars),

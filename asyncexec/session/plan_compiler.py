@@ -122,7 +122,6 @@ class PlanCompiler:
                 if not item.is_relay:
                     name = item.node.name
                     _find_native_rule(item)
-                    part.stats.note_known_sizes(item.id)
                     self.items[name], self._measured[name] = item, (part.stats, item.id)
                     is_small = part.has_run and item.id not in part.stats.not_small
                     if is_small or (name in small_before and _is_copy(item.node, before[name].node)):

@@ -10,6 +10,8 @@ from asyncexec.durable.journal_scope import JournaledStep
 from asyncexec.executor.diagnostics.run_recorder import take_collector
 from asyncexec.executor.diagnostics.step_counts import StepCounts
 from asyncexec.executor.diagnostics.step_stats_collector import StepStatsCollector
+from asyncexec.executor.plans.feed_growth import BegunStep
+from asyncexec.executor.plans.tier import AnyPlan, Tier
 from asyncexec.framework.clock import Clock
 from asyncexec.framework.cooperative import run_in_slices
 from asyncexec.framework.error_text import one_line
@@ -186,8 +188,10 @@ class StepRunner:
                 step = executor.start(feeds, collector, journaled=journaled) if plan is None else plan.start(feeds)
                 if step._loop is not self._loop.current:
                     self._loop.enter()
-                self._steps.add(step)  # where tasks are eager, a kernel may close the session before it awaits anything
+                if prepared.awaits:  # where tasks are eager, a kernel may close the session before it awaits anything
+                    self._steps.add(step)
                 if not step.run_inline():
+                    self._steps.add(step)
                     await step.run()
             finally:
                 if step is not None:
@@ -208,11 +212,16 @@ class StepRunner:
             raise
         self._counts.completed += 1
         values = step.fetched()
-        if journaled is not None:  # which is never compiled
+        if journaled is None:
+            _note_run(tier, plan, begun, self._clock.now_ns() - began_ns)
+        else:  # which is never compiled
             journaled.check()
-        elif plan is not None:
-            tier.note_compiled_run(plan, self._clock.now_ns() - began_ns)
-        else:
-            tier.note_end(begun)
-            tier.note_run(self._clock.now_ns() - began_ns)
         return prepared.result(values, options)
+
+
+def _note_run(tier: Tier, plan: AnyPlan | None, begun: BegunStep | None, elapsed_ns: int) -> None:
+    if plan is not None:
+        tier.note_compiled_run(plan, elapsed_ns)
+    else:
+        tier.note_end(begun)
+        tier.note_run(elapsed_ns)

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import asyncexec as ax
-from asyncexec.executor.diagnostics.first_cost import first_cost_ns, least_cost_ns
-from tests.running import worker_jobs
+from asyncexec.executor.diagnostics.first_cost import first_cost_ns
 
 MB = 2**20
 
@@ -151,32 +150,3 @@ def test_what_has_a_state_is_not_sent_away_unknown_as_later_runs_would_overtake_
     rows = np.ones((20_000, 3), np.float32)
     assert cost_ms(lambda x: ax.raw_ops.Cross(x, x), rows) > 10
     assert cost_ms(lambda x: ax.raw_ops.RandomShuffle(x, seed=7), rows) < 0.5
-
-
-def least_ms(build: Any, *shapes: list[int | None]) -> float:
-    with ax.Graph():
-        result = build(*(ax.placeholder(ax.float32, shape) for shape in shapes))
-    return least_cost_ns(result.op) / 1e6
-
-
-def test_the_least_cost_follows_from_sizes_that_are_known_before() -> None:
-    assert least_ms(lambda x: ax.fill([4096, 4096], x), []) > 10
-    assert least_ms(ax.reduce_sum, [4096, 4096]) > 10
-    assert least_ms(ax.add, [4096, 4096], [4096, 4096]) > 10
-    assert least_ms(ax.add, [4096, None], [4096, None]) == 0
-    assert least_ms(lambda x, y: x @ y, [1, 4096], [4096, 4096]) < 0.1
-    assert least_ms(lambda x: ax.gather(x, 1), [4096, 4096]) < 0.1
-    assert least_ms(lambda x: ax.transpose(x, [1, 0]), [4096, 4096]) == 0
-
-
-@pytest.mark.one_of("loop")
-async def test_what_is_sure_to_be_long_in_a_branch_begins_on_a_worker_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    with ax.Graph() as graph:
-        is_large, x = ax.placeholder(ax.bool, []), ax.placeholder(ax.float32, [])
-        y = ax.cond(is_large, lambda: ax.reduce_max(ax.fill([4096, 4096], x, name="filled")), lambda: x + 1.0)
-    async with ax.Session(graph) as session:
-        for _ in range(40):  # after these it would be compiled
-            assert await session.run(y, {is_large: False, x: 1.0}) == 2.0
-        jobs = worker_jobs(monkeypatch)
-        assert await session.run(y, {is_large: True, x: 1.0}) == 1.0
-    assert any("filled" in name for name in jobs)

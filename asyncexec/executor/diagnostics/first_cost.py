@@ -6,7 +6,7 @@ What numpy does not do in one go may take anything for each element, and is meas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -16,8 +16,6 @@ from asyncexec.compilation.guarded_kernels import Reckoner
 from asyncexec.compilation.output_bounds import TEXT_OPS
 from asyncexec.compilation.size_inputs import SIZE_INPUTS, has_known_size
 from asyncexec.framework.kernel_registry import registry
-from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.framework.types import DType
 from asyncexec.graph.node import Node
 
 # Nanoseconds a byte of the inputs and outputs: what passes through memory, is computed element by element, is compared,
@@ -108,10 +106,6 @@ _PASSING: Final = frozenset(
     Onnx>Transpose Onnx>Where Onnx>Xor
     """.split()
 )
-# They may give a view of what they take.
-_VIEWING: Final = frozenset("Bitcast BroadcastTo Imag Real Slice Split SplitV Transpose Unpack".split())
-# They pass over all that they take, though they give little.
-_REDUCING: Final = frozenset("All Any ArgMax ArgMin EuclideanNorm L2Loss Max Mean Min Prod Sum".split())
 
 
 def may_expand(node: Node) -> bool:
@@ -148,28 +142,6 @@ def first_cost_ns(node: Node, inputs: Sequence[Any], num_bytes: int) -> float:
     moved = num_bytes + Reckoner(node).num_bytes(inputs)
     num_texts = 0 if node.op in _PASSING else sum([value.size for value in inputs if _has_objects(value)])
     return moved * rate + num_texts * _NS_PER_TEXT + blas_work(node, inputs) * _NS_PER_PRODUCT
-
-
-def least_cost_ns(node: Node) -> float:
-    """What each call of the kernel of *node* takes at least, by those sizes that are known before it runs.
-
-    Weights say little: a product, or who looks rows up in them, may be quick whatever their size.  Of a user's kernel,
-    and of what has a state, nothing is said.
-    """
-    if node.op in _QUICK or node.op in _VIEWING or node.op_def.is_stateful or _is_custom(node):
-        return 0.0
-    size = _known_bytes(node.output_shapes, node.properties.output_dtypes)
-    if node.op in _REDUCING:
-        size += _known_bytes([tensor.shape for tensor in node.inputs], node.properties.input_dtypes)
-    return size * _MOVED
-
-
-def _known_bytes(shapes: Iterable[TensorShape], dtypes: Iterable[DType]) -> int:
-    return sum(
-        (shape.num_elements or 0) * dtype.as_numpy_dtype.itemsize
-        for shape, dtype in zip(shapes, dtypes, strict=True)
-        if not dtype.is_opaque
-    )
 
 
 def _has_objects(value: Any) -> bool:

@@ -14,7 +14,6 @@ from asyncexec.compilation.output_bounds import makes_text
 from asyncexec.executor.diagnostics.first_cost import (
     ShortCheck,
     first_cost_ns,
-    least_cost_ns,
     may_expand,
     may_grow,
     short_check,
@@ -233,13 +232,6 @@ class KernelStats:
                 self._short_checks.setdefault(item_id, short_check(item.node))
                 self._quick_keys.setdefault(item_id, set())
         return True
-
-    def note_known_sizes(self, item_id: int) -> None:
-        """Move a kernel away that was never seen to take long, and is sure to: it is in a branch not taken yet."""
-        if self.places[item_id] in (INLINE, CAREFUL) and not self._sampled_at_ns[item_id]:
-            item = self.items[item_id]
-            if item.is_expensive is None and least_cost_ns(item.node) > _HOPELESS * self.expensive_ns:
-                self.places[item_id], self._costs_ns[item_id] = WORKER, _HOPELESS * self.expensive_ns
 
     def note_away(self, item_id: int) -> None:
         """Count a call on a worker, or one that took long."""
