@@ -47,6 +47,7 @@ from asyncexec.frontend.user_op_values import (
     result_converter,
     result_dtypes,
     text_results,
+    untouched,
 )
 from asyncexec.frontend.user_op_workers import op_workers
 from asyncexec.graph.current_graph import current_graph_or_none
@@ -298,6 +299,8 @@ class UserOp:
 
         def give(result: Any) -> Any:
             make = scalars.get(type(result))
+            if make is untouched:
+                return result
             if make is not None:
                 try:
                     return make(result)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _COLOCATION: Final = b"loc:@"  # of an entry of attr _class that names a node
-_current: ContextVar[GraphContext | None] = ContextVar("asyncexec_current_graph", default=None)
+building: Final[ContextVar[GraphContext | None]] = ContextVar("asyncexec_current_graph", default=None)
 
 
 class GraphContext:
@@ -34,11 +34,11 @@ class GraphContext:
         self._flow_of: dict[Node, ControlFlowContext] = {}
 
     def __enter__(self) -> Self:
-        self._tokens.append(_current.set(self))
+        self._tokens.append(building.set(self))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        _current.reset(self._tokens.pop())
+        building.reset(self._tokens.pop())
 
     @property
     def current_name_scope(self) -> str:
@@ -136,7 +136,7 @@ def current_graph() -> Graph:
     ...     ax.current_graph() is graph
     True
     """
-    graph = _current.get()
+    graph = building.get()
     if graph is None:
         raise FailedPreconditionError(
             "no graph is being built here", hint="put the code inside 'with ax.Graph() as graph:'"
@@ -146,17 +146,17 @@ def current_graph() -> Graph:
 
 def outside_of_graphs(function: Callable[..., T], *args: Any) -> T:
     """What *function* gives, called where no graph is being built: kernels are called so, wherever the run is."""
-    if _current.get() is None:
+    if building.get() is None:
         return function(*args)
-    token = _current.set(None)
+    token = building.set(None)
     try:
         return function(*args)
     finally:
-        _current.reset(token)
+        building.reset(token)
 
 
 def current_graph_or_none() -> Graph | None:
-    return _current.get()  # type: ignore[return-value]
+    return building.get()  # type: ignore[return-value]
 
 
 @contextmanager

@@ -83,15 +83,18 @@ def _shape_check(shape: TensorShape) -> Callable[[tuple[int, ...]], bool]:
 
 
 def _scalar_converter(
-    scalar_type: type | None, python_type: type | None, from_python: Converter, slow: Converter
+    scalar_type: type | None, python_type: type | None, from_python: Converter, largest: float | None, slow: Converter
 ) -> Converter:
-    """A converter of a scalar: the usual Python value of it needs no more than a call of *from_python*."""
+    """A converter of a scalar: the usual Python value of it needs no more than a call of *from_python*.
+
+    Those beyond *largest* are not usual: numpy would warn.
+    """
 
     def convert(value: Any) -> Any:
         kind = type(value)
         if kind is scalar_type:
             return value
-        if kind is python_type:
+        if kind is python_type and (largest is None or not abs(value) > largest):
             try:
                 return from_python(value)
             except (ValueError, OverflowError):
@@ -212,20 +215,14 @@ def _objects_in_slices(tensor: Tensor, value: Any) -> Stage[Any]:
     return converted
 
 
-def _from_python(dtype: DType) -> tuple[type | None, Converter]:
-    """A Python type, and what makes a scalar of *dtype* of it, or raises ValueError or OverflowError."""
+def _from_python(dtype: DType) -> tuple[type | None, Converter, float | None]:
+    """A Python type, what makes a scalar of *dtype* of it or raises ValueError or OverflowError, and the largest."""
     if dtype is types.string:
-        return str, str.encode
+        return str, str.encode, None
     if dtype is types.float32:
-        return float, _as_float32
+        return float, np.float32, _LARGEST_FLOAT32
     kinds = {"i": int, "u": int, "b": bool, "f": float if dtype is types.float64 else None}
-    return kinds.get(dtype.as_numpy_dtype.kind), dtype.as_numpy_dtype.type
-
-
-def _as_float32(value: float) -> Any:
-    if abs(value) > _LARGEST_FLOAT32:  # numpy would warn
-        raise OverflowError
-    return np.float32(value)
+    return kinds.get(dtype.as_numpy_dtype.kind), dtype.as_numpy_dtype.type, None
 
 
 def _kept_tensor(tensor: Tensor, handle: TensorHandle) -> Any:

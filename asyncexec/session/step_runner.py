@@ -17,7 +17,7 @@ from asyncexec.framework.cooperative import run_in_slices
 from asyncexec.framework.error_text import one_line
 from asyncexec.framework.errors import OpError, UnavailableError
 from asyncexec.framework.spans import Spans, leave_step
-from asyncexec.framework.step_stats import RunMetadata, begin_trace, end_trace
+from asyncexec.framework.step_stats import RunMetadata, TraceToken, begin_trace, end_trace
 from asyncexec.session.executors_and_keys import ExecutorsAndKeys, explained
 from asyncexec.session.held_state import StateFinder
 from asyncexec.session.large_feeds import LargeFeedError
@@ -176,9 +176,7 @@ class StepRunner:
         plan = None if journaled else tier.plan_for(feeds)
         collector = token = step = None
         if options is not None and options.trace:
-            collector, plan = take_collector() or StepStatsCollector(self._clock), None
-            collector.note_feeds(prepared.feeds, feeds)
-            token = begin_trace(collector) if collector.is_trace else None
+            (collector, token), plan = self._begin_trace(prepared, feeds), None
         begun = tier.begin(feeds) if plan is None else None
         span = self._spans.enter_step() if prepared.tells_step else None
         began_ns = self._clock.now_ns()
@@ -198,10 +196,8 @@ class StepRunner:
                     self._steps.discard(step)
                 if span is not None:
                     leave_step(span)
-                if token is not None:
-                    end_trace(token)
-                if metadata is not None:
-                    await fill_metadata(metadata, prepared.graph, collector, options, self._loop, self._clock)
+                if token is not None or metadata is not None:
+                    await self._end_trace(token, metadata, prepared, collector, options)
         except OpError as error:
             self._counts.failed += 1
             raise explained(error, prepared) from error.__cause__
@@ -212,11 +208,32 @@ class StepRunner:
             raise
         self._counts.completed += 1
         values = step.fetched()
-        if journaled is None:
-            _note_run(tier, plan, begun, self._clock.now_ns() - began_ns)
-        else:  # which is never compiled
+        if journaled is not None:  # which is never compiled
             journaled.check()
+        elif plan is None or tier.is_counting or plan.num_tries or not plan.is_quick:
+            _note_run(tier, plan, begun, self._clock.now_ns() - began_ns)
         return prepared.result(values, options)
+
+    def _begin_trace(
+        self, prepared: ExecutorsAndKeys, feeds: Sequence[Any]
+    ) -> tuple[StepStatsCollector, TraceToken | None]:
+        """What is told of the step, and what ``end_trace`` takes, if others see it as well."""
+        collector = take_collector() or StepStatsCollector(self._clock)
+        collector.note_feeds(prepared.feeds, feeds)
+        return collector, begin_trace(collector) if collector.is_trace else None
+
+    async def _end_trace(
+        self,
+        token: TraceToken | None,
+        metadata: RunMetadata | None,
+        prepared: ExecutorsAndKeys,
+        collector: StepStatsCollector | None,
+        options: RunOptions | None,
+    ) -> None:
+        if token is not None:
+            end_trace(token)
+        if metadata is not None:
+            await fill_metadata(metadata, prepared.graph, collector, options, self._loop, self._clock)
 
 
 def _note_run(tier: Tier, plan: AnyPlan | None, begun: BegunStep | None, elapsed_ns: int) -> None:

@@ -184,7 +184,7 @@ async def test_a_region_that_may_be_native_code_stays_in_the_loop(jobs: list[lis
 async def test_a_region_on_a_worker_pauses_to_see_whether_somebody_waits() -> None:
     num_pauses, manager = 0, CancellationManager()
 
-    def begin(_: Any) -> Generator[None, None, list[Any]]:
+    def begin() -> Generator[None, None, list[Any]]:
         nonlocal num_pauses
         while True:
             num_pauses += 1

@@ -420,7 +420,7 @@ async def test_plan_behind_one_that_held_the_loop_pauses_around_each_call_that_m
         assert usual is not None
         assert careful is not None
         assert usual.is_plain
-        steps = list(careful.begin([np.eye(2, dtype=np.float32)]))
+        steps = list(careful.begin(np.eye(2, dtype=np.float32)))
         assert steps == [None, None]  # between three calls
 
 

@@ -51,7 +51,7 @@ def compile_at_once(patch: pytest.MonkeyPatch) -> Plans:
         return plan
 
     patch.setattr(GraphExecutionState, "compile_plan", note_plan)
-    for kind, method in [(CompiledState, "_begin"), (RegionPlan, "start")]:
+    for kind, method in [(CompiledState, "__init__"), (CompiledState, "restart"), (RegionPlan, "start")]:
         count(patch, kind, method, plans)
     return plans
 
@@ -310,7 +310,7 @@ async def test_a_stream_goes_on_compiled() -> None:
     x, y = chain(ax.Graph(), *[lambda v: v + 1] * 2, pause)
     plans = Plans()
     with pytest.MonkeyPatch.context() as patch:
-        count(patch, CompiledState, "_begin", plans)
+        count(patch, CompiledState, "__init__", plans)
         async with ax.Session(x.graph) as session, session.stream(y) as stream:
             num_items = 0
             while not plans.num_steps:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from asyncexec.graph.current_graph import outside_of_graphs
+from asyncexec.graph.current_graph import building, outside_of_graphs
 
 T = TypeVar("T")
 
@@ -19,4 +19,4 @@ def call_among_kernels(function: Callable[..., T], *arguments: object) -> T:
     of another op, it is called, though the run may be inside of ``with graph:``.
     """
     with np.errstate(all="ignore"):
-        return outside_of_graphs(function, *arguments)
+        return function(*arguments) if building.get() is None else outside_of_graphs(function, *arguments)

@@ -235,6 +235,7 @@ class StepScope(ABC):
         Args:
             look: called whenever something has run; as long as it says True, more feeds may come, and the step goes on.
         """
+        is_over = False
         try:
             try:
                 if look is not None:
@@ -244,9 +245,11 @@ class StepScope(ABC):
                     if has_ready:
                         await let_others_go_on()
                     elif not self.is_waiting:
+                        is_over = True
                         break
                     elif not self.is_stuck():
-                        await self._told()
+                        self._waiter = told = self._loop.create_future()
+                        await told
                     has_ready = self.has_ready
                     if has_ready:
                         self._run_slice()
@@ -255,7 +258,7 @@ class StepScope(ABC):
                 self.cancel(asyncio.CancelledError())  # results that still come in are dropped
                 raise
             finally:
-                if self.is_waiting:
+                if not is_over and self.is_waiting:
                     await self.drain()
         except BaseException as raised:  # the caller's cancellation comes before what a kernel raised
             if self._failure is None:

@@ -10,6 +10,7 @@ import linecache
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextvars import Context
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -26,6 +27,7 @@ from asyncexec.framework.foreign_errors import as_op_error, explained_by
 from asyncexec.framework.under_way import frames_of
 from asyncexec.regions.code import Code, Line
 
+Begin: TypeAlias = Callable[..., Generator[Any, Any, list[Any]]]
 Take: TypeAlias = Callable[[Collection[Any]], list[Any] | None]
 
 _NUM_TRIES: Final = 16  # to call native code that refuses what it is given
@@ -53,8 +55,10 @@ class CompiledPlan:
         function: the program's, which takes values as they travel along edges.
         take: takes all these at once; gives the values of the fetches, or None if a step is to be started.
         entry: the same for values as they are fed; gives None, too, if one is to be converted.  None if there is none.
+        begin: takes the feeds; gives what yields as a CompiledState wants it, and then gives the values of the fetches.
         gives_all: whether there is a value of each fetch.
         num_feeds, num_fetches: how many values a step takes and gives.
+        num_tries: how often ``call`` is still tried where the plan is not plain.
         is_quick: whether it has not turned out to hold the loop for long at a stretch.
         clock: what its stretches are measured by: the time, or after one that was long, the CPU's time.
         enter: calls a function, with its arguments, so that numpy says nothing of floating-point errors.
@@ -70,12 +74,12 @@ class CompiledPlan:
         "_nodes",
         "_now_ns",
         "_num_to_watch",
-        "_num_tries",
         "_num_watched",
         "_sampled_at_ns",
         "_slice_ns",
         "_slow_ns",
         "_was_slow",
+        "begin",
         "clock",
         "enter",
         "entry",
@@ -87,6 +91,7 @@ class CompiledPlan:
         "limits",
         "num_feeds",
         "num_fetches",
+        "num_tries",
         "pool",
         "take",
     )
@@ -112,7 +117,7 @@ class CompiledPlan:
         self.entry: Take | None = None
         self.gives_all: bool = code.gives_all
         self._is_light = is_light
-        self._num_tries = 0 if code.quick is None else _NUM_TRIES
+        self.num_tries: int = 0 if code.quick is None or limits is not None else _NUM_TRIES
         self._is_region = is_region
         self.limits: FeedLimits | None = limits
         self._slice_ns = slice_ns
@@ -120,6 +125,7 @@ class CompiledPlan:
         self.num_feeds: int = code.num_inputs
         self.num_fetches: int = code.num_outputs
         self.is_plain: bool = not code.is_generator
+        self.begin: Begin = partial(_once, code.function) if self.is_plain else code.function
         self.is_quick: bool = True
         self._was_slow = False  # whether a stretch was, of the step under way
         self._cost_ns = self._sampled_at_ns = self._num_watched = 0
@@ -134,7 +140,7 @@ class CompiledPlan:
     @property
     def may_be_called(self) -> bool:
         """Whether ``call`` is worth a try, where the plan is not plain: what it does seems to be native code by now."""
-        return self._num_tries > 0 and self._code.is_native and self.limits is None
+        return self.num_tries > 0 and self._code.is_native
 
     def call(self, take: Take, feeds: Collection[Any]) -> list[Any] | None:
         """What *take*, or the ``entry``, gives for *feeds*; raises what the step fails with."""
@@ -145,7 +151,7 @@ class CompiledPlan:
         except CATCHABLE as raised:
             self.fail(raised)
         if values is None:
-            self._num_tries -= take is self.take
+            self.num_tries -= take is self.take
         elif start:
             elapsed = clock() - start
             if elapsed > self._slow_ns or clock is not self._now_ns:
@@ -172,10 +178,6 @@ class CompiledPlan:
     @property
     def is_awaited(self) -> bool:
         return self._code.is_awaited
-
-    def begin(self, feeds: Sequence[Any]) -> Generator[Any, Any, list[Any]]:
-        """What gives the values of the fetches; before that it yields as a CompiledState wants it."""
-        return _once(self._code.function, feeds) if self.is_plain else self._code.function(*feeds)
 
     def note(self, elapsed_ns: int) -> None:
         """Take note of a stretch that was long, or that was measured by the CPU's time because one before was.
@@ -290,7 +292,7 @@ def _rounds(calls: Iterable[tuple[Line | None, FrameType]]) -> Iterator[str]:
             yield from (f"{loop.frame} {names[loop.base] + names[loop.index]}" for loop in line.loops)
 
 
-def _once(function: Callable[..., list[Any]], feeds: Sequence[Any]) -> Generator[None, None, list[Any]]:
+def _once(function: Callable[..., list[Any]], *feeds: Any) -> Generator[None, None, list[Any]]:
     """What a plain function gives, in the form of one that goes on in slices."""
     yield from ()
     return function(*feeds)

@@ -51,7 +51,8 @@ class SlicedPlan(Protocol):
     num_fetches: int
     clock: Callable[[], int]
 
-    def begin(self, feeds: Sequence[Any], /) -> Generator[Request | None, Any, list[Any]]: ...
+    @property
+    def begin(self) -> Callable[..., Generator[Request | None, Any, list[Any]]]: ...
 
     def note(self, elapsed_ns: int, /) -> None: ...
 
@@ -88,22 +89,22 @@ class CompiledState(StepScope):
         self._awaited: AwaitedNode | None = None  # by the task
         self._end_ns = 0  # of the task's slice
         self._ending: Ending | None = None
-        self._begin(feeds)
-
-    def _begin(self, feeds: Sequence[Any] | None) -> None:
         if feeds is not None:
-            self._generator = self._plan.begin(feeds)
+            self._generator = plan.begin(*feeds)
         else:
-            self._num_missing = self._plan.num_feeds
-            self._feeds = [NOTHING] * self._num_missing
-            self._values = [NOTHING] * self._plan.num_fetches
+            self._expect_feeds()
+
+    def _expect_feeds(self) -> None:
+        self._num_missing = self._plan.num_feeds
+        self._feeds = [NOTHING] * self._num_missing
+        self._values = [NOTHING] * self._plan.num_fetches
 
     def deliver_feed(self, index: int, value: Any) -> None:
         self._feeds[index] = value
         self._num_missing -= 1
         if not self._num_missing and self._failure is None:
             feeds, self._feeds = self._feeds, []
-            self._generator = self._plan.begin(feeds)
+            self._generator = self._plan.begin(*feeds)
         self.wake()
 
     def release(self) -> BaseException | None:
@@ -118,7 +119,10 @@ class CompiledState(StepScope):
 
     def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
         self._waiter = waiter
-        self._begin(feeds)
+        if feeds is not None:
+            self._generator = self._plan.begin(*feeds)
+        else:
+            self._expect_feeds()
 
     @property
     def has_ready(self) -> bool:

@@ -34,6 +34,7 @@ class RegionPlan:
     __slots__ = ("_plans", "executor")
 
     is_plain = may_be_called = False
+    num_tries = 0
     limits = None
 
     def __init__(self, executor: AnyExecutor, plans: Iterable[CompiledPlan | TiledPlan]) -> None:
@@ -177,7 +178,7 @@ def _on_worker(plan: CompiledPlan) -> Kernel:
     def run(*inputs: Any) -> Any:
         call = call_around.get()
         manager = None if call is None or plan.is_plain else call.manager()
-        pauses = plan.begin(inputs)
+        pauses = plan.begin(*inputs)
         del inputs
         while True:
             try:
