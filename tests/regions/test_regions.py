@@ -406,3 +406,44 @@ async def test_a_region_that_sleeps_and_computes_nothing_is_kept() -> None:
         for _ in range(6):
             assert await session.run(out, {x: 1.0}) == 4.0
         assert has_regions(session)
+
+
+@ax.op(outputs=[ax.float64], expensive=True)
+def think(x: float) -> float:
+    return float(x) - 1.0
+
+
+def cholesky(x: Any) -> Any:
+    return ax.reduce_sum(ax.cholesky(x + ax.eye(2, dtype=F)))
+
+
+def loop(step: Any, first: Any) -> Any:
+    return ax.while_loop(lambda i, _: i < 200, lambda i, y: [i + 1, step(y)], [ax.constant(0), first])[1]
+
+
+async def has_compiled_loops(graph: ax.Graph, fetches: Any, feeds: dict[Any, Any]) -> bool:
+    """Whether a session comes to run loops as Python code, in some runs, which give what the general executor gives."""
+    async with ax.Session(graph, TAGGED) as session:
+        expected = await session.run(fetches, feeds)
+    async with ax.Session(graph) as session:
+        plan = None
+        for _ in range(100):
+            assert await session.run(fetches, feeds) == expected
+            (prepared,) = session._cache.values()
+            if plan is not None:
+                break
+            plan = prepared.tier.compiled
+    parts = plan.executor.parts if isinstance(plan, RegionPlan) else ()
+    return plan is not None and all(item.node.op != "LoopCond" for part in parts for item in part.view.items)
+
+
+@pytest.mark.parametrize("place", ["outside", "taken", "not taken"])
+@pytest.mark.parametrize("works", [think, later, cholesky], ids=["expensive", "async", "expensive by size"])
+async def test_a_loop_is_compiled_whatever_stands_beside_it(works: Any, place: str) -> None:
+    """Nor does it wait for the first call of what may be cheap: that is in a branch, which may never be taken."""
+    with ax.Graph() as graph:
+        x, p = ax.placeholder(F, [], name="x"), ax.placeholder(ax.bool, [], name="p")
+        beside = works(x) if place == "outside" else ax.cond(p, lambda: works(x), lambda: x + 1.0)
+        out = [loop(lambda y: y + 1.0, x), beside]
+    feeds = {x: 1.0} if place == "outside" else {x: 1.0, p: place == "taken"}
+    assert await has_compiled_loops(graph, out, feeds)

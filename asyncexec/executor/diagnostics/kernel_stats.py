@@ -144,7 +144,7 @@ class KernelStats:
 
     @property
     def may_stay_on_loop(self) -> bool:
-        """Whether some more calls may show that no node needs a worker thread."""
+        """Whether some more calls may show that no node needs a worker thread; all that is SIZED has had some."""
         return self._on_loop(self._may_be_quick)
 
     def _on_loop(self, is_quick: Callable[[int], bool]) -> bool:
@@ -161,7 +161,9 @@ class KernelStats:
 
     def _may_be_quick(self, item_id: int) -> bool:
         known = self._sized.get(item_id)
-        if known is None or known.ns_of(known.largest) <= self.expensive_ns:
+        if known is None:  # as in a branch that has not been taken: the next runs need not take it either
+            return False
+        if known.ns_of(known.largest) <= self.expensive_ns:
             return True
         is_new = known.num_samples < _FEW or not self._is_settled(item_id)
         return is_new and known.ns_of(known.largest) <= _HOPELESS * self.expensive_ns
