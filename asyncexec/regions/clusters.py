@@ -47,7 +47,6 @@ _ALWAYS_HARD: Final = frozenset({"ControlTrigger", "StreamStateWrite"})
 KEYED: Final = "KeyedStateRead"
 LATE: Final = frozenset({"StreamStateRead", KEYED})
 _LOOP_OPS: Final = ENTERS | EXITS | NEXT_ITERATIONS | {"LoopCond"}
-_SIDES: Final = frozenset({(0, 0), (0, 1)})  # of a Switch
 _IN_THE_LOOP: Final = (0, 1)
 _AFTER_THE_LOOP: Final = (0, 0)
 _UNKNOWN: Final = (0, -1)
@@ -366,14 +365,17 @@ class _Finder:
         return bool(num_back)
 
     def _merged(self, node: Node) -> _Liveness:
-        """When a Merge of branches is live: whenever one side or the other of a predicate is, or nobody knows."""
+        """When a Merge of branches is live: whenever one side or another of a predicate is, or nobody knows."""
         lives = [_ALWAYS if self._is_given(tensor) else self._live_of(tensor) for tensor in node.inputs]
         common = frozenset.intersection(*lives)
         rests = [live - common for live in lives]
-        if len(rests) == len(_SIDES) and all(len(rest) == 1 for rest in rests):
-            (one,), (other,) = rests
-            if one[:2] == other[:2] and {one[2], other[2]} == _SIDES:
-                return common
+        if all(len(rest) == 1 for rest in rests):
+            tokens = [token for rest in rests for token in rest]
+            source, index, (num_sides, _) = tokens[0]
+            if len(tokens) == (num_sides or 2):
+                sides = {(source, index, (num_sides, side)) for side in range(len(tokens))}
+                if sides == set(tokens):
+                    return common
         return _itself(node)
 
     def _check_round(self, node: Node, live: _Liveness) -> None:

@@ -447,3 +447,19 @@ async def test_a_loop_is_compiled_whatever_stands_beside_it(works: Any, place: s
         out = [loop(lambda y: y + 1.0, x), beside]
     feeds = {x: 1.0} if place == "outside" else {x: 1.0, p: place == "taken"}
     assert await has_compiled_loops(graph, out, feeds)
+
+
+@pytest.mark.parametrize("num_cases", [2, 3])
+@pytest.mark.parametrize("place", ["before the loop", "in the loop", "beside the loop"])
+async def test_a_loop_is_compiled_whose_values_depend_on_cases(place: str, num_cases: int) -> None:
+    with ax.Graph() as graph:
+        x, k = ax.placeholder(F, [], name="x"), ax.placeholder(ax.int32, [], name="k")
+
+        def chosen(y: Any) -> Any:
+            functions = [lambda: y + 1.0, lambda: y * 0.5, lambda: y - 3.0]
+            return ax.switch_case(k, functions[:num_cases])
+
+        first = chosen(x) if place == "before the loop" else x
+        out = [loop(chosen if place == "in the loop" else lambda y: y + 1.0, first), think(chosen(x))]
+    for index in (0, 1, 5):
+        assert await has_compiled_loops(graph, out, {x: 1.0, k: index})
