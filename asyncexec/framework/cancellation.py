@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final, TypeAlias
 
-from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
+from asyncexec.framework.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
 from asyncexec.framework.weak_group import WeakGroup
 
 CancellationToken: TypeAlias = int
@@ -187,3 +187,13 @@ def cancellation_manager() -> CancellationManager:
             hint="@ax.op(expensive=True) has a plain function called there; an async one gets asyncio.CancelledError",
         )
     return call.manager()
+
+
+def raise_if_cancelled() -> None:
+    """Raise CancelledError if the running code is called on a worker thread, and its result is no longer wanted.
+
+    A kernel whose loop may take very long calls it in each round; it takes a tenth of a microsecond.
+    """
+    call = call_around.get()
+    if call is not None and call.manager().is_cancelled:
+        raise CancelledError("the result is no longer wanted")

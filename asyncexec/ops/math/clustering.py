@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.cancellation import raise_if_cancelled
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import KernelKind
 from asyncexec.framework.kernel_registry import register_function
@@ -21,6 +23,8 @@ from asyncexec.ops.random.simple_philox import SimplePhilox
 _F32: Final = np.float32
 _CHUNK: Final = 2**20  # distances at a time
 _MASK: Final = 2**64 - 1
+_MOST_RETRIES: Final = 2**16  # each looks at all points; a handful is of use
+_MOST_DRAWS: Final = 2**12  # by distance, until one finds a point that is new
 
 
 def _matrix(name: str, value: Any) -> None:
@@ -50,14 +54,16 @@ class _Sampler:
             return self._random.below_64(count)
         sums = self._nearest.cumsum(dtype=_F32)
         drawn = set(self._drawn)
-        while True:
-            if sums[-1] > 0 and np.isfinite(sums[-1]):
+        for number in itertools.count():
+            # By what rounding leaves of small distances only those that are drawn already may be likely at all.
+            if sums[-1] > 0 and np.isfinite(sums[-1]) and number < _MOST_DRAWS:
                 place = _F32(self._random.float32()) * sums[-1]
                 index = min(int(np.searchsorted(sums, place, "right")), count - 1)
             else:
                 index = self._random.below_64(count)
             if index not in drawn:
                 return index
+        raise AssertionError("there are points that are not drawn")
 
     def _with(self, index: int) -> Any:
         y = self._points[index]
@@ -67,6 +73,7 @@ class _Sampler:
         """The next point: the best of some."""
         best, least, nearest = 0, np.inf, self._nearest
         for _ in range(1 + retries):
+            raise_if_cancelled()
             index = self._draw()
             distances = self._with(index)
             potential = distances.sum()
@@ -89,6 +96,8 @@ def kmeans_plus_plus(points: Any, count: Any, seed: Any, retries: Any) -> Any:
         raise InvalidArgumentError("Expected points.rows() > 0.")
     if not 0 < wanted <= len(points):
         raise InvalidArgumentError(f"Expected 0 < num_to_sample <= points.rows(): {wanted} vs {len(points)}.")
+    if more > _MOST_RETRIES:
+        raise InvalidArgumentError(f"Expected num_retries_per_sample <= {_MOST_RETRIES}, not {more}.")
     sampler = _Sampler(points, start)
     for _ in range(wanted):
         sampler.draw(more if more >= 0 else 2 + int(math.log(wanted)))
