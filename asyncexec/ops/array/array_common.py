@@ -47,6 +47,13 @@ def zeros(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return np.full(shape, b"", dtype) if dtype.kind == "O" else np.zeros(shape, dtype)
 
 
+def mean_of(x: Any, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
+    """The mean along *axis*; of no elements it is NaN, as numpy's is, which warns of that."""
+    if x.size:
+        return np.mean(x, axis=axis, keepdims=keepdims)
+    return np.divide(np.sum(x, axis=axis, keepdims=keepdims), 0)
+
+
 def boxed(value: Any) -> Any:
     """*value* as an array: strings and opaque values that stand alone become 0-d object arrays."""
     if isinstance(value, (np.ndarray, np.generic)):

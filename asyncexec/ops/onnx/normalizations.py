@@ -8,23 +8,24 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework.kernel import Kernel, KernelKind
+from asyncexec.ops.array.array_common import mean_of
 from asyncexec.ops.onnx.arrays import Array, axis_of, dtype_of_code, need, need_shape, wide
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 
 def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     """Mean and variance along *axes*, which are kept."""
-    mean = x.mean(axis=axes, keepdims=True)
+    mean = mean_of(x, axes, keepdims=True)
     centered = x - mean
     centered *= centered
-    return mean, centered.mean(axis=axes, keepdims=True)
+    return mean, mean_of(centered, axes, keepdims=True)
 
 
 def _normalized(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array, Array]:
     """*x* with mean zero and variance one along *axes*; the mean, and what the rest was multiplied with."""
-    mean = x.mean(axis=axes, keepdims=True)
+    mean = mean_of(x, axes, keepdims=True)
     out = x - mean
-    factor = 1 / np.sqrt((out * out).mean(axis=axes, keepdims=True) + x.dtype.type(epsilon))
+    factor = 1 / np.sqrt(mean_of(out * out, axes, keepdims=True) + x.dtype.type(epsilon))
     out *= factor
     return out, mean, factor
 
@@ -159,7 +160,7 @@ def make_rms_normalization(node: OnnxNode) -> Kernel:
 
     def kernel(x: Array, scale: Array) -> tuple[Array]:
         cells = x.astype(_stash(node, x), copy=False)
-        squares = (cells * cells).mean(axis=_last_axes(x, axis), keepdims=True)
+        squares = mean_of(cells * cells, _last_axes(x, axis), keepdims=True)
         out = cells / np.sqrt(squares + cells.dtype.type(epsilon))
         return (_times(out, scale, x.shape).astype(x.dtype, copy=False),)
 

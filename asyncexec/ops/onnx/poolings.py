@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework.kernel import Kernel, KernelKind
+from asyncexec.ops.array.array_common import mean_of
 from asyncexec.ops.array.windows import Axis
 from asyncexec.ops.onnx.arrays import Array, empty, inner, need, wide, zeros
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
@@ -147,7 +148,7 @@ def _spatial(x: Array) -> tuple[int, ...]:
 @onnx_kernel("GlobalAveragePool")
 def make_global_average_pool(node: OnnxNode) -> Kernel:
     """The kernel of GlobalAveragePool."""
-    return lambda x: (wide(x).mean(axis=_spatial(x), keepdims=True).astype(x.dtype, copy=False),)
+    return lambda x: (mean_of(wide(x), _spatial(x), keepdims=True).astype(x.dtype, copy=False),)
 
 
 @onnx_kernel("GlobalMaxPool")

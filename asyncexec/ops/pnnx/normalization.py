@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework.kernel import Kernel
+from asyncexec.ops.array.array_common import mean_of
 from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
 
 _DIMS = (1, 2, 3)
@@ -19,8 +20,8 @@ def _per_channel(values: Array, x: Array) -> Array:
 
 def _normalized(x: Array, axes: tuple[int, ...], eps: float) -> Array:
     """*x* less its mean along *axes*, by its standard deviation."""
-    out = x - np.mean(x, axis=axes, keepdims=True)
-    variance = np.mean(np.square(out), axis=axes, keepdims=True)
+    out = x - mean_of(x, axis=axes, keepdims=True)
+    variance = mean_of(np.square(out), axis=axes, keepdims=True)
     variance += eps
     out /= np.sqrt(variance, out=variance)
     return out
@@ -89,7 +90,7 @@ def _rms_norm(node: PnnxNode) -> Kernel:
         x, scale = order(inputs)
         scale = weight if scale is None else scale
         least = np.finfo(x.dtype).eps if eps is None else eps
-        out = x / np.sqrt(np.mean(np.square(x), axis=axes, keepdims=True) + np.asarray(least, x.dtype))
+        out = x / np.sqrt(mean_of(np.square(x), axis=axes, keepdims=True) + np.asarray(least, x.dtype))
         return np.asarray(out if scale is None else out * scale)
 
     return normalize

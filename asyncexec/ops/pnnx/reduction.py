@@ -8,11 +8,12 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.kernel import Kernel
+from asyncexec.ops.array.array_common import mean_of
 from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
 
 _REDUCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "torch.sum": np.sum,
-    "torch.mean": np.mean,
+    "torch.mean": mean_of,
     "torch.prod": np.prod,
     "torch.amax": np.max,
     "torch.amin": np.min,

@@ -165,6 +165,19 @@ def test_nothing_gives_nothing(op: str, inputs: Any, attrs: dict[str, Any], shap
     assert run(op, *inputs, **attrs)[0].shape == shape
 
 
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        ("LayerNormalization", (ones(2, 0), ones(0))),
+        ("RMSNormalization", (ones(2, 0), ones(0))),
+        ("InstanceNormalization", (ones(2, 4, 0), ones(4), ones(4))),
+        ("GlobalAveragePool", (ones(2, 0, 0),)),
+    ],
+)
+def test_the_mean_of_nothing_does_not_warn(op: str, inputs: Any) -> None:
+    assert run(op, *inputs)[0].size == 0
+
+
 def test_half_size_floats_are_rounded_once() -> None:
     x, w = np.full((1, 4096, 1, 1), 0.1, np.float16), np.full((1, 4096, 1, 1), 0.1, np.float16)
     (y,) = run("Conv", x, w)

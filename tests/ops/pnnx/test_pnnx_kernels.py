@@ -78,3 +78,20 @@ async def test_of_one_number_there_is_no_deviation_and_nothing_warns(op: str) ->
         found: Any = ax.create_op(f"Pnnx>{op}", [[ax.constant([1.0])]], {"Tout": [ax.float32]})
     async with ax.Session(graph) as session:
         assert np.isnan(np.ravel(await session.run(found))).all()
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [
+        ("torch.mean", {"dim": [1]}),
+        ("nn.LayerNorm", {"normalized_shape": [0]}),
+        ("nn.RMSNorm", {"normalized_shape": [0]}),
+    ],
+)
+async def test_means_of_nothing_do_not_warn(op: str, attrs: dict[str, Any]) -> None:
+    with ax.Graph() as graph:
+        nothing = ax.constant(np.zeros((2, 0), np.float32))
+        found: Any = ax.create_op(f"Pnnx>{op}", [[nothing]], {"Tout": [ax.float32], **attrs})
+    async with ax.Session(graph) as session:
+        (mean,) = await session.run(found)
+    np.testing.assert_array_equal(mean, [np.nan] * 2 if op == "torch.mean" else np.zeros((2, 0)))
