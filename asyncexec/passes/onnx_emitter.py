@@ -190,9 +190,12 @@ def is_image(tensor: Tensor) -> bool:
 
 
 def dim_of(tensor: Tensor, axis: int) -> int | None:
-    """A size of *tensor*, where it is known."""
+    """A size of *tensor*, where it is known; UntranslatableError where the rank is, and it has no such axis."""
     dims = tensor.shape.dims
-    return None if dims is None else dims[axis]
+    if dims is None:
+        return None
+    require(-len(dims) <= axis < len(dims), f"{tensor.name} has no axis {axis}")
+    return dims[axis]
 
 
 def num_elements(tensor: Tensor) -> float:

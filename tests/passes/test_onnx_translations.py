@@ -303,6 +303,12 @@ def test_what_has_another_meaning_is_refused() -> None:
         Case("ResizeNearestNeighbor", (image(), ints(27, 24)), {"half_pixel_centers": True}),
         Case("Mean", (image(), np.array([1], np.int32)), is_batched=False),
         Case("Sum", (image(), ints())),
+        Case(
+            "Conv2DBackpropInput",
+            (ints(2, 9, 8, 4), normal(3, 3, 4, 6), normal(2, 3)),
+            {"strides": [1, 1, 1, 1], "padding": "SAME"},
+            is_batched=False,
+        ),
         Case("MaxPool", (image(),), {"ksize": [1, 2, 2, 1], "strides": [1, 3, 3, 1], "padding": "SAME"}),
     ):
         _, node, _ = graph_of(case)
