@@ -26,6 +26,30 @@ async def test_weights_shrink() -> None:
     assert second.tolist() == [[1.5, 0]]
 
 
+@pytest.mark.parametrize(
+    ("l1", "l2", "expected"),
+    [
+        (-1.0, 1.4e-45, [np.nan, np.inf, -np.inf, np.inf]),
+        (1e30, 1.4e-45, [0, 0, 0, 0]),
+        (0.0, 0.0, [np.nan] * 4),
+        (1.0, 0.0, [0, 0, 0, 0]),
+        (1.0, -1.0, [0, 2, -2, 3]),
+    ],
+)
+async def test_weights_shrink_by_what_is_no_number_and_nothing_warns(
+    l1: float, l2: float, expected: list[float]
+) -> None:
+    ops = ax.raw_ops
+    with ax.Graph() as graph:
+        weights = ops.VariableV2(shape=[4], dtype=ax.float32)
+        made = ops.Assign(ref=weights, value=ax.constant([0.0, 1.0, -1.0, 2.0]))
+        shrunk = ops.SdcaShrinkL1(weights=[weights], l1=l1, l2=l2)
+    async with ax.Session(graph) as session:
+        await session.run(made)
+        await session.run([], targets=[shrunk])
+        np.testing.assert_array_equal(await session.run(weights), np.float32(expected))
+
+
 def test_fingerprints() -> None:
     bench = KernelBench()
     found = bench.run("SdcaFprint", text(b"abc", b"", b"x" * 100))

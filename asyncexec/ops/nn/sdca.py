@@ -51,10 +51,10 @@ def sdca_fprint(_: OpKernelConstruction) -> Kernel:
 @register_kernel("SdcaShrinkL1", handles=Variable)
 def sdca_shrink_l1(c: OpKernelConstruction) -> Kernel:
     """Take l1 / l2 from the size of each weight, as far as there is so much."""
-    step = np.float32(c.attr("l1") / c.attr("l2"))
+    step = np.float32(c.attr("l1")) / np.float32(c.attr("l2"))  # which may be 0
 
     def shrunk(weights: Any) -> Any:
-        return np.copysign(np.maximum(np.abs(weights) - step, np.float32(0)), weights)
+        return np.sign(weights) * np.maximum(np.abs(weights) - step, np.float32(0))
 
     def kernel(*variables: Variable) -> tuple[()]:
         for variable in variables:
