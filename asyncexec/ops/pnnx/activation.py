@@ -83,7 +83,8 @@ _LAYERS: Final = {
 @pnnx_kernel(*(f"nn.{name}" for name in _LAYERS), *(f"F.{name}" for name in _PLAIN), "torch.relu")
 def _activation(node: PnnxNode) -> Kernel:
     name = node.type.partition(".")[2]
-    return _PLAIN[_LAYERS.get(name, name)]
+    function = _PLAIN[_LAYERS.get(name, name)]
+    return lambda x: function(x)  # not itself: to np.tanh, a second input is an array to write to
 
 
 @pnnx_kernel("nn.GELU", "F.gelu")

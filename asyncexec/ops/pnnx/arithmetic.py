@@ -198,7 +198,8 @@ def _function_of(node: PnnxNode) -> Callable[..., Any]:
 
 @pnnx_kernel(*(f"torch.{name}" for name in _UNARY))
 def _unary(node: PnnxNode) -> Kernel:
-    return _function_of(node)
+    function = _function_of(node)
+    return lambda x: function(x)  # not itself: to numpy's, a second input is an array to write to
 
 
 @pnnx_kernel(*(f"torch.{name}" for name in _BINARY))

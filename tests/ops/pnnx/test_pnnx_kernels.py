@@ -95,3 +95,15 @@ async def test_means_of_nothing_do_not_warn(op: str, attrs: dict[str, Any]) -> N
     async with ax.Session(graph) as session:
         (mean,) = await session.run(found)
     np.testing.assert_array_equal(mean, [np.nan] * 2 if op == "torch.mean" else np.zeros((2, 0)))
+
+
+@pytest.mark.parametrize("op", ["torch.sqrt", "torch.isnan", "F.tanh", "nn.Tanh"])
+async def test_a_second_input_of_what_takes_one_is_refused_and_not_written_to(op: str) -> None:
+    with ax.Graph() as graph:
+        x, y = ax.placeholder(ax.float32, [2]), ax.placeholder(ax.float32, [2])
+        found: Any = ax.create_op(f"Pnnx>{op}", [[x, y]], {"Tout": [ax.float32]})
+    given = np.float32([3, 4])
+    async with ax.Session(graph) as session:
+        with pytest.raises(ax.errors.InvalidArgumentError):
+            await session.run(found, {x: np.float32([1, 2]), y: given})
+    assert given.tolist() == [3, 4]
