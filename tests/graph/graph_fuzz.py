@@ -2,7 +2,8 @@
 
 ``python -m tests.graph.graph_fuzz --seed 1 --cases 20 [OP ...]`` runs them by the thousand and prints, for what should
 not have happened, the GraphDef and the feeds.  What should not happen: anything but an OpError comes out of building
-or running the graph; a warning; a case that takes too long, or too much memory; a session that is of no use after it.
+or running the graph; a warning; a case that takes too long, or too much memory; a session that is of no use after it;
+feeds that are written to.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import traceback
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -56,9 +57,15 @@ from tests.ops.op_case import OpCase
 from tests.ops.op_runner import infer_attrs
 from tests.optimization.function_text import function, node
 
-CONFIG: Final = ax.SessionConfig(slow_inline_ms=60_000)  # a busy machine is not the fault of a graph
 STEP_S: Final = 1.0  # after which a run gives up: what waits for others waits for ever
+# For a kernel that is at work by then, which may write gigabytes: more than this is too long, and told by a warning.
+KERNEL_S: Final = 10.0
 CASE_S: Final = 20.0  # after which a case counts as stuck
+CONFIG: Final = ax.SessionConfig(
+    slow_inline_ms=60_000,  # a busy machine is not the fault of a graph
+    worker_grace_s=KERNEL_S,
+    cancel_grace_s=KERNEL_S,
+)
 CASE_BYTES: Final = 5 * 2**29  # one result may have 2**31 elements: that is what an index of 32 bits can ask for
 MAX_BYTES: Final = 2**32  # that the process may ever have
 SHAPES: Final = [
@@ -371,7 +378,7 @@ class Fuzzer:
             return name
         if np.size(value) > 10_000:
             value = np.zeros((), dtype.as_numpy_dtype)[()]
-        self._nodes.append(node(name, "Const", value=value, dtype=dtype))
+        self._nodes.append(node(name, "Const", value=_boxed(value), dtype=dtype))
         return name
 
     def _reference(self, name: str, dtype: DType, value: Any) -> str:
@@ -388,7 +395,7 @@ class Fuzzer:
         self._nodes.append(node(name, "VariableV2", dtype=base, shape=TensorShape(np.shape(value))))
         if base.is_opaque or self._random.random() < 0.2:
             return name
-        self._nodes.append(node(f"{name}_value", "Const", value=value, dtype=base))
+        self._nodes.append(node(f"{name}_value", "Const", value=_boxed(value), dtype=base))
         self._nodes.append(node(f"{name}_set", "Assign", f"{name} {name}_value", T=base))
         return f"{name}_set"
 
@@ -432,6 +439,11 @@ class Fuzzer:
         ]
         self._nodes.append(self._random.choice(made))
         return name
+
+
+def _boxed(value: Any) -> Any:
+    """*value* as an array: np.float64 is a float and bytes are a string, no tensors, to an attr."""
+    return np.asarray(value, object if isinstance(value, bytes) else None)
 
 
 def _filled(dtype: DType, shape: Sequence[int], *elements: Any) -> Any:
@@ -554,6 +566,7 @@ async def _outcome(case: Case, report: Report) -> str:
         ax.import_graph_def(case.graph_def)
     target = graph.operation("a")
     fetches = [tensor for tensor in target.outputs[:20] if tensor.dtype.name not in ("resource", "variant")]
+    fed = _bits_of(case.feeds)
     async with ax.Session(graph, config=CONFIG) as session:
         try:
             await session.run(fetches, case.feeds, targets=[target], options=ax.RunOptions(timeout=STEP_S))
@@ -562,7 +575,13 @@ async def _outcome(case: Case, report: Report) -> str:
             outcome = type(error).__name__
             _note_stumble(case, error, report)
         assert await session.run("fine:0") == 1
+    assert _bits_of(case.feeds) == fed, "feeds are written to"
     return outcome
+
+
+def _bits_of(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    arrays = {name: np.asarray(value) for name, value in feeds.items()}
+    return {name: array.tolist() if array.dtype.hasobject else array.tobytes() for name, array in arrays.items()}
 
 
 def _note_stumble(case: Case, error: OpError, report: Report) -> None:
