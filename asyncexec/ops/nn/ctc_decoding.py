@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.cancellation import raise_if_cancelled
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -21,8 +22,11 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.array.array_common import merge_dim
 from asyncexec.ops.math.elementwise import WIDE_FLOATS
+from asyncexec.process.free_memory import check_room
 
 _IMPOSSIBLE: Final = -math.inf  # the logarithm of 0
+_ENTRY_BYTES: Final = 600  # of an entry of a beam, with its numbers and its places in the tree and in the heap
+_PART: Final = 2**18  # entries that room is asked for at once
 
 
 def _decoder_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -145,14 +149,24 @@ class _Beam:
     def __init__(self, width: int) -> None:
         self._width = width
         self._leaves: list[tuple[float, int, _Entry]] = []  # a heap
-        self._pushes = 0
-        root = _Entry(None, -1)
+        self._pushes = self._made = 0
+        self._root = root = _Entry(None, -1)
         root.total = root.blank = 0.0
         self._push(root)
+
+    def release(self) -> None:
+        """Cut the tree, whose entries hold each other: else the garbage collector would have to find them."""
+        entries = [self._root]
+        while entries:
+            children = entries.pop().children
+            entries += children.values()
+            children.clear()
 
     def _push(self, entry: _Entry) -> None:
         """Let *entry* in, and the least likely one out when there are too many."""
         self._pushes += 1
+        if not self._pushes % 1024:
+            raise_if_cancelled()
         item = (entry.total, -self._pushes, entry)
         if len(self._leaves) < self._width:
             heapq.heappush(self._leaves, item)
@@ -195,6 +209,9 @@ class _Beam:
         for label in np.flatnonzero(totals > self._least()).tolist():
             child = entry.children.get(label)
             if child is None:
+                if not self._made % _PART and self._made:
+                    check_room(_PART * _ENTRY_BYTES, "the beam grows by", self._made * _ENTRY_BYTES)
+                self._made += 1
                 child = entry.children[label] = _Entry(entry, label)
             total = float(totals[label])
             if child.total == _IMPOSSIBLE and total > self._least():
@@ -218,14 +235,17 @@ def _beam_search_decoder(construction: OpKernelConstruction) -> Kernel:
         sequences: list[list[list[int]]] = [[] for _ in range(paths)]
         for b, length in enumerate(lengths.tolist()):
             beam = _Beam(width)
-            for time in range(length):
-                beam.step(scores[time, b])
-            best = beam.entries()[:paths]
-            if len(best) < paths:
-                raise InvalidArgumentError("Less leaves in the beam search than requested.")
-            likelihoods[b] = [entry.total for entry in best]
-            for path, entry in enumerate(best):
-                sequences[path].append(entry.labels(merges=merges))
+            try:
+                for time in range(length):
+                    beam.step(scores[time, b])
+                best = beam.entries()[:paths]
+                if len(best) < paths:
+                    raise InvalidArgumentError("Less leaves in the beam search than requested.")
+                likelihoods[b] = [entry.total for entry in best]
+                for path, entry in enumerate(best):
+                    sequences[path].append(entry.labels(merges=merges))
+            finally:
+                beam.release()
         decoded = [_sparse(path) for path in sequences]
         indices, values, shapes = zip(*decoded, strict=True)
         return *indices, *values, *shapes, likelihoods
