@@ -15,7 +15,7 @@ import numpy as np
 
 from asyncexec.framework.cancellation import raise_if_cancelled
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
-from asyncexec.framework.kernel import Kernel, OpKernelConstruction
+from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
@@ -219,7 +219,7 @@ class _Beam:
                 self._push(child)
 
 
-@register_kernel("CTCBeamSearchDecoder", dtypes={"T": WIDE_FLOATS})
+@register_kernel("CTCBeamSearchDecoder", kind=KernelKind.EXPENSIVE, dtypes={"T": WIDE_FLOATS})
 def _beam_search_decoder(construction: OpKernelConstruction) -> Kernel:
     width, paths = construction.attr("beam_width"), construction.attr("top_paths")
     merges = construction.attr("merge_repeated")
