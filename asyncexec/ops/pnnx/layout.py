@@ -330,14 +330,20 @@ def _pad(node: PnnxNode) -> Kernel:
     return lambda x: padded(x, pads, mode, value)
 
 
+def _cast(x: Array, dtype: np.dtype[Any]) -> Array:
+    """*x* as *dtype*; of complex numbers the real part, where that has no other."""
+    loses_part = np.iscomplexobj(x) and dtype.kind not in "cb"
+    return np.asarray(x.real if loses_part else x).astype(dtype, copy=False)
+
+
 @pnnx_kernel("Tensor.to", "Tensor.type_as", "Tensor.float", "Tensor.type")
 def _to(node: PnnxNode) -> Kernel:
     if node.type == "Tensor.type_as":
-        return lambda x, other: x.astype(other.dtype)
+        return lambda x, other: _cast(x, other.dtype)
     name = "float" if node.type == "Tensor.float" else str(node.param("dtype", "")).removeprefix("torch.")
     if not name or name == "None":
         return lambda x: x
     if name not in _DTYPES:
         raise node.error(f"parameter 'dtype' is {name!r}, not one of {', '.join(_DTYPES)}")
-    dtype = _DTYPES[name].as_numpy_dtype
-    return lambda x: np.asarray(x).astype(dtype, copy=False)
+    dtype = np.dtype(_DTYPES[name].as_numpy_dtype)
+    return lambda x: _cast(x, dtype)

@@ -107,3 +107,14 @@ async def test_a_second_input_of_what_takes_one_is_refused_and_not_written_to(op
         with pytest.raises(ax.errors.InvalidArgumentError):
             await session.run(found, {x: np.float32([1, 2]), y: given})
     assert given.tolist() == [3, 4]
+
+
+async def test_a_cast_to_real_numbers_takes_the_real_part_and_does_not_warn() -> None:
+    with ax.Graph() as graph:
+        x, other = ax.constant(np.complex64([1 + 2j, 3j])), ax.constant(np.float32([0]))
+        found: Any = ax.create_op("Pnnx>Tensor.type_as", [[x, other]], {"Tout": [ax.float32]})
+        truths: Any = ax.create_op("Pnnx>Tensor.to", [[x]], {"Tout": [ax.bool], "dtype": "torch.bool"})
+    async with ax.Session(graph) as session:
+        (real,), (true,) = await session.run((found, truths))
+    assert real.tolist() == [1, 0]
+    assert true.tolist() == [True, True]
