@@ -112,6 +112,7 @@ _FIRST_STEADY: Final = frozenset(
 )
 _SUMS: Final = frozenset({"Prod", "Sum"})  # of many numbers, each of which may grow
 _RANGES: Final = frozenset({"Onnx>Range", "RaggedRange", "Range"})
+_RANGE_INPUTS: Final = 3
 _SMALL: Final = 2**8  # elements
 _MOST_BEHIND: Final = 64  # nodes that a start may be computed by
 
@@ -140,6 +141,8 @@ def _told_by(node: Node) -> Sequence[Tensor]:
         return ()
     if not found or node.op not in _RANGES:
         return found
+    if len(node.inputs) != _RANGE_INPUTS:  # a node of ONNX may have fewer; its kernel refuses that
+        return ()
     start, limit, delta = node.inputs
     added = limit.op
     if added.op in ("Add", "AddV2") and any(each is start for each in added.inputs):

@@ -238,6 +238,15 @@ def test_a_number_has_the_role_of_which_least_is_known() -> None:
     assert found == {0: Role.FACTORS, 1: Role.ANY}
 
 
+async def test_a_range_of_onnx_with_too_few_inputs_is_refused_by_its_kernel() -> None:
+    with ax.Graph() as graph:
+        n = ax.placeholder(INT, [])
+        made: Any = ax.create_op("Onnx>Range", [[n, n]], {"Tout": [INT], "opset": 11})
+    async with ax.Session(graph) as session:
+        with pytest.raises(ax.errors.InvalidArgumentError):
+            await session.run(made, {n: np.int32(3)})
+
+
 raw: Final = ax.raw_ops
 INT: Final = ax.int32
 
