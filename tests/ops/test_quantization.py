@@ -42,3 +42,12 @@ def test_the_first_version_rounds_as_the_fourth(flags: dict[str, bool]) -> None:
     np.testing.assert_array_equal(first, fourth)
     with pytest.raises(InvalidArgumentError, match="Invalid range"):
         infer("QuantizeAndDequantize", [2], T="float32", input_min=2.0, input_max=1.0, range_given=True)
+
+
+def test_instances_of_nothing_are_normalized_without_a_warning() -> None:
+    attrs = {"T": "quint8", "output_range_given": True, "given_y_min": -2.0, "given_y_max": 2.5}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        nothing = np.zeros((1, 0, 4, 3), np.uint8)
+        y, low, high = KernelBench().run("QuantizedInstanceNorm", nothing, F(-1), F(2), **attrs)
+    assert y.shape == (1, 0, 4, 3)
+    assert (low, high) == (-2, 2.5)

@@ -18,6 +18,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import SCALAR, TensorShape
 from asyncexec.ops.array.array import reshape, reshaped
+from asyncexec.ops.array.array_common import mean_of
 from asyncexec.ops.array.concat_split import concat, concat_shape
 from asyncexec.ops.nn.convolution import conv_shape, convolution_kernel
 from asyncexec.ops.nn.pooling import Pooling, pool_shape
@@ -232,8 +233,8 @@ def _quantized_instance_norm(c: OpKernelConstruction) -> Kernel:
         low, high = scalar(low, "x_min"), scalar(high, "x_max")
         check_ordered("input", low, high)
         scale, floats = (high - low) / np.float32(255), x.astype(np.float32)
-        distance = scale * (floats - floats.mean(axis=(1, 2), keepdims=True))
-        variance = np.square(distance).mean(axis=(1, 2), keepdims=True)
+        distance = scale * (floats - mean_of(floats, (1, 2), keepdims=True))
+        variance = mean_of(np.square(distance), (1, 2), keepdims=True)
         normed = distance / np.sqrt(variance + epsilon)
         new_low, new_high = given if has_range else (normed.min(), normed.max())
         if new_high - new_low < separation:
