@@ -150,6 +150,20 @@ def test_a_barrier_wants_shapes_and_no_capacity(attrs: dict[str, Any]) -> None:
         KernelBench().run("Barrier", **attrs)
 
 
+@pytest.mark.parametrize("ends", [False, True])
+async def test_a_session_with_a_barrier_can_be_closed(ends: bool) -> None:
+    with ax.Graph() as graph:
+        barrier = ax.raw_ops.Barrier(component_types=[ax.float32], shapes=[[]])
+        put = ax.raw_ops.BarrierInsertMany(handle=barrier, keys=[b"a"], values=[1.0], component_index=0)
+        end = ax.raw_ops.BarrierClose(handle=barrier)
+        size = ax.raw_ops.BarrierReadySize(handle=barrier)
+    async with ax.Session(graph) as session:
+        await session.run([], targets=[put])
+        assert await session.run(size) == 1
+        if ends:
+            await session.run([], targets=[end])
+
+
 async def test_a_mutex_lets_one_in_after_another() -> None:
     bench, order = KernelBench(), list[int]()
     mutex: Mutex = bench.run("MutexV2")

@@ -104,7 +104,13 @@ class Barrier(ProcessBound):
                 )
         return Dequeue(self.ready, wanted, allows_small_batch=allows_small_batch)
 
-    def close(self, *, cancels: bool) -> None:
+    def close(self) -> None:
+        """Let nothing in from now on, and forget the keys that are incomplete: the session is closed."""
+        self._is_closed = self._is_cancelled = True
+        self._incomplete.clear()
+        self.ready.close()
+
+    def end(self, *, cancels: bool) -> None:
         """Let no new keys in; where it *cancels*, forget those that are incomplete."""
         if self._is_closed and (self._is_cancelled or not cancels):
             raise CancelledError(f"Barrier '{self.name}' is already closed.")

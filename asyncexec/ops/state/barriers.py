@@ -156,7 +156,7 @@ def _close(construction: OpKernelConstruction) -> Kernel:
     cancels = construction.attr("cancel_pending_enqueues")
 
     async def close(handle: Any) -> tuple[()]:
-        require_kind(handle, Barrier).close(cancels=cancels)
+        require_kind(handle, Barrier).end(cancels=cancels)
         return ()
 
     return close
