@@ -46,7 +46,14 @@ def _shape_source(node: PnnxNode, name: str) -> Callable[[Sequence[Any]], Sequen
         constant = node.integers(name)
         return lambda inputs: constant
     at = place
-    return lambda inputs: [int(each) for each in np.ravel(inputs[at])]
+
+    def integers(inputs: Sequence[Any]) -> list[int]:
+        given = np.ravel(inputs[at])
+        if given.dtype.kind not in "iu":
+            raise node.error(f"input {name!r} is of {given.dtype}, not of integers")
+        return [int(each) for each in given]
+
+    return integers
 
 
 @pnnx_kernel("Tensor.view", "Tensor.reshape", "torch.reshape")

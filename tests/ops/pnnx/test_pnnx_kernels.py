@@ -118,3 +118,13 @@ async def test_a_cast_to_real_numbers_takes_the_real_part_and_does_not_warn() ->
         (real,), (true,) = await session.run((found, truths))
     assert real.tolist() == [1, 0]
     assert true.tolist() == [True, True]
+
+
+@pytest.mark.parametrize("shape", [[1j], [2.0], [True]])
+async def test_a_shape_is_of_integers(shape: list[Any]) -> None:
+    with ax.Graph() as graph:
+        inputs = [ax.constant([1.0]), ax.constant(shape)]
+        found: Any = ax.create_op("Pnnx>Tensor.reshape", [inputs], {"Tout": [ax.float32]})
+    async with ax.Session(graph) as session:
+        with pytest.raises(ax.errors.InvalidArgumentError, match="not of integers"):
+            await session.run(found)
