@@ -48,7 +48,7 @@ def test_gradients_are_all_added() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    np.testing.assert_array_equal(array.read(0), np.full(SIZE, 10.0 * THREADS))
+    np.testing.assert_array_equal(array.read_element(0), np.full(SIZE, 10.0 * THREADS))
 
 
 async def test_gradients_of_one_step_are_all_added() -> None:

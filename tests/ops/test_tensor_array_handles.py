@@ -9,6 +9,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.framework.errors import InvalidArgumentError
+from asyncexec.ops.state.tensor_array_state import TensorArray
 from tests.ops.kernel_bench import KernelBench
 
 FLOW = np.float32(0)
@@ -72,3 +73,14 @@ async def test_handles_travel_along_edges(version: str) -> None:
         value = ax.create_op(f"TensorArrayRead{version}", [handle, 0, flow], {"dtype": ax.float32})
     async with ax.Session(graph) as session:
         assert await session.run(value) == 7
+
+
+async def test_a_gradient_takes_the_handle_of_the_first_version_and_handles_are_fetched() -> None:
+    with ax.Graph() as graph:
+        handle = ax.create_op("TensorArray", [2], {"dtype": ax.float32})
+        gradient = ax.create_op("TensorArrayGrad", [handle, np.float32(0)], {"source": "gradients"})
+        size = ax.create_op("TensorArraySize", [gradient, np.float32(0)], {})
+    async with ax.Session(graph) as session:
+        assert await session.run(size) == 2
+        for fetched in await session.run([handle, gradient]):
+            assert isinstance(fetched, TensorArray)

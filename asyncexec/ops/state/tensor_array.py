@@ -206,7 +206,7 @@ def read_array(construction: OpKernelConstruction) -> Kernel:
     def read(array: TensorArray, index: Any, flow: Any) -> Any:
         place = _as_index(index)
         _require_dtype(array, dtype, "requested")
-        return array.read(place)
+        return array.read_element(place)
 
     return read
 

@@ -169,13 +169,17 @@ class TensorArray(ProcessBound):
             f"TensorArray {self.name}: Could not write to TensorArray index {index} because {reason}."
         )
 
-    def read(self, index: int) -> Any:
+    def read(self) -> TensorArray:
+        """Itself: what is the value where a reference to it is, the handle of the first version."""
+        return self
+
+    def read_element(self, index: int) -> Any:
         """The element at *index*; it is forgotten when the array clears after reads."""
         with self._lock:
             return self._read(index)
 
     def read_all(self, indices: Iterable[int]) -> list[Any]:
-        """The elements at *indices*, in that order, as ``read`` gives them."""
+        """The elements at *indices*, in that order, as ``read_element`` gives them."""
         with self._lock:
             return list(map(self._read, indices))
 
