@@ -20,6 +20,12 @@ def test_adjust_contrast_keeps_to_its_range() -> None:
     np.testing.assert_allclose(found, np.clip((IMAGE - mean) * 3 + mean, 2, 20))
 
 
+def test_very_many_attempts_at_a_crop_are_refused() -> None:
+    inputs = i32(4, 5, 3), f32([[0, 0, 1, 1]]), np.float32(0.1)
+    with pytest.raises(InvalidArgumentError, match="at most 1048576: 1099511627776"):
+        run_case(case("SampleDistortedBoundingBoxV2", *inputs, max_attempts=2**40))
+
+
 @pytest.mark.parametrize("attrs", [{"interpolation": b"CUBIC"}, {"interpolation": b"NEAREST", "fill_mode": b"MIRROR"}])
 def test_ways_to_transform_that_do_not_exist_are_refused(attrs: dict[str, bytes]) -> None:
     with pytest.raises(InvalidArgumentError, match=r"CUBIC|MIRROR"):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.cancellation import raise_if_cancelled
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -25,6 +26,7 @@ from asyncexec.ops.random.random_stateful import GuardedPhilox
 from asyncexec.ops.random.simple_philox import SimplePhilox
 
 F32: Final = np.float32
+_MOST_ATTEMPTS: Final = 2**20  # each takes some ten microseconds
 Box = tuple[int, int, int, int]  # first row, first column, last row, last column
 
 
@@ -41,6 +43,7 @@ class CropRanges:
         """A crop that covers as much of one of *boxes*; all of the image if there is none."""
         low, high = F32(self.aspect_ratio[0]), F32(self.aspect_ratio[1])
         for _ in range(self.max_attempts):
+            raise_if_cancelled()
             ratio = F32(random.float32()) * (high - low) + low
             crop = self._crop(height, width, ratio, random)
             if crop is not None and _covers(crop, boxes, covered):
@@ -99,8 +102,8 @@ def _ranges(op: OpKernelConstruction) -> CropRanges:
         raise InvalidArgumentError(f"Aspect ratio range must be two positive numbers: {list(ratio)}")
     if len(area) != 2 or min(area) <= 0 or max(area) > 1:
         raise InvalidArgumentError(f"Area range must be two numbers in (0, 1]: {list(area)}")
-    if attempts <= 0:
-        raise InvalidArgumentError(f"Max attempts must be positive: {attempts}")
+    if not 0 < attempts <= _MOST_ATTEMPTS:
+        raise InvalidArgumentError(f"Max attempts must be positive, and at most {_MOST_ATTEMPTS}: {attempts}")
     return CropRanges(ratio, area, attempts, op.attr("use_image_if_no_bounding_boxes"))
 
 

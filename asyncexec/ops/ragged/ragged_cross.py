@@ -29,6 +29,7 @@ _JOINT: Final = b"_X_"
 _MASK: Final = 2**64 - 1
 _MUL: Final = 0xC6A4A7935BD1E995
 _MOST_INT64: Final = 2**63 - 1
+_LIST_WORDS: Final = 8  # of memory for an empty list, with its place in another
 
 # The values of each row of a feature.
 _Rows = list[list[Any]]
@@ -114,7 +115,7 @@ def _sparse_rows(indices: Any, values: Any, shape: Any) -> _Rows:
             f"a sparse matrix is needed, not indices {list(indices.shape)}, values {list(np.shape(values))} and shape "
             f"{shape.tolist()}"
         )
-    check_memory([int(shape[0])], np.dtype(np.int64))
+    check_memory([int(shape[0]), _LIST_WORDS], np.dtype(np.int64))
     rows: _Rows = [[] for _ in range(int(shape[0]))]
     for row, value in zip(indices[:, 0].tolist(), values.tolist(), strict=True):
         if not 0 <= row < len(rows):
