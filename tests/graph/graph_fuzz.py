@@ -199,6 +199,9 @@ class Fuzzer:
             for odd in self._odd_inputs(dtype, value):
                 inputs = [*recipe.inputs[:index], odd, *recipe.inputs[index + 1 :]]
                 yield self.built(Recipe(recipe.attrs, inputs))
+                if "Tin" in recipe.attrs and odd[0] != dtype:  # of ONNX and PNNX, whose nodes take what they say
+                    told = encode_attr_value([each for each, _ in inputs], "list(type)")
+                    yield self.built(Recipe({**recipe.attrs, "Tin": told}, inputs))
 
     def _odd_inputs(self, dtype: DType, value: Any) -> Iterator[tuple[DType, Any]]:
         """Other shapes of the same dtype, other values of the same shape, and other dtypes."""
