@@ -13,6 +13,7 @@ from asyncexec.framework.kernel import Kernel
 from asyncexec.framework.onnx_kernels import OnnxNode
 
 REFERENCE: Final = ("onnx.helper", "onnx.reference")
+_MOST_OPSET: Final = 2**31 - 1
 
 
 def reference_kernel(node: OnnxNode) -> Kernel:
@@ -24,6 +25,11 @@ def reference_kernel(node: OnnxNode) -> Kernel:
     what = f"op {node.op_type!r} of domain {node.domain or 'ai.onnx'!r}, opset {node.opset},"
     if not is_installed("onnx"):
         raise UnimplementedError(f"{what} has no kernel here", hint='pip install "asyncexec[onnx]" for a slow one')
+    defs: Any = require("onnx.defs", extra="onnx")
+    # The reference takes an op of a later operator set for this one.
+    opset = min(max(node.opset, 0), _MOST_OPSET)
+    if defs.has(node.op_type, node.domain) and not defs.has(node.op_type, opset, node.domain):
+        raise UnimplementedError(f"{what} is of a later opset")
     helper: Any = require("onnx.helper", extra="onnx")
     reference: Any = require("onnx.reference", extra="onnx")
     inputs = [f"i{i}" if is_named else "" for i, is_named in enumerate(node.inputs)]
@@ -32,8 +38,8 @@ def reference_kernel(node: OnnxNode) -> Kernel:
     try:
         proto = helper.make_node(node.op_type, inputs, outputs, domain=node.domain, **_attributes(node.attrs))
         graph = helper.make_graph([proto], "node", [_value(name) for name in named], [_value(name) for name in outputs])
-        opset = helper.make_opsetid(node.domain, node.opset)
-        evaluator = reference.ReferenceEvaluator(helper.make_model(graph, opset_imports=[opset]))
+        opset_id = helper.make_opsetid(node.domain, node.opset)
+        evaluator = reference.ReferenceEvaluator(helper.make_model(graph, opset_imports=[opset_id]))
     except (RuntimeError, ValueError, TypeError, NotImplementedError, KeyError) as error:
         raise UnimplementedError(f"{what} has no kernel, not even a reference one: {error}") from error
 

@@ -8,7 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from asyncexec.framework.errors import UnimplementedError
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, find_onnx_kernel
+from asyncexec.ops.onnx.reference_kernel import reference_kernel
 from tests.ops.onnx.node_cases import run_node, run_op
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -272,3 +274,8 @@ def test_kernels_leave_their_inputs_alone() -> None:
     run_op("ScatterND", x, np.zeros((1, 1), np.int64), X[:1], reduction="add")
     run_op("TensorScatter", x, X[:, :1], axis=1)
     assert x.tolist() == X.tolist()
+
+
+def test_an_op_of_a_later_operator_set_is_not_there() -> None:
+    with pytest.raises(UnimplementedError, match="opset 1, is of a later opset"):
+        reference_kernel(OnnxNode("RMSNormalization", "", 1, {}, (True, True), (True,)))
