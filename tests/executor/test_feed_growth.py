@@ -10,6 +10,7 @@ from typing import Any, Final
 from typing import cast as typed
 from unittest import mock
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -498,3 +499,13 @@ async def test_feeds_that_grow_and_stay_quick_are_compiled_again() -> None:
                 value = np.ones((rows, 4), np.float32)
                 assert np.array_equal(await session.run(y, {x: value}), value)
                 assert started.call_count == expected
+
+
+async def test_no_number_of_a_range_that_is_fed_makes_numpy_warn() -> None:
+    with ax.Graph() as graph:
+        bounds = [ax.placeholder(ax.bfloat16, [], name=name) for name in ("start", "limit")]
+        step = ax.constant(ml_dtypes.bfloat16(3), ax.bfloat16)
+        y = ax.create_op("Range", [*bounds, step], {"Tidx": ax.bfloat16})
+    async with ax.Session(graph) as session:
+        with pytest.raises(ax.errors.InvalidArgumentError, match="limit"):
+            await session.run(y, dict(zip(bounds, [ml_dtypes.bfloat16(-3), ml_dtypes.bfloat16(math.nan)], strict=True)))

@@ -150,17 +150,18 @@ class FeedGrowth:
         """What is compared of *feeds*, None if that is too long, and the numbers that may be a little less."""
         numbers: list[float] = []
         compared = [feeds[position] for position in self._others]
-        for position in self._largest:
-            value = feeds[position]
-            if _is_text(value) or value.nbytes > _MOST_LOOKED_AT:
-                return None, ()
-            numbers += (float(np.max(value, initial=0)), -float(np.min(value, initial=0)))
-        for position in self._factors:
-            value = feeds[position]
-            if _is_text(value) or value.size > _MOST_FACTORS or (value < 0).any():
-                compared.append(value)
-            else:
-                numbers += value.reshape(-1).tolist()
+        with np.errstate(invalid="ignore"):  # comparing a NaN of bfloat16 warns
+            for position in self._largest:
+                value = feeds[position]
+                if _is_text(value) or value.nbytes > _MOST_LOOKED_AT:
+                    return None, ()
+                numbers += (float(np.max(value, initial=0)), -float(np.min(value, initial=0)))
+            for position in self._factors:
+                value = feeds[position]
+                if _is_text(value) or value.size > _MOST_FACTORS or (value < 0).any():
+                    compared.append(value)
+                else:
+                    numbers += value.reshape(-1).tolist()
         if num_bytes(compared) > _LONGEST or any(not abs(number) < _MOST for number in numbers):
             return None, ()
         return (len(numbers), *map(_key_of, compared)), tuple(numbers)
