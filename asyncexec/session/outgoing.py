@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from asyncexec.framework.errors import InternalError, OpError
+from asyncexec.framework.errors import InvalidArgumentError, OpError
 from asyncexec.graph.node import Tensor
 
 Giver: TypeAlias = Callable[[Any], Any]
@@ -63,5 +63,8 @@ def _read(tensor: Tensor, variable: Any) -> Any:
     except OpError as error:
         raise error.locate(tensor.op) from None
     except AttributeError:
-        raise InternalError(f"{tensor.name!r} gave no reference to a variable", node=tensor.op) from None
+        kind = type(variable).__name__
+        raise InvalidArgumentError(
+            f"fetch {tensor.name!r} is a handle of a {kind}, which has no value", node=tensor.op
+        ) from None
     return _unshared(value)

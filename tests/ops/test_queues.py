@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import asyncexec as ax
 from asyncexec.framework.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from asyncexec.ops.state.queue_state import Queue
 from tests.ops.kernel_bench import KernelBench, infer
@@ -444,3 +445,11 @@ def test_static_shapes() -> None:
     assert infer("QueueDequeueV2", [], component_types=["float32", "int32"]) == [None, None]
     with pytest.raises(InvalidArgumentError, match="must be >= 0"):
         infer("QueueDequeueManyV2", [], [], values=[None, np.int32(-1)], component_types=["float32"])
+
+
+async def test_a_handle_of_a_queue_has_no_value() -> None:
+    with ax.Graph() as graph:
+        handle = ax.create_op("FIFOQueue", [], {"component_types": (ax.int32,)})
+    async with ax.Session(graph) as session:
+        with pytest.raises(ax.errors.InvalidArgumentError, match="'FIFOQueue:0' is a handle of a FIFOQueue"):
+            await session.run(handle)
